@@ -1,0 +1,63 @@
+"""Make the report of a study again from its records: python report.py study=extrapolation"""
+
+import sys
+from pathlib import Path
+
+USAGE = """\
+Make the report of a study from its run records, without training anything.
+
+  python report.py [study=NAME] [runs=DIR] [reports=DIR] [reference=LABEL]
+
+  study      the study to report; the one with the newest record when not said
+  runs       where the records are (runs/<study>/<run>/); default: runs
+  reports    where the report goes (reports/<study>/index.html); default: reports
+  reference  the arm that the others are compared with, such as reference=rope;
+             default: the one the study names, else its first
+"""
+KEYS = ("study", "runs", "reports", "reference")
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0, or 2 with one line on stderr."""
+    if {"-h", "--help", "help"} & set(arguments):
+        print(USAGE, end="")
+        return 0
+    options: dict[str, str] = {}
+    for argument in arguments:
+        key, equals, value = argument.lstrip("-").partition("=")
+        if key not in KEYS or not equals:
+            return _refuse(f"{argument!r} is not understood; say {', '.join(f'{name}=...' for name in KEYS)}")
+        if not value:
+            return _refuse(f"{key}= has no value")
+        if key in options:
+            return _refuse(f"{key} is given twice")
+        options[key] = value
+
+    # After the arguments, so that a mistake in them is answered at once.
+    from poslab.report import ReportError, show, studies, write_report
+
+    runs, reports = Path(options.get("runs", "runs")), Path(options.get("reports", "reports"))
+    try:
+        if "study" not in options:
+            known = studies(runs)
+            if not known:
+                return _refuse(
+                    f"no records in {runs}; train a study first: python train.py -m pos=rope,alibi"
+                )
+            options["study"] = known[0]
+        report = write_report(options["study"], runs, reports, options.get("reference"))
+    except ReportError as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+    show(report)
+    return 0
+
+
+def _refuse(message: str) -> int:
+    print(f"report.py: {message}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

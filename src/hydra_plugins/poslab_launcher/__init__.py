@@ -1,0 +1,1 @@
+"""poslab's launcher, where Hydra looks for plugins."""

@@ -1,0 +1,55 @@
+"""The launcher behind `-m`: every run in a fresh process, one after another, then the study's report.
+
+Hydra's own launchers lose runs when a process dies and cannot make a report after a failure, so this one
+never raises for a failed run: it notes it, goes on, and ends the command with status 1.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+
+@dataclass
+class PoslabLauncherConfig:
+    _target_: str = "hydra_plugins.poslab_launcher.launcher.PoslabLauncher"
+
+
+ConfigStore.instance().store(
+    group="hydra/launcher", name="poslab", node=PoslabLauncherConfig, provider="poslab"
+)
+
+
+class PoslabLauncher(Launcher):
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.config = config
+        self.hydra_context = hydra_context
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        # Imported here, since Hydra imports every plugin at start and PyTorch is slow to import.
+        from poslab.compose import command_line, request_from
+        from poslab.config import ConfigError
+        from poslab.study import conduct
+
+        requests = []
+        for overrides in job_overrides:
+            composed: Any = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
+            source = next(
+                item.path for item in composed.hydra.runtime.config_sources if item.provider == "main"
+            )
+            try:
+                requests.append(request_from(composed, composed.hydra.runtime.choices, Path(source)))
+            except ConfigError as error:
+                raise ConfigError(f"{' '.join(overrides)}: {error}") from None
+        command = command_line(self.config.hydra.overrides.task, multirun=True)
+        status = conduct(requests, Path("runs"), Path("reports"), command)
+        if status:
+            sys.exit(status)
+        return []

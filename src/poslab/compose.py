@@ -1,0 +1,44 @@
+"""From what Hydra composed to a checked request, with the names that tables and legends show."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from poslab.config import Config, ConfigError, Request, check
+
+
+def request_from(composed: DictConfig, choices: dict[str, str], arms: Path) -> Request:
+    """The request in Hydra's `composed` configuration; `arms` is the folder conf/, for the options' files.
+
+    Raises ConfigError, with one line, when a key is unknown or a value has a wrong type or range.
+    """
+    plain: Any = OmegaConf.to_container(composed, resolve=True)
+    plain.pop("hydra", None)
+    config = check(Config, plain, "")
+    return Request(
+        config,
+        label(choices["pos"], config.pos, arms / "pos"),
+        label(choices["attention"], config.attention, arms / "attention"),
+    )
+
+
+def label(choice: str, section: dict[str, Any], folder: Path) -> str:
+    """The option's name, followed by what differs from its file: `rope`, `rope base=20000`."""
+    path = folder / f"{choice}.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{folder.name}={choice} has no file {path}")
+    written: Any = OmegaConf.to_container(OmegaConf.load(path))
+    changed = [f"{key}={_short(value)}" for key, value in section.items() if written.get(key) != value]
+    return " ".join([choice, *changed])
+
+
+def command_line(overrides: Sequence[str], multirun: bool) -> str:
+    """The command that asks for what `overrides` say."""
+    return shlex.join(["python", "train.py", *(["-m"] if multirun else []), *overrides])
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,164 @@
+"""The whole configuration of a run, checked before any data is read.
+
+Hydra composes the YAML files of conf/; this module is the one place that says which keys exist, of which
+type and in which range. Positional schemes, attentions and data sources bring the options of their own
+(`Options` beside each of them), since adding one must not touch this file.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; the message is one line that says what to change."""
+
+
+class Options(BaseModel):
+    """A section of the configuration: unknown keys and wrong types are errors, never ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ModelOptions(Options):
+    layers: int = Field(ge=1)
+    width: int = Field(ge=1)
+    heads: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width={self.width} is not a multiple of heads={self.heads}")
+        return self
+
+
+class TrainerOptions(Options):
+    max_steps: int = Field(ge=1)
+    batch_size: int = Field(ge=1, description="windows an optimizer step, whatever `accumulate` is")
+    accumulate: int = Field(ge=1, description="parts that a batch is cut into to save memory")
+    learning_rate: float = Field(gt=0)
+    schedule: Literal["cosine", "constant", "wsd"]
+    warmup_steps: int = Field(ge=0)
+    weight_decay: float = Field(ge=0)
+    clip_norm: float = Field(gt=0)
+    precision: Literal["auto", "float32", "bfloat16"]
+    accelerator: Literal["auto", "cpu", "cuda"]
+    compile: bool
+
+    @model_validator(mode="after")
+    def _steps_and_batches_divide(self) -> Self:
+        if self.batch_size % self.accumulate:
+            raise ValueError(
+                f"batch_size={self.batch_size} is not a multiple of accumulate={self.accumulate}"
+            )
+        if self.warmup_steps > self.max_steps:
+            raise ValueError(f"warmup_steps={self.warmup_steps} is more than max_steps={self.max_steps}")
+        return self
+
+
+class EvaluateOptions(Options):
+    """How a run is validated while it trains, and extrapolated afterwards. Lengths are multiples of L."""
+
+    validations: int = Field(
+        ge=1, description="validations a run, evenly spaced; 100 for the convergence figures"
+    )
+    validation_windows: int = Field(ge=1)
+    longest: Literal["auto", 1, 2, 4, 8, 16] = Field(description="auto: 8 on CPU, 16 on a GPU")
+    segments: int = Field(ge=1, description="stretches of the longest length that are scored")
+    sliding_windows: int = Field(
+        ge=1, description="a length; each scores L/8 targets, spread over all segments"
+    )
+
+
+class LoggerOptions(Options):
+    name: Literal["wandb", "local"]
+    project: str | None = Field(default=None, min_length=1, max_length=128)
+    entity: str | None = None
+
+    @model_validator(mode="after")
+    def _project_belongs_to_wandb(self) -> Self:
+        if (self.name == "wandb") != (self.project is not None):
+            raise ValueError("project is needed by logger=wandb and unknown to logger=local")
+        if self.name == "local" and self.entity is not None:
+            raise ValueError("entity is unknown to logger=local")
+        return self
+
+
+class LauncherOptions(Options):
+    name: Literal["local"]
+
+
+class Config(Options):
+    """One run. `pos`, `attention` and `data` are checked by the part that each of them names."""
+
+    study: str
+    seed: int = Field(ge=0, lt=2**63)
+    context_length: int = Field(ge=1)
+    pos: dict[str, Any]
+    attention: dict[str, Any]
+    data: dict[str, Any]
+    model: ModelOptions
+    trainer: TrainerOptions
+    evaluate: EvaluateOptions
+    logger: LoggerOptions
+    launcher: LauncherOptions
+
+    @field_validator("study")
+    @classmethod
+    def _study_names_a_folder(cls, study: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", study):
+            raise ValueError(
+                f"{study[:100]!r} must be letters, digits, '.', '_', '-', the first a letter or digit"
+            )
+        return study
+
+    def deciding(self) -> dict[str, Any]:
+        """What decides a run's result: not where it is kept, tracked or launched."""
+        return self.model_dump(mode="json", exclude={"study", "logger", "launcher"})
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for: a configuration, and what its scheme and attention are called in tables."""
+
+    config: Config
+    pos: str
+    attention: str
+
+
+Section = TypeVar("Section", bound=Options)
+
+
+def check(kind: type[Section], values: Any, where: str) -> Section:
+    """`values` as `kind`, or a ConfigError of one line that names the key, under `where`."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(item, kind, where) for item in error.errors())) from None
+
+
+def _explain(error: Any, kind: type[Options], where: str) -> str:
+    path = ".".join([where, *map(str, error["loc"])] if where else map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        section, known = _section(error["loc"], kind, where)
+        return f"{path} is not a setting; {section} has {', '.join(known) or 'none'}"
+    if error["type"] == "missing":
+        return f"{path} is missing"
+    if error["type"] == "value_error":
+        return f"{path}: {error['ctx']['error']}" if path else str(error["ctx"]["error"])
+    shown = repr(error["input"])
+    return f"{path}={shown[:60]}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def _section(location: tuple[str | int, ...], kind: type[Options], where: str) -> tuple[str, list[str]]:
+    """The section that holds the key at `location`, by its dotted name, and the keys that it knows."""
+    names = [where] if where else []
+    for name in location[:-1]:
+        inner = kind.model_fields[str(name)].annotation
+        assert isinstance(inner, type)
+        assert issubclass(inner, Options)
+        kind = inner
+        names.append(str(name))
+    return ".".join(names) or "the configuration", list(kind.model_fields)

@@ -1,0 +1,183 @@
+"""Text is read, split and turned into tokens once, and found again by what decides it.
+
+A prepared directory is written beside its place and renamed, so that any number of runs may prepare the same
+at once; one of them works while the others wait where the file system has locks.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poslab.config import ConfigError
+from poslab.data import sources
+from poslab.data.corpus import FORMAT, Corpus, load, write_manifest
+from poslab.data.split import hold_out, spool
+from poslab.data.tokens import Bpe, Bytes, Tokenizer
+
+ABANDONED = 24 * 3600  # seconds after which an unfinished directory is taken for that of a killed process
+
+
+def prepare(data: Mapping[str, Any]) -> Corpus:
+    """The corpus that the section `data` of a configuration describes. Raises ConfigError."""
+    source = sources.find(data)
+    name = source.label()
+    content = None if source.pinned else _digest(source)
+    decided_by = source.model_dump(mode="json") if content is None else {"vocabulary": source.vocabulary}
+    key = hashlib.sha256(json.dumps([FORMAT, decided_by, content], sort_keys=True).encode()).hexdigest()
+    root = cache_directory()
+    directory = root / key[:32]
+    if corpus := load(directory, name):
+        return corpus
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with _one_at_a_time(root / f"{key[:32]}.lock"):
+            damaged = directory.exists()  # asked first: what appears from here on is another's, and sound
+            if corpus := load(directory, name):
+                return corpus
+            _remove_abandoned(root)
+            if damaged:
+                _remove(directory)
+            with _beside(directory) as unfinished:
+                _build(source, unfinished)
+                if content is not None and _digest(source) != content:
+                    raise ConfigError(f"{name} changed while it was read; try again")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write prepared data to {root}: {error.strerror}; set POSLAB_CACHE"
+        ) from error
+    if corpus := load(directory, name):
+        return corpus
+    raise ConfigError(
+        f"prepared data in {directory} are damaged as soon as they are written; set POSLAB_CACHE"
+    )
+
+
+def cache_directory() -> Path:
+    """$POSLAB_CACHE, or poslab in the user's cache directory."""
+    if chosen := os.environ.get("POSLAB_CACHE"):
+        return Path(chosen).expanduser() / "data"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poslab" / "data"
+
+
+def _digest(source: sources.TextSource) -> str:
+    digest = hashlib.sha256()
+    for part in (source.read(), source.read_validation()):
+        digest.update(b"held out" if part is None else b"documents")
+        for document in part or ():
+            digest.update(len(document).to_bytes(8, "big"))
+            digest.update(document)
+    return digest.hexdigest()
+
+
+def _build(source: sources.TextSource, directory: Path) -> None:
+    """Fill `directory`. Documents stay in a file meanwhile, so that they may be larger than memory."""
+    path = directory / "text"
+    with path.open("wb") as file:
+        documents = spool(source.read(), file).without_duplicates()
+        given = source.read_validation()
+        validating = None if given is None else spool(given, file).without_duplicates()
+    if not len(documents):
+        raise ConfigError(f"{source.label()} holds no text")
+    text = np.memmap(path, dtype=np.uint8, mode="r").data
+    if validating is None:
+        train, validation = hold_out(documents, text)
+        count = len(documents)
+    else:
+        train, validation = documents.ranges, validating.ranges
+        count = len(documents) + len(validating)
+    entries = source.vocabulary
+    tokenizer: Tokenizer = Bytes() if entries == "bytes" else Bpe(_documents(text, train), int(entries))
+    lengths = np.array([len(spelling) for spelling in tokenizer.spellings], dtype="<i8")
+    for name, ranges in (("train", train), ("validation", validation)):
+        offsets, written = _write_tokens(
+            directory / f"{name}.bin", tokenizer, lengths, _documents(text, ranges)
+        )
+        # Not a matter of the text: a tokenizer that loses bytes would falsify every bits per byte.
+        assert written == int((ranges[:, 1] - ranges[:, 0]).sum()), (
+            f"{written} bytes of {name} after tokenization"
+        )
+    offsets.astype("<i8").tofile(directory / "documents.bin")
+    lengths.tofile(directory / "lengths.bin")
+    (directory / "spellings.bin").write_bytes(b"".join(tokenizer.spellings))
+    path.unlink()
+    write_manifest(directory, tokenizer.dtype, len(lengths), tokenizer.separator, count)
+
+
+def _documents(text: memoryview, ranges: NDArray[np.int64]) -> list[memoryview]:
+    return [text[begin:end] for begin, end in ranges.tolist()]
+
+
+def _write_tokens(
+    path: Path, tokenizer: Tokenizer, lengths: NDArray[np.int64], documents: Iterable[memoryview]
+) -> tuple[NDArray[np.int64], int]:
+    """Write the tokens, separators between; the (n, 2) offsets of the documents, and their bytes in all."""
+    offsets: list[tuple[int, int]] = []
+    position = size = 0
+    with path.open("wb") as file:
+        for tokens in tokenizer.encode(documents):
+            if offsets:
+                file.write(np.array([tokenizer.separator], dtype=tokenizer.dtype).tobytes())
+                position += 1
+            file.write(tokens.tobytes())
+            offsets.append((position, position + len(tokens)))
+            position += len(tokens)
+            size += int(lengths[tokens].sum())
+        file.flush()
+        os.fsync(file.fileno())
+    return np.array(offsets, dtype=np.int64).reshape(-1, 2), size
+
+
+@contextlib.contextmanager
+def _beside(directory: Path) -> Iterator[Path]:
+    """An unfinished directory that becomes `directory` if all goes well, and is removed otherwise."""
+    unfinished = _unfinished_name(directory)
+    unfinished.mkdir()
+    try:
+        yield unfinished
+        try:
+            unfinished.rename(directory)
+        except OSError:
+            if not directory.exists():  # else another was first, where there are no locks
+                raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(path: Path) -> Iterator[None]:
+    """Wait for whoever prepares the same; without locks (some network drives) do the work twice."""
+    with path.open("w") as file:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _remove(directory: Path) -> None:
+    """Renamed first, so that nobody finds a part of it. Whoever still maps its files keeps them."""
+    aside = _unfinished_name(directory)
+    with contextlib.suppress(FileNotFoundError):
+        directory.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _unfinished_name(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}.{uuid.uuid4().hex[:8]}.unfinished")
+
+
+def _remove_abandoned(root: Path) -> None:
+    for path in root.glob("*.unfinished"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > ABANDONED:
+                shutil.rmtree(path, ignore_errors=True)

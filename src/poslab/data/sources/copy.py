@@ -1,0 +1,56 @@
+"""A synthetic task that needs far context: random strings, each repeated once.
+
+    qmxxbwqa|qmxxbwqa
+    bwmqaqxb|bwmqaqxb
+
+The first half of a record is noise, which no model can predict; the second is a copy, whose every letter
+stands `span` + 1 tokens before. A model that cannot look that far back stays at ln(`symbols`) nats a letter.
+"""
+
+import string
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from poslab.data.sources import TextSource
+
+SEPARATOR, END = b"|", b"\n"
+LETTERS = np.frombuffer(string.ascii_letters.encode(), dtype=np.uint8)
+
+
+class Source(TextSource):
+    source: Literal["copy"]
+    span: int = Field(ge=1, description="letters in a string")
+    symbols: int = Field(ge=2, le=len(LETTERS), description="different letters")
+    tokens: int = Field(ge=20, le=2**33, description="bytes in all; a tenth of them to validate on")
+    seed: int = Field(ge=0, lt=2**63)
+
+    def label(self) -> str:
+        return f"copy of {self.span} letters out of {self.symbols}"
+
+    def read(self) -> Iterator[bytes]:
+        """One long stream."""
+        yield self._stream(0, self.tokens - self.tokens // 10)
+
+    def read_validation(self) -> Iterator[bytes]:
+        """One stream, drawn apart from that of `read`."""
+        yield self._stream(1, self.tokens // 10)
+
+    def _stream(self, part: int, size: int) -> bytes:
+        record = 2 * self.span + 2
+        count = -(-size // record)
+        drawn = _random_letters(self.seed, part, count * self.span, self.symbols).reshape(count, self.span)
+        text = np.empty((count, record), dtype=np.uint8)
+        text[:, : self.span] = text[:, self.span + 1 : -1] = drawn
+        text[:, self.span] = ord(SEPARATOR)
+        text[:, -1] = ord(END)
+        return text.tobytes()[:size]
+
+
+def _random_letters(seed: int, part: int, count: int, symbols: int) -> NDArray[np.uint8]:
+    # Raw stream and remainder: the same letters with every release of NumPy, unlike Generator's methods.
+    raw = np.random.Philox(key=np.array([seed, part], dtype=np.uint64)).random_raw(count)
+    return LETTERS[(raw % symbols).astype(np.intp)]

@@ -1,0 +1,51 @@
+"""The text of Python's own standard library: real, long-ranged, on every machine, no download.
+
+It differs between Python versions; the fingerprint in the record says which text a run saw.
+"""
+
+import platform
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Literal
+
+from poslab.config import ConfigError
+from poslab.data.sources import TextSource
+
+# Not the library itself: its tests, and programs that some distributions leave out.
+LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__"}
+
+
+class Source(TextSource):
+    source: Literal["stdlib"]
+
+    def label(self) -> str:
+        return f"Python {platform.python_version()} standard library"
+
+    def read(self) -> Iterator[bytes]:
+        """Each module's .py file, sorted by its path."""
+        root = Path(sysconfig.get_path("stdlib"))
+        paths = sorted(path.relative_to(root) for path in root.rglob("*.py"))
+        modules = [path for path in paths if _is_module(path)]
+        if not modules:
+            raise ConfigError(
+                f"data=stdlib finds no .py files in {root}; use data=text data.path=FILE or data=copy"
+            )
+        for path in modules:
+            content = (root / path).read_bytes()
+            if content and b"\0" not in content and _is_utf8(content):
+                yield content
+
+
+def _is_module(path: PurePath) -> bool:
+    name = path.parts[0].removesuffix(".py")
+    return name in sys.stdlib_module_names and LEFT_OUT.isdisjoint((*path.parts, name))
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,110 @@
+"""Windows of tokens: at random to train on, at fixed places to validate and to extrapolate on.
+
+A window of length T is T + 1 tokens: inputs are all but the last, targets all but the first. No target of a
+fixed window is scored twice.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poslab.config import ConfigError
+from poslab.data.corpus import Corpus
+
+MULTIPLES = (16, 8, 4, 2, 1)
+
+
+def training_batch(
+    corpus: Corpus, seed: int, step: int, batch_size: int, context_length: int
+) -> NDArray[np.int64]:
+    """(batch_size, context_length + 1) tokens at random starts, which (seed, step) alone decide.
+
+    Windows may cross documents. 0 <= seed, step < 2^64. Parts of a batch are its rows, however it is cut.
+    """
+    # Raw stream and remainder: the same windows with every release of NumPy, unlike Generator's methods.
+    random = np.random.Philox(key=np.array([seed, step], dtype=np.uint64))
+    starts = random.random_raw(batch_size) % np.uint64(len(corpus.train) - context_length)
+    return _windows(corpus.train, starts.astype(np.int64), context_length + 1)
+
+
+def validation_windows(corpus: Corpus, count: int, context_length: int) -> NDArray[np.int64]:
+    """(n, context_length + 1) validation tokens, evenly spread; n <= count, fewer where the text ends before.
+
+    Within documents where these have room for `count` windows, else across them.
+    """
+    starts = _spread(corpus.validation_documents, count, lead=0, scored=context_length)
+    if len(starts) < count:
+        everything = np.array([[0, len(corpus.validation)]])
+        starts = _spread(everything, count, lead=0, scored=context_length)
+    return _windows(corpus.validation, starts, context_length + 1)
+
+
+def extrapolation_segments(corpus: Corpus, count: int, longest: int) -> NDArray[np.int64]:
+    """(n, 2 * longest + 1) validation tokens, evenly spread, each within one document; n <= count.
+
+    The last `longest` tokens of a segment are its targets. Each has at least `longest` tokens before it, so
+    the same targets can be scored with any context up to `longest`. Contexts may overlap, targets do not.
+    Raises ConfigError where no document has room for one segment.
+    """
+    starts = _spread(corpus.validation_documents, count, lead=longest, scored=longest)
+    if not len(starts):
+        needs = f"the {2 * longest + 1:,} tokens that evaluation at length {longest:,} needs"
+        raise ConfigError(f"no validation document of {corpus.name} has {needs}")
+    return _windows(corpus.validation, starts, 2 * longest + 1)
+
+
+def check_lengths(corpus: Corpus, context_length: int, longest: int) -> None:
+    """Raise ConfigError where the text is too short to train, to validate or to extrapolate on.
+
+    `context_length` and `longest`, a multiple of it, are in tokens.
+    """
+    train, validation = len(corpus.train), len(corpus.validation)
+    begins, ends = corpus.validation_documents.T
+    document = int((ends - begins).max(initial=0))
+    multiple = longest // context_length
+    window = f"one window of {context_length + 1:,}"
+    if train <= context_length:
+        short = f"training part ({train:,}) is shorter than {window}"
+    elif validation <= context_length:
+        short = f"validation part ({validation:,}) is shorter than {window}"
+    elif document <= 2 * longest:
+        part = "part" if len(begins) == 1 else "part's longest document"
+        needed = f"{2 * longest + 1:,} that evaluation at {multiple:,} x {context_length:,} needs"
+        short = f"validation {part} ({document:,}) is shorter than the {needed}"
+    else:
+        return
+    remedies = []
+    if train > context_length < validation:
+        remedies += [f"evaluate.longest={k}" for k in MULTIPLES if 2 * k * context_length < document][:1]
+    fitting = min(train - 1, validation - 1, (document - 1) // (2 * multiple))
+    if fitting > 0:
+        remedies.append(f"context_length={1 << (fitting.bit_length() - 1)}")  # a power of two
+    others = "".join(f", {remedy}" for remedy in remedies[:-1]) + "".join(
+        f" or {last}" for last in remedies[-1:]
+    )
+    raise ConfigError(
+        f"{corpus.name} has {train + validation:,} tokens; its {short}; use a longer text{others}"
+    )
+
+
+def _windows(tokens: NDArray[np.generic], starts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    return np.asarray(tokens[starts[:, None] + np.arange(size)]).astype(np.int64)
+
+
+def _spread(documents: NDArray[np.int64], count: int, lead: int, scored: int) -> NDArray[np.int64]:
+    """The starts of at most `count` windows, each `lead` tokens, one more, and `scored` targets of its own.
+
+    `documents` is (n, 2). Each document is cut into slots of `scored` targets behind its first `lead` + 1
+    tokens; of all slots, evenly spaced ones are taken.
+    """
+    begins, ends = documents.T
+    room = np.maximum(ends - begins - lead - 1, 0)
+    slots = room // scored
+    before = np.cumsum(slots) - slots
+    total = int(slots.sum())
+    taken = np.arange(total) if total <= count else (2 * np.arange(count) + 1) * total // (2 * count)
+    document = np.searchsorted(before + slots, taken, side="right")
+    slot = taken - before[document]
+    # What is left over is spread too, so that beginnings are not favoured over ends.
+    slack = (room - slots * scored)[document] * (2 * slot + 1) // (2 * slots[document])
+    starts: NDArray[np.int64] = begins[document] + slot * scored + slack
+    return starts

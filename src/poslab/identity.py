@@ -1,0 +1,79 @@
+"""Who a run is: a hash of all that decides its result, so that the same run is never made twice.
+
+That is the checked configuration, the content of the data and the code that is reached from the run's own
+parts. A new scheme, a change of the report or of the progress bar leaves finished runs valid.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+from poslab.config import Config
+
+# What turns a configuration and data into numbers; the scheme's and the attention's modules join them.
+DECIDING_MODULES = ("poslab.data", "poslab.model", "poslab.training", "poslab.evaluate")
+
+
+def code_fingerprint(config: Config) -> str:
+    """SHA-256 over the source of every poslab module that this run's numbers can depend on."""
+    parts = (f"poslab.positions.{config.pos['scheme']}", f"poslab.attention.{config.attention['kind']}")
+    digest = hashlib.sha256()
+    for name, path in sorted(_sources({*DECIDING_MODULES, *parts}).items()):
+        digest.update(f"{name}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def run_identity(config: Config, code: str, data_fingerprint: str) -> str:
+    """The run's hash, 16 hexadecimal digits. The path of the data does not count, their content does."""
+    deciding = config.deciding()
+    deciding["data"].pop("path", None)
+    text = json.dumps([deciding, code, data_fingerprint], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def run_name(labels: tuple[str, str], seed: int, identity: str) -> str:
+    """A directory name that a person can read and that only this run has."""
+    readable = "-".join([*labels, f"seed{seed}"])
+    safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in readable)
+    return f"{safe[:80]}-{identity[:8]}"
+
+
+def _sources(modules: set[str]) -> dict[str, Path]:
+    """`modules` and every poslab module that one of them imports, directly or not, with their files."""
+    found: dict[str, Path] = {}
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        try:
+            spec = importlib.util.find_spec(name)
+        except ModuleNotFoundError:  # a name imported from a module, not a module
+            continue
+        if spec is None or spec.origin is None:
+            continue
+        found[name] = Path(spec.origin)
+        waiting += _imported(found[name])
+    return found
+
+
+def _imported(path: Path) -> list[str]:
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [name for name in names if name.startswith("poslab.")]
+
+
+def describe_versions() -> dict[str, Any]:
+    """Versions that may move a result's last digits: kept in the record, not in the identity."""
+    import platform
+    from importlib.metadata import version
+
+    packages = ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}

@@ -1,0 +1,285 @@
+"""One run, from a configuration to its record.
+
+`plan` checks everything and names the run without training it; `run` trains, evaluates and records it.
+As a program (`python -m poslab.job`) it does the one run that its standard input describes: so the launcher
+starts every run in a fresh process.
+"""
+
+import io
+import json
+import math
+import platform
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from poslab.config import Config, ConfigError, Request, check
+from poslab.data import Corpus, check_lengths, extrapolation_segments, prepare
+from poslab.evaluate import Extrapolation, extrapolate
+from poslab.identity import code_fingerprint, describe_versions, run_identity, run_name
+from poslab.model import GPT, build
+from poslab.record import FORMAT, RunRecord, read_manifest, write_atomic
+from poslab.terminal import RunDisplay
+from poslab.tracking import Tracker, open_tracker
+
+LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that can be made: all checked, data prepared, place known."""
+
+    request: Request
+    config: Config  # without `auto`
+    corpus: Corpus
+    code: str
+    identity: str
+    directory: Path
+
+    @property
+    def title(self) -> str:
+        return f"{self.request.pos} / {self.request.attention} / seed {self.config.seed}"
+
+    @property
+    def done(self) -> bool:
+        manifest = read_manifest(self.directory)
+        return manifest is not None and manifest["status"] == "done"
+
+
+def plan(request: Request, runs: Path) -> Job:
+    """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work."""
+    config = resolve(request.config)
+    with torch.device("meta"):  # no memory: only whether the parts fit together, before any data is read
+        build(config, vocabulary=2)
+    corpus = prepare(config.data)
+    check_lengths(corpus, config.context_length, longest_length(config))
+    code = code_fingerprint(config)
+    identity = run_identity(config, code, corpus.fingerprint)
+    name = run_name((request.pos, request.attention), config.seed, identity)
+    return Job(request, config, corpus, code, identity, runs / config.study / name)
+
+
+def resolve(config: Config) -> Config:
+    """The configuration with every `auto` replaced by what it means on this machine."""
+    trainer, evaluate = config.trainer, config.evaluate
+    accelerator = trainer.accelerator
+    if accelerator == "auto":
+        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    elif accelerator == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("trainer.accelerator=cuda, but PyTorch sees no CUDA device: use cpu or auto")
+    precision = trainer.precision
+    if precision == "auto":
+        precision = "bfloat16" if accelerator == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+    longest = LONGEST[accelerator] if evaluate.longest == "auto" else evaluate.longest
+    return config.model_copy(
+        update={
+            "trainer": trainer.model_copy(update={"accelerator": accelerator, "precision": precision}),
+            "evaluate": evaluate.model_copy(update={"longest": longest}),
+        }
+    )
+
+
+def longest_length(config: Config) -> int:
+    """The longest evaluation length in tokens, of a resolved configuration."""
+    return int(config.evaluate.longest) * config.context_length
+
+
+def run(job: Job, display: RunDisplay) -> dict[str, Any]:
+    """Make the run and return its manifest; a run that fails has status failed or diverged and a reason.
+
+    KeyboardInterrupt marks the run as interrupted and goes on up.
+    """
+    # Lightning takes seconds to import: planning, or finding a run done, must not wait for it.
+    from poslab.training import DivergedError
+
+    if job.directory.exists():
+        shutil.rmtree(job.directory)  # what an unfinished run left
+    record = RunRecord(job.directory)
+    record.update(**_first_facts(job))
+    config = job.config.model_dump(mode="json")
+    named = {**config, "pos": {"name": job.request.pos, **config["pos"]}}
+    tracker = open_tracker(job.config.logger, job.directory, job.config.study, job.title, job.identity, named)
+    record.update(wandb=tracker.place)
+    found = Extrapolation()
+    try:
+        found = _train_and_evaluate(job, record, tracker, display)
+        outcome: dict[str, Any] = {"status": "done", "reason": None}
+    except DivergedError as error:
+        outcome = {"status": "diverged", "reason": str(error)}
+    except KeyboardInterrupt:
+        record.update(status="interrupted", reason="stopped by the user", finished=_now())
+        tracker.finish({"status": "interrupted"}, [], exit_code=130)
+        raise
+    except Exception as error:
+        write_atomic(job.directory / "error.txt", traceback.format_exc())
+        message = (str(error).splitlines() or ["no message"])[0]
+        outcome = {"status": "failed", "reason": f"{type(error).__name__}: {message}"}
+    record.update(**outcome, finished=_now())
+    lengths = _by_length(found)
+    tracker.finish(_summary(outcome, lengths), lengths, exit_code=int(outcome["status"] != "done"))
+    return record.manifest
+
+
+def _train_and_evaluate(job: Job, record: RunRecord, tracker: Tracker, display: RunDisplay) -> Extrapolation:
+    from poslab.training import train
+
+    config, corpus = job.config, job.corpus
+    gpt = build(config, corpus.vocabulary)
+    record.update(parameters=gpt.parameter_count(), max_length=gpt.scheme.max_length)
+    rows: list[Mapping[str, Any]] = []
+
+    def on_row(row: Mapping[str, Any]) -> None:
+        rows.append(row)
+        record.write_metrics(rows)
+        record.update(tokens=row["tokens"], flops=gpt.training_flops(row["tokens"]), seconds=row["seconds"])
+        tracker.log(row)
+
+    with display.phase("training", config.trainer.max_steps):
+        recorder = train(gpt, config, corpus, on_row, display.step)
+    record.update(kernel=gpt.kernel, seconds_validation=recorder.validation_seconds)
+    _save(job, gpt)
+    started = time.perf_counter()
+    with display.phase("evaluating"):
+        found = _evaluate(job, gpt, display)
+    record.write_extrapolation(found.lengths)
+    record.write_position(found.positions)
+    record.update(seconds_evaluation=time.perf_counter() - started)
+    return found
+
+
+def _evaluate(job: Job, gpt: GPT, display: RunDisplay) -> Extrapolation:
+    config = job.config
+    segments = extrapolation_segments(job.corpus, config.evaluate.segments, longest_length(config))
+    device = torch.device(config.trainer.accelerator)
+    half = config.trainer.precision == "bfloat16"
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+        return extrapolate(
+            gpt.to(device),
+            segments,
+            config.context_length,
+            config.evaluate.sliding_windows,
+            job.corpus.token_bytes,
+            lambda share: display.share("lengths up to " + str(longest_length(config)), share),
+        )
+
+
+def _save(job: Job, gpt: GPT) -> None:
+    """Weights and plain values only, so that loading with weights_only=True is enough."""
+    buffer = io.BytesIO()
+    state = {name: tensor.cpu() for name, tensor in gpt.state_dict().items()}
+    torch.save({"format": FORMAT, "weights": state, "config": job.config.model_dump(mode="json")}, buffer)
+    write_atomic(job.directory / "checkpoint.pt", buffer.getvalue())
+
+
+def load(directory: Path) -> GPT:
+    """The trained model of a run directory, in evaluation mode on the CPU."""
+    saved = torch.load(directory / "checkpoint.pt", map_location="cpu", weights_only=True)
+    config = check(Config, saved["config"], "")
+    gpt = build(config, saved["weights"]["embedding.weight"].shape[0])
+    gpt.load_state_dict(saved["weights"])
+    return gpt.eval()
+
+
+def _first_facts(job: Job) -> dict[str, Any]:
+    config = job.config
+    cuda = config.trainer.accelerator == "cuda"
+    return {
+        "format": FORMAT,
+        "study": config.study,
+        "run": job.directory.name,
+        "identity": job.identity,
+        "status": "running",
+        "reason": None,
+        "pos": job.request.pos,
+        "attention": job.request.attention,
+        "seed": config.seed,
+        "config": config.deciding(),
+        "code": job.code,
+        "data": job.corpus.describe(),
+        "versions": describe_versions(),
+        "device": torch.cuda.get_device_name() if cuda else f"cpu ({platform.machine()})",
+        "threads": torch.get_num_threads(),
+        "precision": config.trainer.precision,
+        "started": _now(),
+        "finished": None,
+    }
+
+
+def _by_length(found: Extrapolation) -> list[Mapping[str, Any]]:
+    """Losses summed over segments: rows of protocol, multiple, length, loss (nats a token), bits_per_byte."""
+    sums: dict[tuple[str, str, int], list[float]] = {}
+    for row in found.lengths:
+        total = sums.setdefault((row["protocol"], row["multiple"], row["length"]), [0.0, 0, 0])
+        for place, key in enumerate(("nll", "tokens", "bytes")):
+            total[place] += row[key]
+    return [
+        {
+            "protocol": protocol,
+            "multiple": float(multiple),
+            "length": length,
+            "loss": nll / tokens,
+            "bits_per_byte": nll / count / math.log(2),
+        }
+        for (protocol, multiple, length), (nll, tokens, count) in sums.items()
+    ]
+
+
+def _summary(outcome: Mapping[str, Any], lengths: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """The run's figures under the names that they have in a report's summary.csv."""
+    figures = {
+        "non_overlapping": {"loss": "loss", "bits_per_byte": "bits_per_byte"},
+        "sliding": {"sliding": "loss"},
+    }
+    return {
+        **outcome,
+        **{
+            f"{name}_{row['multiple']:g}x": row[key]
+            for row in lengths
+            for name, key in figures.get(row["protocol"], {}).items()
+        },
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def as_json(request: Request) -> str:
+    return json.dumps(
+        {
+            "config": request.config.model_dump(mode="json"),
+            "pos": request.pos,
+            "attention": request.attention,
+        }
+    )
+
+
+def from_json(text: str) -> Request:
+    value = json.loads(text)
+    return Request(check(Config, value["config"], ""), value["pos"], value["attention"])
+
+
+def main() -> int:
+    """Make the run described on standard input; arguments: the runs directory and a title."""
+    runs, title = sys.argv[1:]
+    try:
+        job = plan(from_json(sys.stdin.read()), Path(runs))
+        manifest = run(job, RunDisplay(title))
+    except ConfigError as error:
+        print(f"poslab: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return int(manifest["status"] != "done")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

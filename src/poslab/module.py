@@ -1,0 +1,103 @@
+"""The Lightning module: the loss, the optimizer and the learning rate of a GPT."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytorch_lightning as lightning
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from poslab.config import TrainerOptions
+from poslab.model import GPT
+
+BETAS = (0.9, 0.95)  # GPT-3's (Brown et al. 2020, appendix B)
+FINAL_SHARE = 0.1  # of the learning rate is left at the end of a cosine
+DECAY_SHARE = 0.2  # of the steps lie on the straight way down of a warm-up, stable, decay schedule
+
+
+class LanguageModel(lightning.LightningModule):
+    """Next-token prediction. Keeps the sums that the recorder reads: it logs nothing itself."""
+
+    def __init__(self, gpt: GPT, options: TrainerOptions) -> None:
+        super().__init__()
+        self.gpt = gpt
+        self.options = options
+        self.nll_sum = torch.zeros((), dtype=torch.float64)
+        self.token_count = 0
+        self.gradient_norm_sum = torch.zeros(())
+        self.gradient_norm_count = 0
+
+    def training_step(self, windows: Int[Tensor, "B T+1"], index: int) -> Float[Tensor, ""]:
+        logits = self.gpt(windows[:, :-1])
+        loss = cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
+        count = windows[:, 1:].numel()
+        self.nll_sum = self.nll_sum.to(loss.device) + loss.detach().double() * count
+        self.token_count += count
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        """AdamW (Loshchilov and Hutter 2019) that decays matrices only, and the schedule by steps."""
+        parameters = list(self.gpt.parameters())
+        groups = [
+            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.options.weight_decay},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(groups, lr=self.options.learning_rate, betas=BETAS, fused=True)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate_share(self.options))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Any,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        norm = torch.nn.utils.clip_grad_norm_(self.gpt.parameters(), self.options.clip_norm)
+        self.gradient_norm_sum = self.gradient_norm_sum.to(norm.device) + norm.detach()
+        self.gradient_norm_count += 1
+
+    def take_sums(self) -> dict[str, float]:
+        """Training sums since the last call, under the names of metrics.csv; they begin again at zero."""
+        sums = {
+            "train_nll": self.nll_sum.item(),
+            "train_tokens": self.token_count,
+            "gradient_norm": self.gradient_norm_sum.item() / max(1, self.gradient_norm_count),
+        }
+        self.nll_sum, self.token_count = torch.zeros_like(self.nll_sum), 0
+        self.gradient_norm_sum, self.gradient_norm_count = torch.zeros_like(self.gradient_norm_sum), 0
+        return sums
+
+
+def learning_rate_share(options: TrainerOptions) -> Callable[[int], float]:
+    """The share of `learning_rate` that holds at a step, counted from 0: warm-up, then the schedule."""
+    after_warmup = SCHEDULES[options.schedule]
+
+    def share(step: int) -> float:
+        if step < options.warmup_steps:
+            return (step + 1) / options.warmup_steps
+        return after_warmup(step - options.warmup_steps, max(1, options.max_steps - options.warmup_steps))
+
+    return share
+
+
+def _cosine(step: int, steps: int) -> float:
+    return FINAL_SHARE + (1 - FINAL_SHARE) * 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
+
+
+def _constant(step: int, steps: int) -> float:
+    return 1.0
+
+
+def _warmup_stable_decay(step: int, steps: int) -> float:
+    """Constant, then straight down to zero over the last fifth (Hägele et al. 2024, arXiv 2405.18392)."""
+    return max(0.0, min(1.0, (steps - step) / (DECAY_SHARE * steps)))
+
+
+SCHEDULES: dict[str, Callable[[int, int], float]] = {
+    "cosine": _cosine,
+    "constant": _constant,
+    "wsd": _warmup_stable_decay,
+}

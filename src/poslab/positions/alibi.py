@@ -1,0 +1,34 @@
+"""ALiBi: a fixed penalty -m_h t on the logits (Press et al. 2022, arXiv 2108.12409, section 3)."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from poslab.config import Options
+from poslab.positions import Scheme, Tail
+
+
+class ALiBiOptions(Options):
+    pass
+
+
+def slopes(heads: int) -> list[float]:
+    """m_h = 2^(-8h/H) for h = 1..H; for H not a power of two the published rule:
+
+    the slopes of the power of two below, then every second slope of the power of two above.
+    """
+    below = 1 << (heads.bit_length() - 1)
+    geometric = [2 ** (-8 * (head + 1) / below) for head in range(below)]
+    between = [2 ** (-8 * (head + 1) / (2 * below)) for head in range(0, 2 * below, 2)]
+    return geometric + between[: heads - below]
+
+
+class ALiBi(Scheme):
+    options_class = ALiBiOptions
+
+    def bias(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"]:
+        slope = torch.tensor(slopes(self.geometry.heads), device=distance.device, dtype=torch.float64)
+        return -slope[:, None] * distance
+
+    def tail(self) -> Tail:
+        return Tail(0, -torch.tensor(slopes(self.geometry.heads), dtype=torch.float64))

@@ -1,0 +1,118 @@
+"""Numbers as a reader wants them, and text from records made harmless for each place it is written to."""
+
+import html
+import math
+import re
+from urllib.parse import quote, urlsplit
+
+DASH = "–"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
+_ABSOLUTE = re.compile(r"(?<![\w.:/~-])(?:~|file://)?/(?:[^\s:/'\"<>,;()]+/)+([^\s:/'\"<>,;()]*)")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]#|~$])")
+
+
+def plain(text: object, limit: int = 300) -> str:
+    """One line of visible text: no control characters, directories of the machine cut to their last name."""
+    shown = _ABSOLUTE.sub(r"\1", _CONTROL.sub(" ", str(text))).strip()
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def escape_html(text: object) -> str:
+    return html.escape(str(text), quote=True)
+
+
+def escape_markdown(text: object) -> str:
+    """Text that Markdown shows as it stands, in a table cell too."""
+    marked = _MARKDOWN.sub(r"\\\1", str(text).replace("\n", " "))
+    return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def web_link(url: object) -> str | None:
+    """The address if it leads to a web page and nowhere else, else None."""
+    if not isinstance(url, str) or _CONTROL.search(url) or re.search(r"[\s\\]", url):
+        return None
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return None
+    return quote(url, safe=":/?#@!$&*+,;=%~-._[]")
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Significant digits, without an exponent: 1.523, 0.0412, 12.30."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    return _minus(f"{value:.{_decimals(value, digits)}f}")
+
+
+def signed(value: float | None, digits: int = 3) -> str:
+    shown = number(value, digits)
+    return shown if value is None or shown == DASH or value <= 0 else f"+{shown}"
+
+
+def interval(mean: float | None, half_width: float | None, digits: int = 4, sign: bool = False) -> str:
+    """The mean with half its interval, both to the same decimals: 1.523 ± 0.012."""
+    if mean is None or half_width is None:
+        return signed(mean, digits) if sign else number(mean, digits)
+    decimals = _decimals(mean, digits)
+    if half_width > 0:
+        decimals = max(decimals, min(6, -math.floor(math.log10(half_width))))
+    return _minus(f"{mean:{'+' if sign else ''}.{decimals}f} ± {half_width:.{decimals}f}")
+
+
+def percent(part: float | None) -> str:
+    """A relative change: +38.8 %."""
+    if part is None or not math.isfinite(part):
+        return DASH
+    decimals = 0 if abs(part) >= 1 else 1
+    return _minus(f"{100 * part:+.{decimals}f} %")
+
+
+def count(value: float | None) -> str:
+    """A whole number with its thousands apart: 1,024."""
+    return DASH if value is None else _minus(f"{round(value):,}")
+
+
+def quantity(value: float | None) -> str:
+    """Three digits and a unit of thousands: 802 k, 1.64 M, 3.1 G."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= scale * 0.9995:
+            return f"{value / scale:.3g} {unit}" if abs(value) < 1e15 else f"{value:.2e}"
+    return f"{value:.3g}"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None or not math.isfinite(seconds):
+        return DASH
+    if seconds < 90:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 5400 else f"{seconds / 3600:.3g} h"
+
+
+def multiple(k: float) -> str:
+    """A multiple of the training length: L/2, L, 8 L."""
+    if k == 1:
+        return "L"
+    return f"L/{1 / k:g}" if k < 1 and (1 / k).is_integer() else f"{k:g} L"
+
+
+def listing(items: list[str], limit: int = 6) -> str:
+    """a, b and c; past the limit, how many more."""
+    if len(items) > limit:
+        return f"{', '.join(items[:limit])} and {len(items) - limit} more"
+    return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
+
+
+def _decimals(value: float, digits: int) -> int:
+    if value == 0 or not math.isfinite(value):
+        return digits - 1
+    return max(0, min(6, digits - 1 - math.floor(math.log10(abs(value)))))
+
+
+def _minus(text: str) -> str:
+    """A true minus sign, and none before a zero."""
+    return re.sub(r"^[+-](0(?:\.0+)?)(?![\d.])", r"\1", text).replace("-", "−")

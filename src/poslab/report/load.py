@@ -1,0 +1,281 @@
+"""Records of a study, read and checked: what cannot be read is listed with its reason, never dropped."""
+
+import csv
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from poslab.record import EXTRAPOLATION, METRICS, POSITION, read_manifest
+
+
+class ReportError(ValueError):
+    """A report that cannot be made; the message is one line that says what to do."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """One evaluation during training: where the run stood, and its loss."""
+
+    step: int
+    tokens: int
+    seconds: float | None
+    nll: float  # nats, summed
+    scored: int  # tokens
+    bytes: int | None
+
+    @property
+    def loss(self) -> float:
+        """Nats a token."""
+        return self.nll / self.scored
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The loss of one segment under one protocol and length, or of one position of the window."""
+
+    nll: float
+    tokens: int
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory. The measurements are there for finished runs alone."""
+
+    name: str
+    status: str
+    reason: str = ""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    validations: tuple[Validation, ...] = ()
+    segments: Mapping[tuple[str, float], Mapping[str, Stretch]] = field(default_factory=dict)
+    positions: Mapping[int, Stretch] = field(default_factory=dict)
+
+    @property
+    def readable(self) -> bool:
+        """Whether the manifest says which arm this run belongs to."""
+        return bool(self.manifest)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        config: Mapping[str, Any] = self.manifest["config"]
+        return config
+
+    @property
+    def pos(self) -> str:
+        return str(self.manifest["pos"])
+
+    @property
+    def attention(self) -> str:
+        return str(self.manifest["attention"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.manifest["seed"])
+
+    @property
+    def context_length(self) -> int:
+        """The training length L, in tokens."""
+        return int(self.config["context_length"])
+
+    @property
+    def budget(self) -> int:
+        """Training tokens asked for: steps x windows a step x L."""
+        trainer = self.config["trainer"]
+        return int(trainer["max_steps"]) * int(trainer["batch_size"]) * self.context_length
+
+    @property
+    def max_length(self) -> int | None:
+        """The length in tokens past which the scheme has no value, None where there is no such length."""
+        length = self.manifest.get("max_length")
+        return None if length is None else int(length)
+
+    @property
+    def data_fingerprint(self) -> str:
+        return str((self.manifest.get("data") or {}).get("fingerprint"))
+
+    @property
+    def vocabulary(self) -> object:
+        """How many tokens there are to tell apart: nats a token compare within one vocabulary only."""
+        return (self.manifest.get("data") or {}).get("vocabulary")
+
+
+@dataclass(frozen=True)
+class Records:
+    """All runs of a study, in the order asked for, and the reference that the study names, if any."""
+
+    study: str
+    runs: tuple[Run, ...]
+    ordered: bool
+    reference: str | None
+    command: str | None
+
+
+def studies(runs: Path) -> list[str]:
+    """The studies with at least one record, the newest record first."""
+    newest: dict[str, float] = {}
+    for manifest in runs.glob("*/*/manifest.json"):
+        study = manifest.parent.parent.name
+        newest[study] = max(newest.get(study, 0.0), manifest.stat().st_mtime)
+    return sorted(newest, key=lambda study: (-newest[study], study))
+
+
+def load(study: str, runs: Path) -> Records:
+    """The records of `study` under `runs`. Raises ReportError where there is no such study."""
+    known = studies(runs)
+    if study not in known:
+        raise ReportError(f"study={_short(study)} has no records; {_choices(known)}")
+    folder = runs / study
+    asked, reference, command = _plan(folder)
+    present = sorted(path.parent.name for path in folder.glob("*/manifest.json"))
+    order = list(dict.fromkeys([*asked, *present]))
+    loaded = tuple(_load_run(folder / name) for name in order)
+    return Records(study, loaded, bool(asked), reference, command)
+
+
+def _choices(known: list[str]) -> str:
+    if not known:
+        return "train one first: python train.py -m pos=rope,alibi"
+    shown = ", ".join(known[:8])
+    return f"studies with records: {shown}" + (f" and {len(known) - 8} more" if len(known) > 8 else "")
+
+
+def _short(text: str) -> str:
+    return repr(text[:60]) if not re.fullmatch(r"[\w.-]{1,60}", text) else text
+
+
+def _plan(folder: Path) -> tuple[list[str], str | None, str | None]:
+    """Run names in the order asked for, the reference's label and the command, as study.json has them."""
+    try:
+        plan = json.loads((folder / "study.json").read_text())
+    except FileNotFoundError:
+        return [], None, None
+    except (OSError, ValueError):
+        raise ReportError(
+            f"study={folder.name}: study.json cannot be read; remove it, it is optional"
+        ) from None
+    plan = plan if isinstance(plan, dict) else {}
+    names = plan.get("runs")
+    # A name is a directory inside the study: anything else would read elsewhere.
+    safe = [n for n in names if isinstance(n, str) and Path(n).name == n] if isinstance(names, list) else []
+    reference, command = plan.get("reference"), plan.get("command")
+    return (
+        safe,
+        reference if isinstance(reference, str) and reference else None,
+        command if isinstance(command, str) and command else None,
+    )
+
+
+def _load_run(folder: Path) -> Run:
+    try:
+        manifest = read_manifest(folder)
+    except (ValueError, OSError):
+        return Run(folder.name, "unreadable", "manifest.json is damaged or of another format")
+    if manifest is None:
+        return Run(folder.name, "not started", "no record yet")
+    missing = _missing(manifest)
+    if missing:
+        return Run(folder.name, "unreadable", f"manifest.json has no valid {missing}")
+    status, reason = str(manifest.get("status")), str(manifest.get("reason") or "")
+    if status != "done":
+        return Run(folder.name, status, reason, manifest)
+    try:
+        return Run(
+            folder.name,
+            status,
+            reason,
+            manifest,
+            _validations(folder / "metrics.csv"),
+            _segments(folder / "extrapolation.csv"),
+            _positions(folder / "position.csv"),
+        )
+    except (ArithmeticError, ValueError, OSError, csv.Error) as error:
+        what = error.args[0] if type(error) is ReportError else "its CSV files cannot be read"
+        return Run(folder.name, "unreadable", str(what), manifest)
+
+
+def _missing(manifest: Mapping[str, Any]) -> str | None:
+    """The first field without which a run belongs to no arm, or None."""
+    config = manifest.get("config")
+    trainer = config.get("trainer") if isinstance(config, dict) else None
+    checks = {
+        "pos": isinstance(manifest.get("pos"), str),
+        "attention": isinstance(manifest.get("attention"), str),
+        "seed": isinstance(manifest.get("seed"), int),
+        "config.context_length": isinstance(config, dict) and _positive(config.get("context_length")),
+        "data": isinstance(manifest.get("data") or {}, dict),
+        "versions": isinstance(manifest.get("versions") or {}, dict),
+        "max_length": manifest.get("max_length") is None or _positive(manifest["max_length"]),
+        "config.model": isinstance(config, dict) and isinstance(config.get("model") or {}, dict),
+        "config.trainer": isinstance(trainer, dict)
+        and _positive(trainer.get("max_steps"))
+        and _positive(trainer.get("batch_size")),
+    }
+    return next((name for name, valid in checks.items() if not valid), None)
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int) and value > 0
+
+
+def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    try:
+        with path.open(newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            rows = list(reader)
+            header = reader.fieldnames or []
+    except FileNotFoundError:
+        raise ReportError(f"{path.name} is missing") from None
+    absent = [column for column in columns if column not in header]
+    if absent:
+        raise ReportError(f"{path.name} has no column {absent[0]}")
+    if any(None in row or None in row.values() for row in rows):
+        raise ReportError(f"{path.name} has a broken row")
+    return rows
+
+
+def _optional(text: str) -> float | None:
+    return float(text) if text else None
+
+
+def _count(text: str) -> int | None:
+    return int(float(text)) if text else None
+
+
+def _stretch(row: Mapping[str, str]) -> Stretch:
+    return Stretch(float(row["nll"]), int(float(row["tokens"])), _count(row["bytes"]))
+
+
+def _validations(path: Path) -> tuple[Validation, ...]:
+    found = []
+    for row in _rows(path, METRICS):
+        nll, scored = _optional(row["validation_nll"]), _count(row["validation_tokens"])
+        if nll is None or not scored:
+            continue
+        step, tokens = int(float(row["step"])), int(float(row["tokens"]))
+        found.append(
+            Validation(step, tokens, _optional(row["seconds"]), nll, scored, _count(row["validation_bytes"]))
+        )
+    if any(after.tokens <= before.tokens for before, after in pairwise(found)):
+        raise ReportError(f"{path.name}: its tokens do not grow from row to row")
+    return tuple(found)
+
+
+def _segments(path: Path) -> dict[tuple[str, float], dict[str, Stretch]]:
+    found: dict[tuple[str, float], dict[str, Stretch]] = {}
+    for row in _rows(path, EXTRAPOLATION):
+        if not row["nll"] or not row["tokens"]:
+            continue  # not defined: no number
+        segments = found.setdefault((row["protocol"], float(row["multiple"])), {})
+        if row["segment"] in segments:
+            raise ReportError(f"{path.name} has segment {row['segment']} twice")
+        segments[row["segment"]] = _stretch(row)
+    return found
+
+
+def _positions(path: Path) -> dict[int, Stretch]:
+    rows = [row for row in _rows(path, POSITION) if row["nll"] and row["tokens"]]
+    return {int(row["position"]): _stretch(row) for row in rows}

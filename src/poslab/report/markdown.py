@@ -1,0 +1,78 @@
+"""The report as Markdown, with the paper figures: the same tables and words as the page."""
+
+from collections.abc import Sequence
+
+from poslab.report import provenance, tables
+from poslab.report.charts import LineChart, TargetChart
+from poslab.report.formatting import escape_markdown
+from poslab.report.notes import notes, summary
+from poslab.report.results import Results
+from poslab.report.tables import Cell, Table
+
+
+def markdown(results: Results, charts: Sequence[LineChart | TargetChart]) -> str:
+    """The whole of report.md."""
+    parts = [f"# {escape_markdown(results.study)}", escape_markdown(summary(results))]
+    parts.append(
+        "\n".join(f"- {escape_markdown(k)}: {escape_markdown(v)}" for k, v in provenance.facts(results))
+    )
+    parts += [
+        f"> **Note well.** {escape_markdown(note.text)}"
+        if note.warning
+        else f"> {escape_markdown(note.text)}"
+        for note in notes(results)
+    ]
+    first = [tables.arms_table(results), tables.comparisons_table(results)]
+    parts += [_section(table) for table in first if table is not None]
+    parts.append("## Figures")
+    for i, chart in enumerate(charts, 1):
+        parts.append(f"### Figure {i}. {escape_markdown(chart.title)}")
+        parts.append(f"![{escape_markdown(chart.title)}](figures/{chart.name}.png)")
+        parts.append(
+            f"{escape_markdown(chart.caption)} [CSV]({chart.name}.csv), "
+            f"[SVG](figures/{chart.name}.svg), [PDF](figures/{chart.name}.pdf)"
+        )
+    parts += [_section(tables.protocols_table(results)), _section(tables.runs_table(results))]
+    parts += ["## Reproduce", "The report is made from the run records alone:"]
+    parts.append(_code(provenance.report_command(results)))
+    if results.command:
+        parts += ["The runs were made by:", _code(results.command)]
+    parts.append(
+        "\n".join(f"- {escape_markdown(k)}: {escape_markdown(v)}" for k, v in provenance.origins(results))
+    )
+    settings = provenance.settings_table(results)
+    if settings is not None:
+        parts += [f"### {settings.title}", _table(settings)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _section(table: Table) -> str:
+    return (
+        f"## {escape_markdown(table.title)}\n\n{escape_markdown(table.caption)}\n\n{_table(table)}\n\n"
+        f"In full: [{escape_markdown(table.source)}]({table.source})"
+    )
+
+
+def _table(table: Table) -> str:
+    titles = [f"{column.group}: {column.title}" if column.group else column.title for column in table.columns]
+    lines = [_line(escape_markdown(title) for title in titles)]
+    lines.append(_line("---:" if column.number else "---" for column in table.columns))
+    lines += [_line(_cell(cell) for cell in row) for row in table.rows]
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str] | object) -> str:
+    return f"| {' | '.join(cells)} |"  # type: ignore[arg-type]
+
+
+def _cell(cell: Cell) -> str:
+    text = escape_markdown(cell.text)
+    if not cell.link:
+        return text
+    address = cell.link.replace("(", "%28").replace(")", "%29").replace("|", "%7C")
+    return f"[{text}](<{address}>)"
+
+
+def _code(text: str) -> str:
+    """An indented block: no fence that the text could close."""
+    return f"    {text}"

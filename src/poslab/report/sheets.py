@@ -1,0 +1,125 @@
+"""The CSV files, in full precision: a cell for every number that the report prints."""
+
+from collections.abc import Iterable, Mapping
+
+from poslab.report.aggregate import BY_LENGTH, SINGLE, TARGETS
+from poslab.report.measures import TOLERANCES, Value, name
+from poslab.report.results import Results
+
+Rows = list[dict[str, Value]]
+
+
+def summary(results: Results) -> tuple[list[str], Rows]:
+    """summary.csv: a row a run. Figures are empty where not defined and for runs that do not count."""
+    columns = ["study", "run", "pos", "attention", "arm", "seed", "status", "reason", "context_length"]
+    columns += ["parameters", "tokens", "budget"]
+    columns += [f"{family}_{name(k)}" for family in BY_LENGTH for k in results.multiples]
+    columns += [f"loss_change_{name(k)}" for k in results.multiples]
+    for suffix in TOLERANCES:
+        key = f"usable_length{suffix}"
+        columns += [key, f"{key}_multiple", f"{key}_at_least"]
+    for suffix in TOLERANCES:
+        columns += [f"failure_position{suffix}", f"failure_position{suffix}_found"]
+    columns += ["plateau"]
+    for suffix in ("", "_50", "_90"):
+        columns += [f"tokens_to_target{suffix}", f"reached{suffix}"]
+    columns += ["steps_to_target", "seconds_to_target", "flops_to_target", "aulc", "aulc_from", "aulc_to"]
+    columns += ["validation_loss"]
+    columns += ["tokens_per_second", "seconds", "seconds_validation", "seconds_evaluation", "flops"]
+    columns += ["kernel", "precision", "device", "code", "data", "data_fingerprint", "vocabulary"]
+    columns += ["started", "finished"]
+    return columns, [_csv(row) for row in results.rows]
+
+
+def arms(results: Results) -> tuple[list[str], Rows]:
+    """arms.csv: a row an arm; of every figure the mean, half its 95 % interval and the seeds that have it."""
+    figures = [f"{family}_{name(k)}" for family in (*BY_LENGTH, "loss_change") for k in results.multiples]
+    figures += [*SINGLE, *(f"tokens_to_target{suffix}" for suffix in TARGETS.values())]
+    columns = ["study", "arm", "pos", "attention", "reference", "context_length", "parameters"]
+    columns += ["seeds_asked", "seeds_finished"]
+    for figure in figures:
+        columns += [f"{figure}_n", f"{figure}_mean", f"{figure}_half_width"]
+    columns += [f"usable_length_{end}" for end in ("min", "max", "min_at_least", "max_at_least")]
+    columns += [f"usable_length_multiple_{end}" for end in ("min", "max")]
+    for suffix in TARGETS.values():
+        columns += [f"reached{suffix}", f"reached{suffix}_of"]
+    columns += [f"tokens_to_target_ratio_{end}" for end in ("n", "mean", "low", "high")]
+    rows: Rows = []
+    for item in results.arms:
+        row: dict[str, Value] = {
+            "study": results.study,
+            "arm": item.arm.label,
+            "pos": item.arm.pos,
+            "attention": item.arm.attention,
+            "reference": item is results.reference,
+            "context_length": item.arm.context_length,
+            "parameters": item.rows[0]["parameters"] if item.rows else None,
+            "seeds_asked": item.arm.asked,
+            "seeds_finished": len(item.rows),
+        }
+        for figure in figures:
+            found = item.figures.get(figure)
+            row[f"{figure}_n"] = found.n if found else 0
+            row[f"{figure}_mean"] = found.mean if found else None
+            row[f"{figure}_half_width"] = found.half_width if found else None
+        row |= _usable(item.rows)
+        for suffix, (hits, n) in item.reached.items():
+            row |= {f"reached{suffix}": hits, f"reached{suffix}_of": n}
+        if item.speed_up is not None:
+            ends = ("n", "mean", "low", "high")
+            row |= {f"tokens_to_target_ratio_{end}": v for end, v in zip(ends, item.speed_up, strict=True)}
+        rows.append(_csv(row))
+    return columns, rows
+
+
+def _usable(rows: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
+    found = sorted(
+        (value, row["usable_length_multiple"], row["usable_length_at_least"] is True)
+        for row in rows
+        if isinstance(value := row.get("usable_length"), int)
+    )
+    if not found:
+        return {}
+    low, high = found[0], found[-1]
+    return {
+        "usable_length_min": low[0],
+        "usable_length_max": high[0],
+        "usable_length_min_at_least": low[2],
+        "usable_length_max_at_least": high[2],
+        "usable_length_multiple_min": low[1],
+        "usable_length_multiple_max": high[1],
+    }
+
+
+def differences(results: Results) -> tuple[list[str], Rows]:
+    """differences.csv: an arm less the reference, paired by seed, on each figure that is compared."""
+    columns = ["arm", "reference", "figure", "primary", "n", "mean", "half_width", "p", "p_holm"]
+    columns += ["seed_deviations", "reading"]
+    rows: Rows = [
+        {
+            "arm": item.arm.label,
+            "reference": results.reference.arm.label,
+            "figure": item.figure,
+            "primary": item.figure == results.primary,
+            "n": item.difference.n,
+            "mean": item.difference.mean,
+            "half_width": item.difference.half_width,
+            # One figure is tested; a p beside each of the others would be a hunt for a small one.
+            "p": item.difference.p if item.figure == results.primary else None,
+            "p_holm": item.p_holm,
+            "seed_deviations": item.difference.deviations,
+            "reading": item.verdict,
+        }
+        for item in results.comparisons
+    ]
+    return columns, [_csv(row) for row in rows]
+
+
+def figure(rows: Iterable[Mapping[str, Value]]) -> tuple[list[str], Rows]:
+    """The CSV beside a figure: its columns are those of its rows."""
+    kept = [_csv(row) for row in rows]
+    return list(dict.fromkeys(key for row in kept for key in row)), kept
+
+
+def _csv(row: Mapping[str, Value]) -> dict[str, Value]:
+    return {key: str(value).lower() if isinstance(value, bool) else value for key, value in row.items()}

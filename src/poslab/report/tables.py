@@ -1,0 +1,278 @@
+"""The tables as a reader wants them, for the page, Markdown and the terminal; sheets.py has them in full."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from poslab.report.aggregate import ArmFigures
+from poslab.report.formatting import (
+    DASH,
+    count,
+    duration,
+    interval,
+    multiple,
+    number,
+    plain,
+    quantity,
+    web_link,
+)
+from poslab.report.load import Run
+from poslab.report.measures import Value, name
+from poslab.report.results import Results
+
+
+@dataclass(frozen=True)
+class Column:
+    title: str
+    group: str = ""  # a heading that neighbouring columns share
+    number: bool = True
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    link: str | None = None
+    arm: int | None = None  # the arm whose colour goes with it
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    title: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    source: str  # the CSV with the same figures in full
+
+
+def arms_table(results: Results) -> Table:
+    """A row an arm: losses by length, what context is worth, usable length, tokens to target."""
+    shown = _scored(results, "loss")
+    longest = max((k for k in _scored(results, "context_gain") if k > 1), default=None)
+    columns = [Column("Arm", number=False), Column("Seeds")]
+    columns += [Column(multiple(k), "Loss, nats per token") for k in shown]
+    if longest:
+        columns.append(Column(f"Context gain at {multiple(longest)}", "Nats"))
+    columns += [Column("Usable length", "Multiples of L" if results.context_length is None else "Tokens")]
+    columns += [Column(title, "Tokens to target") for title in ("Mean", "Over reference")]
+    rows = []
+    for i, item in enumerate(results.arms):
+        cells = [Cell(item.arm.label, arm=i), Cell(_seeds(item))]
+        cells += [Cell(_estimate(item, f"loss_{name(k)}")) for k in shown]
+        if longest:
+            cells.append(Cell(_estimate(item, f"context_gain_{name(longest)}", 3, sign=True)))
+        cells += [Cell(usable(item, results)), Cell(to_target(item))]
+        cells.append(Cell("reference" if item is results.reference else _ratio(item)))
+        rows.append(tuple(cells))
+    caption = (
+        "Loss is taken in non-overlapping windows. Context gain is the sliding-window loss at L less that at "
+        "the longer length: what the added context is worth. Usable length is the longest tested up to which "
+        "the sliding-window loss stays within 5 % of its value at L. "
+        f"Tokens to target: until the loss that {results.reference.arm.label} has at 75 % of its budget."
+    )
+    return Table("arms", "Arms", caption, tuple(columns), tuple(rows), "arms.csv")
+
+
+def protocols_table(results: Results) -> Table:
+    """A row an arm: bits per byte in both protocols, and the early-token curse."""
+    families = (
+        ("bits_per_byte", "Bits per byte, non-overlapping", 4, False),
+        ("sliding_bits_per_byte", "Bits per byte, sliding", 4, False),
+        ("sliding", "Loss, sliding", 4, False),
+        ("early_token_curse", "Early-token curse, nats", 3, True),
+    )
+    chosen = [(family, k) for family in families for k in _scored(results, family[0])]
+    columns = (Column("Arm", number=False), *(Column(multiple(k), family[1]) for family, k in chosen))
+    rows = tuple(
+        (
+            Cell(item.arm.label, arm=i),
+            *(Cell(_estimate(item, f"{f[0]}_{name(k)}", f[2], sign=f[3])) for f, k in chosen),
+        )
+        for i, item in enumerate(results.arms)
+    )
+    caption = (
+        "Sliding windows score every token with a long context, on part of the text. The early-token curse "
+        "is what non-overlapping windows lose to tokens near a window's start, on the text that both score."
+    )
+    return Table("protocols", "Protocols", caption, columns, rows, "arms.csv")
+
+
+def comparisons_table(results: Results) -> Table | None:
+    """Differences from the reference over shared seeds, or None with one seed."""
+    found = [item for item in results.comparisons if item.difference.half_width is not None]
+    if not found or results.seeds < 2:
+        return None
+    columns = (
+        Column("Arm", number=False),
+        Column("Figure", number=False),
+        Column("Seeds"),
+        Column("Difference"),
+        Column("in seed SD"),
+        Column("p (Holm)"),
+        Column("Reading", number=False),
+    )
+    numbers = {item.arm.label: i for i, item in enumerate(results.arms)}
+    shown = {
+        results.primary,
+        *(f"{family}_{name(_last(results))}" for family in ("sliding", "context_gain")),
+        "loss_1x",
+    }
+    found.sort(key=lambda item: item.figure != results.primary)  # what is tested comes first
+    rows = tuple(
+        (
+            Cell(item.arm.label, arm=numbers[item.arm.label]),
+            Cell(_figure(item.figure)),
+            Cell(str(item.difference.n)),
+            Cell(interval(item.difference.mean, item.difference.half_width, 3, sign=True)),
+            Cell(number(item.difference.deviations, 2)),
+            Cell(_probability(item.p_holm)),
+            Cell(item.verdict),
+        )
+        for item in found
+        if item.figure in shown
+    )
+    tested = (
+        "" if results.primary is None else f"{_figure(results.primary)} is the primary figure: it alone is"
+    )
+    caption = (
+        f"Arm less {results.reference.arm.label}, in nats per token, paired by seed, with 95 % Student-t "
+        f"intervals. {tested} tested, with Holm's correction over the arms; the rest is descriptive."
+    )
+    return Table("differences", "Against the reference", caption, columns, rows, "differences.csv")
+
+
+def runs_table(results: Results) -> Table:
+    """Every record of the study, whatever became of it."""
+    numbers = {run.name: i for i, item in enumerate(results.arms) for run in item.arm.runs}
+    titles = ["Parameters", "Tokens", "FLOPs", "Time", "Tokens/s"]
+    columns = [Column("Run", number=False), Column("Arm", number=False)]
+    columns += [Column("Attention", number=False), Column("Seed"), Column("Status", number=False)]
+    columns += [Column(title) for title in titles]
+    columns += [Column(title, number=False) for title in ("Kernel", "Device", "W&B", "Reason")]
+    rows = []
+    for run, row in zip(results.runs, results.rows, strict=True):
+        arm = row.get("arm")
+        cells = [Cell(plain(run.name, 80)), Cell(str(arm or DASH), arm=numbers.get(run.name))]
+        cells += [Cell(_text(row.get("attention"))), Cell(_text(row.get("seed"))), Cell(_text(row["status"]))]
+        cells += [
+            Cell(quantity(_float(row, "parameters"))),
+            Cell(quantity(_float(row, "tokens"))),
+            Cell(quantity(_float(row, "flops"))),
+            Cell(duration(_float(row, "seconds"))),
+            Cell(quantity(_float(row, "tokens_per_second"))),
+            Cell(_text(row.get("kernel"))),
+            Cell(_text(row.get("device"))),
+            _tracked(run),
+            Cell(_text(row["reason"])),
+        ]
+        rows.append(tuple(cells))
+    caption = "Every record of the study. Only runs that are done count in the figures above."
+    return Table("runs", "Runs", caption, tuple(columns), tuple(rows), "summary.csv")
+
+
+def terminal_rows(results: Results) -> list[dict[str, str]]:
+    """A row an arm for the terminal, by column title; losses are nats a token."""
+    single = all(len(item.rows) <= 1 for item in results.arms)
+    rows = []
+    for item in results.arms:
+        scheme = item.arm.label.replace(f" / {item.arm.attention}", "", 1)
+        row = {"scheme": scheme, "attention": item.arm.attention}
+        if single:
+            row["seed"] = _text(item.rows[0]["seed"]) if item.rows else DASH
+        else:
+            row["seeds"] = _seeds(item)
+        for k in (1.0, 2.0, 4.0, 8.0):
+            row["loss at L" if k == 1 else multiple(k)] = _estimate(item, f"loss_{name(k)}")
+        row["usable"] = usable(item, results)
+        row["to target"] = to_target(item)
+        rows.append(row)
+    return rows
+
+
+def usable(item: ArmFigures, results: Results) -> str:
+    """The usable length over the seeds: one, or the range where they differ; "≥" where the longest passes."""
+    unit = "usable_length_multiple" if results.context_length is None else "usable_length"
+    lengths = sorted(
+        {
+            (value, row["usable_length_at_least"] is True)
+            for row in item.rows
+            if isinstance(value := row.get(unit), int | float)
+        }
+    )
+    shown = [
+        f"{'≥ ' if at_least else ''}{multiple(value) if results.context_length is None else count(value)}"
+        for value, at_least in lengths
+    ]
+    return DASH if not shown else shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
+
+
+def to_target(item: ArmFigures, suffix: str = "") -> str:
+    """Mean tokens to target; where a run did not get there, how many did instead."""
+    if suffix not in item.reached:
+        return DASH
+    hits, n = item.reached[suffix]
+    found = item.figures.get(f"tokens_to_target{suffix}")
+    if found is not None:
+        half = "" if found.half_width is None else f" ± {quantity(found.half_width)}"
+        return f"{quantity(found.mean)}{half}"
+    return "> budget" if hits == 0 else f"{hits} of {n} reached"
+
+
+def _seeds(item: ArmFigures) -> str:
+    n = len(item.rows)
+    return str(n) if n == item.arm.asked else f"{n} of {item.arm.asked}"
+
+
+def _estimate(item: ArmFigures, figure: str, digits: int = 4, sign: bool = False) -> str:
+    found = item.figures.get(figure)
+    if found is None:
+        return DASH
+    fewer = f" (n = {found.n})" if found.n < len(item.rows) else ""
+    return interval(found.mean, found.half_width, digits, sign) + fewer
+
+
+def _ratio(item: ArmFigures) -> str:
+    if item.speed_up is None:
+        return DASH
+    n, mean, low, high = item.speed_up
+    fewer = f" (n = {n})" if n < len(item.rows) else ""
+    return (
+        f"×{number(mean, 3)}" + (f" [{number(low, 3)}, {number(high, 3)}]" if low is not None else "") + fewer
+    )
+
+
+def _scored(results: Results, family: str) -> list[float]:
+    return [
+        k for k in results.multiples if any(f"{family}_{name(k)}" in item.figures for item in results.arms)
+    ]
+
+
+def _last(results: Results) -> float:
+    return max((k for k in _scored(results, "sliding")), default=1.0)
+
+
+def _figure(column: str) -> str:
+    """loss_8x -> Loss at 8 L."""
+    family, k = column.rsplit("_", 1)
+    titles = {"loss": "Loss", "sliding": "Sliding loss", "context_gain": "Context gain"}
+    return f"{titles[family]} at {multiple(float(k.removesuffix('x')))}"
+
+
+def _probability(p: float | None) -> str:
+    return "< 0.001" if p is not None and p < 0.001 else number(p, 2)
+
+
+def _tracked(run: Run) -> Cell:
+    tracked = run.manifest.get("wandb")
+    if not isinstance(tracked, dict):
+        return Cell(DASH)
+    link = web_link(tracked.get("url"))
+    return Cell("open" if link else plain(tracked.get("mode") or DASH, 20), link)
+
+
+def _float(row: Mapping[str, Value], key: str) -> float | None:
+    value = row.get(key)
+    return value if isinstance(value, int | float) else None
+
+
+def _text(value: Value) -> str:
+    return DASH if value is None or value == "" else str(value)

@@ -1,0 +1,112 @@
+"""Records in, report out."""
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from poslab.record import write_atomic, write_table
+from poslab.report import sheets
+from poslab.report.charts import LineChart, TargetChart, line_charts, target_chart
+from poslab.report.results import gather
+from poslab.report.tables import terminal_rows
+
+# Every file that a report of any study may have: what an earlier report left and this one lacks is removed.
+FIGURES = (
+    "bits_per_byte_by_length",
+    "loss_by_length",
+    "sliding_bits_per_byte_by_length",
+    "sliding_loss_by_length",
+    "loss_by_position",
+    "validation_loss",
+    "tokens_to_target",
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report on disk; `table` holds the rows for a terminal, by column title."""
+
+    directory: Path
+    page: Path
+    table: tuple[Mapping[str, str], ...]
+    summary: str
+
+
+def write_report(study: str, runs: Path, reports: Path, reference: str | None = None) -> Report:
+    """Make the report of `runs`/`study` in `reports`/`study` from its records alone.
+
+    The same records give the same bytes. `reference` names the arm that the others are compared with,
+    over the study's own choice. Raises ReportError, one line that says what to do, where there is no such
+    study, no finished run or no such arm.
+    """
+    results = gather(study, runs, reference)
+    # Matplotlib takes a second to load: after everything that can be wrong with the request.
+    from poslab.report.figures import draw
+    from poslab.report.markdown import markdown
+    from poslab.report.notes import summary
+    from poslab.report.page import page
+
+    directory = reports / study
+    lines, targets = line_charts(results), target_chart(results)
+    charts: list[LineChart | TargetChart] = [*lines, *([targets] if targets is not None else [])]
+    tables = {
+        "summary": sheets.summary(results),
+        "arms": sheets.arms(results),
+        "differences": sheets.differences(results),
+    }
+    tables |= {chart.name: sheets.figure(chart.rows) for chart in charts}
+    for name, (columns, rows) in tables.items():
+        write_table(directory / f"{name}.csv", columns, rows)
+    for chart in charts:
+        for kind, content in draw(chart).items():
+            write_atomic(directory / "figures" / f"{chart.name}.{kind}", content)
+    _remove_stale(directory, {chart.name for chart in charts})
+    write_atomic(directory / "report.md", markdown(results, charts))
+    index = directory / "index.html"
+    write_atomic(index, page(results, lines, targets))
+    return Report(directory, index, tuple(terminal_rows(results)), summary(results))
+
+
+def _remove_stale(directory: Path, kept: set[str]) -> None:
+    from poslab.report.figures import FORMATS
+
+    for name in set(FIGURES) - kept:
+        (directory / f"{name}.csv").unlink(missing_ok=True)
+        for kind in FORMATS:
+            (directory / "figures" / f"{name}.{kind}").unlink(missing_ok=True)
+
+
+def terminal_table(report: Report) -> Table:
+    """The arms of a report as a table for the terminal: losses in nats a token, a dash where undefined.
+
+    It fits 80 columns unless the scheme's label is long: an interval goes below its mean.
+    """
+    caption = Text(report.summary)
+    table = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left", padding=(0, 1, 0, 0))
+    for title in report.table[0]:
+        side: Literal["left", "right"] = "left" if title in ("scheme", "attention") else "right"
+        table.add_column(
+            title.replace("loss at", "loss\nat").replace("to ", "to\n"), justify=side, no_wrap=True
+        )
+    for row in report.table:
+        scheme = "\n".join(textwrap.wrap(row["scheme"], 18))
+        rest = (value.replace(" ± ", "\n± ") for title, value in row.items() if title != "scheme")
+        table.add_row(Text(scheme), *map(Text, rest))
+    return table
+
+
+def show(report: Report) -> None:
+    """Print the table and where the page is. A narrow terminal wraps lines; it never cuts a number short."""
+    console, table = Console(), terminal_table(report)
+    wanted = Measurement.get(console, console.options.update(max_width=1000), table).maximum
+    console.width = max(console.width, min(wanted, 200))
+    console.print(table)
+    print(f"report: {report.page}")

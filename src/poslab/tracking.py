@@ -1,0 +1,149 @@
+"""Tracking: what a run shows while and after it trains. The run record stays the source of every result."""
+
+import netrc
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from poslab.config import LoggerOptions
+
+ONLINE_WAIT = 20  # seconds until a W&B server that does not answer means offline
+
+
+class Tracker(Protocol):
+    """What a run tells; `place` is how to find it again, for the manifest (None: nowhere)."""
+
+    @property
+    def place(self) -> Mapping[str, Any] | None: ...
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """A row of metrics.csv."""
+
+    def finish(self, summary: Mapping[str, Any], lengths: list[Mapping[str, Any]], exit_code: int) -> None:
+        """The run's end: summary figures, and loss by length as rows (length, protocol, bits per byte)."""
+
+
+class NoTracker:
+    """logger=local: the record alone."""
+
+    place: Mapping[str, Any] | None = None
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        pass
+
+    def finish(self, summary: Mapping[str, Any], lengths: list[Mapping[str, Any]], exit_code: int) -> None:
+        pass
+
+
+class WandbTracker:
+    """A W&B run, online where the user is logged in and the server answers, else offline at once."""
+
+    def __init__(
+        self,
+        options: LoggerOptions,
+        directory: Path,
+        study: str,
+        name: str,
+        identity: str,
+        config: dict[str, Any],
+    ) -> None:
+        import wandb
+
+        self.wandb = wandb
+        mode = os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
+        arguments: dict[str, Any] = {
+            "project": options.project,
+            "entity": options.entity,
+            "dir": directory,
+            "group": study,
+            "job_type": "train",
+            "name": name,
+            "config": config,
+        }
+        try:
+            self.run = wandb.init(**arguments, mode=mode, settings=_settings())  # type: ignore[arg-type]
+        except wandb.errors.Error:
+            if mode != "online":
+                raise
+            self.run = wandb.init(**arguments, mode="offline", settings=_settings())
+            mode = "offline"
+        self.run.define_metric("tokens")
+        self.run.define_metric("*", step_metric="tokens")
+        self.place: Mapping[str, Any] | None = {
+            "mode": mode,
+            "url": self.run.url if mode == "online" else None,
+            "path": str(Path(self.run.dir).parent.resolve().relative_to(directory.resolve()))
+            if mode == "offline"
+            else None,
+        }
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        self.run.log(
+            {
+                "tokens": row["tokens"],
+                "step": row["step"],
+                "seconds": row["seconds"],
+                "train/loss": row["train_nll"] / row["train_tokens"],
+                "validation/loss": row["validation_nll"] / row["validation_tokens"],
+                "learning_rate": row["learning_rate"],
+                "gradient_norm": row["gradient_norm"],
+                "tokens_per_second": row["tokens_per_second"],
+            }
+        )
+
+    def finish(self, summary: Mapping[str, Any], lengths: list[Mapping[str, Any]], exit_code: int) -> None:
+        self.run.summary.update(dict(summary))
+        if lengths:
+            columns: list[str | int] = list(lengths[0])
+            table = self.wandb.Table(columns=columns, data=[list(row.values()) for row in lengths])
+            sliced = [
+                [row["length"], row["bits_per_byte"]]
+                for row in lengths
+                if row["protocol"] == "non_overlapping"
+            ]
+            line = self.wandb.Table(columns=["length", "bits_per_byte"], data=sliced)
+            title = "Bits per byte by evaluation length"
+            self.run.log(
+                {
+                    "extrapolation": table,
+                    "extrapolation_line": self.wandb.plot.line(line, "length", "bits_per_byte", title=title),
+                }
+            )
+        self.run.finish(exit_code=exit_code)
+
+
+def _settings() -> Any:
+    import wandb
+
+    return wandb.Settings(
+        silent=True,
+        console="off",
+        init_timeout=ONLINE_WAIT,
+        save_code=False,
+        x_disable_meta=True,  # no command line and no host name leave the machine
+        x_disable_stats=True,
+        x_transaction_log_flush_interval=2,  # a killed run keeps all but its last seconds
+    )
+
+
+def logged_in() -> bool:
+    """Whether W&B has a key for its server: from the environment, or from the file `wandb login` writes."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urlsplit(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").hostname or ""
+    path = Path(os.environ.get("NETRC") or "~/.netrc").expanduser()
+    try:
+        return netrc.netrc(path).authenticators(host) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def open_tracker(
+    options: LoggerOptions, directory: Path, study: str, name: str, identity: str, config: dict[str, Any]
+) -> Tracker:
+    """The tracker that `logger` names."""
+    if options.name == "local":
+        return NoTracker()
+    return WandbTracker(options, directory, study, name, identity, config)

@@ -1,0 +1,103 @@
+"""What tests share: the arms of conf/, and small models made from them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from poslab.attention import build_attention
+from poslab.config import Config, Request, check
+from poslab.model import GPT
+from poslab.positions import Geometry, build_scheme
+
+CONF = Path(__file__).parent.parent / "conf"
+
+
+def arms(group: str) -> dict[str, dict[str, Any]]:
+    """Every file of a config group: a scheme or an attention that is added is tested without being named."""
+    return {path.stem: yaml.safe_load(path.read_text()) for path in sorted((CONF / group).glob("*.yaml"))}
+
+
+POSITIONS = arms("pos")
+ATTENTIONS = arms("attention")
+# One arm for each scheme; the other RoPE bases differ in a number.
+SCHEMES = {name: section for name, section in POSITIONS.items() if not name.startswith("rope_")}
+
+
+def make_gpt(
+    pos: dict[str, Any],
+    attention: dict[str, Any],
+    *,
+    width: int = 32,
+    heads: int = 4,
+    layers: int = 2,
+    context_length: int = 64,
+    vocabulary: int = 50,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+) -> GPT:
+    geometry = Geometry(width, heads, context_length)
+    scheme = build_scheme(pos, geometry)
+    gpt = GPT(
+        vocabulary, geometry, scheme, [build_attention(attention, geometry, scheme) for _ in range(layers)]
+    )
+    gpt.initialise(seed)
+    with torch.no_grad():
+        # GPT-2's small weights make all attention nearly uniform; these make it matter.
+        for parameter in gpt.parameters():
+            if parameter.ndim >= 2:
+                parameter.mul_(8)
+    return gpt.to(dtype)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache_and_no_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Tests neither read nor fill the user's cache, and a test that would reach a network fails at once."""
+    cache = tmp_path_factory.getbasetemp().parent / "poslab-test-cache"
+    monkeypatch.setenv("POSLAB_CACHE", str(cache))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+
+
+def request(study: str = "test", **changes: Any) -> Request:
+    """A checked request for a run of seconds on the copy task; `changes` `a__b` for a.b."""
+    plain: dict[str, Any] = {
+        "study": study,
+        "seed": 0,
+        "context_length": 32,
+        "pos": POSITIONS["rope"],
+        "attention": ATTENTIONS["flash"],
+        "data": {**arms("data")["copy"], "tokens": 60_000},
+        "model": {"layers": 2, "width": 32, "heads": 2},
+        "trainer": {
+            **arms("trainer")["nano"],
+            "max_steps": 20,
+            "batch_size": 8,
+            "warmup_steps": 5,
+            "learning_rate": 1e-2,
+            "accelerator": "cpu",
+        },
+        "evaluate": {
+            **arms("evaluate")["default"],
+            "validations": 5,
+            "validation_windows": 4,
+            "longest": 4,
+            "segments": 3,
+            "sliding_windows": 10,
+        },
+        "logger": {"name": "local"},
+        "launcher": {"name": "local"},
+    }
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        section = plain
+        for name in path:
+            section[name] = dict(section[name])
+            section = section[name]
+        section[last] = value
+    return Request(check(Config, plain, ""), "rope", "flash")

@@ -1,0 +1,233 @@
+"""The commands as a user types them: a study from end to end, again, and what goes wrong."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import request
+
+from poslab.config import ConfigError
+from poslab.identity import code_fingerprint
+from poslab.job import load, plan, run
+from poslab.record import read_manifest
+from poslab.terminal import RunDisplay
+
+ROOT = Path(__file__).parent.parent
+TINY = [
+    "data=copy",
+    "data.tokens=60000",
+    "context_length=32",
+    "model.layers=1",
+    "model.width=32",
+    "model.heads=2",
+    "trainer.max_steps=6",
+    "trainer.warmup_steps=2",
+    "trainer.batch_size=4",
+    "evaluate.validations=3",
+    "evaluate.validation_windows=2",
+    "evaluate.segments=3",
+    "evaluate.sliding_windows=8",
+]
+
+
+def command(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")}
+    return subprocess.run(
+        [sys.executable, str(ROOT / script), *arguments],
+        cwd=cwd,
+        env={**environment, "HOME": str(cwd), "NETRC": str(cwd / "no-netrc")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """`-m pos=rope,learned` in an empty directory, without a W&B login."""
+    cwd = tmp_path_factory.mktemp("study")
+    return cwd, command("-m", "pos=rope,learned", *TINY, cwd=cwd)
+
+
+def test_a_study_leaves_records_and_a_report(study):
+    cwd, ended = study
+    assert ended.returncode == 0, ended.stderr
+    assert "reports/ablation/index.html" in ended.stdout
+    report = cwd / "reports" / "ablation"
+    for name in ("index.html", "report.md", "figures/bits_per_byte_by_length.svg"):
+        assert (report / name).stat().st_size > 1000
+    summary = {row["pos"]: row for row in rows(report / "summary.csv")}
+    assert [row["status"] for row in summary.values()] == ["done", "done"]
+    assert float(summary["rope"]["loss_8x"]) > 0
+    assert summary["learned"]["loss_1x"]
+    assert summary["learned"]["loss_2x"] == ""  # undefined past L: a gap, never a number
+    assert summary["learned"]["sliding_8x"] == ""
+
+
+def test_a_record_says_what_was_run(study):
+    cwd, _ = study
+    (directory,) = (cwd / "runs" / "ablation").glob("rope-*")
+    manifest = read_manifest(directory)
+    assert manifest["status"] == "done"
+    assert manifest["kernel"] == "torch flash (cpu)"
+    assert manifest["tokens"] == 6 * 4 * 32
+    assert manifest["data"]["fingerprint"]
+    assert [row["step"] for row in rows(directory / "metrics.csv")] == ["2", "4", "6"]
+    assert len(rows(directory / "position.csv")) == 8 * 32
+    gpt = load(directory)
+    assert gpt.parameter_count() == manifest["parameters"]
+
+
+def test_wandb_holds_every_point_offline(study):
+    """Read back with wandb's own reader, as a user would."""
+    cwd, ended = study
+    assert "wandb sync runs/ablation/*/wandb/offline-run-*" in ended.stderr
+    (directory,) = (cwd / "runs" / "ablation").glob("rope-*")
+    reader = Path(sys.executable).parent / "wandb"
+    told = subprocess.run(
+        [str(reader), "leet", "inspect", "--json", str(next(directory.glob("wandb/offline-run-*")))],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    records = [json.loads(line) for line in told.stdout.splitlines()]
+    history = json.dumps([record for record in records if record["type"] == "history"])
+    for row in rows(directory / "metrics.csv"):
+        assert str(float(row["validation_nll"]) / float(row["validation_tokens"]))[:12] in history
+    started = next(record["run"] for record in records if record["type"] == "run")
+    assert started["run_group"] == "ablation"
+    assert started["config"]["update"]["pos"]["base"] == 10_000
+    summary = json.dumps([record for record in records if record["type"] == "summary"])
+    assert "bits_per_byte_8x" in summary
+    assert "extrapolation" in summary
+
+
+def test_the_same_command_again_trains_nothing(study):
+    cwd, _ = study
+    before = {path: path.stat().st_mtime_ns for path in (cwd / "runs").rglob("metrics.csv")}
+    ended = command("-m", "pos=rope,learned", *TINY, cwd=cwd)
+    assert ended.returncode == 0, ended.stderr
+    assert "2 of 2 runs are done already" in ended.stderr
+    assert "step" not in ended.stderr
+    assert before == {path: path.stat().st_mtime_ns for path in (cwd / "runs").rglob("metrics.csv")}
+
+
+def test_the_report_is_made_again_from_the_records_alone(study):
+    cwd, _ = study
+    report = cwd / "reports" / "ablation"
+    before = {path.name: path.read_bytes() for path in report.rglob("*") if path.is_file()}
+    ended = command("study=ablation", f"reports={cwd / 'again'}", cwd=cwd, script="report.py")
+    assert ended.returncode == 0, ended.stderr
+    again = {
+        path.name: path.read_bytes() for path in (cwd / "again" / "ablation").rglob("*") if path.is_file()
+    }
+    assert again == before
+
+
+def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
+    ended = command("-m", "trainer.learning_rate=1e-3,1e30", "logger=local", "study=x", *TINY, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "not a number at step" in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
+    assert sorted(row["status"] for row in rows(tmp_path / "reports/x/summary.csv")) == ["diverged", "done"]
+
+
+REFUSED = {
+    "an unknown scheme": (["pos=rotary"], "pos=rotary does not exist; there are alibi"),
+    "an unknown key": (["trainer.max_step=3"], "Could not override 'trainer.max_step'"),
+    "an added key": (["+trainer.max_step=3"], "trainer.max_step is not a setting; trainer has max_steps"),
+    "a wrong type": (["trainer.max_steps=many"], "trainer.max_steps='many': input should be a valid integer"),
+    "an odd head width": (["model.width=12"], "heads of odd width 3: choose an even one"),
+    "heads that do not divide": (["model.heads=3"], "width=128 is not a multiple of heads=3"),
+    "a length below 1": (
+        ["context_length=0"],
+        "context_length=0: input should be greater than or equal to 1",
+    ),
+    "a slash in the study": (["study=../elsewhere"], "study: '../elsewhere' must be letters"),
+    "a base of a wrong type": (["pos.base=big"], "pos.base='big': input should be a valid number"),
+    "a negative base": (["pos.base=-1"], "pos.base=-1: input should be greater than 0"),
+    "one bad arm of a study": (["-m", "pos=rope,alibi", "seed=0,-1"], "seed=-1"),
+    "text without a path": (["data=text"], "data.path=FILE"),
+    "a missing text": (["data=text", "data.path=nowhere.txt"], "nowhere.txt"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_run_is_one_line_and_status_2(case, tmp_path):
+    arguments, line = REFUSED[case]
+    ended = command(*arguments, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert line in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.rglob("manifest.json"))
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [(b"", "empty"), (b"\x00\x01\x02" * 5000, "binary"), (b"short", "shorter|needs")],
+)
+def test_a_text_that_cannot_serve_is_one_line(content, line, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=line) as raised:
+        plan(request(data={"source": "text", "path": str(path), "vocabulary": "bytes"}), tmp_path / "runs")
+    assert "\n" not in str(raised.value)
+
+
+def test_help_is_quick_to_read(tmp_path):
+    ended = command("--help", cwd=tmp_path)
+    assert ended.returncode == 0
+    assert "python train.py -m pos=rope,alibi" in ended.stdout
+    assert "pos: alibi, learned, none, rope" in ended.stdout
+
+
+def test_identity_is_what_decides(tmp_path):
+    def name(**changes):
+        return plan(request(**changes), tmp_path).directory.name
+
+    same = name()
+    assert name() == same
+    assert name(logger={"name": "wandb", "project": "poslab"}) == same
+    assert name(trainer__accelerator="auto", evaluate__longest=4) == same  # what auto means here
+    others = [name(seed=1), name(pos__base=500.0), name(trainer__max_steps=21), name(data__seed=1)]
+    assert len({same, *others}) == 5
+
+
+def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
+    def read(path):
+        content = original(path)
+        return content + b"\n# changed" if path.name == changed else content
+
+    original = Path.read_bytes
+    before = code_fingerprint(request().config)
+    monkeypatch.setattr(Path, "read_bytes", read)
+    for changed in ("alibi.py", "softmax.py", "terminal.py", "tracking.py", "page.py"):
+        assert code_fingerprint(request().config) == before, changed
+    for changed in ("rope.py", "flash.py", "model.py", "evaluate.py", "module.py", "windows.py"):
+        assert code_fingerprint(request().config) != before, changed
+
+
+def test_an_interrupted_run_begins_again_and_is_marked(tmp_path, monkeypatch):
+    job = plan(request(), tmp_path)
+
+    class Stop(RunDisplay):
+        def step(self, step, loss, tokens_per_second):
+            if step == 7:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(job, Stop("stopped"))
+    assert read_manifest(job.directory)["status"] == "interrupted"
+    assert not job.done
+    assert run(job, RunDisplay("again"))["status"] == "done"
+    assert job.done
