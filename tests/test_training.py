@@ -50,6 +50,7 @@ CHANGES = {
     "schedule": "constant",
     "warmup_steps": 10,
     "weight_decay": 10.0,
+    "beta2": 0.5,
     "clip_norm": 1e-3,
     "precision": "bfloat16",
 }

@@ -42,6 +42,7 @@ class TrainerOptions(Options):
     schedule: Literal["cosine", "constant", "wsd"]
     warmup_steps: int = Field(ge=0)
     weight_decay: float = Field(ge=0)
+    beta2: float = Field(gt=0, lt=1)
     clip_norm: float = Field(gt=0)
     precision: Literal["auto", "float32", "bfloat16"]
     accelerator: Literal["auto", "cpu", "cuda"]

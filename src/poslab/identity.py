@@ -6,8 +6,10 @@ parts. A new scheme, a change of the report or of the progress bar leaves finish
 
 import ast
 import hashlib
-import importlib.util
 import json
+import platform
+import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +49,20 @@ def _sources(modules: set[str]) -> dict[str, Path]:
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
-        if name in found:
-            continue
-        try:
-            spec = importlib.util.find_spec(name)
-        except ModuleNotFoundError:  # a name imported from a module, not a module
-            continue
-        if spec is None or spec.origin is None:
-            continue
-        found[name] = Path(spec.origin)
-        waiting += _imported(found[name])
+        path = None if name in found else _file(name)
+        if path is not None:
+            found[name] = path
+            waiting += _imported(path)
     return found
+
+
+def _file(name: str) -> Path | None:
+    """Where a module's source is, without importing it; None where `name` is something in a module."""
+    if name in sys.modules:  # perhaps from elsewhere: a package's path can be extended
+        return Path(str(sys.modules[name].__file__))
+    inside = Path(__file__).parent.joinpath(*name.split(".")[1:])
+    candidates = (inside / "__init__.py", inside.with_suffix(".py"))
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def _imported(path: Path) -> list[str]:
@@ -72,8 +77,5 @@ def _imported(path: Path) -> list[str]:
 
 def describe_versions() -> dict[str, Any]:
     """Versions that may move a result's last digits: kept in the record, not in the identity."""
-    import platform
-    from importlib.metadata import version
-
     packages = ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}

@@ -25,7 +25,7 @@ from poslab.config import Config, ConfigError, Request, check
 from poslab.data import Corpus, check_lengths, extrapolation_segments, prepare
 from poslab.evaluate import Extrapolation, extrapolate
 from poslab.identity import code_fingerprint, describe_versions, run_identity, run_name
-from poslab.model import GPT, build
+from poslab.model import GPT, build, build_parts
 from poslab.record import FORMAT, RunRecord, read_manifest, write_atomic
 from poslab.terminal import RunDisplay
 from poslab.tracking import Tracker, open_tracker
@@ -57,8 +57,7 @@ class Job:
 def plan(request: Request, runs: Path) -> Job:
     """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work."""
     config = resolve(request.config)
-    with torch.device("meta"):  # no memory: only whether the parts fit together, before any data is read
-        build(config, vocabulary=2)
+    build_parts(config)  # whether they fit together is told before any data is read
     corpus = prepare(config.data)
     check_lengths(corpus, config.context_length, longest_length(config))
     code = code_fingerprint(config)

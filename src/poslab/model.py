@@ -115,12 +115,20 @@ class GPT(nn.Module):
         return float(tokens) * (6 * matrices + attention)
 
 
-def build(config: Config, vocabulary: int) -> GPT:
-    """The model that a configuration describes, weights not yet initialised.
+def build_parts(config: Config) -> tuple[Geometry, Scheme, list[Attention]]:
+    """The parts that a configuration chooses; an attention a layer.
 
     Raises ConfigError where the scheme, the attention and the sizes cannot work together.
     """
     geometry = Geometry(config.model.width, config.model.heads, config.context_length)
     scheme = build_scheme(config.pos, geometry)
-    attentions = [build_attention(config.attention, geometry, scheme) for _ in range(config.model.layers)]
-    return GPT(vocabulary, geometry, scheme, attentions)
+    return (
+        geometry,
+        scheme,
+        [build_attention(config.attention, geometry, scheme) for _ in range(config.model.layers)],
+    )
+
+
+def build(config: Config, vocabulary: int) -> GPT:
+    """The model that a configuration describes, weights not yet initialised. Raises ConfigError."""
+    return GPT(vocabulary, *build_parts(config))

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from poslab.config import TrainerOptions
 from poslab.model import GPT
 
-BETAS = (0.9, 0.95)  # GPT-3's (Brown et al. 2020, appendix B)
+BETA1 = 0.9
 FINAL_SHARE = 0.1  # of the learning rate is left at the end of a cosine
 DECAY_SHARE = 0.2  # of the steps lie on the straight way down of a warm-up, stable, decay schedule
 
@@ -45,7 +45,9 @@ class LanguageModel(lightning.LightningModule):
             {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.options.weight_decay},
             {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
         ]
-        optimizer = torch.optim.AdamW(groups, lr=self.options.learning_rate, betas=BETAS, fused=True)
+        optimizer = torch.optim.AdamW(
+            groups, lr=self.options.learning_rate, betas=(BETA1, self.options.beta2), fused=True
+        )
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate_share(self.options))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

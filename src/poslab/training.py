@@ -2,6 +2,7 @@
 
 import logging
 import math
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -155,9 +156,14 @@ def train(
             enable_model_summary=False,
         )
         batches = DataLoader(TrainingBatches(config, corpus), batch_size=None, shuffle=False)
-        trainer.fit(LanguageModel(gpt, options), batches)
-    if trainer.interrupted:
-        raise KeyboardInterrupt
+        on_interrupt = signal.getsignal(signal.SIGINT)
+        try:
+            trainer.fit(LanguageModel(gpt, options), batches)
+        except SystemExit:  # how Lightning ends on Ctrl-C, with further ones ignored from then on
+            signal.signal(signal.SIGINT, on_interrupt)
+            if trainer.interrupted:
+                raise KeyboardInterrupt from None
+            raise
     return recorder
 
 

@@ -72,10 +72,9 @@ class Scheme(nn.Module):
         return None
 
     def tail(self) -> Tail | None:
-        """Where the bias becomes geometric; None where it has a bias that never does.
-
-        Linear attention keeps O(L) for every scheme with a tail.
-        """
+        """Where the bias becomes geometric; None where it never does, or where a scheme does not say."""
+        if type(self).bias is not Scheme.bias:
+            return None
         return Tail(0, torch.zeros(self.geometry.heads))
 
 

@@ -28,7 +28,8 @@ class Sinusoidal(Scheme):
             )
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
-        return x * self.geometry.width**0.5 + self.encoding(positions).to(x.dtype)
+        scale: float = self.geometry.width**0.5
+        return x * scale + self.encoding(positions).to(x.dtype)
 
     def encoding(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "T D"]:
         """The table's rows at `positions`, in float64: in float32 far positions lose their phase."""
