@@ -315,6 +315,18 @@ def test_duplicates_and_one_large_document_do_not_break_the_split(novels: Path) 
     assert not set(documents(corpus, "train")) & set(documents(corpus, "validation"))
 
 
+def test_no_long_document_decides_the_validation_loss(tmp_path: Path) -> None:
+    root = tmp_path / "uneven"
+    root.mkdir()
+    for index in range(300):
+        (root / f"{index:03}.txt").write_text(words(20 if index % 30 else 2000, seed=index))
+    corpus = prepare(options("text", path=str(root)))
+    held_out = documents(corpus, "validation")
+    total = len(corpus.train) + len(corpus.validation)
+    assert 0.09 <= sum(map(len, held_out)) / total <= 0.2
+    assert max(map(len, held_out)) <= total / 100
+
+
 def test_few_documents_give_the_last_tenth_of_each_between_characters(tmp_path: Path) -> None:
     root = tmp_path / "few"
     root.mkdir()

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,16 @@ def test_identity_is_what_decides(tmp_path):
     assert name(trainer__accelerator="auto", evaluate__longest=4) == same  # what auto means here
     others = [name(seed=1), name(pos__base=500.0), name(trainer__max_steps=21), name(data__seed=1)]
     assert len({same, *others}) == 5
+    # the same base in another spelling is the same model
+    assert name(pos__base=500) == name(pos__base=500.0)
+
+
+def test_the_same_run_under_another_name_is_found_again(tmp_path):
+    job = plan(request(pos__base=500.0), tmp_path)
+    assert run(job, RunDisplay("rope"))["status"] == "done"
+    other = replace(request(pos__base=500), pos="rope_500")
+    assert plan(other, tmp_path).directory == job.directory
+    assert plan(other, tmp_path).done
 
 
 def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):

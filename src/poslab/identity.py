@@ -29,18 +29,18 @@ def code_fingerprint(config: Config) -> str:
 
 
 def run_identity(config: Config, code: str, data_fingerprint: str) -> str:
-    """The run's hash, 16 hexadecimal digits. The path of the data does not count, their content does."""
+    """The run's hash, 12 hexadecimal digits. The path of the data does not count, their content does."""
     deciding = config.deciding()
     deciding["data"].pop("path", None)
     text = json.dumps([deciding, code, data_fingerprint], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def run_name(labels: tuple[str, str], seed: int, identity: str) -> str:
     """A directory name that a person can read and that only this run has."""
     readable = "-".join([*labels, f"seed{seed}"])
     safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in readable)
-    return f"{safe[:80]}-{identity[:8]}"
+    return f"{safe[:80]}-{identity}"
 
 
 def _sources(modules: set[str]) -> dict[str, Path]:

@@ -28,7 +28,7 @@ from poslab.identity import code_fingerprint, describe_versions, run_identity, r
 from poslab.model import GPT, build, build_parts
 from poslab.record import FORMAT, RunRecord, read_manifest, write_atomic
 from poslab.terminal import RunDisplay
-from poslab.tracking import Tracker, open_tracker
+from poslab.tracking import NoTracker, Tracker, open_tracker
 
 LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
 
@@ -56,14 +56,18 @@ class Job:
 
 def plan(request: Request, runs: Path) -> Job:
     """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work."""
-    config = resolve(request.config)
-    build_parts(config)  # whether they fit together is told before any data is read
+    config = _spelled_out(resolve(request.config))
     corpus = prepare(config.data)
     check_lengths(corpus, config.context_length, longest_length(config))
     code = code_fingerprint(config)
     identity = run_identity(config, code, corpus.fingerprint)
-    name = run_name((request.pos, request.attention), config.seed, identity)
-    return Job(request, config, corpus, code, identity, runs / config.study / name)
+    study = runs / config.study
+    # The same run may have been asked for by another name: pos=rope_500, or pos=rope pos.base=500.
+    known = sorted(study.glob(f"*-{identity}"))
+    directory = (
+        known[0] if known else study / run_name((request.pos, request.attention), config.seed, identity)
+    )
+    return Job(request, config, corpus, code, identity, directory)
 
 
 def resolve(config: Config) -> Config:
@@ -86,6 +90,17 @@ def resolve(config: Config) -> Config:
     )
 
 
+def _spelled_out(config: Config) -> Config:
+    """The configuration with its parts' options checked and in one spelling (500 and 500.0 are one base).
+
+    Whether the parts fit together is so told before any data is read. Raises ConfigError.
+    """
+    _, scheme, attentions = build_parts(config)
+    pos = {"scheme": config.pos["scheme"], **scheme.options.model_dump()}
+    attention = {"kind": config.attention["kind"], **attentions[0].options.model_dump()}
+    return config.model_copy(update={"pos": pos, "attention": attention})
+
+
 def longest_length(config: Config) -> int:
     """The longest evaluation length in tokens, of a resolved configuration."""
     return int(config.evaluate.longest) * config.context_length
@@ -105,10 +120,11 @@ def run(job: Job, display: RunDisplay) -> dict[str, Any]:
     record.update(**_first_facts(job))
     config = job.config.model_dump(mode="json")
     named = {**config, "pos": {"name": job.request.pos, **config["pos"]}}
-    tracker = open_tracker(job.config.logger, job.directory, job.config.study, job.title, job.identity, named)
-    record.update(wandb=tracker.place)
+    tracker: Tracker = NoTracker()
     found = Extrapolation()
     try:
+        tracker = open_tracker(job.config.logger, job.directory, job.config.study, job.title, named)
+        record.update(wandb=tracker.place)
         found = _train_and_evaluate(job, record, tracker, display)
         outcome: dict[str, Any] = {"status": "done", "reason": None}
     except DivergedError as error:

@@ -46,7 +46,6 @@ class WandbTracker:
         directory: Path,
         study: str,
         name: str,
-        identity: str,
         config: dict[str, Any],
     ) -> None:
         import wandb
@@ -141,9 +140,9 @@ def logged_in() -> bool:
 
 
 def open_tracker(
-    options: LoggerOptions, directory: Path, study: str, name: str, identity: str, config: dict[str, Any]
+    options: LoggerOptions, directory: Path, study: str, name: str, config: dict[str, Any]
 ) -> Tracker:
     """The tracker that `logger` names."""
     if options.name == "local":
         return NoTracker()
-    return WandbTracker(options, directory, study, name, identity, config)
+    return WandbTracker(options, directory, study, name, config)

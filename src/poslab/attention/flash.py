@@ -93,8 +93,8 @@ def _flash_attn(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None) -> Tenso
 class Strips(Function):
     """Causal softmax attention with a bias by distance, STRIP queries at a time.
 
-    Only q, k, v, the bias vector, the output and one log-sum-exp a query are kept for backward, which
-    forms each strip again (Dao et al. 2022, algorithm 4, with blocks as wide as the keys).
+    Only q, k, v, the bias vector and the output are kept for backward, which forms each strip's weights
+    again (Dao et al. 2022, algorithm 4, with blocks as wide as the keys, so that no running sum is needed).
     """
 
     @staticmethod
@@ -106,41 +106,37 @@ class Strips(Function):
         bias: Float[Tensor, "H T"],
     ) -> Float[Tensor, "B H T K"]:
         output = torch.empty_like(v)
-        log_normaliser = bias.new_empty(q.shape[:-1])
         for start, stop in _strips(q.shape[-2]):
-            scores = _strip_scores(q, k, bias, start, stop)
-            normaliser = scores.logsumexp(dim=-1)
-            weights = (scores - normaliser[..., None]).exp()
+            weights = _strip_weights(q, k, bias, start, stop)
             output[..., start:stop, :] = (weights @ v[..., :stop, :].to(bias.dtype)).to(v.dtype)
-            log_normaliser[..., start:stop] = normaliser
-        ctx.save_for_backward(q, k, v, bias, output, log_normaliser)
+        ctx.save_for_backward(q, k, v, bias, output)
         return output
 
     @staticmethod
     def backward(
         ctx: Any, gradient: Float[Tensor, "B H T K"]
     ) -> tuple[Tensor, Tensor, Tensor, Float[Tensor, "H T"] | None]:
-        q, k, v, bias, output, log_normaliser = ctx.saved_tensors
+        q, k, v, bias, output = ctx.saved_tensors
         working = bias.dtype
         q_gradient = torch.empty_like(q)
         k_gradient = torch.zeros_like(k, dtype=working)
         v_gradient = torch.zeros_like(v, dtype=working)
         bias_gradient = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
         # sum_j weight_ij * d weight_ij, which softmax's Jacobian subtracts, is <d output_i, output_i>
-        shared = (gradient.to(working) * output.to(working)).sum(dim=-1)
+        shared = (gradient.to(working) * output.to(working)).sum(dim=-1, keepdim=True)
         for start, stop in _strips(q.shape[-2]):
             rows, keys = slice(start, stop), slice(0, stop)
-            weights = (_strip_scores(q, k, bias, start, stop) - log_normaliser[..., rows, None]).exp()
+            weights = _strip_weights(q, k, bias, start, stop)
             row_gradient = gradient[..., rows, :].to(working)
             v_gradient[..., keys, :] += weights.mT @ row_gradient
             score_gradient = row_gradient @ v[..., keys, :].to(working).mT
-            score_gradient = weights * (score_gradient - shared[..., rows, None])
+            score_gradient.sub_(shared[..., rows, :]).mul_(weights)
             if bias_gradient is not None:
                 distance = distances(start, stop, q.device).clamp(min=0)  # masked scores have no gradient
                 bias_gradient.index_add_(1, distance.flatten(), score_gradient.sum(dim=0).flatten(1))
-            score_gradient = score_gradient * q.shape[-1] ** -0.5
-            q_gradient[..., rows, :] = (score_gradient @ k[..., keys, :].to(working)).to(q.dtype)
-            k_gradient[..., keys, :] += score_gradient.mT @ q[..., rows, :].to(working)
+            scale = q.shape[-1] ** -0.5
+            q_gradient[..., rows, :] = (score_gradient @ (k[..., keys, :].to(working) * scale)).to(q.dtype)
+            k_gradient[..., keys, :] += score_gradient.mT @ (q[..., rows, :].to(working) * scale)
         return q_gradient, k_gradient.to(k.dtype), v_gradient.to(v.dtype), bias_gradient
 
 
@@ -148,9 +144,11 @@ def _strips(length: int) -> list[tuple[int, int]]:
     return [(start, min(start + STRIP, length)) for start in range(0, length, STRIP)]
 
 
-def _strip_scores(q: Tensor, k: Tensor, bias: Tensor, start: int, stop: int) -> Float[Tensor, "B H Q N"]:
-    """Logits of the queries [start, stop) on the keys [0, stop), -inf where masked."""
-    working = bias.dtype
-    scores: Tensor = q[..., start:stop, :].to(working) @ k[..., :stop, :].to(working).mT * q.shape[-1] ** -0.5
+def _strip_weights(q: Tensor, k: Tensor, bias: Tensor, start: int, stop: int) -> Float[Tensor, "B H Q N"]:
+    """What the queries [start, stop) take from the keys [0, stop)."""
     distance = distances(start, stop, q.device)
-    return (scores + bias[:, distance.clamp(min=0)]).masked_fill_(distance < 0, -torch.inf)
+    # The bias and the mask are one (H, Q, N) matrix: the scores, a batch larger, are passed over once.
+    masked_bias = bias[:, distance.clamp(min=0)].masked_fill_(distance < 0, -torch.inf)
+    scores = (q[..., start:stop, :].to(bias.dtype) * q.shape[-1] ** -0.5) @ k[..., :stop, :].to(bias.dtype).mT
+    weights: Tensor = scores.add_(masked_bias).softmax(dim=-1)
+    return weights

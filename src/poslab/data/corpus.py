@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-FORMAT = 1  # in every cache key: raise it when prepared data would look different
+FORMAT = 2  # in every cache key: raise it when prepared data would look different
 
 FILES = ("train.bin", "validation.bin", "documents.bin", "lengths.bin", "spellings.bin")
 MANIFEST = "manifest.json"

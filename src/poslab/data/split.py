@@ -1,8 +1,9 @@
 """Which part of a text is held out for validation.
 
 Ten documents or more: whole documents, in the order of the sha256 of their content until they are a tenth of
-the bytes, so that the choice depends on nothing else. Fewer: the last tenth of each. Nothing is in both
-parts: exact duplicates are dropped beforehand.
+the bytes, so that the choice depends on nothing else. None of them is more than a hundredth of the text where
+there are enough such documents: one long document would otherwise decide every loss. Fewer than ten: the last
+tenth of each. Nothing is in both parts: exact duplicates are dropped beforehand.
 """
 
 import hashlib
@@ -52,9 +53,11 @@ def spool(documents: Iterable[bytes], file: BinaryIO) -> Spool:
 def hold_out(documents: Spool, text: memoryview) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The training and the validation ranges of `text`, each (n, 2)."""
     if len(documents) >= WHOLE_DOCUMENTS_FROM:
-        held_out = _held_out_documents(documents)
-        if held_out.any():
-            return documents.ranges[~held_out], documents.ranges[held_out]
+        sizes = documents.ranges[:, 1] - documents.ranges[:, 0]
+        for most in (int(sizes.sum()) // 100, int(sizes.sum())):
+            held_out = _held_out_documents(documents, most)
+            if held_out.any():
+                return documents.ranges[~held_out], documents.ranges[held_out]
     starts, ends = documents.ranges.T
     cuts = np.array([character_start(text, int(cut)) for cut in ends - (ends - starts) // 10], dtype=np.int64)
     train = np.stack([starts, cuts], axis=1)
@@ -62,8 +65,8 @@ def hold_out(documents: Spool, text: memoryview) -> tuple[NDArray[np.int64], NDA
     return train[starts < cuts], validation[cuts < ends]
 
 
-def _held_out_documents(documents: Spool) -> NDArray[np.bool_]:
-    """(n,) which documents are held out; none where whole documents cannot give from a tenth to a fifth."""
+def _held_out_documents(documents: Spool, most: int) -> NDArray[np.bool_]:
+    """(n,) documents of at most `most` bytes that are held out; none where a tenth is not reached."""
     starts, ends = documents.ranges.T
     sizes = ends - starts
     total = int(sizes.sum())
@@ -72,7 +75,8 @@ def _held_out_documents(documents: Spool) -> NDArray[np.bool_]:
     for index in np.argsort(documents.hashes, kind="stable"):
         if taken * 10 >= total:
             return held_out
-        if (taken + int(sizes[index])) * 5 <= total:  # a document that is most of the text stays in training
+        # A document that is most of the text stays in training.
+        if sizes[index] <= most and (taken + int(sizes[index])) * 5 <= total:
             held_out[index] = True
             taken += int(sizes[index])
     return np.zeros_like(held_out)
