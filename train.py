@@ -47,6 +47,12 @@ def main() -> None:
         single()
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         sys.exit(refuse(error))
+    except OSError as error:  # a full disk, a folder that cannot be written
+        print(f"poslab: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("poslab: stopped; finished runs are kept, and the same command makes the rest", file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

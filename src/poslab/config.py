@@ -7,6 +7,7 @@ type and in which range. Positional schemes, attentions and data sources bring t
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -116,8 +117,14 @@ class Config(Options):
         return study
 
     def deciding(self) -> dict[str, Any]:
-        """What decides a run's result: not where it is kept, tracked or launched."""
-        return self.model_dump(mode="json", exclude={"study", "logger", "launcher"})
+        """What decides a run's result: not where it is kept, tracked or launched.
+
+        Of a local text only the name is left, no path of the machine: records and reports are published.
+        """
+        plain = self.model_dump(mode="json", exclude={"study", "logger", "launcher"})
+        if plain["data"].get("source") == "text" and plain["data"].get("path"):
+            plain["data"]["path"] = Path(plain["data"]["path"]).name
+        return plain
 
 
 @dataclass(frozen=True)

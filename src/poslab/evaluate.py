@@ -22,10 +22,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from poslab.config import Config
+from poslab.data import Corpus, extrapolation_segments
 from poslab.model import GPT
 
 MULTIPLES = (0.5, 1, 2, 4, 8, 16)
-TOKENS_A_BATCH = {"cpu": 4_096, "cuda": 65_536}  # bounds memory; no effect on the result but rounding
+TOKENS_A_BATCH = {"cpu": 4_096, "cuda": 65_536}  # no effect on the result but rounding
 
 
 @dataclass
@@ -55,13 +57,37 @@ def token_losses(
     for start in range(0, len(windows), size):
         batch = torch.from_numpy(windows[start : start + size]).to(device)
         inputs, targets = batch[:, :-1], batch[:, 1:] if last is None else batch[:, -last:]
-        logits: Tensor = model(inputs, last)
+        # forward, not the call: a compiled model would be compiled again for each of the many shapes
+        logits: Tensor = model.forward(inputs, last)
         flat = cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
         losses.append(flat.reshape(targets.shape).double().cpu())
         on_batch(inputs.numel())
     model.train(training)
     joined: Float[np.ndarray, "N last"] = torch.cat(losses).numpy()
     return joined
+
+
+def evaluate(
+    gpt: GPT, config: Config, corpus: Corpus, progress: Callable[[float], None] = lambda share: None
+) -> Extrapolation:
+    """Extrapolate a trained model as a resolved configuration says, in the precision that it trained in."""
+    segments = extrapolation_segments(corpus, config.evaluate.segments, longest_length(config))
+    device = torch.device(config.trainer.accelerator)
+    half = config.trainer.precision == "bfloat16"
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+        return extrapolate(
+            gpt.to(device),
+            segments,
+            config.context_length,
+            config.evaluate.sliding_windows,
+            corpus.token_bytes,
+            progress,
+        )
+
+
+def longest_length(config: Config) -> int:
+    """The longest evaluation length in tokens, of a resolved configuration."""
+    return int(config.evaluate.longest) * config.context_length
 
 
 def extrapolate(

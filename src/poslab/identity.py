@@ -9,30 +9,45 @@ import hashlib
 import json
 import platform
 import sys
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from poslab.config import Config
 
-# What turns a configuration and data into numbers; the scheme's and the attention's modules join them.
+# What turns a configuration and data into numbers.
 DECIDING_MODULES = ("poslab.data", "poslab.model", "poslab.training", "poslab.evaluate")
 
 
-def code_fingerprint(config: Config) -> str:
-    """SHA-256 over the source of every poslab module that this run's numbers can depend on."""
-    parts = (f"poslab.positions.{config.pos['scheme']}", f"poslab.attention.{config.attention['kind']}")
+@dataclass(frozen=True)
+class Code:
+    """Fingerprints of the source that a run's numbers can depend on, 16 hexadecimal digits each."""
+
+    shared: str  # what every run goes through
+    parts: str  # the run's own scheme and attention
+
+
+def code_fingerprints(config: Config) -> Code:
+    """SHA-256 over the source of every poslab module that this run reaches."""
+    shared = _sources(set(DECIDING_MODULES))
+    own = {f"poslab.positions.{config.pos['scheme']}", f"poslab.attention.{config.attention['kind']}"}
+    parts = {name: path for name, path in _sources(own).items() if name not in shared}
+    return Code(_digest(shared), _digest(parts))
+
+
+def _digest(sources: dict[str, Path]) -> str:
     digest = hashlib.sha256()
-    for name, path in sorted(_sources({*DECIDING_MODULES, *parts}).items()):
+    for name, path in sorted(sources.items()):
         digest.update(f"{name}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def run_identity(config: Config, code: str, data_fingerprint: str) -> str:
+def run_identity(config: Config, code: Code, data_fingerprint: str) -> str:
     """The run's hash, 12 hexadecimal digits. The path of the data does not count, their content does."""
     deciding = config.deciding()
     deciding["data"].pop("path", None)
-    text = json.dumps([deciding, code, data_fingerprint], sort_keys=True)
+    text = json.dumps([deciding, code.shared, code.parts, data_fingerprint], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -5,6 +5,7 @@ As a program (`python -m poslab.job`) it does the one run that its standard inpu
 starts every run in a fresh process.
 """
 
+import fcntl
 import io
 import json
 import math
@@ -13,7 +14,8 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,9 +24,9 @@ from typing import Any
 import torch
 
 from poslab.config import Config, ConfigError, Request, check
-from poslab.data import Corpus, check_lengths, extrapolation_segments, prepare
-from poslab.evaluate import Extrapolation, extrapolate
-from poslab.identity import code_fingerprint, describe_versions, run_identity, run_name
+from poslab.data import Corpus, check_lengths, prepare
+from poslab.evaluate import Extrapolation, evaluate, longest_length
+from poslab.identity import Code, code_fingerprints, describe_versions, run_identity, run_name
 from poslab.model import GPT, build, build_parts
 from poslab.record import FORMAT, RunRecord, read_manifest, write_atomic
 from poslab.terminal import RunDisplay
@@ -40,7 +42,7 @@ class Job:
     request: Request
     config: Config  # without `auto`
     corpus: Corpus
-    code: str
+    code: Code
     identity: str
     directory: Path
 
@@ -49,9 +51,15 @@ class Job:
         return f"{self.request.pos} / {self.request.attention} / seed {self.config.seed}"
 
     @property
-    def done(self) -> bool:
+    def status(self) -> str | None:
+        """How the run stands or ended, as its record says; None where there is no record yet."""
         manifest = read_manifest(self.directory)
-        return manifest is not None and manifest["status"] == "done"
+        return None if manifest is None else str(manifest["status"])
+
+    @property
+    def settled(self) -> bool:
+        """Whether making it again would give the same again: done, or diverged."""
+        return self.status in ("done", "diverged")
 
 
 def plan(request: Request, runs: Path) -> Job:
@@ -59,7 +67,7 @@ def plan(request: Request, runs: Path) -> Job:
     config = _spelled_out(resolve(request.config))
     corpus = prepare(config.data)
     check_lengths(corpus, config.context_length, longest_length(config))
-    code = code_fingerprint(config)
+    code = code_fingerprints(config)
     identity = run_identity(config, code, corpus.fingerprint)
     study = runs / config.study
     # The same run may have been asked for by another name: pos=rope_500, or pos=rope pos.base=500.
@@ -80,7 +88,11 @@ def resolve(config: Config) -> Config:
         raise ConfigError("trainer.accelerator=cuda, but PyTorch sees no CUDA device: use cpu or auto")
     precision = trainer.precision
     if precision == "auto":
-        precision = "bfloat16" if accelerator == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+        precision = (
+            "bfloat16"
+            if accelerator == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+            else "float32"
+        )
     longest = LONGEST[accelerator] if evaluate.longest == "auto" else evaluate.longest
     return config.model_copy(
         update={
@@ -101,24 +113,39 @@ def _spelled_out(config: Config) -> Config:
     return config.model_copy(update={"pos": pos, "attention": attention})
 
 
-def longest_length(config: Config) -> int:
-    """The longest evaluation length in tokens, of a resolved configuration."""
-    return int(config.evaluate.longest) * config.context_length
-
-
 def run(job: Job, display: RunDisplay) -> dict[str, Any]:
     """Make the run and return its manifest; a run that fails has status failed or diverged and a reason.
 
-    KeyboardInterrupt marks the run as interrupted and goes on up.
+    KeyboardInterrupt marks the run as interrupted and goes on up. Raises ConfigError where another process
+    is making the same run.
     """
-    # Lightning takes seconds to import: planning, or finding a run done, must not wait for it.
+    with _alone(job.directory):
+        if job.settled:  # by another command, since this one looked
+            return read_manifest(job.directory) or {}
+        if job.directory.exists():
+            shutil.rmtree(job.directory)  # what an unfinished run left
+        return _run(job, display)
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Raises ConfigError while another process makes the same run. The lock ends with its process."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with (directory.parent / f".{directory.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{directory} is being made by another command") from None
+        yield
+
+
+def _run(job: Job, display: RunDisplay) -> dict[str, Any]:
+    # Lightning takes seconds to import: planning, or finding a run made, must not wait for it.
     from poslab.training import DivergedError
 
-    if job.directory.exists():
-        shutil.rmtree(job.directory)  # what an unfinished run left
     record = RunRecord(job.directory)
     record.update(**_first_facts(job))
-    config = job.config.model_dump(mode="json")
+    config = {"study": job.config.study, **job.config.deciding()}
     named = {**config, "pos": {"name": job.request.pos, **config["pos"]}}
     tracker: Tracker = NoTracker()
     found = Extrapolation()
@@ -163,27 +190,12 @@ def _train_and_evaluate(job: Job, record: RunRecord, tracker: Tracker, display: 
     _save(job, gpt)
     started = time.perf_counter()
     with display.phase("evaluating"):
-        found = _evaluate(job, gpt, display)
+        told = f"lengths up to {longest_length(config)}"
+        found = evaluate(gpt, config, corpus, lambda share: display.share(told, share))
     record.write_extrapolation(found.lengths)
     record.write_position(found.positions)
     record.update(seconds_evaluation=time.perf_counter() - started)
     return found
-
-
-def _evaluate(job: Job, gpt: GPT, display: RunDisplay) -> Extrapolation:
-    config = job.config
-    segments = extrapolation_segments(job.corpus, config.evaluate.segments, longest_length(config))
-    device = torch.device(config.trainer.accelerator)
-    half = config.trainer.precision == "bfloat16"
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
-        return extrapolate(
-            gpt.to(device),
-            segments,
-            config.context_length,
-            config.evaluate.sliding_windows,
-            job.corpus.token_bytes,
-            lambda share: display.share("lengths up to " + str(longest_length(config)), share),
-        )
 
 
 def _save(job: Job, gpt: GPT) -> None:
@@ -217,7 +229,8 @@ def _first_facts(job: Job) -> dict[str, Any]:
         "attention": job.request.attention,
         "seed": config.seed,
         "config": config.deciding(),
-        "code": job.code,
+        "code": job.code.shared,
+        "code_parts": job.code.parts,
         "data": job.corpus.describe(),
         "versions": describe_versions(),
         "device": torch.cuda.get_device_name() if cuda else f"cpu ({platform.machine()})",
@@ -283,10 +296,12 @@ def from_json(text: str) -> Request:
 
 
 def main() -> int:
-    """Make the run described on standard input; arguments: the runs directory and a title."""
-    runs, title = sys.argv[1:]
+    """Make the run that standard input describes; arguments: the runs directory, a title, the identity."""
+    runs, title, identity = sys.argv[1:]
     try:
         job = plan(from_json(sys.stdin.read()), Path(runs))
+        if job.identity != identity:
+            raise ConfigError("code or data changed since the study began: give the command again")
         manifest = run(job, RunDisplay(title))
     except ConfigError as error:
         print(f"poslab: {error}", file=sys.stderr)

@@ -83,9 +83,12 @@ class GPT(nn.Module):
         """GPT-2's initialisation: N(0, 0.02), projections into the residual over sqrt(2 layers), biases 0.
 
         Every parameter is drawn from a stream of its own, named by the seed and the parameter, so that all
-        schemes start from the same shared weights whatever parameters they add.
+        schemes start from the same shared weights whatever parameters they add. A scheme's or an attention's
+        own vectors keep the values that it gave them.
         """
         for name, parameter in self.named_parameters():
+            if parameter.ndim < 2 and (name.startswith("scheme.") or ".attention." in name):
+                continue
             if parameter.ndim < 2:
                 nn.init.constant_(parameter, float(name.endswith("weight")))  # norms 1, biases 0
                 continue

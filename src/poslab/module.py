@@ -25,6 +25,7 @@ class LanguageModel(lightning.LightningModule):
         super().__init__()
         self.gpt = gpt
         self.options = options
+        self.last_loss = torch.zeros(())  # of the last part of a batch, nats a token
         self.nll_sum = torch.zeros((), dtype=torch.float64)
         self.token_count = 0
         self.gradient_norm_sum = torch.zeros(())
@@ -34,7 +35,8 @@ class LanguageModel(lightning.LightningModule):
         logits = self.gpt(windows[:, :-1])
         loss = cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
         count = windows[:, 1:].numel()
-        self.nll_sum = self.nll_sum.to(loss.device) + loss.detach().double() * count
+        self.last_loss = loss.detach()
+        self.nll_sum = self.nll_sum.to(loss.device) + self.last_loss.double() * count
         self.token_count += count
         return loss
 

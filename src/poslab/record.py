@@ -20,6 +20,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from poslab.config import ConfigError
+
 FORMAT = 1
 
 Status = Literal["running", "done", "failed", "diverged", "interrupted"]
@@ -106,15 +108,13 @@ class RunRecord:
 
 
 def read_manifest(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a run directory, or None where there is none yet."""
+    """The manifest of a run directory, None where there is none yet. Raises ConfigError on a damaged one."""
     try:
         manifest = json.loads((directory / "manifest.json").read_text())
     except FileNotFoundError:
         return None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{directory / 'manifest.json'} is damaged ({error}); remove the directory"
-        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise ConfigError(f"{directory / 'manifest.json'} is damaged; remove the directory") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ValueError(f"{directory / 'manifest.json'} is not of format {FORMAT}; remove the directory")
+        raise ConfigError(f"{directory / 'manifest.json'} is not of format {FORMAT}; remove the directory")
     return manifest

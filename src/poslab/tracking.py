@@ -2,7 +2,8 @@
 
 import netrc
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 from poslab.config import LoggerOptions
 
 ONLINE_WAIT = 20  # seconds until a W&B server that does not answer means offline
+FINISH_WAIT = 60  # seconds for the last points; what is not sent by then stays on disk, to be synced
 
 
 class Tracker(Protocol):
@@ -121,6 +123,8 @@ def _settings() -> Any:
         console="off",
         init_timeout=ONLINE_WAIT,
         save_code=False,
+        finish_timeout=FINISH_WAIT,
+        host="",
         x_disable_meta=True,  # no command line and no host name leave the machine
         x_disable_stats=True,
         x_transaction_log_flush_interval=2,  # a killed run keeps all but its last seconds
@@ -139,10 +143,31 @@ def logged_in() -> bool:
         return False
 
 
+class Careful:
+    """A tracker whose failure is said once and costs nothing else: the record does not need it."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+        self.place = tracker.place
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        self._try(lambda: self.tracker.log(row))
+
+    def finish(self, summary: Mapping[str, Any], lengths: list[Mapping[str, Any]], exit_code: int) -> None:
+        self._try(lambda: self.tracker.finish(summary, lengths, exit_code))
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:
+            self.tracker = NoTracker()
+            print(f"W&B failed, the run goes on without it: {type(error).__name__}: {error}", file=sys.stderr)
+
+
 def open_tracker(
     options: LoggerOptions, directory: Path, study: str, name: str, config: dict[str, Any]
 ) -> Tracker:
     """The tracker that `logger` names."""
     if options.name == "local":
         return NoTracker()
-    return WandbTracker(options, directory, study, name, config)
+    return Careful(WandbTracker(options, directory, study, name, config))

@@ -90,9 +90,10 @@ class Recorder(lightning.Callback):
         self.step = trainer.global_step
         elapsed = self.training_seconds + time.perf_counter() - self.resumed
         rate = self.step * self.tokens_a_step / elapsed
-        self.on_step(self.step, lambda: float(outputs["loss"]), rate)
+        assert isinstance(module, LanguageModel)
+        loss = module.last_loss  # Lightning's own is divided by the number of parts
+        self.on_step(self.step, loss.item, rate)
         if self.step in self.validation_steps:
-            assert isinstance(module, LanguageModel)
             self._validate(trainer, module)
 
     def _validate(self, trainer: lightning.Trainer, module: LanguageModel) -> None:

@@ -4,6 +4,7 @@ Hydra's own launchers lose runs when a process dies and cannot make a report aft
 never raises for a failed run: it notes it, goes on, and ends the command with status 1.
 """
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +39,9 @@ class PoslabLauncher(Launcher):
         from poslab.config import ConfigError
         from poslab.study import conduct
 
+        swept = [item for item in self.config.hydra.overrides.task if re.match(r"(sweep|launcher)=.*,", item)]
+        if swept:  # Hydra would take neither of them, and not say so
+            raise ConfigError(f"{swept[0]}: a sweep or a launcher cannot be swept; give one command for each")
         requests = []
         for overrides in job_overrides:
             composed: Any = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))

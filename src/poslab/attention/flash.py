@@ -9,7 +9,7 @@ another one, and named in the run record:
     strips              the rest: a strip of queries at a time, recomputed in backward (below)
 """
 
-import importlib.util
+from functools import cache
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from poslab.attention import Attention, distances
 from poslab.config import Options
 from poslab.positions import Scheme
 
+WIDEST_FUSED_HEAD = 256
 STRIP = 128  # queries a strip: 128 x T scores a head live at a time
 
 
@@ -43,15 +44,17 @@ class Flash(Attention):
     ) -> Float[Tensor, "B H T K"]:
         q, k = scheme.rotate(q, positions), scheme.rotate(k, positions)
         bias = scheme.bias(torch.arange(q.shape[-2], device=q.device))
+        # The fused CUDA kernels take half precision and heads of up to 256; the rest goes by strips.
+        fused = q.device.type == "cpu" or q.shape[-1] <= WIDEST_FUSED_HEAD
         half = q.dtype in (torch.float16, torch.bfloat16)
         slopes = None if bias is None else _fixed_slopes(scheme, bias)
-        if q.is_cuda and half and (bias is None or slopes is not None) and _has_flash_attn():
+        if q.is_cuda and fused and half and (bias is None or slopes is not None) and _has_flash_attn():
             self.kernel = "flash-attn"
             return _flash_attn(q, k, v, slopes)
-        if bias is None and (q.device.type == "cpu" or half):
+        if bias is None and fused and (q.device.type == "cpu" or half):
             self.kernel = f"torch flash ({q.device.type})"
             return _pinned(SDPBackend.FLASH_ATTENTION, q, k, v)
-        if bias is None and q.is_cuda and q.dtype == torch.float32:
+        if bias is None and fused and q.is_cuda and q.dtype == torch.float32:
             self.kernel = "torch efficient (cuda)"
             return _pinned(SDPBackend.EFFICIENT_ATTENTION, q, k, v)
         self.kernel = "strips"
@@ -67,8 +70,13 @@ def _pinned(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
+@cache
 def _has_flash_attn() -> bool:
-    return importlib.util.find_spec("flash_attn") is not None
+    try:
+        from flash_attn import flash_attn_func  # noqa: F401
+    except (ImportError, OSError):  # not there, or built for another PyTorch
+        return False
+    return True
 
 
 def _fixed_slopes(scheme: Scheme, bias: Tensor) -> Tensor | None:

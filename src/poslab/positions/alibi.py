@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from poslab.config import Options
-from poslab.positions import Scheme, Tail
+from poslab.positions import Geometry, Scheme, Tail
 
 
 class ALiBiOptions(Options):
@@ -25,10 +25,15 @@ def slopes(heads: int) -> list[float]:
 
 class ALiBi(Scheme):
     options_class = ALiBiOptions
+    slopes: Tensor
+
+    def __init__(self, options: ALiBiOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        fixed = torch.tensor(slopes(geometry.heads), dtype=torch.float64)
+        self.register_buffer("slopes", fixed, persistent=False)
 
     def bias(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"]:
-        slope = torch.tensor(slopes(self.geometry.heads), device=distance.device, dtype=torch.float64)
-        return -slope[:, None] * distance
+        return -self.slopes[:, None] * distance
 
     def tail(self) -> Tail:
-        return Tail(0, -torch.tensor(slopes(self.geometry.heads), dtype=torch.float64))
+        return Tail(0, -self.slopes)

@@ -33,16 +33,15 @@ class RoPE(Scheme):
                 f"gives heads of odd width {geometry.head_width}: choose an even one"
             )
 
-    def frequencies(self) -> Float[Tensor, "K/2"]:
+    def frequencies(self, device: torch.device | None = None) -> Float[Tensor, "K/2"]:
         """theta_c in radians a token, float64."""
-        exponent = (
-            torch.arange(0, self.geometry.head_width, 2, dtype=torch.float64) / self.geometry.head_width
-        )
-        return torch.tensor(self.options.base, dtype=torch.float64) ** -exponent
+        pairs = torch.arange(0, self.geometry.head_width, 2, device=device, dtype=torch.float64)
+        frequencies: Tensor = self.options.base ** (-pairs / self.geometry.head_width)
+        return frequencies
 
     def rotate(self, x: Float[Tensor, "B H T K"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T K"]:
         # Phases in float64 and cast last: in float32 the cosine is off by 5e-3 at position 100,000.
-        phase = positions.double()[:, None] * self.frequencies().to(positions.device)
+        phase = positions.double()[:, None] * self.frequencies(positions.device)
         working = torch.promote_types(x.dtype, torch.float32)
         cos, sin = phase.cos().to(working), phase.sin().to(working)
         pairs = x.to(working)

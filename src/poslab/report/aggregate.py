@@ -72,7 +72,9 @@ def arm_figures(
                 summary = estimate([float(row[column]) for row in mine])  # type: ignore[arg-type]
                 found |= {column: summary} if summary else {}
     result = ArmFigures(arm, found, mine, reached, None)
-    against = (reference or result).by_seed("tokens_to_target") if "" in reached else {}
+    # Like the mean, the ratio is there only where every run of both arms reached the target.
+    complete = all("tokens_to_target" in figures for figures in (found, (reference or result).figures))
+    against = (reference or result).by_seed("tokens_to_target") if complete else {}
     return ArmFigures(
         arm, found, mine, reached, ratio(result.by_seed("tokens_to_target"), against) if against else None
     )

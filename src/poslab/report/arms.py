@@ -110,7 +110,7 @@ def _supersede(runs: Iterable[Run]) -> tuple[Run, ...]:
 
 def _what_changed(old: Run, new: Run) -> str:
     changed = []
-    if old.manifest.get("code") != new.manifest.get("code"):
+    if any(old.manifest.get(key) != new.manifest.get(key) for key in ("code", "code_parts")):
         changed.append("other code")
     if old.data_fingerprint != new.data_fingerprint:
         changed.append("other data")

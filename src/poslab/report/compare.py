@@ -24,11 +24,12 @@ class Comparison:
 
 
 def comparable(run: Run, reference: Arm) -> bool:
-    """Whether nats a token mean the same: one text, cut into the same tokens."""
-    return all(
-        (run.data_fingerprint, run.vocabulary) == (other.data_fingerprint, other.vocabulary)
-        for other in reference.finished
-    )
+    """Whether nats a token mean the same: one text, cut into the same tokens, and the same ones scored."""
+
+    def scored(run: Run) -> tuple[object, ...]:
+        return run.data_fingerprint, run.vocabulary, run.context_length, run.config.get("evaluate")
+
+    return all(scored(run) == scored(other) for other in reference.finished)
 
 
 def primary_figure(reference: ArmFigures, multiples: tuple[float, ...]) -> str | None:

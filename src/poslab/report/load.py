@@ -111,7 +111,7 @@ class Records:
     runs: tuple[Run, ...]
     ordered: bool
     reference: str | None
-    command: str | None
+    commands: tuple[str, ...]
 
 
 def studies(runs: Path) -> list[str]:
@@ -129,11 +129,11 @@ def load(study: str, runs: Path) -> Records:
     if study not in known:
         raise ReportError(f"study={_short(study)} has no records; {_choices(known)}")
     folder = runs / study
-    asked, reference, command = _plan(folder)
+    asked, reference, commands = _plan(folder)
     present = sorted(path.parent.name for path in folder.glob("*/manifest.json"))
     order = list(dict.fromkeys([*asked, *present]))
     loaded = tuple(_load_run(folder / name) for name in order)
-    return Records(study, loaded, bool(asked), reference, command)
+    return Records(study, loaded, bool(asked), reference, commands)
 
 
 def _choices(known: list[str]) -> str:
@@ -147,12 +147,12 @@ def _short(text: str) -> str:
     return repr(text[:60]) if not re.fullmatch(r"[\w.-]{1,60}", text) else text
 
 
-def _plan(folder: Path) -> tuple[list[str], str | None, str | None]:
-    """Run names in the order asked for, the reference's label and the command, as study.json has them."""
+def _plan(folder: Path) -> tuple[list[str], str | None, tuple[str, ...]]:
+    """Run names in the order asked for, the reference's label and the commands, as study.json has them."""
     try:
         plan = json.loads((folder / "study.json").read_text())
     except FileNotFoundError:
-        return [], None, None
+        return [], None, ()
     except (OSError, ValueError):
         raise ReportError(
             f"study={folder.name}: study.json cannot be read; remove it, it is optional"
@@ -161,11 +161,11 @@ def _plan(folder: Path) -> tuple[list[str], str | None, str | None]:
     names = plan.get("runs")
     # A name is a directory inside the study: anything else would read elsewhere.
     safe = [n for n in names if isinstance(n, str) and Path(n).name == n] if isinstance(names, list) else []
-    reference, command = plan.get("reference"), plan.get("command")
+    reference, commands = plan.get("reference"), plan.get("commands")
     return (
         safe,
         reference if isinstance(reference, str) and reference else None,
-        command if isinstance(command, str) and command else None,
+        tuple(line for line in commands if isinstance(line, str)) if isinstance(commands, list) else (),
     )
 
 

@@ -35,8 +35,8 @@ def markdown(results: Results, charts: Sequence[LineChart | TargetChart]) -> str
     parts += [_section(tables.protocols_table(results)), _section(tables.runs_table(results))]
     parts += ["## Reproduce", "The report is made from the run records alone:"]
     parts.append(_code(provenance.report_command(results)))
-    if results.command:
-        parts += ["The runs were made by:", _code(results.command)]
+    if results.commands:
+        parts += ["The runs were made by:", "\n".join(map(_code, results.commands))]
     parts.append(
         "\n".join(f"- {escape_markdown(k)}: {escape_markdown(v)}" for k, v in provenance.origins(results))
     )

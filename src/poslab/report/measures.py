@@ -192,8 +192,18 @@ def loss_at(run: Run, fraction: float) -> float | None:
     """Validation loss at the evaluation nearest to a fraction of the budget (the earlier of two as near)."""
     if not run.validations:
         return None
-    nearest = min(run.validations, key=lambda point: abs(point.tokens - fraction * run.budget))
-    return nearest.loss if math.isfinite(nearest.loss) else None
+    loss = run.validations[_nearest(run, fraction)].loss
+    return loss if math.isfinite(loss) else None
+
+
+def can_confirm(run: Run, fraction: float) -> bool:
+    """Whether enough evaluations follow that fraction of the budget to see that its loss is kept."""
+    return bool(run.validations) and len(run.validations) - _nearest(run, fraction) >= CONFIRMATIONS
+
+
+def _nearest(run: Run, fraction: float) -> int:
+    away = [abs(point.tokens - fraction * run.budget) for point in run.validations]
+    return away.index(min(away))
 
 
 def common_interval(runs: Iterable[Run]) -> tuple[int, int] | None:

@@ -219,8 +219,9 @@ def _target_figure(index: int, chart: TargetChart, results: Results) -> str:
 def _reproduce(results: Results) -> str:
     parts = ["<p>The report is made from the run records alone:</p>"]
     parts.append(f"<pre>{escape_html(provenance.report_command(results))}</pre>")
-    if results.command:
-        parts.append(f"<p>The runs were made by:</p><pre>{escape_html(results.command)}</pre>")
+    if results.commands:
+        lines = escape_html("\n".join(results.commands))
+        parts.append(f"<p>The runs were made by:</p><pre>{lines}</pre>")
     parts.append(f'<dl class="facts">{_facts(provenance.origins(results))}</dl>')
     settings = provenance.settings_table(results)
     if settings is not None:

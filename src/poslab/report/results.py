@@ -30,7 +30,7 @@ class Results:
     """A study's figures: a row a run, and what the arms' seeds say together."""
 
     study: str
-    command: str | None
+    commands: tuple[str, ...]
     runs: tuple[Run, ...]
     rows: tuple[Mapping[str, Value], ...]  # beside `runs`
     arms: tuple[ArmFigures, ...]
@@ -91,7 +91,7 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
     primary = primary_figure(base, multiples)
     return Results(
         study,
-        None if records.command is None else plain(records.command, 1000),
+        tuple(plain(line, 1000) for line in records.commands),
         listed,
         tuple(rows[run.name] for run in listed),
         everything,
@@ -118,7 +118,7 @@ def _targets(reference: Arm) -> tuple[Target, ...]:
     targets = []
     for fraction, suffix in TARGETS.items():
         losses = [loss for run in reference.finished if (loss := measures.loss_at(run, fraction)) is not None]
-        if losses:
+        if losses and all(measures.can_confirm(run, fraction) for run in reference.finished):
             targets.append(Target(fraction, suffix, order_statistics.median(losses), len(losses)))
     return tuple(targets)
 
