@@ -392,3 +392,37 @@ def test_losses_that_are_not_finite_are_no_number(tmp_path: Path) -> None:
 )
 def test_formatting(shown: str | None, expected: str | None) -> None:
     assert shown == expected
+
+
+@pytest.mark.parametrize("other", [{"evaluate": {"segments": 3}}, {"context_length": 2 * L}])
+def test_arms_scored_on_other_tokens_are_not_compared(tmp_path: Path, other: dict[str, Any]) -> None:
+    for seed in range(3):
+        write_run(tmp_path, f"a{seed}", seed=seed, shift=seed / 50)
+        write_run(tmp_path, f"b{seed}", pos="alibi", seed=seed, shift=seed / 50 - 0.2, config=other)
+    results = gather("made_up", tmp_path, "rope")
+    assert not results.comparisons
+    assert row_of(results, "b0").get("tokens_to_target") is None
+
+
+def test_a_ratio_to_the_target_leaves_out_no_seed(tmp_path: Path) -> None:
+    """Of three seeds one misses the target: the ratio of the two others would flatter the arm."""
+    for seed in range(3):
+        write_run(tmp_path, f"a{seed}", seed=seed)
+        slow = [3.0] * 101 if seed == 2 else [2.5 - i / 100 for i in range(101)]
+        write_run(tmp_path, f"b{seed}", pos="alibi", seed=seed, curve=slow)
+    alibi = gather("made_up", tmp_path, "rope").arms[0]
+    assert alibi.reached[""] == (2, 3)
+    assert alibi.speed_up is None
+
+
+def test_a_target_that_no_run_could_confirm_is_none(tmp_path: Path) -> None:
+    """With eleven evaluations, two follow 75 % of the budget and one follows 90 %."""
+    write_run(
+        tmp_path,
+        "a",
+        curve=[3 - i / 10 for i in range(11)],
+        config={"trainer": {"max_steps": 10, "batch_size": BATCH}},
+    )
+    results = gather("made_up", tmp_path, None)
+    assert [target.fraction for target in results.targets] == [0.5, 0.75]
+    assert row_of(results, "a")["reached"] is True
