@@ -9,7 +9,7 @@ import torch
 from conftest import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 from torch.autograd.graph import saved_tensors_hooks
 
-from poslab.attention import build_attention
+from poslab.attention import build_attention, linear
 from poslab.attention.flash import STRIP
 from poslab.attention.softmax import Softmax
 from poslab.config import ConfigError
@@ -257,3 +257,44 @@ def test_flash_is_softmax_on_cuda(pos, dtype):
     assert flash.kernel
     reference = softmax.attend(q, k, v, scheme, positions)
     torch.testing.assert_close(mine, reference, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("chunk", [16, 64, 256])
+@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 1000])
+@pytest.mark.parametrize("pos", RELATIVE)
+def test_linear_in_chunks_is_the_masked_product(pos, length, chunk):
+    """Both sums and every gradient to 1e-10, T5's table included, at any length and chunk size."""
+    _, scheme = parts(pos, "linear")
+    q, k, v = inputs(length, batch=1)
+    tail = scheme.tail()
+    reach = max(length, -(-tail.horizon // chunk) * chunk + chunk)
+
+    def weights():
+        bias = scheme.bias(torch.arange(reach))
+        return q.new_ones(3, reach) if bias is None else (bias - bias.amax(-1, keepdim=True).detach()).exp()
+
+    def chunked(q, k, v):
+        return linear.weighted_sums(q, k, v, weights(), tail, chunk)
+
+    def masked(q, k, v):
+        return (q @ k.mT * linear.masked_weights(weights()[:, :length])) @ v
+
+    ours = outputs_and_gradients(chunked, scheme, (q, k, v))
+    plain = outputs_and_gradients(masked, scheme, (q, k, v))
+    for mine, reference in zip(ours, plain, strict=True):
+        torch.testing.assert_close(mine, reference, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("pos", RELATIVE)
+def test_linear_keeps_memory_in_proportion_to_length(pos):
+    """What autograd keeps for backward doubles with the length, and no more."""
+    kept = {}
+    for length in (1024, 2048):
+        attend, scheme = parts(pos, "linear", heads=1)
+        q, k, v = (tensor.requires_grad_() for tensor in inputs(length, heads=1, batch=1))
+        sizes = []
+        with saved_tensors_hooks(lambda x, sizes=sizes: sizes.append(x.numel()) or x, lambda x: x):
+            attend.attend(q, k, v, scheme, torch.arange(length))
+        kept[length] = sum(sizes)
+        assert attend.kernel == "linear, chunked"
+    assert kept[2048] < 2.1 * kept[1024]
