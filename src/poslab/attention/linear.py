@@ -90,7 +90,7 @@ def weighted_sums(
     horizon w(t + 1) = w(t) exp(log_decay). No factor is above 1 where no weight is and log_decay <= 0.
     """
     length, lag = q.shape[-2], _whole_chunks(tail.horizon, chunk) // chunk
-    q, k, v = (pad(x, (0, 0, 0, -length % chunk)).unflatten(-2, (-1, chunk)) for x in (q, k, v))
+    q, k, v = (_cut(x, chunk) for x in (q, k, v))
     # Near keys: the chunk of the query and the `lag` chunks before it, by their exact weights.
     inside = torch.arange(chunk, device=q.device)
     result = torch.zeros_like(v)
@@ -116,6 +116,12 @@ def weighted_sums(
 
 def _whole_chunks(horizon: int, chunk: int) -> int:
     return -(-horizon // chunk) * chunk
+
+
+def _cut(x: Float[Tensor, "B H T X"], chunk: int) -> Float[Tensor, "B H N chunk X"]:
+    """`x` in chunks of tokens, the last one filled up with zeros."""
+    filled = pad(x, (0, 0, 0, -x.shape[-2] % chunk))
+    return filled.reshape(*x.shape[:2], -1, chunk, x.shape[-1])
 
 
 def _delayed(x: Float[Tensor, "B H N X Y"], chunks: int) -> Float[Tensor, "B H N X Y"]:

@@ -19,7 +19,7 @@ class Note:
     warning: bool
 
 
-def summary(results: Results, limit: int = 5) -> str:
+def summary(results: Results, limit: int = 6) -> str:
     """What the losses did from L to the longest length, arm by arm, and what the seeds allow to be said."""
     said = [_described(item, results) for item in results.arms if item.rows]
     more = f"; {len(said) - limit} more in the table" if len(said) > limit else ""
