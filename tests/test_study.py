@@ -289,9 +289,11 @@ def test_a_study_that_is_stopped_leaves_a_record_and_no_process(number, status, 
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # As in a terminal, wherever the tests run: a shell's background jobs are told to ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as study:
         for line in study.stderr:
-            if "step" in line:  # the first tenth is shown
+            if "  step " in line:  # the first tenth is shown
                 break
         os.killpg(study.pid, number) if number == signal.SIGINT else study.send_signal(number)
         assert study.wait(60) == status

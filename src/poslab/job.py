@@ -11,6 +11,7 @@ import json
 import math
 import platform
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -298,6 +299,8 @@ def from_json(text: str) -> Request:
 def main() -> int:
     """Make the run that standard input describes; arguments: the runs directory, a title, the identity."""
     runs, title, identity = sys.argv[1:]
+    # Whoever stops the study asks with SIGTERM: a job in the background may have been told to ignore SIGINT.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         job = plan(from_json(sys.stdin.read()), Path(runs))
         if job.identity != identity:

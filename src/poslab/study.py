@@ -118,7 +118,7 @@ def _run_child(command: Sequence[str], text: str) -> int:
         return child.wait()
     except BaseException as stop:
         if isinstance(stop, SystemExit):  # Ctrl-C reaches the child by itself, a signal to us alone does not
-            child.send_signal(signal.SIGINT)
+            child.terminate()
         try:
             child.wait(GRACE)
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
