@@ -8,7 +8,6 @@ starts every run in a fresh process.
 import fcntl
 import io
 import json
-import math
 import platform
 import shutil
 import signal
@@ -31,7 +30,7 @@ from poslab.identity import Code, code_fingerprints, describe_versions, run_iden
 from poslab.model import GPT, build, build_parts
 from poslab.record import FORMAT, RunRecord, read_manifest, write_atomic
 from poslab.terminal import RunDisplay
-from poslab.tracking import NoTracker, Tracker, open_tracker
+from poslab.tracking import NoTracker, Tracker, by_length, open_tracker, summary
 
 LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
 
@@ -166,8 +165,8 @@ def _run(job: Job, display: RunDisplay) -> dict[str, Any]:
         message = (str(error).splitlines() or ["no message"])[0]
         outcome = {"status": "failed", "reason": f"{type(error).__name__}: {message}"}
     record.update(**outcome, finished=_now())
-    lengths = _by_length(found)
-    tracker.finish(_summary(outcome, lengths), lengths, exit_code=int(outcome["status"] != "done"))
+    lengths = by_length(found.lengths)
+    tracker.finish(summary(outcome, lengths), lengths, exit_code=int(outcome["status"] != "done"))
     return record.manifest
 
 
@@ -239,41 +238,6 @@ def _first_facts(job: Job) -> dict[str, Any]:
         "precision": config.trainer.precision,
         "started": _now(),
         "finished": None,
-    }
-
-
-def _by_length(found: Extrapolation) -> list[Mapping[str, Any]]:
-    """Losses summed over segments: rows of protocol, multiple, length, loss (nats a token), bits_per_byte."""
-    sums: dict[tuple[str, str, int], list[float]] = {}
-    for row in found.lengths:
-        total = sums.setdefault((row["protocol"], row["multiple"], row["length"]), [0.0, 0, 0])
-        for place, key in enumerate(("nll", "tokens", "bytes")):
-            total[place] += row[key]
-    return [
-        {
-            "protocol": protocol,
-            "multiple": float(multiple),
-            "length": length,
-            "loss": nll / tokens,
-            "bits_per_byte": nll / count / math.log(2),
-        }
-        for (protocol, multiple, length), (nll, tokens, count) in sums.items()
-    ]
-
-
-def _summary(outcome: Mapping[str, Any], lengths: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """The run's figures under the names that they have in a report's summary.csv."""
-    figures = {
-        "non_overlapping": {"loss": "loss", "bits_per_byte": "bits_per_byte"},
-        "sliding": {"sliding": "loss"},
-    }
-    return {
-        **outcome,
-        **{
-            f"{name}_{row['multiple']:g}x": row[key]
-            for row in lengths
-            for name, key in figures.get(row["protocol"], {}).items()
-        },
     }
 
 

@@ -1,9 +1,10 @@
 """Tracking: what a run shows while and after it trains. The run record stays the source of every result."""
 
+import math
 import netrc
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -171,3 +172,38 @@ def open_tracker(
     if options.name == "local":
         return NoTracker()
     return Careful(WandbTracker(options, directory, study, name, config))
+
+
+def by_length(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows of extrapolation.csv, summed over segments, as loss (nats a token) and bits_per_byte."""
+    sums: dict[tuple[str, str, int], list[float]] = {}
+    for row in rows:
+        total = sums.setdefault((row["protocol"], row["multiple"], row["length"]), [0.0, 0, 0])
+        for place, key in enumerate(("nll", "tokens", "bytes")):
+            total[place] += row[key]
+    return [
+        {
+            "protocol": protocol,
+            "multiple": float(multiple),
+            "length": length,
+            "loss": nll / tokens,
+            "bits_per_byte": nll / count / math.log(2),
+        }
+        for (protocol, multiple, length), (nll, tokens, count) in sums.items()
+    ]
+
+
+def summary(outcome: Mapping[str, Any], lengths: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """The run's figures under the names that they have in a report's summary.csv."""
+    figures = {
+        "non_overlapping": {"loss": "loss", "bits_per_byte": "bits_per_byte"},
+        "sliding": {"sliding": "loss"},
+    }
+    return {
+        **outcome,
+        **{
+            f"{name}_{row['multiple']:g}x": row[key]
+            for row in lengths
+            for name, key in figures.get(row["protocol"], {}).items()
+        },
+    }
