@@ -1,6 +1,9 @@
-"""Sinusoidal positions added to the input (Vaswani et al. 2017, section 3.5).
+"""Sinusoidal positions added to the input (Vaswani et al. 2017, sections 3.4 and 3.5).
 
-PE(p, 2c) = sin(p / base^(2c/D)),  PE(p, 2c+1) = cos(p / base^(2c/D))
+    x + PE,  PE(p, 2c) = sin(p / base^(2c/D)),  PE(p, 2c+1) = cos(p / base^(2c/D))
+
+The paper's token embeddings x start at unit variance: 1/sqrt(D), times sqrt(D) (section 3.4). Ours start at
+GPT-2's 0.02 under every scheme, and positions of amplitude 1 would drown them: so they are brought there too.
 """
 
 import torch
@@ -10,6 +13,8 @@ from torch import Tensor
 
 from poslab.config import ConfigError, Options
 from poslab.positions import Geometry, Scheme
+
+TO_UNIT_VARIANCE = 1 / 0.02
 
 
 class SinusoidalOptions(Options):
@@ -28,8 +33,7 @@ class Sinusoidal(Scheme):
             )
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
-        scale: float = self.geometry.width**0.5
-        return x * scale + self.encoding(positions).to(x.dtype)
+        return x * TO_UNIT_VARIANCE + self.encoding(positions).to(x.dtype)
 
     def encoding(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "T D"]:
         """The table's rows at `positions`, in float64: in float32 far positions lose their phase."""
