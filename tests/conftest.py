@@ -1,5 +1,6 @@
 """What tests share: the arms of conf/, and small models made from them."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 import yaml
 
 from poslab.attention import build_attention
-from poslab.config import Config, Request, check
+from poslab.config import Config, ConfigError, Request, check
 from poslab.model import GPT
 from poslab.positions import Geometry, build_scheme
 
@@ -22,8 +23,18 @@ def arms(group: str) -> dict[str, dict[str, Any]]:
 
 POSITIONS = arms("pos")
 ATTENTIONS = arms("attention")
-# One arm for each scheme; the other RoPE bases differ in a number.
-SCHEMES = {name: section for name, section in POSITIONS.items() if not name.startswith("rope_")}
+
+
+def one_for_each_scheme() -> dict[str, dict[str, Any]]:
+    """The arm named as its scheme where there is one, else the first; the others differ in an option."""
+    chosen: dict[str, str] = {}
+    for name, section in POSITIONS.items():
+        if section["scheme"] == name or section["scheme"] not in chosen:
+            chosen[section["scheme"]] = name
+    return {name: POSITIONS[name] for name in sorted(chosen.values())}
+
+
+SCHEMES = one_for_each_scheme()
 
 
 def make_gpt(
@@ -32,16 +43,19 @@ def make_gpt(
     *,
     width: int = 32,
     heads: int = 4,
-    layers: int = 2,
+    layers: int = 4,
     context_length: int = 64,
     vocabulary: int = 50,
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
 ) -> GPT:
-    geometry = Geometry(width, heads, context_length)
+    geometry = Geometry(width, heads, context_length, layers)
     scheme = build_scheme(pos, geometry)
     gpt = GPT(
-        vocabulary, geometry, scheme, [build_attention(attention, geometry, scheme) for _ in range(layers)]
+        vocabulary,
+        geometry,
+        scheme,
+        [build_attention(attention, geometry, scheme.layer(index)) for index in range(layers)],
     )
     gpt.initialise(seed)
     with torch.no_grad():
@@ -101,3 +115,18 @@ def request(study: str = "test", **changes: Any) -> Request:
             section = section[name]
         section[last] = value
     return Request(check(Config, plain, ""), "rope", "flash")
+
+
+def pairs_that_work() -> list[tuple[str, str]]:
+    """One arm of each scheme with every attention; a pair that cannot work says so when it is built."""
+    found = []
+    for pos, attention in itertools.product(SCHEMES, ATTENTIONS):
+        try:
+            make_gpt(SCHEMES[pos], ATTENTIONS[attention])
+        except ConfigError:
+            continue
+        found.append((pos, attention))
+    return found
+
+
+PAIRS = pairs_that_work()

@@ -6,13 +6,14 @@ import yaml
 from conftest import ATTENTIONS, CONF, SCHEMES, make_gpt
 
 from poslab.attention import build_attention
+from poslab.config import ConfigError
 from poslab.model import GPT
 from poslab.positions import Geometry, build_scheme
 
 
 def of_size(name: str, vocabulary: int, pos: str = "rope") -> GPT:
     size = yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text())
-    geometry = Geometry(size["width"], size["heads"], 1024)
+    geometry = Geometry(size["width"], size["heads"], 1024, size["layers"])
     with torch.device("meta"):
         scheme = build_scheme(SCHEMES[pos], geometry)
         attentions = [build_attention(ATTENTIONS["softmax"], geometry, scheme) for _ in range(size["layers"])]
@@ -30,7 +31,11 @@ def test_shared_weights_start_the_same_under_every_scheme_and_attention():
     reference = dict(make_gpt(SCHEMES["none"], ATTENTIONS["softmax"]).named_parameters())
     for pos in SCHEMES.values():
         for attention in ATTENTIONS.values():
-            for name, parameter in make_gpt(pos, attention).named_parameters():
+            try:
+                gpt = make_gpt(pos, attention)
+            except ConfigError:
+                continue  # a pair that cannot work
+            for name, parameter in gpt.named_parameters():
                 if not name.startswith("scheme."):
                     assert torch.equal(parameter, reference[name]), name
 
@@ -60,7 +65,7 @@ def test_equal_to_gpt2_with_the_same_weights():
         vocab_size=50,
         n_positions=64,
         n_embd=32,
-        n_layer=2,
+        n_layer=4,
         n_head=4,
         resid_pdrop=0,
         embd_pdrop=0,

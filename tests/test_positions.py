@@ -1,23 +1,33 @@
-"""Schemes: properties, published formulas, and parity with the transformers library."""
+"""Schemes: properties and published values. Other implementations: test_parity.py."""
 
 import pytest
 import torch
-from conftest import POSITIONS, SCHEMES
+from conftest import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poslab.config import ConfigError
 from poslab.positions import Geometry, build_scheme
 from poslab.positions.alibi import slopes
+from poslab.positions.rope import RoPE
+from poslab.rescaling import METHODS, Rescaling
 
-GEOMETRY = Geometry(width=64, heads=4, context_length=64)
+GEOMETRY = Geometry(width=64, heads=4, context_length=64, layers=4)
 ROPES = {name: section for name, section in POSITIONS.items() if section["scheme"] == "rope"}
+KIN = {  # schemes that turn pairs by an angle in proportion to the position
+    name: section
+    for name, section in SCHEMES.items()
+    if isinstance(build_scheme(section, GEOMETRY), RoPE) and section["scheme"] not in ("rope_warped", "xpos")
+}
 WITH_TAIL = {
     name: section
     for name, section in SCHEMES.items()
     if (scheme := build_scheme(section, GEOMETRY)).bias(torch.arange(2)) is not None
     and scheme.tail() is not None
 }
+RESCALABLE = [
+    name for name, section in SCHEMES.items() if build_scheme(section, GEOMETRY).rescale(Rescaling("pi", 2.0))
+]
 
 
 def randomised(section, geometry=GEOMETRY):
@@ -30,21 +40,156 @@ def randomised(section, geometry=GEOMETRY):
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_every_scheme_keeps_shapes_and_acts_in_one_place(name):
+def test_every_scheme_keeps_shapes_and_acts_somewhere(name):
     scheme = randomised(SCHEMES[name])
-    positions = torch.arange(10)
+    positions = scheme.place(10, None)
     x = torch.randn(2, 10, 64, dtype=torch.float64)
     heads = torch.randn(2, 4, 10, 16, dtype=torch.float64)
-    embedded, rotated, bias = (
-        scheme.embed(x, positions),
-        scheme.rotate(heads, positions),
-        scheme.bias(positions),
-    )
+    embedded, inner = scheme.embed(x, positions), scheme.layer(0)
+    features = inner.logit_features(heads)
+    queries, keys = inner.rotate_queries(features, positions), inner.rotate_keys(features, positions)
+    bias, gates = inner.pairwise_bias(positions, positions), inner.log_gates(x)
     assert embedded.shape == x.shape
-    assert rotated.shape == heads.shape
-    assert bias is None or bias.shape == (4, 10)
-    acts = [not torch.equal(embedded, x), not torch.equal(rotated, heads), bias is not None]
-    assert sum(acts) == (0 if name == "none" else 1)
+    assert features.shape == heads.shape
+    assert queries.shape == keys.shape
+    assert queries.shape[:3] == heads.shape[:3]
+    assert bias is None or bias.shape == (4, 10, 10)
+    assert gates is None or (gates.shape == (2, 4, 10) and (gates <= 0).all())
+    turned = queries.shape != heads.shape or not torch.equal(queries, heads)
+    acts = [not torch.equal(embedded, x), turned, bias is not None, gates is not None]
+    assert sum(acts) == {"none": 0, "rope_learned": 2}.get(name, 1)
+
+
+@pytest.mark.parametrize("name", KIN)
+def test_kin_of_rope_keep_norms_and_depend_on_distance_alone(name):
+    scheme = build_scheme(KIN[name], GEOMETRY)
+    q, k = torch.randn(2, 1, 1, 8, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    near, far = torch.arange(8), torch.arange(8) + 50  # within L: dynamic scaling knows the length
+    torch.testing.assert_close(scheme.rotate_queries(q, far).norm(dim=-1), q.norm(dim=-1))
+    here = scheme.rotate_queries(q, near) @ scheme.rotate_keys(k, near).mT
+    there = scheme.rotate_queries(q, far) @ scheme.rotate_keys(k, far).mT
+    torch.testing.assert_close(here, there, atol=1e-10, rtol=1e-10)
+
+
+def test_xpos_decays_with_distance_and_knows_nothing_else():
+    scheme = build_scheme({**POSITIONS["xpos"], "base": 1e200}, GEOMETRY)  # only the fastest pair turns
+    x = torch.zeros(1, 1, 400, 16, dtype=torch.float64)
+    x[..., 2] = 1.0  # the second pair
+    product = scheme.rotate_queries(x, torch.arange(400)) @ scheme.rotate_keys(x, torch.arange(400)).mT
+    zeta = (2 / 16 + 0.4) / 1.4
+    assert product[0, 0, 300, 44].item() == pytest.approx(zeta ** (256 / 512), rel=1e-12)
+    assert product[0, 0, 399, 143].item() == pytest.approx(zeta ** (256 / 512), rel=1e-12)
+
+
+def test_warped_positions_see_two_distances_alike_only_near_the_start():
+    scheme = build_scheme(POSITIONS["rope_log"], GEOMETRY)
+    x = torch.ones(1, 1, 200, 16, dtype=torch.float64)
+    scores = (scheme.rotate(x, torch.arange(200)) @ scheme.rotate(x, torch.arange(200)).mT)[0, 0]
+    assert scores[199, 190] > scores[19, 10] + 0.1  # the same distance of 9, seen from further on
+
+
+@pytest.mark.parametrize("name", RESCALABLE)
+@pytest.mark.parametrize("method", METHODS)
+def test_rescaling_changes_a_rotation_and_is_undone(name, method):
+    scheme = build_scheme(SCHEMES[name], GEOMETRY)
+    inner, positions = scheme.layer(0), scheme.place(128 if scheme.max_length is None else 64, None)
+    if name == "rope_learned":
+        positions = torch.arange(128)
+    x = torch.randn(1, 4, len(positions), 16, dtype=torch.float64)
+    before = inner.rotate_queries(x, positions)
+    assert scheme.rescale(Rescaling(method, 4.0))
+    after = inner.rotate_queries(x, positions)
+    drawn = name == "rope_randomised"  # never longer than what it was trained for
+    assert torch.allclose(after, before) == (drawn and method == "dynamic")
+    assert scheme.rescale(None)
+    assert torch.equal(inner.rotate_queries(x, positions), before)
+
+
+def test_schemes_without_a_rotation_cannot_be_rescaled():
+    assert set(SCHEMES) - set(RESCALABLE) == {
+        name
+        for name in SCHEMES
+        if name in ("none", "sinusoidal", "learned", "t5", "alibi", "kerple", "fire", "fox")
+    }
+
+
+def test_rescalings_do_what_they_are_named_for():
+    theta = 10_000 ** (-torch.arange(16, dtype=torch.float64) / 16)
+    scaled = {
+        method: Rescaling(method, 4.0).frequencies(theta, length=512, context_length=128)
+        for method in METHODS
+    }
+    torch.testing.assert_close(scaled["pi"], theta / 4)
+    torch.testing.assert_close(scaled["ntk"][[0, -1]], theta[[0, -1]] / torch.tensor([1.0, 4.0]).double())
+    torch.testing.assert_close(scaled["dynamic"], scaled["ntk"])  # at 4 L
+    short = Rescaling("dynamic", 4.0).frequencies(theta, length=100, context_length=128)
+    torch.testing.assert_close(short, theta)
+    # a pair that turns less than once in L is interpolated, and no pair more than that
+    slow = theta * 128 / (2 * torch.pi) < 0.8
+    torch.testing.assert_close(scaled["yarn"][slow], theta[slow] / 4)
+    assert (scaled["yarn"] <= theta).all()
+    assert (scaled["yarn"] >= theta / 4 - 1e-12).all()
+    assert not scaled["drop"].any()
+
+
+@pytest.mark.parametrize("layers", [4, 6])
+def test_a_schedule_gives_each_layer_its_scheme(layers):
+    scheme = build_scheme(POSITIONS["rope_none"], Geometry(64, 4, 64, layers))
+    names = [scheme.layer(index).name for index in range(layers)]
+    assert names == ["rope", "rope", "rope", "none", "rope", "rope"][:layers]
+
+
+def test_a_schedule_keeps_gates_apart_by_layer():
+    section = {
+        "scheme": "schedule",
+        "layers": ["fox", "alibi"],
+        "schemes": {"fox": {"scheme": "fox"}, "alibi": {"scheme": "alibi"}},
+    }
+    scheme = build_scheme(section, GEOMETRY)
+    assert scheme.layer(0) is not scheme.layer(2)
+    assert scheme.layer(1) is scheme.layer(3)
+    assert sum(parameter.numel() for parameter in scheme.parameters()) == 2 * (4 * 64 + 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"layers": ["rope", "alibi"]}, "names 'alibi'"),
+        ({"layers": ["rope"]}, "'none', which no layer uses"),
+        ({"layers": []}, "at least 1"),
+        ({"schemes": {"rope": POSITIONS["rope"], "none": POSITIONS["learned"]}}, "acts on the input"),
+        (
+            {"schemes": {"rope": {**POSITIONS["rope"], "bass": 1}, "none": POSITIONS["none"]}},
+            "schemes.rope.bass",
+        ),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(changes, said):
+    with pytest.raises(ConfigError, match=said):
+        build_scheme({**POSITIONS["rope_none"], **changes}, GEOMETRY)
+
+
+def test_randomised_positions_are_sorted_without_repeats_and_drawn_by_the_stream():
+    scheme = build_scheme(POSITIONS["rope_randomised"], GEOMETRY)
+    drawn = [scheme.place(64, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    assert (drawn[0].diff() > 0).all()
+    assert drawn[0].max() < scheme.max_length == 16 * 64
+    assert torch.equal(scheme.place(64, None), scheme.place(64, None))
+    assert scheme.place(1024, None).tolist() == list(range(1024))
+
+
+@pytest.mark.parametrize("attention", ["softmax", "flash", "linear"])
+@pytest.mark.parametrize("inner", ["learned", "sinusoidal", "t5", "alibi", "rope", "fox", "rope_none"])
+def test_randomised_positions_go_with_any_scheme(inner, attention):
+    section = {"scheme": "randomised", "stretch": 4, "of": SCHEMES[inner]}
+    gpt, reference = make_gpt(section, ATTENTIONS[attention]), make_gpt(section, ATTENTIONS["softmax"])
+    tokens = torch.randint(0, 50, (1, 64), generator=torch.Generator().manual_seed(0))
+    consecutive = gpt(tokens, positions=torch.arange(64))
+    assert not torch.allclose(gpt(tokens), consecutive) or inner == "fox"  # gates know no position
+    if attention == "flash":
+        torch.testing.assert_close(gpt(tokens), reference(tokens), atol=1e-9, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", WITH_TAIL)
@@ -126,69 +271,9 @@ def test_learned_has_no_value_past_its_length():
 @pytest.mark.parametrize("name", ["rope", "sinusoidal"])
 def test_odd_widths_are_refused(name):
     with pytest.raises(ConfigError, match="even"):
-        build_scheme(POSITIONS[name], Geometry(width=15, heads=3, context_length=8))
+        build_scheme(POSITIONS[name], Geometry(width=15, heads=3, context_length=8, layers=1))
 
 
 def test_unknown_scheme_names_those_there_are():
-    with pytest.raises(ConfigError, match="alibi, learned, none"):
+    with pytest.raises(ConfigError, match="alibi, fire, fox"):
         build_scheme({"scheme": "rotery"}, GEOMETRY)
-
-
-class TestParityWithTransformers:
-    @pytest.mark.parametrize("heads", [1, 2, 3, 4, 6, 8, 12, 16, 20, 71])
-    def test_alibi_slopes_as_in_bloom(self, heads):
-        from transformers.models.bloom.modeling_bloom import build_alibi_tensor
-
-        theirs = build_alibi_tensor(torch.ones(1, 5), heads, torch.float32)  # m_h * key position
-        torch.testing.assert_close(theirs[:, 0, 1], torch.tensor(slopes(heads)), rtol=1e-6, atol=0)
-
-    @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (16, 64), (64, 1000)])
-    def test_t5_buckets(self, buckets, max_distance):
-        from transformers.models.t5.modeling_t5 import T5Attention
-
-        distance = torch.arange(3000)
-        theirs = T5Attention._relative_position_bucket(
-            -distance, bidirectional=False, num_buckets=buckets, max_distance=max_distance
-        )
-        section = {"scheme": "t5", "buckets": buckets, "max_distance": max_distance}
-        ours = build_scheme(section, GEOMETRY).bucket(distance)
-        assert torch.equal(ours, theirs)
-
-    @pytest.mark.parametrize("name", ROPES)
-    def test_rope_half_pairing_as_in_llama(self, name):
-        from transformers import LlamaConfig
-        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
-
-        base = ROPES[name]["base"]
-        config = LlamaConfig(
-            hidden_size=64,
-            num_attention_heads=4,
-            rope_parameters={"rope_type": "default", "rope_theta": base},
-        )
-        q, k = torch.randn(2, 2, 4, 50, 16)
-        positions = torch.arange(50)
-        cos, sin = LlamaRotaryEmbedding(config)(q, positions[None])
-        theirs = apply_rotary_pos_emb(q, k, cos, sin)
-        scheme = build_scheme({**ROPES[name], "pairing": "half"}, GEOMETRY)
-        torch.testing.assert_close(scheme.rotate(q, positions), theirs[0], atol=2e-5, rtol=1e-4)
-        torch.testing.assert_close(scheme.rotate(k, positions), theirs[1], atol=2e-5, rtol=1e-4)
-
-    def test_rope_interleaved_pairing_as_in_gptj(self):
-        from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb, create_sinusoidal_positions
-
-        x = torch.randn(2, 50, 4, 16)  # (B, T, H, K) there
-        sin, cos = create_sinusoidal_positions(50, 16).split(8, dim=-1)
-        theirs = apply_rotary_pos_emb(x, sin[None], cos[None])
-        scheme = build_scheme({**POSITIONS["rope"], "pairing": "interleaved"}, GEOMETRY)
-        ours = scheme.rotate(x.transpose(1, 2), torch.arange(50)).transpose(1, 2)
-        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
-
-    def test_sinusoidal_as_in_marian(self):
-        """Marian keeps sines in the first half of the width and cosines in the second; the values agree."""
-        from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
-
-        module = MarianSinusoidalPositionalEmbedding(60, 64)
-        theirs = module.create_weight() if hasattr(module, "create_weight") else module._init_weight()
-        ours = build_scheme(POSITIONS["sinusoidal"], GEOMETRY).encoding(torch.arange(60)).float()
-        regrouped = torch.cat([ours[:, 0::2], ours[:, 1::2]], dim=-1)
-        torch.testing.assert_close(regrouped, torch.as_tensor(theirs).float(), atol=1e-5, rtol=1e-4)

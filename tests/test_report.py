@@ -11,10 +11,11 @@ import pytest
 from poslab.record import RunRecord
 from poslab.report import measures
 from poslab.report.formatting import interval, multiple, number, plain, quantity, web_link
-from poslab.report.load import ReportError, Validation, load
+from poslab.report.load import load
 from poslab.report.notes import notes, summary
 from poslab.report.results import Results, gather
 from poslab.report.statistics import estimate, holm, paired, ratio
+from poslab.report.sums import ReportError, Validation
 
 L, BATCH, STEPS = 8, 2, 100
 BUDGET = L * BATCH * STEPS
@@ -87,6 +88,14 @@ def write_run(
         }
         for i, loss in enumerate(losses)
     )
+    record.write_extrapolation(length_rows(sliding, length, shift))
+    longest = int(max(sliding) * length)
+    record.write_position(position_rows([2 + shift + (p >= 2 * length) for p in range(longest)]))
+    return record.directory
+
+
+def length_rows(sliding: dict[float, float], length: int = L, shift: float = 0.0) -> list[dict[str, Any]]:
+    """Rows of extrapolation.csv, from the sliding loss at each multiple of `length`."""
     rows = []
     for k, loss in sliding.items():
         # Three segments of unequal difficulty; sliding windows score targets of the first alone.
@@ -97,13 +106,12 @@ def write_run(
                     continue
                 row = {"protocol": protocol, "multiple": k, "length": int(k * length), "segment": segment}
                 rows.append({**row, "nll": 64 * (value + shift), "tokens": 64, "bytes": 128})
-    record.write_extrapolation(rows)
-    longest = int(max(sliding) * length)
-    record.write_position(
-        {"position": p, "nll": 4 * (2 + shift + (p >= 2 * length)), "tokens": 4, "bytes": 8}
-        for p in range(longest)
-    )
-    return record.directory
+    return rows
+
+
+def position_rows(losses: list[float]) -> list[dict[str, Any]]:
+    """Rows of position.csv, from the loss at each position."""
+    return [{"position": p, "nll": 4 * loss, "tokens": 4, "bytes": 8} for p, loss in enumerate(losses)]
 
 
 def plan(runs: Path, names: list[str], reference: str | None = None, study: str = "made_up") -> None:

@@ -165,6 +165,18 @@ REFUSED = {
     "one bad arm of a study": (["-m", "pos=rope,alibi", "seed=0,-1"], "seed=-1"),
     "text without a path": (["data=text"], "data.path=FILE"),
     "a swept sweep": (["-m", "sweep=bases,quickstart"], "cannot be swept"),
+    "a pair without a fast form": (
+        ["pos=kerple", "attention=linear"],
+        "pos.scheme=kerple, whose bias never becomes geometric: choose attention=flash or softmax",
+    ),
+    "rescaling what has no rotation": (
+        ["-m", "pos=rope,alibi", "evaluate.rescale=[none,pi]"],
+        "pos.scheme=alibi has none",
+    ),
+    "rescaling alone": (["evaluate.rescale=[pi]"], "must begin with none"),
+    "an unknown rescaling": (["evaluate.rescale=[none,ntq]"], "evaluate.rescale.1='ntq'"),
+    "a factor that nothing takes": (["evaluate.rescale_factor=4"], "is for pi, ntk or yarn"),
+    "recalibration of what is not dropped": (["evaluate.recalibration_steps=5"], "is for drop"),
     "a missing text": (["data=text", "data.path=nowhere.txt"], "nowhere.txt"),
 }
 
@@ -195,7 +207,7 @@ def test_help_is_quick_to_read(tmp_path):
     ended = command("--help", cwd=tmp_path)
     assert ended.returncode == 0
     assert "python train.py -m pos=rope,alibi" in ended.stdout
-    assert "pos: alibi, learned, none, rope" in ended.stdout
+    assert "pos: alibi, fire, fox" in ended.stdout
 
 
 def test_identity_is_what_decides(tmp_path):

@@ -60,6 +60,9 @@ class TrainerOptions(Options):
         return self
 
 
+FACTOR_METHODS = {"pi", "ntk", "yarn"}  # the rescalings that take a factor
+
+
 class EvaluateOptions(Options):
     """How a run is validated while it trains, and extrapolated afterwards. Lengths are multiples of L."""
 
@@ -72,6 +75,27 @@ class EvaluateOptions(Options):
     sliding_windows: int = Field(
         ge=1, description="a length; each scores L/8 targets, spread over all segments"
     )
+
+    rescale: list[Literal["none", "pi", "ntk", "dynamic", "yarn", "drop"]] = Field(
+        description="evaluated anew under these rotations, without training again; none: as trained, always"
+    )
+    rescale_factor: Literal["auto"] | float = Field(
+        description="s of pi, ntk and yarn; auto: as far as the longest length"
+    )
+    recalibration_steps: int = Field(ge=0, description="trained without positions after drop, at length L")
+
+    @model_validator(mode="after")
+    def _rescaling_is_used(self) -> Self:
+        if len(set(self.rescale)) < len(self.rescale) or self.rescale[:1] != ["none"]:
+            raise ValueError(f"rescale={self.rescale} must begin with none and name nothing twice")
+        if self.rescale_factor != "auto":
+            if self.rescale_factor <= 1:
+                raise ValueError(f"rescale_factor={self.rescale_factor:g} must be above 1")
+            if not FACTOR_METHODS & set(self.rescale):
+                raise ValueError("rescale_factor is for pi, ntk or yarn in rescale")
+        if self.recalibration_steps and "drop" not in self.rescale:
+            raise ValueError("recalibration_steps is for drop in rescale")
+        return self
 
 
 class LoggerOptions(Options):

@@ -25,6 +25,7 @@ from torch.nn.functional import cross_entropy
 from poslab.config import Config
 from poslab.data import Corpus, extrapolation_segments
 from poslab.model import GPT
+from poslab.rescaling import Rescaling
 
 MULTIPLES = (0.5, 1, 2, 4, 8, 16)
 TOKENS_A_BATCH = {"cpu": 4_096, "cuda": 65_536}  # no effect on the result but rounding
@@ -68,21 +69,42 @@ def token_losses(
 
 
 def evaluate(
-    gpt: GPT, config: Config, corpus: Corpus, progress: Callable[[float], None] = lambda share: None
+    gpt: GPT,
+    config: Config,
+    corpus: Corpus,
+    progress: Callable[[float], None] = lambda share: None,
+    rescaling: Rescaling | None = None,
 ) -> Extrapolation:
-    """Extrapolate a trained model as a resolved configuration says, in the precision that it trained in."""
+    """Extrapolate a trained model as a resolved configuration says, in the precision that it trained in.
+
+    With a `rescaling`, its rotations turn by other frequencies for as long.
+    """
     segments = extrapolation_segments(corpus, config.evaluate.segments, longest_length(config))
     device = torch.device(config.trainer.accelerator)
     half = config.trainer.precision == "bfloat16"
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
-        return extrapolate(
-            gpt.to(device),
-            segments,
-            config.context_length,
-            config.evaluate.sliding_windows,
-            corpus.token_bytes,
-            progress,
-        )
+    gpt.scheme.rescale(rescaling)
+    try:
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+            return extrapolate(
+                gpt.to(device),
+                segments,
+                config.context_length,
+                config.evaluate.sliding_windows,
+                corpus.token_bytes,
+                progress,
+            )
+    finally:
+        gpt.scheme.rescale(None)
+
+
+def rescalings(config: Config) -> list[Rescaling]:
+    """What a resolved configuration evaluates the model under besides its own rotation."""
+    factor = config.evaluate.rescale_factor
+    return [
+        Rescaling(method, 1.0 if factor == "auto" else factor)
+        for method in config.evaluate.rescale
+        if method != "none"
+    ]
 
 
 def longest_length(config: Config) -> int:

@@ -31,9 +31,19 @@ class Code:
 def code_fingerprints(config: Config) -> Code:
     """SHA-256 over the source of every poslab module that this run reaches."""
     shared = _sources(set(DECIDING_MODULES))
-    own = {f"poslab.positions.{config.pos['scheme']}", f"poslab.attention.{config.attention['kind']}"}
+    own = {f"poslab.positions.{name}" for name in _schemes(config.pos)}
+    own.add(f"poslab.attention.{config.attention['kind']}")
     parts = {name: path for name, path in _sources(own).items() if name not in shared}
     return Code(_digest(shared), _digest(parts))
+
+
+def _schemes(section: Any) -> set[str]:
+    """The scheme of a section, and those of sections inside it: of other layers, of a scheme that it
+    wraps."""
+    if not isinstance(section, dict):
+        return set()
+    inner = set().union(*(_schemes(value) for value in section.values()))
+    return inner | ({section["scheme"]} if "scheme" in section else set())
 
 
 def _digest(sources: dict[str, Path]) -> str:

@@ -18,14 +18,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from poslab.config import Config, ConfigError, Request, check
+from poslab.config import FACTOR_METHODS, Config, ConfigError, Request, check
 from poslab.data import Corpus, check_lengths, prepare
-from poslab.evaluate import Extrapolation, evaluate, longest_length
+from poslab.evaluate import Extrapolation, evaluate, longest_length, rescalings
 from poslab.identity import Code, code_fingerprints, describe_versions, run_identity, run_name
 from poslab.model import GPT, build, build_parts
 from poslab.record import FORMAT, RunRecord, read_manifest, write_atomic
@@ -94,10 +95,15 @@ def resolve(config: Config) -> Config:
             else "float32"
         )
     longest = LONGEST[accelerator] if evaluate.longest == "auto" else evaluate.longest
+    factor = evaluate.rescale_factor
+    if factor == "auto" and FACTOR_METHODS & set(evaluate.rescale):
+        factor = float(longest)
+        if factor <= 1:
+            raise ConfigError("evaluate.rescale reaches past L, but evaluate.longest=1: choose a longer one")
     return config.model_copy(
         update={
             "trainer": trainer.model_copy(update={"accelerator": accelerator, "precision": precision}),
-            "evaluate": evaluate.model_copy(update={"longest": longest}),
+            "evaluate": evaluate.model_copy(update={"longest": longest, "rescale_factor": factor}),
         }
     )
 
@@ -108,7 +114,13 @@ def _spelled_out(config: Config) -> Config:
     Whether the parts fit together is so told before any data is read. Raises ConfigError.
     """
     _, scheme, attentions = build_parts(config)
-    pos = {"scheme": config.pos["scheme"], **scheme.options.model_dump()}
+    for rescaling in rescalings(config):
+        if not scheme.rescale(rescaling):
+            raise ConfigError(
+                f"evaluate.rescale={config.evaluate.rescale} is for rotations, and "
+                f"pos.scheme={scheme.name} has none: leave it out, or give it a command of its own"
+            )
+    pos = scheme.section()
     attention = {"kind": config.attention["kind"], **attentions[0].options.model_dump()}
     return config.model_copy(update={"pos": pos, "attention": attention})
 
@@ -171,7 +183,7 @@ def _run(job: Job, display: RunDisplay) -> dict[str, Any]:
 
 
 def _train_and_evaluate(job: Job, record: RunRecord, tracker: Tracker, display: RunDisplay) -> Extrapolation:
-    from poslab.training import train
+    from poslab.training import train, without_positions
 
     config, corpus = job.config, job.corpus
     gpt = build(config, corpus.vocabulary)
@@ -191,9 +203,23 @@ def _train_and_evaluate(job: Job, record: RunRecord, tracker: Tracker, display: 
     started = time.perf_counter()
     with display.phase("evaluating"):
         told = f"lengths up to {longest_length(config)}"
-        found = evaluate(gpt, config, corpus, lambda share: display.share(told, share))
+        found = evaluate(gpt, config, corpus, partial(display.share, told))
     record.write_extrapolation(found.lengths)
     record.write_position(found.positions)
+    rescaled = {}
+    for rescaling in rescalings(config):
+        model = gpt
+        if rescaling.method == "drop" and config.evaluate.recalibration_steps:
+            with display.phase("recalibrating", config.evaluate.recalibration_steps):
+                model = without_positions(gpt, config, corpus, display.step)
+        with display.phase(f"evaluating {rescaling.method}"):
+            show = partial(display.share, f"{rescaling.method}, {told}")
+            rescaled[rescaling.method] = evaluate(model, config, corpus, show, rescaling)
+    if rescaled:
+        record.write_rescaled(
+            [{"rescale": name, **row} for name, each in rescaled.items() for row in each.lengths],
+            [{"rescale": name, **row} for name, each in rescaled.items() for row in each.positions],
+        )
     record.update(seconds_evaluation=time.perf_counter() - started)
     return found
 

@@ -33,11 +33,13 @@ class Block(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], scheme: Scheme, positions: Int[Tensor, "T"]
     ) -> Float[Tensor, "B T D"]:
-        heads = self.query_key_value(self.norm_attention(x)).unflatten(-1, (3, self.heads, -1))
+        normed = self.norm_attention(x)
+        heads = self.query_key_value(normed).unflatten(-1, (3, self.heads, -1))
         q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)  # 3 of (B, H, T, K)
+        log_gates = scheme.log_gates(normed)
         # Each attention chooses its own working precision; autocast would lower it behind its back.
         with torch.autocast(x.device.type, enabled=False):
-            mixed = self.attention.attend(q, k, v, scheme, positions)
+            mixed = self.attention.attend(q, k, v, scheme, positions, log_gates)
         x = x + self.project_attention(mixed.transpose(1, 2).flatten(-2))
         hidden = gelu(self.expand(self.norm_perceptron(x)), approximate="tanh")
         output: Float[Tensor, "B T D"] = x + self.project_perceptron(hidden)
@@ -57,19 +59,27 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(Block(geometry, attention) for attention in attentions)
         self.norm = nn.LayerNorm(geometry.width)
 
-    def forward(self, tokens: Int[Tensor, "B T"], last: int | None = None) -> Float[Tensor, "B T V"]:
+    def forward(
+        self,
+        tokens: Int[Tensor, "B T"],
+        last: int | None = None,
+        positions: Int[Tensor, "T"] | None = None,
+    ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each; with `last`, only those after the last so many tokens.
 
-        Raises ValueError past the length that the scheme is defined up to.
+        The tokens stand where `positions` say, or where the scheme places them at evaluation. Raises
+        ValueError past the length that the scheme is defined up to.
         """
         length = tokens.shape[1]
         limit = self.scheme.max_length
         if limit is not None and length > limit:
             raise ValueError(f"{length} tokens, but the positional scheme is defined up to {limit}")
-        positions = torch.arange(length, device=tokens.device)
+        if positions is None:
+            positions = self.scheme.place(length, None)
+        positions = positions.to(tokens.device)
         x = self.scheme.embed(self.embedding(tokens), positions)
-        for block in self.blocks:
-            x = block(x, self.scheme, positions)
+        for index, block in enumerate(self.blocks):
+            x = block(x, self.scheme.layer(index), positions)
         if last is not None:
             x = x[:, -last:]
         return nn.functional.linear(self.norm(x), self.embedding.weight)
@@ -84,7 +94,7 @@ class GPT(nn.Module):
 
         Every parameter is drawn from a stream of its own, named by the seed and the parameter, so that all
         schemes start from the same shared weights whatever parameters they add. A scheme's or an attention's
-        own vectors keep the values that it gave them.
+        own vectors keep the values that it gave them, and what it draws itself it draws last.
         """
         for name, parameter in self.named_parameters():
             if parameter.ndim < 2 and (name.startswith("scheme.") or ".attention." in name):
@@ -92,12 +102,13 @@ class GPT(nn.Module):
             if parameter.ndim < 2:
                 nn.init.constant_(parameter, float(name.endswith("weight")))  # norms 1, biases 0
                 continue
-            digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-            stream = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
             deviation = 0.02 / (2 * len(self.blocks)) ** 0.5 if ".project_" in name else 0.02
-            drawn = torch.empty(parameter.shape).normal_(0, deviation, generator=stream)
+            drawn = torch.empty(parameter.shape).normal_(0, deviation, generator=named_stream(seed, name))
             with torch.no_grad():
                 parameter.copy_(drawn)
+        for name, module in self.named_modules():
+            if isinstance(module, Scheme | Attention):
+                module.draw(named_stream(seed, name))
 
     def parameter_count(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
@@ -118,17 +129,25 @@ class GPT(nn.Module):
         return float(tokens) * (6 * matrices + attention)
 
 
+def named_stream(seed: int, name: str) -> torch.Generator:
+    """Random numbers of their own for each seed and name."""
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+
+
 def build_parts(config: Config) -> tuple[Geometry, Scheme, list[Attention]]:
     """The parts that a configuration chooses; an attention a layer.
 
     Raises ConfigError where the scheme, the attention and the sizes cannot work together.
     """
-    geometry = Geometry(config.model.width, config.model.heads, config.context_length)
+    size = config.model
+    geometry = Geometry(size.width, size.heads, config.context_length, size.layers)
     scheme = build_scheme(config.pos, geometry)
+    layers = range(geometry.layers)
     return (
         geometry,
         scheme,
-        [build_attention(config.attention, geometry, scheme) for _ in range(config.model.layers)],
+        [build_attention(config.attention, geometry, scheme.layer(index)) for index in layers],
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from poslab.config import TrainerOptions
-from poslab.model import GPT
+from poslab.model import GPT, named_stream
 
 BETA1 = 0.9
 FINAL_SHARE = 0.1  # of the learning rate is left at the end of a cosine
@@ -21,10 +21,13 @@ DECAY_SHARE = 0.2  # of the steps lie on the straight way down of a warm-up, sta
 class LanguageModel(lightning.LightningModule):
     """Next-token prediction. Keeps the sums that the recorder reads: it logs nothing itself."""
 
-    def __init__(self, gpt: GPT, options: TrainerOptions) -> None:
+    def __init__(self, gpt: GPT, options: TrainerOptions, seed: int, first: int = 0) -> None:
+        """`first` is the number of the first batch, where training goes on from an earlier one."""
         super().__init__()
         self.gpt = gpt
         self.options = options
+        self.seed = seed
+        self.first = first
         self.last_loss = torch.zeros(())  # of the last part of a batch, nats a token
         self.nll_sum = torch.zeros((), dtype=torch.float64)
         self.token_count = 0
@@ -32,7 +35,10 @@ class LanguageModel(lightning.LightningModule):
         self.gradient_norm_count = 0
 
     def training_step(self, windows: Int[Tensor, "B T+1"], index: int) -> Float[Tensor, ""]:
-        logits = self.gpt(windows[:, :-1])
+        # Where positions are drawn: by the seed and the batch alone, as the batch itself.
+        stream = named_stream(self.seed, f"positions/{self.first + index}")
+        positions = self.gpt.scheme.place(windows.shape[1] - 1, stream)
+        logits = self.gpt(windows[:, :-1], positions=positions)
         loss = cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
         count = windows[:, 1:].numel()
         self.last_loss = loss.detach()

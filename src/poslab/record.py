@@ -5,6 +5,8 @@
         metrics.csv        a row a validation: sums of losses, rates, gradient norm
         extrapolation.csv  a row a protocol, length and segment: sums of losses
         position.csv       a row a position in the longest window: sums of losses
+        rescaled.csv       extrapolation.csv of the trained model under other rotations (evaluate.rescale)
+        rescaled_position.csv
         checkpoint.pt      final weights
 
 Losses are sums of token negative log-likelihoods in nats beside their token (and byte) counts, never
@@ -49,6 +51,8 @@ EXTRAPOLATION = (
     "bytes",
 )
 POSITION = ("position", "nll", "tokens", "bytes")
+RESCALED = ("rescale", *EXTRAPOLATION)  # rescale: pi | ntk | dynamic | yarn | drop
+RESCALED_POSITION = ("rescale", *POSITION)
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -105,6 +109,12 @@ class RunRecord:
 
     def write_position(self, rows: Iterable[Mapping[str, Any]]) -> None:
         write_table(self.directory / "position.csv", POSITION, rows)
+
+    def write_rescaled(
+        self, lengths: Iterable[Mapping[str, Any]], positions: Iterable[Mapping[str, Any]]
+    ) -> None:
+        write_table(self.directory / "rescaled.csv", RESCALED, lengths)
+        write_table(self.directory / "rescaled_position.csv", RESCALED_POSITION, positions)
 
 
 def read_manifest(directory: Path) -> dict[str, Any] | None:

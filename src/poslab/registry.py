@@ -11,7 +11,7 @@ Part = TypeVar("Part")
 
 
 def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
-    """The class that the module `name` of `package` defines under `contract`.
+    """The public class that the module `name` of `package` defines under `contract`.
 
     Raises ConfigError, naming what there is, when there is no such module.
     """
@@ -23,7 +23,10 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
     found = [
         value
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, contract) and value.__module__ == module.__name__
+        if isinstance(value, type)
+        and issubclass(value, contract)
+        and value.__module__ == module.__name__
+        and not value.__name__.startswith("_")
     ]
     if len(found) != 1:
         raise TypeError(f"{module.__name__} must define one {contract.__name__}, not {len(found)}")

@@ -1,5 +1,6 @@
 """Training one model: batches by (seed, step), a Lightning trainer, a metrics row a validation."""
 
+import copy
 import logging
 import math
 import signal
@@ -21,6 +22,7 @@ from poslab.data import Corpus, training_batch, validation_windows
 from poslab.evaluate import token_losses
 from poslab.model import GPT
 from poslab.module import LanguageModel
+from poslab.rescaling import Rescaling
 
 LIGHTNING_PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
@@ -34,11 +36,15 @@ OnStep = Callable[[int, Callable[[], float], float], None]  # step, its loss (wa
 
 
 class TrainingBatches(Dataset[Tensor]):
-    """Item i is part i % accumulate of the batch of step i // accumulate: a function of (seed, i) alone."""
+    """Item i is part i % accumulate of the batch of step i // accumulate: a function of (seed, i) alone.
 
-    def __init__(self, config: Config, corpus: Corpus) -> None:
+    Steps are counted from `first_step`.
+    """
+
+    def __init__(self, config: Config, corpus: Corpus, first_step: int = 0) -> None:
         self.config = config
         self.corpus = corpus
+        self.first_step = first_step
 
     def __len__(self) -> int:
         return self.config.trainer.max_steps * self.config.trainer.accumulate
@@ -47,7 +53,11 @@ class TrainingBatches(Dataset[Tensor]):
         options = self.config.trainer
         step, part = divmod(index, options.accumulate)
         windows = training_batch(
-            self.corpus, self.config.seed, step, options.batch_size, self.config.context_length
+            self.corpus,
+            self.config.seed,
+            self.first_step + step,
+            options.batch_size,
+            self.config.context_length,
         )
         return torch.from_numpy(np.array_split(windows, options.accumulate)[part])
 
@@ -141,7 +151,27 @@ def train(
     gpt.initialise(config.seed)
     if config.trainer.compile:
         gpt.compile()
-    recorder = Recorder(config, corpus, on_row, on_step)
+    return _fit(gpt, config, corpus, Recorder(config, corpus, on_row, on_step), 0)
+
+
+def without_positions(gpt: GPT, config: Config, corpus: Corpus, on_step: OnStep) -> GPT:
+    """A copy of a trained `gpt` whose rotation is dropped, trained on for `evaluate.recalibration_steps`
+    steps
+
+    at length L (DroPE, Gelberg et al. 2025, arXiv 2512.12167): the run's optimizer settings and schedule
+    over so many steps, with a tenth of them for warm-up, on the batches that follow those of training.
+    """
+    copied = copy.deepcopy(gpt)
+    copied.scheme.rescale(Rescaling("drop", 1.0))
+    steps = config.evaluate.recalibration_steps
+    trainer = config.trainer.model_copy(update={"max_steps": steps, "warmup_steps": math.ceil(steps / 10)})
+    evaluation = config.evaluate.model_copy(update={"validations": 1})
+    short = config.model_copy(update={"trainer": trainer, "evaluate": evaluation})
+    _fit(copied, short, corpus, Recorder(short, corpus, lambda row: None, on_step), config.trainer.max_steps)
+    return copied
+
+
+def _fit(gpt: GPT, config: Config, corpus: Corpus, recorder: Recorder, first_step: int) -> Recorder:
     options = config.trainer
     with quiet_lightning():
         trainer = lightning.Trainer(
@@ -156,10 +186,11 @@ def train(
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        batches = DataLoader(TrainingBatches(config, corpus), batch_size=None, shuffle=False)
+        batches = DataLoader(TrainingBatches(config, corpus, first_step), batch_size=None, shuffle=False)
+        module = LanguageModel(gpt, options, config.seed, first_step * options.accumulate)
         on_interrupt = signal.getsignal(signal.SIGINT)
         try:
-            trainer.fit(LanguageModel(gpt, options), batches)
+            trainer.fit(module, batches)
         except SystemExit:  # how Lightning ends on Ctrl-C, with further ones ignored from then on
             signal.signal(signal.SIGINT, on_interrupt)
             if trainer.interrupted:

@@ -7,7 +7,7 @@ Shapes: B batch, H heads, T tokens, K head width.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +22,8 @@ class Attention(nn.Module):
     """Causal attention of one layer."""
 
     options_class: ClassVar[type[Options]]
+    # exact: forms all scores; fused: the same numbers without a T x T matrix; O(L): in time and memory
+    form: ClassVar[Literal["exact", "fused", "O(L)"]]
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
         """Raises ConfigError, saying what to choose instead, when the scheme cannot work here."""
@@ -37,17 +39,29 @@ class Attention(nn.Module):
         v: Float[Tensor, "B H T K"],
         scheme: Scheme,
         positions: Int[Tensor, "T"],
+        log_gates: Float[Tensor, "B H T"] | None = None,
     ) -> Float[Tensor, "B H T K"]:
+        """What each token takes from those up to it; `scheme` is the one of this layer.
+
+        `positions` are ascending, and 0, 1, 2, ... where the scheme's geometry is consecutive.
+        """
         raise NotImplementedError
 
+    def draw(self, stream: torch.Generator) -> None:
+        """Set the initial values that are drawn, other than GPT-2's."""
 
-def distances(query_start: int, query_stop: int, device: torch.device) -> Int[Tensor, "Q N"]:
-    """i - j for queries i of [query_start, query_stop) and keys j of [0, query_stop); < 0 is masked."""
-    queries = torch.arange(query_start, query_stop, device=device)
-    return queries[:, None] - torch.arange(query_stop, device=device)
+
+def distances(positions: Int[Tensor, "T"], start: int, stop: int) -> Int[Tensor, "Q N"]:
+    """How far keys [0, stop) lie behind queries [start, stop); < 0 is masked."""
+    return positions[start:stop, None] - positions[:stop]
+
+
+def forgotten(log_gates: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
+    """F_t, the sum of the gates' logarithms up to token t, float64: key j loses F_j - F_i to query i."""
+    return log_gates.double().cumsum(dim=-1)
 
 
 def build_attention(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Attention:
-    """The attention that the `attention` section of a configuration describes, for one layer."""
+    """The attention that the `attention` section of a configuration describes, for a layer under `scheme`."""
     kind = find(section.get("kind"), Attention, __name__, "attention.kind")
     return kind(options_of(section, kind, "kind", "attention"), geometry, scheme)

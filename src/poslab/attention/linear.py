@@ -1,26 +1,31 @@
 """Causal linear attention (Katharopoulos et al. 2020, arXiv 2006.16236), phi(x) = elu(x) + 1.
 
-    out_i = sum_{j<=i} w(i-j) <phi(q_i), phi(k_j)> v_j / sum_{j<=i} w(i-j) <phi(q_i), phi(k_j)>
+    out_i = sum_{j<=i} w_ij <phi(q_i), phi(k_j)> v_j / sum_{j<=i} w_ij <phi(q_i), phi(k_j)>
 
-with w(t) = exp(bias(t)), since exp(bias) multiplies the kernel where softmax adds the bias to its logarithm.
-A rotation turns phi(q) and phi(k), in the numerator alone (RoFormer, equation 19): the rotated product can
-be negative, and as a denominator it could vanish. All of it in float32 at least.
+with w_ij = exp(bias(p_i - p_j)) prod_{j<l<=i} f_l: a bias and gates multiply the kernel where softmax adds
+them to its logarithm. A rotation turns phi(q) and phi(k), in the numerator alone (RoFormer, equation 19): the
+rotated product can be negative, and as a denominator it could vanish. All of it in float32 at least.
 
 Where the bias is geometric past a horizon M (a scheme's `tail`), both sums take O(T) time and memory: exact
-weights for the keys less than about M back, and one decayed sum over all keys before those. A bias without
-such a tail goes by the masked (T, T) products.
+weights for the keys less than about M back, and one decayed sum over all keys before those. Backward forms
+it all again, a span of tokens at a time. A bias without such a tail is refused when the model is built.
 """
+
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import elu, pad
+from torch.utils.checkpoint import checkpoint
 
-from poslab.attention import Attention, distances
-from poslab.config import Options
-from poslab.positions import Scheme, Tail
+from poslab.attention import Attention, distances, forgotten
+from poslab.config import ConfigError, Options
+from poslab.positions import Geometry, Scheme
 
-CHUNK = 64  # tokens; no effect on the result but rounding
+CHUNK = 64  # tokens whose products are formed at a time; no effect on the result but rounding
+SPAN = 16  # chunks whose intermediate results live at a time
 
 
 class LinearOptions(Options):
@@ -28,7 +33,25 @@ class LinearOptions(Options):
 
 
 class Linear(Attention):
-    options_class = LinearOptions
+    """Its kin override `feature_map`."""
+
+    options_class: ClassVar[type[Options]] = LinearOptions
+    form = "O(L)"
+    chunk = CHUNK
+    span = SPAN
+
+    def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
+        super().__init__(options, geometry, scheme)
+        if scheme.tail() is None:
+            raise ConfigError(
+                f"linear attention has no O(L) form under pos.scheme={scheme.name}, whose bias never becomes "
+                "geometric: choose attention=flash or softmax, or a scheme whose bias does (alibi, t5)"
+            )
+
+    def feature_map(self, x: Float[Tensor, "B H T K"], queries: bool) -> Float[Tensor, "B H T W"]:
+        """phi, positive."""
+        features: Tensor = elu(x) + 1
+        return features
 
     def attend(
         self,
@@ -37,93 +60,229 @@ class Linear(Attention):
         v: Float[Tensor, "B H T K"],
         scheme: Scheme,
         positions: Int[Tensor, "T"],
+        log_gates: Float[Tensor, "B H T"] | None = None,
     ) -> Float[Tensor, "B H T K"]:
-        working = torch.promote_types(q.dtype, torch.float32)
-        q, k, values = elu(q.to(working)) + 1, elu(k.to(working)) + 1, v.to(working)
-        turned_q, turned_k = scheme.rotate(q, positions), scheme.rotate(k, positions)
+        self.kernel = "linear, chunked"
+        weights = pair_weights(scheme, positions, log_gates, q, self.chunk)
+        sizes = (self.chunk, self.span)
+        q, k, turned_q, turned_k = self._features(q, k, scheme, positions)
+        values = v.to(q.dtype)
         ones = torch.ones_like(values[..., :1])
-        tail = scheme.tail()
-        if tail is None:
-            self.kernel = "linear, masked quadratic"
-            weight = masked_weights(_weights(scheme, q.shape[-2], q))
-            numerator = (turned_q @ turned_k.mT * weight) @ values
-            denominator = (q @ k.mT * weight).sum(dim=-1, keepdim=True)
+        if turned_q is q and turned_k is k:  # one pass: the denominator is one more column of the values
+            both = weighted_sums(q, k, torch.cat([values, ones], dim=-1), weights, *sizes)
+            numerator, denominator = both[..., :-1], both[..., -1:]
         else:
-            self.kernel = "linear, chunked"
-            reach = _whole_chunks(tail.horizon, CHUNK) + CHUNK
-            weights = _weights(scheme, reach, q)
-            if turned_q is q:  # one pass: the denominator is one more column of the values
-                both = weighted_sums(q, k, torch.cat([values, ones], dim=-1), weights, tail)
-                numerator, denominator = both[..., :-1], both[..., -1:]
-            else:
-                numerator = weighted_sums(turned_q, turned_k, values, weights, tail)
-                denominator = weighted_sums(q, k, ones, weights, tail)
+            numerator = weighted_sums(turned_q, turned_k, values, weights, *sizes)
+            denominator = weighted_sums(q, k, ones, weights, *sizes)
         return (numerator / denominator).to(v.dtype)
 
+    def attend_quadratic(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B H T K"],
+        v: Float[Tensor, "B H T K"],
+        scheme: Scheme,
+        positions: Int[Tensor, "T"],
+        log_gates: Float[Tensor, "B H T"] | None = None,
+    ) -> Float[Tensor, "B H T K"]:
+        """The same by masked (T, T) products, as the formula is written: the reference."""
+        q, k, turned_q, turned_k = self._features(q, k, scheme, positions)
+        logarithm = q.new_zeros(1, 1, 1, 1)
+        bias = scheme.pairwise_bias(positions, positions)
+        if bias is not None:
+            logarithm = logarithm + bias.to(q.dtype)
+        if log_gates is not None:
+            total = forgotten(log_gates)
+            logarithm = logarithm + (total[..., :, None] - total[..., None, :]).to(q.dtype)
+        ahead = distances(positions, 0, positions.shape[0]) < 0
+        weight = logarithm.masked_fill(ahead, -torch.inf).exp()
+        numerator = (turned_q @ turned_k.mT * weight) @ v.to(q.dtype)
+        denominator = (q @ k.mT * weight).sum(dim=-1, keepdim=True)
+        return (numerator / denominator).to(v.dtype)
 
-def _weights(scheme: Scheme, length: int, like: Tensor) -> Float[Tensor, "H N"]:
-    """w(t) for the distances t < length, at most 1: a constant a head cancels in the quotient."""
-    bias = scheme.bias(torch.arange(length, device=like.device))
+    def _features(
+        self, q: Tensor, k: Tensor, scheme: Scheme, positions: Int[Tensor, "T"]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """phi(q), phi(k), and both turned."""
+        working = torch.promote_types(q.dtype, torch.float32)
+        q, k = self.feature_map(q.to(working), True), self.feature_map(k.to(working), False)
+        return q, k, scheme.rotate_queries(q, positions), scheme.rotate_keys(k, positions)
+
+
+@dataclass(frozen=True)
+class PairWeights:
+    """log w_ij = near(p_i - p_j) + F_i - F_j, and past the horizon M near(t) = near(M) + (t - M)
+    log_decay."""
+
+    near: Float[Tensor, "H N"]  # at most 0: a constant a head cancels in the quotient
+    horizon: int
+    log_decay: Float[Tensor, "H"]  # float64
+    positions: Int[Tensor, "T"]
+    consecutive: bool
+    forgotten: Float[Tensor, "B H T"] | None  # F, float64, falling
+
+
+def pair_weights(
+    scheme: Scheme,
+    positions: Int[Tensor, "T"],
+    log_gates: Float[Tensor, "B H T"] | None,
+    like: Tensor,
+    chunk: int,
+) -> PairWeights:
+    """What a scheme says of the weights, in the dtype and on the device of `like`, float32 at least."""
+    tail = scheme.tail()
+    assert tail is not None  # the constructor saw to that
+    consecutive = scheme.geometry.consecutive
+    # Keys are near up to two chunks past the horizon; positions that are drawn can lie anywhere below L.
+    reach = (_chunks(tail.horizon, chunk) + 1) * chunk if consecutive else scheme.geometry.context_length
+    bias = scheme.bias(torch.arange(reach, device=like.device))
+    working = torch.promote_types(like.dtype, torch.float32)
     if bias is None:
-        return like.new_ones(like.shape[1], length)
-    bias = bias.to(like.dtype)
-    return (bias - bias.amax(dim=-1, keepdim=True).detach()).exp()
+        near = torch.zeros(scheme.geometry.heads, reach, dtype=working, device=like.device)
+    else:
+        near = (bias - bias.amax(dim=-1, keepdim=True).detach()).to(working)
+    return PairWeights(
+        near,
+        tail.horizon,
+        tail.log_decay.to(like.device, torch.float64),
+        positions,
+        consecutive,
+        None if log_gates is None else forgotten(log_gates),
+    )
 
 
-def masked_weights(weights: Float[Tensor, "H T"]) -> Float[Tensor, "H T T"]:
-    """w(i - j) for every query i and key j, 0 where j > i."""
-    distance = distances(0, weights.shape[-1], weights.device)
-    return weights[:, distance.clamp(min=0)] * (distance >= 0)
+@dataclass(frozen=True)
+class _Carry:
+    """What a span of chunks hands to the next one."""
+
+    state: Float[Tensor, "B H W V"]  # the decayed sum over the keys further back than `keys`
+    keys: Float[Tensor, "B H lag chunk W"]
+    values: Float[Tensor, "B H lag chunk V"]
+    forgotten: Float[Tensor, "B H lag+1 chunk"] | None
 
 
 def weighted_sums(
-    q: Float[Tensor, "B H T K"],
-    k: Float[Tensor, "B H T K"],
+    q: Float[Tensor, "B H T W"],
+    k: Float[Tensor, "B H T W"],
     v: Float[Tensor, "B H T V"],
-    weights: Float[Tensor, "H N"],
-    tail: Tail,
-    chunk: int = CHUNK,
+    weights: PairWeights,
+    chunk: int,
+    span: int,
 ) -> Float[Tensor, "B H T V"]:
-    """sum_{j<=i} w(i-j) <q_i, k_j> v_j for every i, in O(T).
+    """sum_{j<=i} w_ij <q_i, k_j> v_j for every i, in O(T).
 
-    `weights` holds w(t) for t < N, with N at least one chunk more than the horizon in whole chunks; past the
-    horizon w(t + 1) = w(t) exp(log_decay). No factor is above 1 where no weight is and log_decay <= 0.
+    A chunk of queries meets the keys of its own and of the `lag` chunks before it by their exact weights,
+    and all keys before those by one state, their decayed sum. No factor is above 1 where no weight is.
     """
-    length, lag = q.shape[-2], _whole_chunks(tail.horizon, chunk) // chunk
+    length, lag = q.shape[-2], _chunks(weights.horizon, chunk)
+    total = weights.forgotten
+    if total is not None:  # filled up with its last value, and its first one stands before it
+        total = pad(total, (0, -length % chunk), mode="replicate")
+        total = total.reshape(*total.shape[:2], -1, chunk)
     q, k, v = (_cut(x, chunk) for x in (q, k, v))
-    # Near keys: the chunk of the query and the `lag` chunks before it, by their exact weights.
-    inside = torch.arange(chunk, device=q.device)
-    result = torch.zeros_like(v)
-    for back in range(min(lag + 1, q.shape[2])):
-        distance = back * chunk + inside[:, None] - inside
-        weight = (weights[:, distance.clamp(min=0)] * (distance >= 0))[:, None]  # (H, 1, chunk, chunk)
-        result = result + (q @ _delayed(k, back).mT * weight) @ _delayed(v, back)
-    # Far keys: each chunk's sum, decayed to its end, then from chunk to chunk.
-    log_decay = tail.log_decay.to(q)[:, None]
-    to_end = (log_decay * (chunk - 1 - inside)).exp()[:, None, :, None]
-    summed = (k * to_end).mT @ v  # (B, H, chunks, K, V)
-    step = (log_decay * chunk).exp()[..., None]  # (H, 1, 1)
-    state, states = torch.zeros_like(summed[:, :, 0]), []
-    for each in summed.unbind(dim=2):
-        states.append(state)
-        state = state * step + each
-    # Before chunk c - lag lies what is at least `lag` chunks and one token away from any query of chunk c.
-    far = _delayed(torch.stack(states, dim=2), lag)
-    from_end = weights[:, lag * chunk, None] * (log_decay * (inside + 1)).exp()
-    result = result + (q @ far) * from_end[:, None, :, None]
-    return result.flatten(2, 3)[..., :length, :]
+    carry = _Carry(
+        q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]),
+        k.new_zeros(*k.shape[:2], lag, *k.shape[3:]),
+        v.new_zeros(*v.shape[:2], lag, *v.shape[3:]),
+        None if total is None else total[:, :, :1, :1].expand(-1, -1, lag + 1, chunk),
+    )
+    # Splitting, whose gradient is one concatenation: that of a slice is as long as the whole sequence.
+    parts = [torch.split(x, span, dim=2) for x in (q, k, v)]
+    totals = [None] * len(parts[0]) if total is None else torch.split(total, span, dim=2)
+    results = []
+    for number, (queries, keys, values, sums) in enumerate(zip(*parts, totals, strict=True)):
+        arguments = (queries, keys, values, sums, carry, weights, number * span, lag)
+        if len(totals) > 1 and torch.is_grad_enabled():
+            result, carry = checkpoint(_span, *arguments, use_reentrant=False, preserve_rng_state=False)
+        else:
+            result, carry = _span(*arguments)
+        results.append(result)
+    return torch.cat(results, dim=2).flatten(2, 3)[..., :length, :]
 
 
-def _whole_chunks(horizon: int, chunk: int) -> int:
-    return -(-horizon // chunk) * chunk
+def _span(
+    q: Float[Tensor, "B H N chunk W"],
+    k: Float[Tensor, "B H N chunk W"],
+    v: Float[Tensor, "B H N chunk V"],
+    total: Float[Tensor, "B H N chunk"] | None,
+    carry: _Carry,
+    weights: PairWeights,
+    start: int,
+    lag: int,
+) -> tuple[Float[Tensor, "B H N chunk V"], _Carry]:
+    """The sums of the N query chunks from `start` on."""
+    count, chunk = q.shape[2:4]
+    k, v = torch.cat([carry.keys, k], dim=2), torch.cat([carry.values, v], dim=2)
+    if total is not None:
+        assert carry.forgotten is not None
+        total = torch.cat([carry.forgotten, total], dim=2)
+    # Positions of `total`'s tokens: lag + 1 chunks before the span, and the span. The first and the last
+    # repeat.
+    first, last = (start - lag - 1) * chunk, weights.positions.shape[0] - 1
+    tokens = torch.arange(first, (start + count) * chunk, device=q.device).clamp(0, last)
+    positions = weights.positions[tokens].reshape(-1, chunk)
+
+    result = torch.zeros_like(v[:, :, :count])
+    for back in range(lag + 1):
+        keys = slice(lag - back, lag - back + count)
+        weight = _near_weights(weights, positions, total, count, lag, back).to(q.dtype)
+        result = result + (q @ k[:, :, keys].mT * weight) @ v[:, :, keys]
+
+    # Far keys by C = log_decay p + F, counted from the last token of the key chunk before the nearest far
+    # one: C_i <= C_end <= C_j where no bias grows, so that no factor is above 1.
+    decay = weights.log_decay[:, None, None] * positions
+    decay = decay[None] if total is None else decay + total
+    own, ends = decay[:, :, 1 : count + 1], decay[:, :, : count + 1, -1]
+    summed = (k[:, :, :count] * (ends[:, :, 1:, None] - own).exp().to(k.dtype)[..., None]).mT @ v[
+        :, :, :count
+    ]
+    # state_n = exp(end_n - end_0) state_0 + sum_{m<n} exp(end_n - end_{m+1}) summed_m
+    later = torch.ones(count + 1, count, dtype=torch.bool, device=q.device).tril(-1)
+    steps = (ends[..., :, None] - ends[..., None, 1:]).masked_fill(~later, -torch.inf).exp().to(k.dtype)
+    kept = (ends - ends[..., :1]).exp().to(k.dtype)[..., None, None]
+    states = (steps @ summed.flatten(3)).reshape(*q.shape[:2], count + 1, *summed.shape[3:])
+    states = states + kept * carry.state[:, :, None]
+    at_horizon = weights.near[:, weights.horizon].double() - weights.log_decay * weights.horizon
+    far = at_horizon[:, None, None] + decay[:, :, lag + 1 :] - ends[..., :-1, None]
+    # Nothing lies beyond the first lag + 1 chunks, and their distance from nothing can be any number.
+    empty = torch.arange(start, start + count, device=q.device)[:, None] <= lag
+    far = far.masked_fill(empty, -torch.inf).exp().to(q.dtype)
+    result = result + (q @ states[:, :, :-1]) * far[..., None]
+    return result, _Carry(
+        states[:, :, -1], k[:, :, count:], v[:, :, count:], None if total is None else total[:, :, count:]
+    )
+
+
+def _near_weights(
+    weights: PairWeights,
+    positions: Int[Tensor, "lag+1+N chunk"],
+    total: Float[Tensor, "B H lag+1+N chunk"] | None,
+    count: int,
+    lag: int,
+    back: int,
+) -> Float[Tensor, "B H N chunk chunk"]:
+    """w of each query chunk on the key chunk that lies `back` before it; axes that all share have size 1."""
+    rows, columns = slice(lag + 1, None), slice(lag + 1 - back, lag + 1 - back + count)
+    if weights.consecutive:
+        inside = torch.arange(positions.shape[1], device=positions.device)
+        distance = (back * positions.shape[1] + inside[:, None] - inside)[None]
+    else:
+        distance = positions[rows, :, None] - positions[columns, None, :]
+    logarithm = weights.near[:, distance.clamp(min=0)].masked_fill(distance < 0, -torch.inf)[None]
+    if total is not None:  # counted from the query chunk's first token in float64: near sums keep all digits
+        origin = total[:, :, rows, :1]
+        row, column = ((total[:, :, part] - origin).to(logarithm.dtype) for part in (rows, columns))
+        logarithm = logarithm + (row[..., :, None] - column[..., None, :])
+    return logarithm.exp()
+
+
+def _chunks(tokens: int, chunk: int) -> int:
+    """The whole chunks that hold so many tokens."""
+    return -(-tokens // chunk)
 
 
 def _cut(x: Float[Tensor, "B H T X"], chunk: int) -> Float[Tensor, "B H N chunk X"]:
     """`x` in chunks of tokens, the last one filled up with zeros."""
-    filled = pad(x, (0, 0, 0, -x.shape[-2] % chunk))
+    missing = -x.shape[-2] % chunk
+    filled = x if missing == 0 else pad(x, (0, 0, 0, missing))
     return filled.reshape(*x.shape[:2], -1, chunk, x.shape[-1])
-
-
-def _delayed(x: Float[Tensor, "B H N X Y"], chunks: int) -> Float[Tensor, "B H N X Y"]:
-    """`x` moved so many chunks later, zeros before."""
-    return x if chunks == 0 else pad(x, (0, 0, 0, 0, chunks, 0))[:, :, : x.shape[2]]

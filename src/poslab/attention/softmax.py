@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from poslab.attention import Attention, distances
+from poslab.attention import Attention, distances, forgotten
 from poslab.config import Options
 from poslab.positions import Scheme
 
@@ -18,6 +18,7 @@ class SoftmaxOptions(Options):
 
 class Softmax(Attention):
     options_class = SoftmaxOptions
+    form = "exact"
 
     def attend(
         self,
@@ -26,9 +27,10 @@ class Softmax(Attention):
         v: Float[Tensor, "B H T K"],
         scheme: Scheme,
         positions: Int[Tensor, "T"],
+        log_gates: Float[Tensor, "B H T"] | None = None,
     ) -> Float[Tensor, "B H T K"]:
         self.kernel = "softmax reference"
-        return self.weights(q, k, scheme, positions).to(v.dtype) @ v
+        return self.weights(q, k, scheme, positions, log_gates).to(v.dtype) @ v
 
     def weights(
         self,
@@ -36,9 +38,10 @@ class Softmax(Attention):
         k: Float[Tensor, "B H T K"],
         scheme: Scheme,
         positions: Int[Tensor, "T"],
+        log_gates: Float[Tensor, "B H T"] | None = None,
     ) -> Float[Tensor, "B H T T"]:
         """What each query (second to last axis) takes from each key; rows sum to 1."""
-        return self.scores(q, k, scheme, positions).softmax(dim=-1)
+        return self.scores(q, k, scheme, positions, log_gates).softmax(dim=-1)
 
     def scores(
         self,
@@ -46,14 +49,18 @@ class Softmax(Attention):
         k: Float[Tensor, "B H T K"],
         scheme: Scheme,
         positions: Int[Tensor, "T"],
+        log_gates: Float[Tensor, "B H T"] | None = None,
     ) -> Float[Tensor, "B H T T"]:
-        """Logits with the bias added; -inf where the key lies ahead of the query."""
-        length = q.shape[-2]
+        """Logits with all that is added to them; -inf where the key lies ahead of the query."""
+        length, scale = q.shape[-2], q.shape[-1] ** -0.5
         working = torch.promote_types(q.dtype, torch.float32)
-        q, k = scheme.rotate(q.to(working), positions), scheme.rotate(k.to(working), positions)
-        scores: Float[Tensor, "B H T T"] = q @ k.mT * q.shape[-1] ** -0.5
-        distance = distances(0, length, q.device)
-        bias = scheme.bias(torch.arange(length, device=q.device))
+        q = scheme.rotate_queries(scheme.logit_features(q.to(working)), positions)
+        k = scheme.rotate_keys(scheme.logit_features(k.to(working)), positions)
+        scores: Float[Tensor, "B H T T"] = q @ k.mT * scale
+        bias = scheme.pairwise_bias(positions, positions)
         if bias is not None:
-            scores = scores + bias.to(working)[:, distance.clamp(min=0)]
-        return scores.masked_fill(distance < 0, -torch.inf)
+            scores = scores + bias.to(working)
+        if log_gates is not None:
+            total = forgotten(log_gates)
+            scores = scores + (total[..., :, None] - total[..., None, :]).to(working)
+        return scores.masked_fill(distances(positions, 0, length) < 0, -torch.inf)

@@ -23,5 +23,9 @@ class Learned(Scheme):
     def max_length(self) -> int:
         return self.geometry.context_length
 
+    @property
+    def shift_invariant(self) -> bool:
+        return False
+
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
         return x + self.table[positions]

@@ -32,6 +32,10 @@ class Sinusoidal(Scheme):
                 f"pos=sinusoidal pairs sines with cosines: model.width={geometry.width} must be even"
             )
 
+    @property
+    def shift_invariant(self) -> bool:
+        return False
+
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
         return x * TO_UNIT_VARIANCE + self.encoding(positions).to(x.dtype)
 

@@ -1,6 +1,6 @@
 """One arm's figures over its seeds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from poslab.report import measures
@@ -42,6 +42,17 @@ class ArmFigures:
         }
 
 
+def estimates(rows: Sequence[Mapping[str, Value]], columns: Iterable[str]) -> dict[str, Estimate]:
+    """What the rows, one a seed, say together on each figure that one of them has."""
+    found: dict[str, Estimate] = {}
+    for column in columns:
+        values = [float(row[column]) for row in rows if isinstance(row.get(column), int | float)]  # type: ignore[arg-type]
+        summary = estimate(values)
+        if summary is not None:
+            found[column] = summary
+    return found
+
+
 def arm_figures(
     arm: Arm,
     rows: Mapping[str, Mapping[str, Value]],
@@ -51,12 +62,7 @@ def arm_figures(
     """The figures of `arm` from the rows of its runs; `reference` is None for the reference itself."""
     mine = tuple(rows[run.name] for run in arm.finished)
     columns = [f"{family}_{measures.name(k)}" for family in (*BY_LENGTH, "loss_change") for k in multiples]
-    found: dict[str, Estimate] = {}
-    for column in (*columns, *SINGLE):
-        values = [float(row[column]) for row in mine if isinstance(row.get(column), int | float)]  # type: ignore[arg-type]
-        summary = estimate(values)
-        if summary is not None:
-            found[column] = summary
+    found = estimates(mine, (*columns, *SINGLE))
     reached = {}
     diverged = len(
         {run.seed for run in arm.runs if run.status == "diverged"} - {run.seed for run in arm.finished}

@@ -13,9 +13,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from poslab.report.formatting import listing, plain
-from poslab.report.load import Records, ReportError, Run
+from poslab.report.load import Records, Run
+from poslab.report.sums import ReportError
 
 BESIDE_THE_RESULT = ("seed", "study", "logger", "launcher")  # keys that do not make an arm
+RESCALING = ("rescale", "rescale_factor", "recalibration_steps")  # of evaluate: lines beside the run's own
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def _label(groups: list[list[Run]]) -> list[Arm]:
     differing = [
         key for key in keys if len({json.dumps(options.get(key), default=str) for options in flat}) > 1
     ]
-    own = ("pos.", "attention.")
+    own = ("pos.", "attention.", *(f"evaluate.{key}" for key in RESCALING))
     several = len({group[0].attention for group in groups}) > 1
     labels = []
     for group, options in zip(groups, flat, strict=True):

@@ -1,7 +1,7 @@
 """The figures as data: what the paper figures, the page and the CSV beside each of them all show."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from poslab.report.formatting import count, multiple, number, quantity
@@ -27,10 +27,16 @@ class Point:
     highest: float
     keys: Mapping[str, Value]  # what x is, for the CSV
 
+    @property
+    def row(self) -> dict[str, Value]:
+        """Its cells in the CSV beside the figure."""
+        ends: dict[str, Value] = {"lowest": self.lowest, "highest": self.highest}
+        return {**self.keys, "n": self.n, "mean": self.mean, "half_width": self.half_width} | ends
+
 
 @dataclass(frozen=True)
 class Series:
-    arm: int  # its number in the study, which gives its colour in every figure
+    arm: int  # its number in the study, or its rotation's, which gives its colour in every figure
     label: str
     points: tuple[Point, ...]
 
@@ -48,23 +54,13 @@ class LineChart:
     ticks: tuple[tuple[float, str], ...]
     mark: float | None  # where the training length L lies
     series: tuple[Series, ...]
+    level: float | None = None  # a loss past L above which a line has failed
+    ceiling: float | None = None  # where y ends, if lines go on above it
 
     @property
     def rows(self) -> list[dict[str, Value]]:
         """The CSV beside the figure."""
-        return [
-            {
-                "arm": series.label,
-                **point.keys,
-                "n": point.n,
-                "mean": point.mean,
-                "half_width": point.half_width,
-                "lowest": point.lowest,
-                "highest": point.highest,
-            }
-            for series in self.series
-            for point in series.points
-        ]
+        return [{"arm": series.label, **point.row} for series in self.series for point in series.points]
 
     @property
     def description(self) -> str:
@@ -152,19 +148,7 @@ def target_chart(results: Results) -> TargetChart | None:
 
 def _by_length(results: Results, protocol: str) -> LineChart:
     sliding = protocol == "sliding"
-    bits = all(
-        part.bytes for run in results.finished for found in run.segments.values() for part in found.values()
-    )
-    measure = mean_bits if bits else mean_loss
-
-    def values(run: Run) -> Values:
-        found: Values = {}
-        for k in results.multiples:
-            loss = measure(run.segments.get((protocol, k), {}).values())
-            if loss is not None:
-                found[k, (("multiple", k), ("length", round(k * run.context_length)))] = loss
-        return found
-
+    bits = in_bits(results.finished)
     unit = "Bits per byte" if bits else "Loss"
     length = "" if results.context_length is None else f" (L = {results.context_length:,})"
     how = (
@@ -175,35 +159,51 @@ def _by_length(results: Results, protocol: str) -> LineChart:
     return LineChart(
         f"{'sliding_' if sliding else ''}{'bits_per_byte' if bits else 'loss'}_by_length",
         f"{unit} by evaluation length, {'sliding' if sliding else 'non-overlapping'} windows",
-        f"{unit} on the same text at every length, scoring {how}. {_bars(results)}",
+        f"{unit} on the same text at every length, scoring {how}. {bars(results)}",
         f"Evaluation length{length}",
         "Bits per byte" if bits else "Loss (nats per token)",
         2,
         tuple((k, multiple(k)) for k in results.multiples),
         1.0,
-        _series(results, values),
+        _series(results, lambda run: by_length(run, protocol, results.multiples, bits)),
     )
+
+
+def by_length(run: Run, protocol: str, lengths: Sequence[float], bits: bool) -> Values:
+    """Bits per byte, or nats a token, at each multiple of L that has them."""
+    measure = mean_bits if bits else mean_loss
+    losses = {k: measure(run.segments.get((protocol, k), {}).values()) for k in lengths}
+    return {
+        (k, (("multiple", k), ("length", round(k * run.context_length)))): loss
+        for k, loss in losses.items()
+        if loss is not None
+    }
 
 
 def _by_position(results: Results) -> LineChart:
     shared = results.context_length
-
-    def values(run: Run) -> Values:
-        scale = 1 if shared else run.context_length
-        return {(item.center / scale, _bin(item)): item.loss for item in position_bins(run)}
-
-    series = _series(results, values)
+    series = _series(results, lambda run: by_position(run, 1 if shared else run.context_length))
     return LineChart(
         "loss_by_position",
         "Loss by position",
-        f"Loss after each position of the longest windows, in bins four an octave. {_bars(results)}",
+        f"Loss after each position of the longest windows, in bins four an octave. {bars(results)}",
         "Tokens seen in the window" + (f" (L = {shared:,})" if shared else ""),
         "Loss (nats per token)",
         2,
-        _octaves(series, count if shared else multiple),
+        octaves(series, count if shared else multiple),
         float(shared) if shared else 1.0,
         series,
     )
+
+
+def by_position(run: Run, unit: int, start: float = 0) -> Values:
+    """Loss in each bin of positions from `start` on, by the tokens seen there in units of so many tokens."""
+    return {(item.center / unit, _bin(item)): item.loss for item in position_bins(run) if item.first >= start}
+
+
+def in_bits(runs: Iterable[Run]) -> bool:
+    """Whether every loss of the runs has a count of bytes."""
+    return all(part.bytes for run in runs for found in run.segments.values() for part in found.values())
 
 
 def _bin(item: Bin) -> tuple[tuple[str, Value], ...]:
@@ -222,7 +222,7 @@ def _by_tokens(results: Results) -> LineChart:
     return LineChart(
         "validation_loss",
         "Validation loss by training tokens",
-        f"Validation loss during training. {_bars(results)}",
+        f"Validation loss during training. {bars(results)}",
         "Training tokens",
         "Validation loss (nats per token)",
         10,
@@ -232,7 +232,8 @@ def _by_tokens(results: Results) -> LineChart:
     )
 
 
-def _bars(results: Results) -> str:
+def bars(results: Results) -> str:
+    """What the bars and bands about the means are."""
     if results.seeds < 2:
         return "One seed an arm: no interval."
     return "Means over seeds with 95 % Student-t intervals, which may run past the frame."
@@ -240,30 +241,26 @@ def _bars(results: Results) -> str:
 
 def _series(results: Results, values: Callable[[Run], Values]) -> tuple[Series, ...]:
     """Means over the seeds of each arm, at every x that one of them has."""
+    found = [
+        Series(i, item.arm.label, points([values(run) for run in item.arm.finished]))
+        for i, item in enumerate(results.arms)
+    ]
+    return tuple(one for one in found if one.points)
+
+
+def points(by_seed: Sequence[Values]) -> tuple[Point, ...]:
+    """Means over the seeds at every x that one of them has."""
+    keys: list[Place] = sorted({k for one in by_seed for k in one})
     found = []
-    for i, item in enumerate(results.arms):
-        points = _points([values(run) for run in item.arm.finished])
-        if points:
-            found.append(Series(i, item.arm.label, points))
+    for key in keys:
+        at = estimate([one[key] for one in by_seed if key in one])
+        if at is not None:
+            found.append(Point(key[0], at.n, at.mean, at.half_width, at.lowest, at.highest, dict(key[1])))
     return tuple(found)
 
 
-def _points(by_seed: Sequence[Values]) -> tuple[Point, ...]:
-    keys: list[Place] = sorted({k for one in by_seed for k in one})
-    points = []
-    for key in keys:
-        found = estimate([one[key] for one in by_seed if key in one])
-        if found is not None:
-            points.append(
-                Point(
-                    key[0], found.n, found.mean, found.half_width, found.lowest, found.highest, dict(key[1])
-                )
-            )
-    return tuple(points)
-
-
-def _octaves(series: tuple[Series, ...], label: Callable[[float], str]) -> tuple[tuple[float, str], ...]:
-    """Powers of two over all of x, every second one where there are many."""
+def octaves(series: Sequence[Series], label: Callable[[float], str]) -> tuple[tuple[float, str], ...]:
+    """Ticks at powers of two over all of x, every second one where there are many."""
     low, high = _range(series)
     powers = range(math.ceil(math.log2(low) - 1e-9), math.ceil(math.log2(high)) + 1)
     return tuple((2.0**i, label(2.0**i)) for i in powers if len(powers) <= 7 or (powers[-1] - i) % 2 == 0)
@@ -278,6 +275,6 @@ def _decades(series: tuple[Series, ...]) -> tuple[tuple[float, str], ...]:
     return tuple((tick, quantity(tick)) for tick in (ticks if len(ticks) <= 7 or len(tens) < 2 else tens))
 
 
-def _range(series: tuple[Series, ...]) -> tuple[float, float]:
+def _range(series: Sequence[Series]) -> tuple[float, float]:
     x = [point.x for one in series for point in one.points]
     return min(x, default=1.0), max(x, default=1.0)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from poslab.report.aggregate import ArmFigures
-from poslab.report.arms import Arm
+from poslab.report.arms import RESCALING, Arm
 from poslab.report.load import Run
 from poslab.report.measures import name
 from poslab.report.statistics import Difference, holm, paired
@@ -27,7 +27,10 @@ def comparable(run: Run, reference: Arm) -> bool:
     """Whether nats a token mean the same: one text, cut into the same tokens, and the same ones scored."""
 
     def scored(run: Run) -> tuple[object, ...]:
-        return run.data_fingerprint, run.vocabulary, run.context_length, run.config.get("evaluate")
+        asked = run.config.get("evaluate")
+        if isinstance(asked, dict):
+            asked = {key: value for key, value in asked.items() if key not in RESCALING}
+        return run.data_fingerprint, run.vocabulary, run.context_length, asked
 
     return all(scored(run) == scored(other) for other in reference.finished)
 

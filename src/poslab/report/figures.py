@@ -5,6 +5,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import singledispatch
 from typing import Any
 
 import matplotlib
@@ -17,10 +18,13 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from poslab.report.charts import LineChart, Reach, Series, TargetChart
 from poslab.report.formatting import quantity
+from poslab.report.panels import PanelChart
 from poslab.report.style import look
 
 WIDTH = 3.35  # inches: a column of a two-column paper
 HEIGHT = 2.1
+WIDE = 6.9  # both columns
+PANEL = 1.45  # the height of one of several
 LEGEND_ROW = 0.16
 FORMATS = ("svg", "png", "pdf")
 
@@ -55,10 +59,10 @@ STYLE: dict[str, Any] = {
 }
 
 
-def draw(chart: LineChart | TargetChart) -> dict[str, bytes]:
+def draw(chart: LineChart | TargetChart | PanelChart) -> dict[str, bytes]:
     """The figure in each format, by file ending."""
     with _style():
-        figure = _lines(chart) if isinstance(chart, LineChart) else _targets(chart)
+        figure = _drawn(chart)
         return {kind: _save(figure, kind) for kind in FORMATS}
 
 
@@ -82,21 +86,60 @@ def _save(figure: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
+@singledispatch
+def _drawn(chart: object) -> Figure:
+    raise TypeError(f"no figure of a {type(chart).__name__}")
+
+
 def _canvas(height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
 
 
+@_drawn.register
 def _lines(chart: LineChart) -> Figure:
-    columns = _legend_columns(chart.series)
-    figure, axes = _canvas(HEIGHT + LEGEND_ROW * math.ceil(len(chart.series) / columns))
-    axes.set_xscale("log", base=chart.base)
-    for series in chart.series:
-        _line(axes, series)
+    legend = [(series.arm, series.label) for series in chart.series]
+    columns = _legend_columns(legend, 48)
+    figure, axes = _canvas(HEIGHT + LEGEND_ROW * math.ceil(len(legend) / columns))
+    _axes(axes, chart)
     axes.set_ylim(*limits(chart.series))
     axes.set_xlabel(_text(chart.x_label))
     axes.set_ylabel(_text(chart.y_label))
+    _legend(figure, legend, columns)
+    return figure
+
+
+@_drawn.register
+def _panels(chart: PanelChart) -> Figure:
+    """A panel an arm, as wide as the page where there are several, all with one scale of y."""
+    n = len(chart.panels)
+    across = min(n, 4)
+    down = math.ceil(n / across)
+    width = WIDTH if n == 1 else WIDE
+    columns = _legend_columns(chart.legend, 48 if n == 1 else 110)
+    height = (HEIGHT if n == 1 else PANEL * down) + LEGEND_ROW * math.ceil(len(chart.legend) / columns) + 0.2
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(down, across, squeeze=False, sharey=True).flatten()
+    bounds = limits([series for panel in chart.panels for series in panel.series], chart.panels[0].ceiling)
+    for axes, panel in zip(grid, chart.panels, strict=False):
+        _axes(axes, panel)
+        axes.set_ylim(*bounds)
+        axes.set_title(_text("\n".join(textwrap.wrap(panel.title, 120 // across))), fontsize=8.5)
+    for axes in grid[n:]:
+        axes.set_axis_off()
+    labels = dict.fromkeys(panel.x_label for panel in chart.panels)
+    figure.supxlabel(_text(" or ".join(labels)), fontsize=8.5)
+    figure.supylabel(_text(chart.panels[0].y_label), fontsize=8.5)
+    _legend(figure, chart.legend, columns)
+    return figure
+
+
+def _axes(axes: Axes, chart: LineChart) -> None:
+    axes.set_xscale("log", base=chart.base)
+    for series in chart.series:
+        _line(axes, series)
     axes.set_xticks([x for x, _ in chart.ticks], [label for _, label in chart.ticks])
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_minor_locator(NullLocator())
@@ -113,8 +156,10 @@ def _lines(chart: LineChart) -> Figure:
                 color="#555555",
                 style="italic",
             )
-    _legend(figure, chart.series, columns)
-    return figure
+    if chart.level is not None and chart.mark is not None:
+        last = max(point.x for series in chart.series for point in series.points)
+        ends = [chart.mark, max(chart.mark, last)]
+        axes.plot(ends, [chart.level] * 2, color="#777777", linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
 
 
 def _line(axes: Axes, series: Series) -> None:
@@ -143,14 +188,19 @@ def _line(axes: Axes, series: Series) -> None:
         axes.fill_between(x, low, high, color=style.light, alpha=0.16, linewidth=0)
 
 
-def limits(series: Sequence[Series]) -> tuple[float, float]:
-    """The range of y: every run is inside; intervals of few seeds, far wider than their runs, may be cut."""
+def limits(series: Sequence[Series], ceiling: float | None = None) -> tuple[float, float]:
+    """The range of y: every run is inside; intervals of few seeds, far wider than their runs, may be cut.
+
+    With a ceiling, so is what lies above it.
+    """
     low = min(point.lowest for one in series for point in one.points)
     high = max(point.highest for one in series for point in one.points)
+    high = min(high, ceiling) if ceiling is not None and ceiling > low else high
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     return low - margin, high + margin
 
 
+@_drawn.register
 def _targets(chart: TargetChart) -> Figure:
     arms = list(dict.fromkeys((reach.arm, reach.label) for reach in chart.reaches))
     fractions = sorted({reach.target.fraction for reach in chart.reaches})
@@ -195,18 +245,18 @@ def _mark(fraction: float) -> str:
     return {0.5: "s", 0.75: "o", 0.9: "^"}.get(fraction, "D")
 
 
-def _legend_columns(series: Sequence[Series]) -> int:
-    """As many columns as the longest label leaves room for."""
-    return max(1, min(len(series), 4, 48 // (max(len(one.label) for one in series) + 6)))
+def _legend_columns(legend: Sequence[tuple[int, str]], room: int) -> int:
+    """As many columns as the longest label leaves room for, in letters."""
+    return max(1, min(len(legend), max(4, room // 20), room // (max(len(label) for _, label in legend) + 6)))
 
 
-def _legend(figure: Figure, series: Sequence[Series], columns: int) -> None:
+def _legend(figure: Figure, legend: Sequence[tuple[int, str]], columns: int) -> None:
     handles = []
-    for one in series:
-        style = look(one.arm)
+    for number, label in legend:
+        style = look(number)
         handle = Line2D([], [], color=style.light, marker=style.marker, markeredgewidth=0)
         handle.set_dashes(style.dash or (None, None))
-        handle.set_label(_text("\n".join(textwrap.wrap(one.label, 52))))
+        handle.set_label(_text("\n".join(textwrap.wrap(label, 52))))
         handles.append(handle)
     figure.legend(handles=handles, loc="outside upper center", ncols=columns)
 

@@ -70,6 +70,14 @@ def percent(part: float | None) -> str:
     return _minus(f"{100 * part:+.{decimals}f} %")
 
 
+def percents(part: float | None, half_width: float | None) -> str:
+    """A relative change in percent with half its interval: +1.70 ± 0.11; no sign of percent."""
+    if part is None or not math.isfinite(part):
+        return DASH
+    half = "" if half_width is None else f" ± {100 * half_width:.2f}"
+    return _minus(f"{100 * part:+.2f}{half}")
+
+
 def count(value: float | None) -> str:
     """A whole number with its thousands apart: 1,024."""
     return DASH if value is None else _minus(f"{round(value):,}")

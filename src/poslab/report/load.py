@@ -5,41 +5,19 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from poslab.record import EXTRAPOLATION, METRICS, POSITION, read_manifest
-
-
-class ReportError(ValueError):
-    """A report that cannot be made; the message is one line that says what to do."""
-
-
-@dataclass(frozen=True)
-class Validation:
-    """One evaluation during training: where the run stood, and its loss."""
-
-    step: int
-    tokens: int
-    seconds: float | None
-    nll: float  # nats, summed
-    scored: int  # tokens
-    bytes: int | None
-
-    @property
-    def loss(self) -> float:
-        """Nats a token."""
-        return self.nll / self.scored
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """The loss of one segment under one protocol and length, or of one position of the window."""
-
-    nll: float
-    tokens: int
-    bytes: int | None
+from poslab.record import read_manifest
+from poslab.report import sums
+from poslab.report.sums import (
+    TRAINED,
+    ReportError,
+    RescaledMeasurement,
+    Segments,
+    Stretch,
+    Validation,
+)
 
 
 @dataclass(frozen=True)
@@ -51,8 +29,9 @@ class Run:
     reason: str = ""
     manifest: Mapping[str, Any] = field(default_factory=dict)
     validations: tuple[Validation, ...] = ()
-    segments: Mapping[tuple[str, float], Mapping[str, Stretch]] = field(default_factory=dict)
+    segments: Segments = field(default_factory=dict)
     positions: Mapping[int, Stretch] = field(default_factory=dict)
+    rescaled: Mapping[str, RescaledMeasurement] = field(default_factory=dict)
 
     @property
     def readable(self) -> bool:
@@ -92,6 +71,11 @@ class Run:
         """The length in tokens past which the scheme has no value, None where there is no such length."""
         length = self.manifest.get("max_length")
         return None if length is None else int(length)
+
+    @property
+    def rescalings(self) -> tuple[str, ...]:
+        """The rotations it was measured under besides its own: those asked for, and any others on record."""
+        return tuple(dict.fromkeys([*_rescalings(self.config), *self.rescaled]))
 
     @property
     def data_fingerprint(self) -> str:
@@ -188,13 +172,28 @@ def _load_run(folder: Path) -> Run:
             status,
             reason,
             manifest,
-            _validations(folder / "metrics.csv"),
-            _segments(folder / "extrapolation.csv"),
-            _positions(folder / "position.csv"),
+            sums.validations(folder / "metrics.csv"),
+            sums.segments(folder / "extrapolation.csv"),
+            sums.positions(folder / "position.csv"),
+            _rescaled(folder, manifest["config"]),
         )
     except (ArithmeticError, ValueError, OSError, csv.Error) as error:
         what = error.args[0] if type(error) is ReportError else "its CSV files cannot be read"
         return Run(folder.name, "unreadable", str(what), manifest)
+
+
+def _rescaled(folder: Path, config: Mapping[str, Any]) -> Mapping[str, RescaledMeasurement]:
+    """What was measured under other rotations; a record that asks for none need not have the files."""
+    files = folder / "rescaled.csv", folder / "rescaled_position.csv"
+    wanted = bool(_rescalings(config)) or any(path.exists() for path in files)
+    return sums.rescaled(*files) if wanted else {}
+
+
+def _rescalings(config: Mapping[str, Any]) -> list[str]:
+    evaluate = config.get("evaluate")
+    asked = evaluate.get("rescale") if isinstance(evaluate, dict) else None
+    names = asked if isinstance(asked, list) else []
+    return [name for name in names if isinstance(name, str) and name != TRAINED]
 
 
 def _missing(manifest: Mapping[str, Any]) -> str | None:
@@ -219,63 +218,3 @@ def _missing(manifest: Mapping[str, Any]) -> str | None:
 
 def _positive(value: object) -> bool:
     return isinstance(value, int) and value > 0
-
-
-def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    try:
-        with path.open(newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            rows = list(reader)
-            header = reader.fieldnames or []
-    except FileNotFoundError:
-        raise ReportError(f"{path.name} is missing") from None
-    absent = [column for column in columns if column not in header]
-    if absent:
-        raise ReportError(f"{path.name} has no column {absent[0]}")
-    if any(None in row or None in row.values() for row in rows):
-        raise ReportError(f"{path.name} has a broken row")
-    return rows
-
-
-def _optional(text: str) -> float | None:
-    return float(text) if text else None
-
-
-def _count(text: str) -> int | None:
-    return int(float(text)) if text else None
-
-
-def _stretch(row: Mapping[str, str]) -> Stretch:
-    return Stretch(float(row["nll"]), int(float(row["tokens"])), _count(row["bytes"]))
-
-
-def _validations(path: Path) -> tuple[Validation, ...]:
-    found = []
-    for row in _rows(path, METRICS):
-        nll, scored = _optional(row["validation_nll"]), _count(row["validation_tokens"])
-        if nll is None or not scored:
-            continue
-        step, tokens = int(float(row["step"])), int(float(row["tokens"]))
-        found.append(
-            Validation(step, tokens, _optional(row["seconds"]), nll, scored, _count(row["validation_bytes"]))
-        )
-    if any(after.tokens <= before.tokens for before, after in pairwise(found)):
-        raise ReportError(f"{path.name}: its tokens do not grow from row to row")
-    return tuple(found)
-
-
-def _segments(path: Path) -> dict[tuple[str, float], dict[str, Stretch]]:
-    found: dict[tuple[str, float], dict[str, Stretch]] = {}
-    for row in _rows(path, EXTRAPOLATION):
-        if not row["nll"] or not row["tokens"]:
-            continue  # not defined: no number
-        segments = found.setdefault((row["protocol"], float(row["multiple"])), {})
-        if row["segment"] in segments:
-            raise ReportError(f"{path.name} has segment {row['segment']} twice")
-        segments[row["segment"]] = _stretch(row)
-    return found
-
-
-def _positions(path: Path) -> dict[int, Stretch]:
-    rows = [row for row in _rows(path, POSITION) if row["nll"] and row["tokens"]]
-    return {int(row["position"]): _stretch(row) for row in rows}

@@ -6,11 +6,15 @@ from poslab.report import provenance, tables
 from poslab.report.charts import LineChart, TargetChart
 from poslab.report.formatting import escape_markdown
 from poslab.report.notes import notes, summary
+from poslab.report.panels import PanelChart
+from poslab.report.rescaled_words import TITLE, about, findings, rescaled_table
 from poslab.report.results import Results
 from poslab.report.tables import Cell, Table
 
 
-def markdown(results: Results, charts: Sequence[LineChart | TargetChart]) -> str:
+def markdown(
+    results: Results, charts: Sequence[LineChart | TargetChart], panels: Sequence[PanelChart]
+) -> str:
     """The whole of report.md."""
     parts = [f"# {escape_markdown(results.study)}", escape_markdown(summary(results))]
     parts.append(
@@ -25,13 +29,8 @@ def markdown(results: Results, charts: Sequence[LineChart | TargetChart]) -> str
     first = [tables.arms_table(results), tables.comparisons_table(results)]
     parts += [_section(table) for table in first if table is not None]
     parts.append("## Figures")
-    for i, chart in enumerate(charts, 1):
-        parts.append(f"### Figure {i}. {escape_markdown(chart.title)}")
-        parts.append(f"![{escape_markdown(chart.title)}](figures/{chart.name}.png)")
-        parts.append(
-            f"{escape_markdown(chart.caption)} [CSV]({chart.name}.csv), "
-            f"[SVG](figures/{chart.name}.svg), [PDF](figures/{chart.name}.pdf)"
-        )
+    parts += [_figure(i, chart) for i, chart in enumerate(charts, 1)]
+    parts += _rescaled(results, panels, len(charts) + 1)
     parts += [_section(tables.protocols_table(results)), _section(tables.runs_table(results))]
     parts += ["## Reproduce", "The report is made from the run records alone:"]
     parts.append(_code(provenance.report_command(results)))
@@ -46,10 +45,29 @@ def markdown(results: Results, charts: Sequence[LineChart | TargetChart]) -> str
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _section(table: Table) -> str:
+def _figure(index: int, chart: LineChart | TargetChart | PanelChart) -> str:
+    title = escape_markdown(chart.title)
     return (
-        f"## {escape_markdown(table.title)}\n\n{escape_markdown(table.caption)}\n\n{_table(table)}\n\n"
-        f"In full: [{escape_markdown(table.source)}]({table.source})"
+        f"### Figure {index}. {title}\n\n![{title}](figures/{chart.name}.png)\n\n"
+        f"{escape_markdown(chart.caption)} [CSV]({chart.name}.csv), "
+        f"[SVG](figures/{chart.name}.svg), [PDF](figures/{chart.name}.pdf)"
+    )
+
+
+def _rescaled(results: Results, charts: Sequence[PanelChart], first: int) -> list[str]:
+    """The section on rotations changed after training, its figures numbered from `first` on."""
+    if not results.rescaled:
+        return []
+    parts = [f"## {TITLE}", escape_markdown(about(results))]
+    parts += [f"> {escape_markdown(text)}" for text in findings(results)]
+    parts += [_figure(i, chart) for i, chart in enumerate(charts, first)]
+    return [*parts, _section(rescaled_table(results), "###")]
+
+
+def _section(table: Table, level: str = "##") -> str:
+    return (
+        f"{level} {escape_markdown(table.title)}\n\n{escape_markdown(table.caption)}\n\n{_table(table)}\n\n"
+        f"In full: {' and '.join(f'[{escape_markdown(name)}]({name})' for name in table.sources)}"
     )
 
 

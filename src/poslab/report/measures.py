@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from poslab.report.load import Run, Stretch, Validation
+from poslab.report.load import Run
+from poslab.report.sums import Stretch, Validation
 
 MULTIPLES = (1.0, 2.0, 4.0, 8.0)  # always a column; others where a run has them
 FRACTIONS = (0.5, 0.75, 0.9)  # of the budget: where the reference's loss becomes a target
@@ -73,24 +74,35 @@ def _difference_on_shared(one: Mapping[str, Stretch], other: Mapping[str, Stretc
     return None if first is None or second is None else first - second
 
 
-def usable_length(run: Run) -> dict[str, Value]:
+def changes(
+    figures: Mapping[str, Value], base: Value, lengths: Sequence[float], column: str
+) -> dict[str, Value]:
+    """Loss at each length over `base`, less one: 0.1 where it is a tenth higher."""
+    found: dict[str, Value] = {}
+    for k in lengths:
+        loss = figures[f"loss_{name(k)}"]
+        both = isinstance(loss, float) and isinstance(base, float) and base > 0
+        found[f"{column}_{name(k)}"] = loss / base - 1 if both else None  # type: ignore[operator]
+    return found
+
+
+def usable_length(run: Run, trained: Run | None = None) -> dict[str, Value]:
     """The largest tested length up to which the sliding loss stays within 5 % (1 %) of its value at L.
 
     In tokens and as a multiple of L; `_at_least` is true where the longest length that was tested passes and
-    the scheme is defined beyond it.
+    the scheme is defined beyond it. Where `run` is a rescaling of `trained`, the loss of `trained` at L is
+    what counts, and a length of 0 says that the rescaling loses too much at L already.
     """
     figures: dict[str, Value] = {}
-    losses = {
-        k: mean_loss(found.values()) for (protocol, k), found in run.segments.items() if protocol == "sliding"
-    }
+    losses = _sliding(run)
     tested = sorted(k for k in losses if k >= 1)
-    base = losses.get(1.0)
+    base = losses.get(1.0) if trained is None else _sliding(trained).get(1.0)
     for suffix, tolerance in TOLERANCES.items():
         key = f"usable_length{suffix}"
-        if base is None:
+        if base is None or losses.get(1.0) is None:
             figures |= {key: None, f"{key}_multiple": None, f"{key}_at_least": None}
             continue
-        longest = 1.0
+        longest = 0.0
         for k in tested:
             loss = losses[k]
             if loss is None or loss > (1 + tolerance) * base:
@@ -103,6 +115,12 @@ def usable_length(run: Run) -> dict[str, Value]:
             f"{key}_at_least": longest == tested[-1] and beyond,
         }
     return figures
+
+
+def _sliding(run: Run) -> dict[float, float | None]:
+    return {
+        k: mean_loss(found.values()) for (protocol, k), found in run.segments.items() if protocol == "sliding"
+    }
 
 
 @dataclass(frozen=True)
@@ -133,15 +151,15 @@ def position_bins(run: Run) -> tuple[Bin, ...]:
     return tuple(bins)
 
 
-def failure(run: Run) -> dict[str, Value]:
+def failure(run: Run, trained: Run | None = None) -> dict[str, Value]:
     """The first position past L whose bin loses more than 5 % (1 %) over the plateau on [L/2, L].
 
-    `_found` tells "none up to the longest window" (false) from "not measured past L" (empty).
+    `_found` tells "none up to the longest window" (false) from "not measured past L" (empty). Where `run` is
+    a rescaling of `trained`, the plateau of `trained` is what counts; `plateau` is the run's own.
     """
-    length = run.context_length
-    plateau = mean_loss(value for p, value in run.positions.items() if length / 2 <= p + 1 <= length)
-    beyond = [item for item in position_bins(run) if item.first >= length]
-    figures: dict[str, Value] = {"plateau": plateau}
+    figures: dict[str, Value] = {"plateau": _plateau(run)}
+    plateau = _plateau(trained or run)
+    beyond = [item for item in position_bins(run) if item.first >= run.context_length]
     for suffix, tolerance in TOLERANCES.items():
         key = f"failure_position{suffix}"
         if plateau is None or not beyond:
@@ -150,6 +168,11 @@ def failure(run: Run) -> dict[str, Value]:
         first = next((item.first for item in beyond if item.loss > (1 + tolerance) * plateau), None)
         figures |= {key: first, f"{key}_found": first is not None}
     return figures
+
+
+def _plateau(run: Run) -> float | None:
+    length = run.context_length
+    return mean_loss(value for p, value in run.positions.items() if length / 2 <= p + 1 <= length)
 
 
 @dataclass(frozen=True)

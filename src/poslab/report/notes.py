@@ -7,8 +7,10 @@ from poslab.report.aggregate import ArmFigures
 from poslab.report.formatting import interval, listing, multiple, number, percent, plain, quantity
 from poslab.report.load import Run
 from poslab.report.measures import name
+from poslab.report.rescaled import measured
 from poslab.report.results import Results
 from poslab.report.statistics import EXPLORATORY
+from poslab.report.sums import TRAINED
 
 EXPECTED_VALIDATIONS = 100
 
@@ -100,7 +102,7 @@ def _warnings(results: Results) -> list[str]:
         elif ("non_overlapping", 1.0) not in run.segments:
             found.append(f"{run.name} has no loss at L.")
     found += [
-        f"{run.name} has losses that are not finite; they are shown as not defined."
+        f"{run} has losses that are not finite; they are shown as not defined."
         for run in _not_finite(finished)
     ]
     return found
@@ -136,7 +138,7 @@ def _differences(runs: tuple[Run, ...]) -> list[str]:
             shown = [f"{v:,}" if isinstance(v, int) else plain(v, 60) for v in values]
             found.append(text.format(listing(shown)))
     scored: dict[tuple[int, str], set[object]] = {}
-    for run in runs:
+    for run in _measurements(runs):
         for (protocol, _), segments in run.segments.items():
             tokens = sum(part.tokens for part in segments.values())
             scored.setdefault((run.context_length, protocol), set()).add((tokens, frozenset(segments)))
@@ -147,17 +149,23 @@ def _differences(runs: tuple[Run, ...]) -> list[str]:
     return found
 
 
-def _not_finite(runs: tuple[Run, ...]) -> list[Run]:
+def _not_finite(runs: tuple[Run, ...]) -> list[str]:
     def finite(values: list[float]) -> bool:
         return all(abs(value) < float("inf") for value in values)
 
-    return [
-        run
-        for run in runs
+    found = [
+        run.name
+        for run in _measurements(runs)
         if not finite([part.nll for segments in run.segments.values() for part in segments.values()])
         or not finite([part.nll for part in run.positions.values()])
         or not finite([point.nll for point in run.validations])
     ]
+    return list(dict.fromkeys(found))
+
+
+def _measurements(runs: tuple[Run, ...]) -> list[Run]:
+    """Each run as trained and under every other rotation that it was measured under."""
+    return [measured(run, rescale) for run in runs for rescale in (TRAINED, *run.rescalings)]
 
 
 def _remarks(results: Results) -> list[str]:

@@ -11,8 +11,10 @@ from poslab.report.aggregate import TARGETS, ArmFigures, arm_figures
 from poslab.report.arms import Arm, arms, choose_reference
 from poslab.report.compare import Comparison, comparable, compare, primary_figure
 from poslab.report.formatting import plain
-from poslab.report.load import Records, ReportError, Run, load
+from poslab.report.load import Records, Run, load
 from poslab.report.measures import Value
+from poslab.report.rescaled import RescaledArm, rescaled_arms
+from poslab.report.sums import ReportError
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Results:
     aulc_interval: tuple[int, int] | None
     primary: str | None
     comparisons: tuple[Comparison, ...]
+    rescaled: tuple[RescaledArm, ...]  # of the arms whose runs were measured under other rotations too
 
     @property
     def finished(self) -> tuple[Run, ...]:
@@ -102,6 +105,7 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
         interval,
         primary,
         compare(everything, base, primary, multiples),
+        rescaled_arms(everything, multiples),
     )
 
 
@@ -140,11 +144,7 @@ def _row(
     if run.status != "done":
         return row
     row |= measures.extrapolation(run, multiples)
-    base = row["loss_1x"]
-    for k in multiples:
-        loss = row[f"loss_{measures.name(k)}"]
-        both = isinstance(loss, float) and isinstance(base, float) and base > 0
-        row[f"loss_change_{measures.name(k)}"] = loss / base - 1 if both else None  # type: ignore[operator]
+    row |= measures.changes(row, row["loss_1x"], multiples, "loss_change")
     row |= measures.usable_length(run) | measures.failure(run)
     for target in targets:
         row |= _reached(run, target)

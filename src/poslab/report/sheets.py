@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 
-from poslab.report.aggregate import BY_LENGTH, SINGLE, TARGETS
+from poslab.report.aggregate import BY_LENGTH, SINGLE, TARGETS, ArmFigures
 from poslab.report.measures import TOLERANCES, Value, name
+from poslab.report.rescaled import FAMILIES
 from poslab.report.results import Results
 
 Rows = list[dict[str, Value]]
+
+REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", "_multiple", "_at_least")]
+REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]
+REACH += ["plateau"]
 
 
 def summary(results: Results) -> tuple[list[str], Rows]:
@@ -15,12 +20,7 @@ def summary(results: Results) -> tuple[list[str], Rows]:
     columns += ["parameters", "tokens", "budget"]
     columns += [f"{family}_{name(k)}" for family in BY_LENGTH for k in results.multiples]
     columns += [f"loss_change_{name(k)}" for k in results.multiples]
-    for suffix in TOLERANCES:
-        key = f"usable_length{suffix}"
-        columns += [key, f"{key}_multiple", f"{key}_at_least"]
-    for suffix in TOLERANCES:
-        columns += [f"failure_position{suffix}", f"failure_position{suffix}_found"]
-    columns += ["plateau"]
+    columns += REACH
     for suffix in ("", "_50", "_90"):
         columns += [f"tokens_to_target{suffix}", f"reached{suffix}"]
     columns += ["steps_to_target", "seconds_to_target", "flops_to_target", "aulc", "aulc_from", "aulc_to"]
@@ -37,8 +37,7 @@ def arms(results: Results) -> tuple[list[str], Rows]:
     figures += [*SINGLE, *(f"tokens_to_target{suffix}" for suffix in TARGETS.values())]
     columns = ["study", "arm", "pos", "attention", "reference", "context_length", "parameters"]
     columns += ["seeds_asked", "seeds_finished"]
-    for figure in figures:
-        columns += [f"{figure}_n", f"{figure}_mean", f"{figure}_half_width"]
+    columns += [f"{figure}_{end}" for figure in figures for end in ("n", "mean", "half_width")]
     columns += [f"usable_length_{end}" for end in ("min", "max", "min_at_least", "max_at_least")]
     columns += [f"usable_length_multiple_{end}" for end in ("min", "max")]
     for suffix in TARGETS.values():
@@ -57,12 +56,7 @@ def arms(results: Results) -> tuple[list[str], Rows]:
             "seeds_asked": item.arm.asked,
             "seeds_finished": len(item.rows),
         }
-        for figure in figures:
-            found = item.figures.get(figure)
-            row[f"{figure}_n"] = found.n if found else 0
-            row[f"{figure}_mean"] = found.mean if found else None
-            row[f"{figure}_half_width"] = found.half_width if found else None
-        row |= _usable(item.rows)
+        row |= _estimates(item, figures) | _usable(item.rows)
         for suffix, (hits, n) in item.reached.items():
             row |= {f"reached{suffix}": hits, f"reached{suffix}_of": n}
         if item.speed_up is not None:
@@ -70,6 +64,16 @@ def arms(results: Results) -> tuple[list[str], Rows]:
             row |= {f"tokens_to_target_ratio_{end}": v for end, v in zip(ends, item.speed_up, strict=True)}
         rows.append(_csv(row))
     return columns, rows
+
+
+def _estimates(item: ArmFigures, figures: Iterable[str]) -> dict[str, Value]:
+    row: dict[str, Value] = {}
+    for figure in figures:
+        found = item.figures.get(figure)
+        row[f"{figure}_n"] = found.n if found else 0
+        row[f"{figure}_mean"] = found.mean if found else None
+        row[f"{figure}_half_width"] = found.half_width if found else None
+    return row
 
 
 def _usable(rows: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
@@ -88,6 +92,49 @@ def _usable(rows: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
         "usable_length_max_at_least": high[2],
         "usable_length_multiple_min": low[1],
         "usable_length_multiple_max": high[1],
+    }
+
+
+def rescaled(results: Results) -> tuple[list[str], Rows]:
+    """rescaled.csv: a row a run and rotation, as trained among them; the figures are those of summary.csv.
+
+    Usable length and failure position are held against the run as trained, and so is
+    `loss_change_from_trained`, over its loss at L.
+    """
+    columns = ["study", "run", "pos", "attention", "arm", "seed", "context_length", "rescale", "line"]
+    columns += [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples]
+    columns += REACH
+    rows = [row for one in results.rescaled for line in one.lines for row in line.item.rows]
+    return columns, [_csv(row) for row in rows]
+
+
+def rescaled_arms(results: Results) -> tuple[list[str], Rows]:
+    """rescaled_arms.csv: a row an arm and rotation, over the seeds as in arms.csv."""
+    figures = [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples] + ["plateau"]
+    columns = ["study", "arm", "pos", "attention", "context_length", "rescale", "line", "seeds_finished"]
+    columns += [f"{figure}_{end}" for figure in figures for end in ("n", "mean", "half_width")]
+    columns += [f"usable_length_{end}" for end in ("min", "max", "min_at_least", "max_at_least")]
+    columns += [f"usable_length_multiple_{end}" for end in ("min", "max")]
+    columns += ["failure_position_min", "failure_position_max"]
+    columns += ["failure_position_found", "failure_position_of"]
+    rows: Rows = []
+    for line in (line for one in results.rescaled for line in one.lines):
+        first = line.item.rows[0]
+        row: dict[str, Value] = {key: first[key] for key in columns[:7]}
+        row["seeds_finished"] = len(line.item.rows)
+        row |= _estimates(line.item, figures) | _usable(line.item.rows) | _failed(line.item.rows)
+        rows.append(_csv(row))
+    return columns, rows
+
+
+def _failed(rows: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
+    asked = [row for row in rows if row["failure_position_found"] is not None]
+    found = [value for row in asked if isinstance(value := row["failure_position"], int)]
+    return {
+        "failure_position_min": min(found, default=None),
+        "failure_position_max": max(found, default=None),
+        "failure_position_found": len(found),
+        "failure_position_of": len(asked),
     }
 
 

@@ -32,3 +32,9 @@ def look(arm: int) -> Look:
         MARKERS[arm % len(MARKERS)],
         DASHES[arm % len(DASHES)],
     )
+
+
+def line_number(line: int) -> int:
+    """The number of the look of an arm's lines under several rotations: the first, as trained, is grey."""
+    grey = LIGHT.index("#4a4a4a")
+    return line if line > grey else (line - 1) % (grey + 1)

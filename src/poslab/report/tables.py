@@ -42,6 +42,13 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     source: str  # the CSV with the same figures in full
+    grouped: bool = False  # whether rows with the same first cell are shown under it
+    by_run: str | None = None  # the CSV with these figures run by run
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The CSV files with these figures."""
+        return (self.source,) if self.by_run is None else (self.source, self.by_run)
 
 
 def arms_table(results: Results) -> Table:
@@ -57,9 +64,9 @@ def arms_table(results: Results) -> Table:
     rows = []
     for i, item in enumerate(results.arms):
         cells = [Cell(item.arm.label, arm=i), Cell(_seeds(item))]
-        cells += [Cell(_estimate(item, f"loss_{name(k)}")) for k in shown]
+        cells += [Cell(estimated(item, f"loss_{name(k)}")) for k in shown]
         if longest:
-            cells.append(Cell(_estimate(item, f"context_gain_{name(longest)}", 3, sign=True)))
+            cells.append(Cell(estimated(item, f"context_gain_{name(longest)}", 3, sign=True)))
         cells += [Cell(usable(item, results)), Cell(to_target(item))]
         cells.append(Cell("reference" if item is results.reference else _ratio(item)))
         rows.append(tuple(cells))
@@ -85,7 +92,7 @@ def protocols_table(results: Results) -> Table:
     rows = tuple(
         (
             Cell(item.arm.label, arm=i),
-            *(Cell(_estimate(item, f"{f[0]}_{name(k)}", f[2], sign=f[3])) for f, k in chosen),
+            *(Cell(estimated(item, f"{f[0]}_{name(k)}", f[2], sign=f[3])) for f, k in chosen),
         )
         for i, item in enumerate(results.arms)
     )
@@ -181,7 +188,7 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
         else:
             row["seeds"] = _seeds(item)
         for k in (1.0, 2.0, 4.0, 8.0):
-            row["loss at L" if k == 1 else multiple(k)] = _estimate(item, f"loss_{name(k)}")
+            row["loss at L" if k == 1 else multiple(k)] = estimated(item, f"loss_{name(k)}")
         row["usable"] = usable(item, results)
         row["to target"] = to_target(item)
         rows.append(row)
@@ -198,10 +205,8 @@ def usable(item: ArmFigures, results: Results) -> str:
             if isinstance(value := row.get(unit), int | float)
         }
     )
-    shown = [
-        f"{'≥ ' if at_least else ''}{multiple(value) if results.context_length is None else count(value)}"
-        for value, at_least in lengths
-    ]
+    unit_of = multiple if results.context_length is None else count
+    shown = [f"{'≥ ' if at_least else ''}{unit_of(value)}" if value else "< L" for value, at_least in lengths]
     return DASH if not shown else shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
 
 
@@ -222,7 +227,8 @@ def _seeds(item: ArmFigures) -> str:
     return str(n) if n == item.arm.asked else f"{n} of {item.arm.asked}"
 
 
-def _estimate(item: ArmFigures, figure: str, digits: int = 4, sign: bool = False) -> str:
+def estimated(item: ArmFigures, figure: str, digits: int = 4, sign: bool = False) -> str:
+    """The mean with its interval, and of how many seeds where not all of them have it."""
     found = item.figures.get(figure)
     if found is None:
         return DASH

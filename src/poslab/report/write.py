@@ -1,7 +1,7 @@
 """Records in, report out."""
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,10 +15,11 @@ from rich.text import Text
 from poslab.record import write_atomic, write_table
 from poslab.report import sheets
 from poslab.report.charts import LineChart, TargetChart, line_charts, target_chart
+from poslab.report.panels import panel_charts
 from poslab.report.results import gather
 from poslab.report.tables import terminal_rows
 
-# Every file that a report of any study may have: what an earlier report left and this one lacks is removed.
+# Every file that a report of some study may have: what an earlier report left and this one lacks is removed.
 FIGURES = (
     "bits_per_byte_by_length",
     "loss_by_length",
@@ -27,7 +28,11 @@ FIGURES = (
     "loss_by_position",
     "validation_loss",
     "tokens_to_target",
+    "rescaled_bits_per_byte_by_length",
+    "rescaled_loss_by_length",
+    "rescaled_loss_by_position",
 )
+TABLES = ("rescaled", "rescaled_arms")
 
 
 @dataclass(frozen=True)
@@ -55,30 +60,32 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     from poslab.report.page import page
 
     directory = reports / study
-    lines, targets = line_charts(results), target_chart(results)
+    lines, targets, panels = line_charts(results), target_chart(results), panel_charts(results)
     charts: list[LineChart | TargetChart] = [*lines, *([targets] if targets is not None else [])]
     tables = {
         "summary": sheets.summary(results),
         "arms": sheets.arms(results),
         "differences": sheets.differences(results),
     }
-    tables |= {chart.name: sheets.figure(chart.rows) for chart in charts}
+    if results.rescaled:
+        tables |= {"rescaled": sheets.rescaled(results), "rescaled_arms": sheets.rescaled_arms(results)}
+    tables |= {chart.name: sheets.figure(chart.rows) for chart in (*charts, *panels)}
     for name, (columns, rows) in tables.items():
         write_table(directory / f"{name}.csv", columns, rows)
-    for chart in charts:
+    for chart in (*charts, *panels):
         for kind, content in draw(chart).items():
             write_atomic(directory / "figures" / f"{chart.name}.{kind}", content)
-    _remove_stale(directory, {chart.name for chart in charts})
-    write_atomic(directory / "report.md", markdown(results, charts))
+    _remove_stale(directory, tables.keys())
+    write_atomic(directory / "report.md", markdown(results, charts, panels))
     index = directory / "index.html"
-    write_atomic(index, page(results, lines, targets))
+    write_atomic(index, page(results, lines, targets, panels))
     return Report(directory, index, tuple(terminal_rows(results)), summary(results))
 
 
-def _remove_stale(directory: Path, kept: set[str]) -> None:
+def _remove_stale(directory: Path, kept: Set[str]) -> None:
     from poslab.report.figures import FORMATS
 
-    for name in set(FIGURES) - kept:
+    for name in {*FIGURES, *TABLES} - kept:
         (directory / f"{name}.csv").unlink(missing_ok=True)
         for kind in FORMATS:
             (directory / "figures" / f"{name}.{kind}").unlink(missing_ok=True)

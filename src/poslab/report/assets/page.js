@@ -2,10 +2,10 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const off = new Set(); // arms that are switched off, in every figure
+  const off = { arms: new Set(), lines: new Set() }; // switched off, in every figure that shows them
   const font = (size) => `${size}px ${getComputedStyle(document.body).getPropertyValue("--sans")}`;
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const color = (arm) => data.arms[arm][dark.matches ? "dark" : "light"];
+  const number = (button) => Number(button.dataset.arm ?? button.dataset.line);
   const digits = (y) => (y == null ? "–" : y.toPrecision(4).replace("-", "−"));
 
   function quantity(x) {
@@ -37,11 +37,15 @@
     constructor(figure, chart) {
       this.figure = figure;
       this.chart = chart;
+      this.looks = data[chart.of];
+      this.off = off[chart.of];
+      this.beside = chart.panels > 1; // a narrow panel among others, which have the same scale
+      this.scaled = data.charts.filter((other) => other.name === chart.name).flatMap((other) => other.series);
       this.few = chart.x.length <= 8;
       this.labels = new Map(chart.ticks.map(([x, text]) => [x, text]));
       this.at = figure.querySelector(".at");
-      this.plot = figure.querySelector(".plot");
-      this.outputs = [...figure.querySelectorAll(".legend output")];
+      this.plot = figure.querySelectorAll(".plot")[chart.panel];
+      this.outputs = new Map([...figure.querySelectorAll(".legend button")].map((b) => [number(b), b.querySelector("output")]));
       this.idle = this.at.textContent;
       this.plot.addEventListener("keydown", (event) => this.key(event));
       this.plot.addEventListener("blur", () => this.u.setCursor({ left: -10, top: -10 }));
@@ -50,6 +54,10 @@
         if (this.plot.clientWidth !== this.width) { this.width = this.plot.clientWidth; this.build(); }
       });
       this.build();
+    }
+
+    color(s) {
+      return this.looks[s.arm][dark.matches ? "dark" : "light"];
     }
 
     rows() { // mean, high and low of each arm, in this order
@@ -64,15 +72,15 @@
       this.room = named ? 14 + longest : 14;
       const series = [{}], bands = [];
       chart.series.forEach((s, i) => {
-        const stroke = color(s.arm), show = !off.has(s.arm);
-        const line = { show, stroke, width: 1.75, dash: data.arms[s.arm].dash.map((part) => 1.5 * part), spanGaps: true, points: { show: false } };
+        const stroke = this.color(s), show = !this.off.has(s.arm);
+        const line = { show, stroke, width: 1.75, dash: this.looks[s.arm].dash.map((part) => 1.5 * part), spanGaps: true, points: { show: false } };
         const edge = { show, stroke: "transparent", width: 0, points: { show: false }, spanGaps: true };
         series.push(line, edge, { ...edge });
         if (!few) bands.push({ series: [3 * i + 2, 3 * i + 3], fill: stroke + "26" });
       });
       const { low, high } = this.ends(), pad = (high / low) ** 0.025;
       this.u = new uPlot({
-        width, height: width < 460 ? 290 : 340,
+        width, height: this.beside ? (width < 420 ? 220 : 260) : width < 460 ? 290 : 340,
         padding: [12, this.room, 0, 4],
         legend: { show: false },
         cursor: { y: false, drag: { x: false, y: false }, points: { size: 7, show: true } },
@@ -84,7 +92,7 @@
           { stroke: ink, font: font(12), labelFont: font(13), label: chart.x_label, labelSize: 24, size: 34, gap: 6,
             grid: { stroke: grid, width: 1 }, ticks: { show: false }, filter: (u, splits) => splits,
             splits: () => this.ticks(), values: (u, splits) => splits.map((x) => this.labels.get(x)) },
-          { stroke: ink, font: font(12), labelFont: font(13), label: chart.y_label, labelSize: 24, size: 46, gap: 6,
+          { stroke: ink, font: font(12), labelFont: font(13), label: this.beside ? null : chart.y_label, labelSize: 24, size: 46, gap: 6,
             grid: { stroke: grid, width: 1 }, ticks: { show: false } },
         ],
         series, bands,
@@ -107,12 +115,13 @@
 
     range() { // every run inside; an interval of few seeds may be cut
       let low = Infinity, high = -Infinity;
-      for (const s of this.chart.series) {
-        if (off.has(s.arm)) continue;
+      for (const s of this.scaled) {
+        if (this.off.has(s.arm)) continue;
         low = Math.min(low, s.lowest);
         high = Math.max(high, s.highest);
       }
       if (low > high) return [0, 1];
+      if (this.chart.ceiling > low) high = Math.min(high, this.chart.ceiling);
       const margin = 0.05 * (high - low) || 0.05 * Math.abs(high) || 1;
       return [low - margin, high + margin];
     }
@@ -120,7 +129,7 @@
     longestName() {
       const ctx = document.createElement("canvas").getContext("2d");
       ctx.font = font(12);
-      return Math.max(...this.chart.series.map((s) => ctx.measureText(data.arms[s.arm].label).width));
+      return Math.max(...this.chart.series.map((s) => ctx.measureText(this.looks[s.arm].label).width));
     }
 
     draw(u, named) {
@@ -135,6 +144,11 @@
         ctx.beginPath();
         ctx.moveTo(x, bbox.top);
         ctx.lineTo(x, bbox.top + bbox.height);
+        if (this.chart.level != null) {
+          const [, y] = place(1, this.chart.level);
+          ctx.moveTo(x, y);
+          ctx.lineTo(bbox.left + bbox.width, y);
+        }
         ctx.stroke();
         ctx.setLineDash([]);
         ctx.font = `italic ${13 * px}px ${css("--serif")}`;
@@ -145,11 +159,11 @@
       ctx.restore();
       ctx.save();
       for (const s of this.chart.series) {
-        if (off.has(s.arm)) continue;
+        if (this.off.has(s.arm)) continue;
         const last = s.mean.reduce((found, y, i) => (y == null ? found : i), 0);
-        names.push({ arm: s.arm, x: place(this.chart.x[last], 1)[0], y: place(1, s.mean[last])[1] });
+        names.push({ series: s, x: place(this.chart.x[last], 1)[0], y: place(1, s.mean[last])[1] });
         if (!this.few) continue;
-        ctx.fillStyle = ctx.strokeStyle = color(s.arm);
+        ctx.fillStyle = ctx.strokeStyle = this.color(s);
         ctx.lineWidth = 1.25 * px;
         s.mean.forEach((y, i) => {
           if (y == null) return;
@@ -163,7 +177,7 @@
             ctx.moveTo(x - cap, bottom); ctx.lineTo(x + cap, bottom);
             ctx.stroke();
           }
-          mark(ctx, data.arms[s.arm].marker, x, at, 3.4 * px);
+          mark(ctx, this.looks[s.arm].marker, x, at, 3.4 * px);
         });
       }
       if (named) this.names(u, ctx, names, px);
@@ -180,15 +194,19 @@
       ctx.textAlign = "left";
       ctx.font = font(12 * px);
       for (const n of names) {
-        ctx.fillStyle = color(n.arm);
-        ctx.fillText(data.arms[n.arm].label, n.x + 9 * px, n.y);
+        ctx.fillStyle = this.color(n.series);
+        ctx.fillText(this.looks[n.series.arm].label, n.x + 9 * px, n.y);
       }
     }
 
     read(u) {
       const i = u.cursor.idx, live = i != null && u.cursor.left >= 0;
-      this.at.textContent = live ? `at ${this.labels.get(this.chart.x[i]) ?? quantity(this.chart.x[i])}` : this.idle;
-      this.chart.series.forEach((s, k) => { this.outputs[k].textContent = live ? digits(s.mean[i]) : ""; });
+      if (!live && !this.shown) return; // another panel may be saying something
+      this.shown = live;
+      const where = this.beside ? `${this.chart.title}, at` : "at";
+      this.at.textContent = live ? `${where} ${this.labels.get(this.chart.x[i]) ?? quantity(this.chart.x[i])}` : this.idle;
+      for (const output of this.outputs.values()) output.textContent = "";
+      for (const s of live ? this.chart.series : []) this.outputs.get(s.arm).textContent = digits(s.mean[i]);
     }
 
     key(event) {
@@ -204,14 +222,16 @@
 
   const charts = data.charts.map((chart) => new Chart(document.getElementById(chart.name), chart));
 
-  function toggle(arm) {
-    off.has(arm) ? off.delete(arm) : off.add(arm);
-    for (const button of document.querySelectorAll(`.legend button[data-arm="${arm}"]`))
-      button.setAttribute("aria-pressed", String(!off.has(arm)));
-    for (const row of document.querySelectorAll(`.targets tr[data-arm="${arm}"]`)) row.hidden = off.has(arm);
-    charts.forEach((chart) => chart.build());
+  function toggle(kind, id) {
+    const gone = off[kind];
+    gone.has(id) ? gone.delete(id) : gone.add(id);
+    for (const button of document.querySelectorAll(`.legend button[data-${kind.slice(0, -1)}="${id}"]`))
+      button.setAttribute("aria-pressed", String(!gone.has(id)));
+    if (kind === "arms")
+      for (const row of document.querySelectorAll(`.targets tr[data-arm="${id}"]`)) row.hidden = gone.has(id);
+    for (const chart of charts) if (chart.chart.of === kind) chart.build();
   }
   for (const button of document.querySelectorAll(".legend button"))
-    button.addEventListener("click", () => toggle(Number(button.dataset.arm)));
+    button.addEventListener("click", () => toggle(button.dataset.arm == null ? "lines" : "arms", number(button)));
   dark.addEventListener("change", () => charts.forEach((chart) => chart.build()));
 })();

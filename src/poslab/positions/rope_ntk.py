@@ -1,0 +1,23 @@
+"""RoPE with NTK-aware scaling (arXiv 2309.00071, section 3.1): base * factor^(W/(W-2)).
+
+The fastest pair turns as before, the slowest `factor` times slower.
+"""
+
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from poslab.positions.rope import RoPE, RoPEOptions
+from poslab.rescaling import ntk
+
+
+class NTKOptions(RoPEOptions):
+    factor: float = Field(gt=1)
+
+
+class NTKRoPE(RoPE):
+    options_class = NTKOptions
+    options: NTKOptions
+
+    def scaled(self, theta: Float[Tensor, "W/2"], length: Int[Tensor, ""]) -> Float[Tensor, "W/2"]:
+        return ntk(theta, self.options.factor)

@@ -1,0 +1,113 @@
+"""How a rotation's frequencies are changed to reach further: interpolation, NTK, YaRN, Llama 3.1.
+
+Each function takes theta (radians a token, float64, C pairs, fastest first, width W = 2 C) and returns the
+frequencies to turn by instead. The schemes rope_pi, rope_ntk, ... train with them, and `evaluate.rescale`
+puts them on a model that was trained without (class Rescaling).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+# YaRN, section 3.2: pairs that turn once or less in the training length are interpolated fully, those that
+# turn 32 times or more are left alone.
+YARN_SLOW, YARN_FAST = 1.0, 32.0
+
+
+def interpolated(theta: Float[Tensor, "C"], factor: float) -> Float[Tensor, "C"]:
+    """Position interpolation (Chen et al. 2023, arXiv 2306.15595, equation 4): p / s, so theta / s."""
+    return theta / factor
+
+
+def ntk(theta: Float[Tensor, "C"], factor: float | Tensor) -> Float[Tensor, "C"]:
+    """NTK-aware scaling (Peng et al. 2023, arXiv 2309.00071, section 3.1): the base times s^(W/(W-2)).
+
+    So theta_c = base^(-2c/W) becomes theta_c s^(-2c/(W-2)): the fastest pair stays, the slowest is divided
+    by s.
+    """
+    slowest = max(1, theta.shape[0] - 1)  # a single pair is the fastest: it stays
+    share = torch.arange(theta.shape[0], device=theta.device, dtype=theta.dtype) / slowest
+    stretch: Tensor = torch.as_tensor(factor, device=theta.device, dtype=theta.dtype) ** share
+    return theta / stretch
+
+
+def dynamic_ntk(
+    theta: Float[Tensor, "C"], length: int | Tensor, context_length: int, factor: float = 1.0
+) -> Float[Tensor, "C"]:
+    """NTK by the length l at hand (arXiv 2309.00071, section 3.3): s = factor l / L - (factor - 1), 1 up to
+    L."""
+    stretch = torch.as_tensor(length, device=theta.device, dtype=theta.dtype) / context_length
+    return ntk(theta, (factor * stretch - (factor - 1)).clamp(min=1))
+
+
+def yarn(theta: Float[Tensor, "C"], factor: float, context_length: int) -> Float[Tensor, "C"]:
+    """NTK by parts (arXiv 2309.00071, section 3.2): from theta / s for slow pairs to theta for fast ones.
+
+    As in the authors' code (and transformers), the ramp is straight over the pair's number, from the pair
+    before the one that turns YARN_FAST times in the training length to the pair after YARN_SLOW times.
+    """
+    pairs = theta.shape[0]
+    if pairs == 1:  # its number says nothing of how often it turns; it stays, as in transformers
+        return theta
+    number = torch.arange(pairs, device=theta.device, dtype=theta.dtype)
+    # theta_c = theta_0 exp(-c fall): the pair that turns n times in L tokens has theta = 2 pi n / L
+    fall = torch.log(theta[0] / theta[-1]) / (pairs - 1)
+    fast, slow = (
+        torch.log(theta[0] * context_length / (2 * math.pi * turns)) / fall
+        for turns in (YARN_FAST, YARN_SLOW)
+    )
+    fast, slow = fast.floor().clamp(min=0), slow.ceil().clamp(max=2 * pairs - 1)
+    slow = torch.where(slow == fast, slow + 0.001, slow)
+    share = ((number - fast) / (slow - fast)).clamp(0, 1)
+    return share * theta / factor + (1 - share) * theta
+
+
+def yarn_temperature(factor: float) -> float:
+    """0.1 ln s + 1 (arXiv 2309.00071, section 3.4): what q and k are multiplied by, each."""
+    return 0.1 * math.log(factor) + 1
+
+
+def llama3(
+    theta: Float[Tensor, "C"], factor: float, low: float, high: float, context_length: int
+) -> Float[Tensor, "C"]:
+    """Llama 3.1's scaling: theta / s for pairs that turn `low` times or less in the original length, theta
+
+    for those that turn `high` times or more, straight over the number of turns between them.
+    """
+    turns = context_length * theta / (2 * math.pi)
+    share = ((turns - low) / (high - low)).clamp(0, 1)
+    return (1 - share) * theta / factor + share * theta
+
+
+@dataclass(frozen=True)
+class Rescaling:
+    """A change put on a trained model: its name in `evaluate.rescale`, and s where it takes one."""
+
+    method: str
+    factor: float
+
+    def frequencies(
+        self, theta: Float[Tensor, "C"], length: int | Tensor, context_length: int
+    ) -> Float[Tensor, "C"]:
+        """What to turn by instead of theta at a sequence of `length` tokens, after training at L."""
+        return METHODS[self.method](theta, self.factor, length, context_length)
+
+    @property
+    def temperature(self) -> float:
+        """What q and k are multiplied by, each."""
+        return yarn_temperature(self.factor) if self.method == "yarn" else 1.0
+
+
+Method = Callable[[Tensor, float, int | Tensor, int], Tensor]  # theta, s, l, L
+METHODS: dict[str, Method] = {
+    "pi": lambda theta, factor, length, context_length: interpolated(theta, factor),
+    "ntk": lambda theta, factor, length, context_length: ntk(theta, factor),
+    "dynamic": lambda theta, factor, length, context_length: dynamic_ntk(theta, length, context_length),
+    "yarn": lambda theta, factor, length, context_length: yarn(theta, factor, context_length),
+    # RoPE dropped after training (DroPE, Gelberg et al. 2025, arXiv 2512.12167)
+    "drop": lambda theta, factor, length, context_length: torch.zeros_like(theta),
+}
