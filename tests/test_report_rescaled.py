@@ -96,6 +96,9 @@ def test_what_is_usable_is_held_against_the_model_as_trained(tmp_path: Path) -> 
     assert (yarn["failure_position"], yarn["failure_position_found"]) == (None, False)
     assert yarn["failure_position_1pct"] == L
     assert (pi["failure_position"], pi["plateau"]) == (L, pytest.approx(2.5))
+    # Against its own plateau it never rises: it reaches far, at a price.
+    assert (pi["own_failure_position"], pi["own_failure_position_found"]) == (None, False)
+    assert trained["own_failure_position"] == trained["failure_position"]
 
 
 def test_seeds_average_as_those_of_arms_do(tmp_path: Path) -> None:
@@ -112,7 +115,7 @@ def test_seeds_average_as_those_of_arms_do(tmp_path: Path) -> None:
     texts = [cell.text for cell in rescaled_table(results).rows[2]]
     assert texts == [
         "rope", "YaRN s=8", "1.780 ± 0.635", "1.790 ± 0.635", "1.810 ± 0.635", "1.820 ± 0.635",
-        "+1.72 ± 0.62", "≥ 64", "none",
+        "+1.72 ± 0.62", "≥ 64", "none", "none",
     ]  # fmt: skip
     assert "One seed" not in " ".join(findings(results))
     assert "no difference between rotations is tested" in findings(results)[-1]
@@ -126,7 +129,9 @@ def test_words_say_no_more_than_the_table(tmp_path: Path) -> None:
         "length of the rescalings: YaRN s=8 (≥ 64 tokens, loss at L +1.76 %).",
         "One seed: no interval, no winner claimed.",
     )
-    assert [cell.text for cell in rescaled_table(results).rows[1]][-3:] == ["+29.41", "< L", "8"]
+    assert [cell.text for cell in rescaled_table(results).rows[1]][-4:] == [
+        "+29.41", "< L", "8", "none",
+    ]  # fmt: skip
     write_rescaled(
         tmp_path, "b", {"pi": LINES["pi"]}, pos="other", config=asking("pi") | {"pos": {"name": "other"}}
     )
@@ -190,7 +195,7 @@ def test_a_rotation_without_losses_is_a_dash_and_an_infinite_one_is_said(tmp_pat
     write_rescaled(tmp_path, "a", lines, config=asking("pi", "yarn"))
     results = gather("made_up", tmp_path, None)
     table = {row[1].text: [cell.text for cell in row[2:]] for row in rescaled_table(results).rows}
-    assert table["interpolation s=8"] == ["–"] * 7
+    assert table["interpolation s=8"] == ["–"] * 8
     assert table["YaRN s=8"][3] == "–"
     assert lines_of(results)["yarn"]["usable_length"] == 4 * L
     assert any("a has losses that are not finite" in note.text for note in notes(results))
@@ -248,6 +253,7 @@ def test_every_number_of_the_table_is_in_a_cell(study: Path) -> None:
         longest = cell["usable_length_max"]
         assert row[7].text == {"0": "< L", "64": "≥ 64"}.get(longest, longest)
         assert row[8].text == (cell["failure_position_min"] or "none")
+        assert row[9].text == (cell["own_failure_position_min"] or "none")
     limits = {
         row["arm"]: float(row["failure_level"]) for row in sheet(study, "rescaled_loss_by_position.csv")
     }

@@ -30,9 +30,19 @@ def label(choice: str, section: dict[str, Any], folder: Path) -> str:
     path = folder / f"{choice}.yaml"
     if not path.is_file():
         raise ConfigError(f"{folder.name}={choice} has no file {path}")
-    written: Any = OmegaConf.to_container(OmegaConf.load(path))
-    changed = [f"{key}={_short(value)}" for key, value in section.items() if written.get(key) != value]
+    written = _flat(OmegaConf.to_container(OmegaConf.load(path)))
+    asked = _flat(section)
+    changed = [f"{key}={_short(value)}" for key, value in asked.items() if written.get(key) != value]
     return " ".join([choice, *changed])
+
+
+def _flat(section: Any, prefix: str = "") -> dict[str, Any]:
+    """The values of a section and of sections inside it, by their dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in section.items():
+        name = f"{prefix}{key}"
+        found |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return found
 
 
 def command_line(overrides: Sequence[str], multirun: bool) -> str:
@@ -41,4 +51,6 @@ def command_line(overrides: Sequence[str], multirun: bool) -> str:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_short, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -19,7 +19,7 @@ YARN_SLOW, YARN_FAST = 1.0, 32.0
 
 
 def interpolated(theta: Float[Tensor, "C"], factor: float) -> Float[Tensor, "C"]:
-    """Position interpolation (Chen et al. 2023, arXiv 2306.15595, equation 4): p / s, so theta / s."""
+    """Position interpolation (Chen et al. 2023, arXiv 2306.15595): p / s, so theta / s."""
     return theta / factor
 
 
@@ -38,8 +38,10 @@ def ntk(theta: Float[Tensor, "C"], factor: float | Tensor) -> Float[Tensor, "C"]
 def dynamic_ntk(
     theta: Float[Tensor, "C"], length: int | Tensor, context_length: int, factor: float = 1.0
 ) -> Float[Tensor, "C"]:
-    """NTK by the length l at hand (arXiv 2309.00071, section 3.3): s = factor l / L - (factor - 1), 1 up to
-    L."""
+    """NTK by the length l at hand (arXiv 2309.00071, section 3.3).
+
+    s = factor l / L - (factor - 1), and 1 up to L.
+    """
     stretch = torch.as_tensor(length, device=theta.device, dtype=theta.dtype) / context_length
     return ntk(theta, (factor * stretch - (factor - 1)).clamp(min=1))
 
@@ -74,9 +76,10 @@ def yarn_temperature(factor: float) -> float:
 def llama3(
     theta: Float[Tensor, "C"], factor: float, low: float, high: float, context_length: int
 ) -> Float[Tensor, "C"]:
-    """Llama 3.1's scaling: theta / s for pairs that turn `low` times or less in the original length, theta
+    """Llama 3.1's scaling, by how often a pair turns in the original length.
 
-    for those that turn `high` times or more, straight over the number of turns between them.
+    theta / s for pairs that turn `low` times or less, theta for those that turn `high` times or more,
+    straight over the number of turns between them.
     """
     turns = context_length * theta / (2 * math.pi)
     share = ((turns - low) / (high - low)).clamp(0, 1)

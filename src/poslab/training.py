@@ -155,11 +155,10 @@ def train(
 
 
 def without_positions(gpt: GPT, config: Config, corpus: Corpus, on_step: OnStep) -> GPT:
-    """A copy of a trained `gpt` whose rotation is dropped, trained on for `evaluate.recalibration_steps`
-    steps
+    """A copy of a trained `gpt` whose rotation is dropped, trained on for `evaluate.recalibration_steps`.
 
-    at length L (DroPE, Gelberg et al. 2025, arXiv 2512.12167): the run's optimizer settings and schedule
-    over so many steps, with a tenth of them for warm-up, on the batches that follow those of training.
+    At length L, as in DroPE (Gelberg et al. 2025, arXiv 2512.12167), with the run's optimizer settings and
+    its schedule over so many steps, a tenth of them warm-up, on the batches that follow those of training.
     """
     copied = copy.deepcopy(gpt)
     copied.scheme.rescale(Rescaling("drop", 1.0))

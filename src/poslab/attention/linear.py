@@ -111,8 +111,7 @@ class Linear(Attention):
 
 @dataclass(frozen=True)
 class PairWeights:
-    """log w_ij = near(p_i - p_j) + F_i - F_j, and past the horizon M near(t) = near(M) + (t - M)
-    log_decay."""
+    """log w_ij = near(p_i - p_j) + F_i - F_j; past the horizon M, near(t) = near(M) + (t - M) log_decay."""
 
     near: Float[Tensor, "H N"]  # at most 0: a constant a head cancels in the quotient
     horizon: int
@@ -223,7 +222,7 @@ def _span(
     positions = weights.positions[tokens].reshape(-1, chunk)
 
     result = torch.zeros_like(v[:, :, :count])
-    for back in range(lag + 1):
+    for back in range(min(lag + 1, start + count)):  # further back lies nothing yet
         keys = slice(lag - back, lag - back + count)
         weight = _near_weights(weights, positions, total, count, lag, back).to(q.dtype)
         result = result + (q @ k[:, :, keys].mT * weight) @ v[:, :, keys]

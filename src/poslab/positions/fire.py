@@ -1,10 +1,9 @@
-"""FIRE (Li et al. 2023, arXiv 2310.04418, equation 2): a learned function of the distance over the query's
-place.
+"""FIRE (Li et al. 2023, arXiv 2310.04418): a learned function of the distance over the query's place.
 
     b_h(i, j) = f_h( psi(i - j) / psi(max(i, threshold)) ),  psi(x) = log(1 + |c| x)
 
 f is a perceptron 1 -> hidden -> heads with ReLU; c and the threshold are learned, from 0.1 and `threshold`
-L. The paper: 32 hidden units, threshold 512 at L = 2048, a quarter.
+times L. The paper: 32 hidden units, threshold 512 at L = 2048, a quarter.
 """
 
 import torch

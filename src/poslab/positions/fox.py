@@ -1,5 +1,4 @@
-"""Forgetting attention (FoX; Lin et al. 2025, arXiv 2503.02130, equations 5 and 6): gates instead of
-positions.
+"""Forgetting attention (FoX; Lin et al. 2025, arXiv 2503.02130): gates instead of positions.
 
     logit_ij += sum over l in (j, i] of log f_l,   f_t = sigmoid(w_h x_t + b_h)
 

@@ -1,4 +1,4 @@
-"""KERPLE, logarithmic kind (Chi et al. 2022, arXiv 2205.09921, equation 2): b_h(t) = -r1_h log(1 + r2_h t).
+"""KERPLE, logarithmic kind (Chi et al. 2022, arXiv 2205.09921): b_h(t) = -r1_h log(1 + r2_h t).
 
 r1 and r2 are positive and learned for each head: as in the authors' code, the amount of a parameter and
 0.01 at least. Theirs start uniformly in [0, 2] and [0, 1]; ours at the middles of as many equal parts as

@@ -1,4 +1,4 @@
-"""Randomised positions (Ruoss et al. 2023, arXiv 2305.16843, section 3) under any other scheme.
+"""Randomised positions (Ruoss et al. 2023, arXiv 2305.16843) under any other scheme.
 
 The tokens of a window stand at sorted positions drawn without repeats from [0, stretch L): a draw a step
 while training, shared by its windows. Evaluation draws as well, as the paper does, one fixed set a length.

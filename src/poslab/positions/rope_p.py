@@ -1,4 +1,4 @@
-"""p-RoPE (Barbero et al. 2024, arXiv 2410.06205, section 6): the slowest pairs are left unturned.
+"""p-RoPE (Barbero et al. 2024, arXiv 2410.06205): the slowest pairs are left unturned.
 
 The frequencies are plain RoPE's; the fastest `fraction` of the pairs keeps them, the others have none.
 """

@@ -1,8 +1,8 @@
 """RoPE with YaRN (Peng et al. 2023, arXiv 2309.00071, sections 3.2 and 3.4).
 
-Pairs that turn once or less in the original length are interpolated by `factor`, those that turn 32 times
-or more are left alone, a ramp between; under softmax, queries and keys are multiplied by 0.1 ln(factor) + 1
-each.
+Pairs that turn once or less in the original length are interpolated by `factor`, those that turn 32 times or
+more are left alone, with a ramp between; under softmax, queries and keys are each multiplied by
+0.1 ln(factor) + 1.
 """
 
 from jaxtyping import Float, Int

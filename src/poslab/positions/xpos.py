@@ -1,4 +1,4 @@
-"""xPos (Sun et al. 2022, arXiv 2212.10554, section 2.2): RoPE whose pairs also decay with the distance.
+"""xPos (Sun et al. 2022, arXiv 2212.10554): RoPE whose pairs also decay with the distance.
 
 Pair c of the query is multiplied by zeta_c^(p/scale_base) and of the key by zeta_c^(-p/scale_base),
 zeta_c = (2c/W + gamma) / (1 + gamma): so its product gains zeta_c^(t/scale_base) at distance t, and the

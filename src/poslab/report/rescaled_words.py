@@ -34,7 +34,7 @@ def rescaled_table(results: Results) -> Table:
     columns += [Column(multiple(k), "Loss, nats per token") for k in lengths]
     columns += [Column("Price at L", "Percent")]
     columns += [Column("Usable length", "Multiples of L" if results.context_length is None else "Tokens")]
-    columns += [Column("Fails from", "Position")]
+    columns += [Column("Fails from", "Position"), Column("Rises from", "Position")]
     rows = tuple(
         (
             Cell(one.item.arm.label),
@@ -43,6 +43,7 @@ def rescaled_table(results: Results) -> Table:
             Cell("reference" if line is one.lines[0] else price(line.item)),
             Cell(usable(line.item, results)),
             Cell(failed(line.item)),
+            Cell(failed(line.item, "own_")),
         )
         for one, line in lines
     )
@@ -52,7 +53,8 @@ def rescaled_table(results: Results) -> Table:
         "Usable length is the longest tested up to which the sliding-window loss stays within "
         f"{allowed} of the loss at L as trained, so a loss that is flat but high is not usable; < L: not "
         "even at L. A line fails from the first bin of positions past L that loses more than "
-        f"{allowed} over the plateau of the model as trained, its mean loss on positions L/2 to L."
+        f"{allowed} over the plateau of the model as trained, its mean loss on positions L/2 to L; it "
+        "rises from the first that loses as much over its own plateau: how far it reaches, whatever it costs."
     )
     return Table(
         "rescaled_arms",
@@ -66,12 +68,14 @@ def rescaled_table(results: Results) -> Table:
     )
 
 
-def failed(item: ArmFigures) -> str:
-    """The failure position over the seeds: one, or the range; how many fail where not all do."""
-    answers = [
-        row["failure_position_found"] for row in item.rows if row["failure_position_found"] is not None
-    ]
-    found = sorted({value for row in item.rows if isinstance(value := row["failure_position"], int)})
+def failed(item: ArmFigures, prefix: str = "") -> str:
+    """The failure position over the seeds: one, or the range; how many fail where not all do.
+
+    With the prefix "own_" it is held against the line's own plateau.
+    """
+    key = f"{prefix}failure_position"
+    answers = [row[f"{key}_found"] for row in item.rows if row[f"{key}_found"] is not None]
+    found = sorted({value for row in item.rows if isinstance(value := row[key], int)})
     if not answers:
         return DASH
     if not found:

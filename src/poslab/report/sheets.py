@@ -103,7 +103,7 @@ def rescaled(results: Results) -> tuple[list[str], Rows]:
     """
     columns = ["study", "run", "pos", "attention", "arm", "seed", "context_length", "rescale", "line"]
     columns += [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples]
-    columns += REACH
+    columns += [*REACH, *(f"own_{column}" for column in REACH if column.startswith("failure"))]
     rows = [row for one in results.rescaled for line in one.lines for row in line.item.rows]
     return columns, [_csv(row) for row in rows]
 
@@ -115,26 +115,28 @@ def rescaled_arms(results: Results) -> tuple[list[str], Rows]:
     columns += [f"{figure}_{end}" for figure in figures for end in ("n", "mean", "half_width")]
     columns += [f"usable_length_{end}" for end in ("min", "max", "min_at_least", "max_at_least")]
     columns += [f"usable_length_multiple_{end}" for end in ("min", "max")]
-    columns += ["failure_position_min", "failure_position_max"]
-    columns += ["failure_position_found", "failure_position_of"]
+    ends = ("min", "max", "found", "of")
+    columns += [f"{prefix}failure_position_{end}" for prefix in ("", "own_") for end in ends]
     rows: Rows = []
     for line in (line for one in results.rescaled for line in one.lines):
         first = line.item.rows[0]
         row: dict[str, Value] = {key: first[key] for key in columns[:7]}
         row["seeds_finished"] = len(line.item.rows)
-        row |= _estimates(line.item, figures) | _usable(line.item.rows) | _failed(line.item.rows)
+        row |= _estimates(line.item, figures) | _usable(line.item.rows)
+        row |= _failed(line.item.rows, "") | _failed(line.item.rows, "own_")
         rows.append(_csv(row))
     return columns, rows
 
 
-def _failed(rows: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
-    asked = [row for row in rows if row["failure_position_found"] is not None]
-    found = [value for row in asked if isinstance(value := row["failure_position"], int)]
+def _failed(rows: Iterable[Mapping[str, Value]], prefix: str) -> dict[str, Value]:
+    key = f"{prefix}failure_position"
+    asked = [row for row in rows if row[f"{key}_found"] is not None]
+    found = [value for row in asked if isinstance(value := row[key], int)]
     return {
-        "failure_position_min": min(found, default=None),
-        "failure_position_max": max(found, default=None),
-        "failure_position_found": len(found),
-        "failure_position_of": len(asked),
+        f"{key}_min": min(found, default=None),
+        f"{key}_max": max(found, default=None),
+        f"{key}_found": len(found),
+        f"{key}_of": len(asked),
     }
 
 
