@@ -229,6 +229,22 @@ def test_linear_is_stable_at_length(pos):
         torch.testing.assert_close(single.double(), double, atol=2e-3, rtol=2e-3)
 
 
+@pytest.mark.parametrize("norm", [1, 10, 40, 80])
+def test_performer_is_finite_for_keys_of_any_length(norm):
+    attend, scheme, _ = parts("none", "performer")
+    case = Case("none", 300, dtype=torch.float32)
+    attend.to(torch.float32)
+    q, k = (norm * each / each.norm(dim=-1, keepdim=True) for each in (case.q, case.k))
+    assert torch.isfinite(attend.attend(q.requires_grad_(), k, case.v, scheme, torch.arange(300))).all()
+
+
+def test_linears_features_do_not_round_to_nothing():
+    attend, _, _ = parts("none", "linear")
+    x = torch.tensor([-50.0, -17.0, -1.0, 0.0, 2.0])
+    expected = [*torch.tensor([-50.0, -17.0, -1.0, 0.0]).double().exp().tolist(), 3.0]
+    assert attend.feature_map(x, True).tolist() == pytest.approx(expected, rel=1e-6)
+
+
 def test_performers_features_are_drawn_by_the_seed_for_each_layer_and_kept():
     one, again, other = (make_gpt(SCHEMES["none"], ATTENTIONS["performer"], seed=seed) for seed in (0, 0, 1))
     features = [gpt.state_dict()["blocks.0.attention.omega"] for gpt in (one, again, other)]

@@ -800,16 +800,14 @@ def test_fox_scores_by_the_formula(places):
 
 @PLACES
 def test_kerple_scores_by_the_formula(places):
-    """r1 and r2 are the amounts of the parameters and 0.01 at least, as in the authors' code."""
     q, k, positions = queries_and_keys(places)
     scheme = small("kerple")
     with torch.no_grad():
-        scheme.r1.copy_(torch.tensor([0.7, -1.3, 0.002]))
-        scheme.r2.copy_(torch.tensor([-0.2, 0.004, 0.9]))
+        scheme.r1.copy_(torch.tensor([0.7, 1.3, 0.02]))
+        scheme.r2.copy_(torch.tensor([0.2, 0.04, 0.9]))
 
     def logit(batch, head, i, j):
-        r1, r2 = scheme.r1[head].abs().clamp(min=0.01), scheme.r2[head].abs().clamp(min=0.01)
-        bias = -r1 * torch.log(1 + r2 * (positions[i] - positions[j]))
+        bias = -scheme.r1[head] * torch.log(1 + scheme.r2[head] * (positions[i] - positions[j]))
         return q[batch, head, i] @ k[batch, head, j] / math.sqrt(WIDTH_HERE) + bias
 
     assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), [q, k, scheme.r1, scheme.r2])

@@ -92,9 +92,7 @@ def test_warped_positions_see_two_distances_alike_only_near_the_start():
 @pytest.mark.parametrize("method", METHODS)
 def test_rescaling_changes_a_rotation_and_is_undone(name, method):
     scheme = build_scheme(SCHEMES[name], GEOMETRY)
-    inner, positions = scheme.layer(0), scheme.place(128 if scheme.max_length is None else 64, None)
-    if name == "rope_learned":
-        positions = torch.arange(128)
+    inner, positions = scheme.layer(0), scheme.place(128, None)  # at 2 L
     x = torch.randn(1, 4, len(positions), 16, dtype=torch.float64)
     before = inner.rotate_queries(x, positions)
     assert scheme.rescale(Rescaling(method, 4.0))
@@ -180,14 +178,81 @@ def test_randomised_positions_are_sorted_without_repeats_and_drawn_by_the_stream
     assert scheme.place(1024, None).tolist() == list(range(1024))
 
 
+@pytest.mark.parametrize("inner", ["none", "fox", "rope_randomised", "rope_dynamic"])
+def test_randomised_positions_of_what_would_not_see_them_are_refused(inner):
+    with pytest.raises(ConfigError, match="choose"):
+        build_scheme({"scheme": "randomised", "stretch": 4, "of": SCHEMES[inner]}, GEOMETRY)
+
+
+def test_randomised_positions_reach_less_far_than_a_bias():
+    """T5's horizon of 113 lies past all positions that are drawn from 2 x 16."""
+    section = {"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}
+    gpt = make_gpt(section, ATTENTIONS["linear"], context_length=16)
+    assert torch.isfinite(gpt(torch.zeros(1, 32, dtype=torch.long))).all()
+
+
+@pytest.mark.parametrize("name", ["rope_ntk", "rope_dynamic"])
+def test_ntk_of_a_single_pair_is_refused(name):
+    with pytest.raises(ConfigError, match="keeps the fastest pair"):
+        build_scheme(POSITIONS[name], Geometry(8, 4, 64, layers=1))
+
+
+def test_kerples_parameters_come_back_from_below_their_least():
+    scheme = build_scheme(POSITIONS["kerple"], GEOMETRY)
+    with torch.no_grad():
+        scheme.r1.fill_(-0.5)
+    bias = scheme.bias(torch.arange(10))
+    torch.testing.assert_close(bias, -0.01 * torch.log1p(scheme.r2[:, None] * torch.arange(10)))
+    bias.sum().backward()
+    assert (scheme.r1.grad < 0).all()
+
+
+def test_xpos_ends_where_float32_does():
+    scheme = build_scheme(POSITIONS["xpos"], GEOMETRY)
+    x = torch.ones(1, 1, scheme.max_length, 16)
+    positions = torch.arange(scheme.max_length)
+    q, k = scheme.rotate_queries(x, positions), scheme.rotate_keys(x, positions)
+    assert torch.isfinite(q).all()
+    assert torch.isfinite(k).all()
+    assert 60_000 < scheme.max_length < 70_000
+
+
+@pytest.mark.parametrize("name", ["xpos", "rope_learned"])
+def test_dropping_positions_drops_all_of_them(name):
+    gpt = make_gpt(POSITIONS[name], ATTENTIONS["softmax"])
+    tokens = torch.randint(0, 50, (1, 30), generator=torch.Generator().manual_seed(0))
+    gpt.scheme.rescale(Rescaling("drop", 1.0))
+    moved = torch.arange(30) * 2
+    torch.testing.assert_close(gpt(tokens), gpt(tokens, positions=moved), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("names", [("keys", "scheme"), ("b", "a")])
+def test_what_a_schedule_calls_its_schemes_decides_nothing(names):
+    first, second = names
+
+    def logits(t5, alibi):
+        section = {
+            "scheme": "schedule",
+            "layers": [t5, alibi],
+            "schemes": {alibi: SCHEMES["alibi"], t5: SCHEMES["t5"]},
+        }
+        return make_gpt(section, ATTENTIONS["softmax"])(torch.arange(40)[None])
+
+    assert torch.equal(logits(first, second), logits("t5", "alibi"))
+
+
 @pytest.mark.parametrize("attention", ["softmax", "flash", "linear"])
-@pytest.mark.parametrize("inner", ["learned", "sinusoidal", "t5", "alibi", "rope", "fox", "rope_none"])
+@pytest.mark.parametrize("inner", ["learned", "sinusoidal", "t5", "alibi", "rope", "kerple", "rope_none"])
 def test_randomised_positions_go_with_any_scheme(inner, attention):
     section = {"scheme": "randomised", "stretch": 4, "of": SCHEMES[inner]}
+    if (inner, attention) == ("kerple", "linear"):
+        with pytest.raises(ConfigError, match="choose"):
+            make_gpt(section, ATTENTIONS[attention])
+        return
     gpt, reference = make_gpt(section, ATTENTIONS[attention]), make_gpt(section, ATTENTIONS["softmax"])
     tokens = torch.randint(0, 50, (1, 64), generator=torch.Generator().manual_seed(0))
     consecutive = gpt(tokens, positions=torch.arange(64))
-    assert not torch.allclose(gpt(tokens), consecutive) or inner == "fox"  # gates know no position
+    assert not torch.allclose(gpt(tokens), consecutive)
     if attention == "flash":
         torch.testing.assert_close(gpt(tokens), reference(tokens), atol=1e-9, rtol=1e-9)
 

@@ -177,6 +177,14 @@ REFUSED = {
     "an unknown rescaling": (["evaluate.rescale=[none,ntq]"], "evaluate.rescale.1='ntq'"),
     "a factor that nothing takes": (["evaluate.rescale_factor=4"], "is for pi, ntk or yarn"),
     "recalibration of what is not dropped": (["evaluate.recalibration_steps=5"], "is for drop"),
+    "a rescaling that changes nothing": (
+        ["evaluate.rescale=[none,dynamic]", "evaluate.longest=1"],
+        "evaluate.rescale=dynamic changes nothing for pos.scheme=rope up to its longest evaluation",
+    ),
+    "a factor that is no number": (
+        ["evaluate.rescale=[none,pi]", "evaluate.rescale_factor=nan"],
+        "evaluate.rescale_factor",
+    ),
     "a missing text": (["data=text", "data.path=nowhere.txt"], "nowhere.txt"),
 }
 

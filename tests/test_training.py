@@ -58,6 +58,8 @@ def test_positions_are_drawn_by_the_seed_and_the_step(monkeypatch):
     curve(wanted)
     training = [tuple(each.tolist()) for each in drawn if len(each) == 32]
     assert len(set(training)) == 20 + 1  # another set each step, and the one of validation
+    in_halves = curve(request(pos=POSITIONS["rope_randomised"], trainer__accumulate=2))
+    assert in_halves[-1] == pytest.approx(first[-1], rel=1e-6)
 
 
 CHANGES = {

@@ -20,7 +20,7 @@ class ConfigError(ValueError):
 class Options(BaseModel):
     """A section of the configuration: unknown keys and wrong types are errors, never ignored."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class ModelOptions(Options):

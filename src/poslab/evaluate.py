@@ -25,6 +25,7 @@ from torch.nn.functional import cross_entropy
 from poslab.config import Config
 from poslab.data import Corpus, extrapolation_segments
 from poslab.model import GPT
+from poslab.positions import Scheme
 from poslab.rescaling import Rescaling
 
 MULTIPLES = (0.5, 1, 2, 4, 8, 16)
@@ -105,6 +106,23 @@ def rescalings(config: Config) -> list[Rescaling]:
         for method in config.evaluate.rescale
         if method != "none"
     ]
+
+
+def changes_rotation(scheme: Scheme, rescaling: Rescaling, longest: int) -> bool:
+    """Whether a rescaling turns any vector in any layer otherwise, in windows up to `longest` tokens."""
+    geometry = scheme.geometry
+    positions = scheme.place(min(longest, scheme.max_length or longest), None)
+    probe = torch.ones(1, geometry.heads, len(positions), geometry.head_width)
+
+    def turned() -> list[Tensor]:
+        layers = [scheme.layer(index) for index in range(geometry.layers)]
+        return [layer.rotate_queries(layer.logit_features(probe), positions) for layer in layers]
+
+    before = turned()
+    scheme.rescale(rescaling)
+    after = turned()
+    scheme.rescale(None)
+    return not all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
 
 def longest_length(config: Config) -> int:

@@ -43,7 +43,7 @@ def _schemes(section: Any) -> set[str]:
     if not isinstance(section, dict):
         return set()
     inner = set().union(*(_schemes(value) for value in section.values()))
-    return inner | ({section["scheme"]} if "scheme" in section else set())
+    return inner | ({section["scheme"]} if isinstance(section.get("scheme"), str) else set())
 
 
 def _digest(sources: dict[str, Path]) -> str:

@@ -26,10 +26,11 @@ import torch
 
 from poslab.config import FACTOR_METHODS, Config, ConfigError, Request, check
 from poslab.data import Corpus, check_lengths, prepare
-from poslab.evaluate import Extrapolation, evaluate, longest_length, rescalings
+from poslab.evaluate import Extrapolation, changes_rotation, evaluate, longest_length, rescalings
 from poslab.identity import Code, code_fingerprints, describe_versions, run_identity, run_name
 from poslab.model import GPT, build, build_parts
 from poslab.record import FORMAT, RunRecord, read_manifest, write_atomic
+from poslab.rescaling import METHODS
 from poslab.terminal import RunDisplay
 from poslab.tracking import NoTracker, Tracker, by_length, open_tracker, summary
 
@@ -100,10 +101,13 @@ def resolve(config: Config) -> Config:
         factor = float(longest)
         if factor <= 1:
             raise ConfigError("evaluate.rescale reaches past L, but evaluate.longest=1: choose a longer one")
+    rescale = [method for method in ("none", *METHODS) if method in evaluate.rescale]  # in one spelling
     return config.model_copy(
         update={
             "trainer": trainer.model_copy(update={"accelerator": accelerator, "precision": precision}),
-            "evaluate": evaluate.model_copy(update={"longest": longest, "rescale_factor": factor}),
+            "evaluate": evaluate.model_copy(
+                update={"longest": longest, "rescale_factor": factor, "rescale": rescale}
+            ),
         }
     )
 
@@ -119,6 +123,12 @@ def _spelled_out(config: Config) -> Config:
             raise ConfigError(
                 f"evaluate.rescale={config.evaluate.rescale} is for rotations, and "
                 f"pos.scheme={scheme.name} has none: leave it out, or give it a command of its own"
+            )
+        scheme.rescale(None)
+        if not changes_rotation(scheme, rescaling, longest_length(config)):
+            raise ConfigError(
+                f"evaluate.rescale={rescaling.method} changes nothing for pos.scheme={scheme.name} up to its "
+                "longest evaluation: leave it out, or choose a longer evaluate.longest"
             )
     pos = scheme.section()
     attention = {"kind": config.attention["kind"], **attentions[0].options.model_dump()}
@@ -183,7 +193,7 @@ def _run(job: Job, display: RunDisplay) -> dict[str, Any]:
 
 
 def _train_and_evaluate(job: Job, record: RunRecord, tracker: Tracker, display: RunDisplay) -> Extrapolation:
-    from poslab.training import train, without_positions
+    from poslab.training import DivergedError, train, without_positions
 
     config, corpus = job.config, job.corpus
     gpt = build(config, corpus.vocabulary)
@@ -206,21 +216,28 @@ def _train_and_evaluate(job: Job, record: RunRecord, tracker: Tracker, display: 
         found = evaluate(gpt, config, corpus, partial(display.share, told))
     record.write_extrapolation(found.lengths)
     record.write_position(found.positions)
+    seconds = time.perf_counter() - started
     rescaled = {}
     for rescaling in rescalings(config):
         model = gpt
         if rescaling.method == "drop" and config.evaluate.recalibration_steps:
-            with display.phase("recalibrating", config.evaluate.recalibration_steps):
-                model = without_positions(gpt, config, corpus, display.step)
+            try:
+                with display.phase("recalibrating", config.evaluate.recalibration_steps):
+                    model = without_positions(gpt, config, corpus, display.step)
+            except DivergedError as error:  # its line stays without numbers; the run itself is sound
+                record.update(recalibration=str(error))
+                continue
+        started = time.perf_counter()
         with display.phase(f"evaluating {rescaling.method}"):
             show = partial(display.share, f"{rescaling.method}, {told}")
             rescaled[rescaling.method] = evaluate(model, config, corpus, show, rescaling)
-    if rescaled:
+        seconds += time.perf_counter() - started
+    if rescalings(config):
         record.write_rescaled(
             [{"rescale": name, **row} for name, each in rescaled.items() for row in each.lengths],
             [{"rescale": name, **row} for name, each in rescaled.items() for row in each.positions],
         )
-    record.update(seconds_evaluation=time.perf_counter() - started)
+    record.update(seconds_evaluation=seconds)
     return found
 
 

@@ -117,8 +117,8 @@ class GPT(nn.Module):
         """Floating-point operations of a forward and a backward pass over `tokens` tokens in windows of L.
 
         6 N + 12 (layers D L) a token (Chowdhery et al. 2022, appendix B), N the matrices that tokens are
-        multiplied by: the model's work by the book, the same for every attention and without a discount for
-        the causal mask.
+        multiplied by: the model's work by the book, the same for every scheme (whatever it adds) and every
+        attention, and without a discount for the causal mask.
         """
         matrices = sum(
             parameter.numel()

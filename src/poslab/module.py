@@ -22,7 +22,7 @@ class LanguageModel(lightning.LightningModule):
     """Next-token prediction. Keeps the sums that the recorder reads: it logs nothing itself."""
 
     def __init__(self, gpt: GPT, options: TrainerOptions, seed: int, first: int = 0) -> None:
-        """`first` is the number of the first batch, where training goes on from an earlier one."""
+        """`first` is the number of the first part of a batch, where training goes on from an earlier one."""
         super().__init__()
         self.gpt = gpt
         self.options = options
@@ -35,8 +35,9 @@ class LanguageModel(lightning.LightningModule):
         self.gradient_norm_count = 0
 
     def training_step(self, windows: Int[Tensor, "B T+1"], index: int) -> Float[Tensor, ""]:
-        # Where positions are drawn: by the seed and the batch alone, as the batch itself.
-        stream = named_stream(self.seed, f"positions/{self.first + index}")
+        # Where positions are drawn: by the seed and the step alone, the same for all parts of a batch.
+        step = (self.first + index) // self.options.accumulate
+        stream = named_stream(self.seed, f"positions/{step}")
         positions = self.gpt.scheme.place(windows.shape[1] - 1, stream)
         logits = self.gpt(windows[:, :-1], positions=positions)
         loss = cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())

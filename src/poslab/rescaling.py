@@ -56,16 +56,20 @@ def yarn(theta: Float[Tensor, "C"], factor: float, context_length: int) -> Float
     if pairs == 1:  # its number says nothing of how often it turns; it stays, as in transformers
         return theta
     number = torch.arange(pairs, device=theta.device, dtype=theta.dtype)
-    # theta_c = theta_0 exp(-c fall): the pair that turns n times in L tokens has theta = 2 pi n / L
-    fall = torch.log(theta[0] / theta[-1]) / (pairs - 1)
-    fast, slow = (
-        torch.log(theta[0] * context_length / (2 * math.pi * turns)) / fall
-        for turns in (YARN_FAST, YARN_SLOW)
-    )
+    logarithm = theta.log()
+    fast, slow = (_pair_that_turns(logarithm, turns / context_length) for turns in (YARN_FAST, YARN_SLOW))
     fast, slow = fast.floor().clamp(min=0), slow.ceil().clamp(max=2 * pairs - 1)
-    slow = torch.where(slow == fast, slow + 0.001, slow)
+    slow = torch.where(slow <= fast, fast + 0.001, slow)
     share = ((number - fast) / (slow - fast)).clamp(0, 1)
     return share * theta / factor + (1 - share) * theta
+
+
+def _pair_that_turns(logarithm: Float[Tensor, "C"], turns: float) -> Float[Tensor, ""]:
+    """The number of the pair, not whole, that turns so often a token; log theta is straight between pairs."""
+    wanted = math.log(2 * math.pi * turns)
+    right = (logarithm > wanted).sum().clamp(1, logarithm.shape[0] - 1)  # past the ends as beside them
+    start, stop = logarithm[right - 1], logarithm[right]
+    return right - 1 + (start - wanted) / (start - stop)
 
 
 def yarn_temperature(factor: float) -> float:

@@ -5,7 +5,7 @@ another one, and named in the run record:
 
     flash-attn          CUDA, float16 or bfloat16, package installed; no bias, or a fixed linear one (ALiBi)
     torch flash         no bias: CPU in any dtype, CUDA in float16 or bfloat16
-    torch efficient     no bias: CUDA in float32
+    torch efficient     no bias: CUDA in float32, heads of a multiple of 4
     strips              the rest: a strip of queries at a time, recomputed in backward (below)
 """
 
@@ -60,13 +60,14 @@ class Flash(Attention):
         half = q.dtype in (torch.float16, torch.bfloat16)
         slopes = None if bias is None else _fixed_slopes(scheme, bias)
         plain = bias is None and log_gates is None
-        if q.is_cuda and fused and half and (plain or slopes is not None) and _has_flash_attn():
+        sloped = slopes is not None and log_gates is None
+        if q.is_cuda and fused and half and (plain or sloped) and _has_flash_attn():
             self.kernel = "flash-attn"
             return _flash_attn(q, k, v, slopes, scale)
         if plain and fused and (q.device.type == "cpu" or half):
             self.kernel = f"torch flash ({q.device.type})"
             return _pinned(SDPBackend.FLASH_ATTENTION, q, k, v, scale)
-        if plain and fused and q.is_cuda and q.dtype == torch.float32:
+        if plain and fused and q.is_cuda and q.dtype == torch.float32 and q.shape[-1] % 4 == 0:
             self.kernel = "torch efficient (cuda)"
             return _pinned(SDPBackend.EFFICIENT_ATTENTION, q, k, v, scale)
         self.kernel = "strips"

@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import elu, pad
+from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from poslab.attention import Attention, distances, forgotten
@@ -50,8 +50,8 @@ class Linear(Attention):
 
     def feature_map(self, x: Float[Tensor, "B H T K"], queries: bool) -> Float[Tensor, "B H T W"]:
         """phi, positive."""
-        features: Tensor = elu(x) + 1
-        return features
+        # elu(x) + 1 for x <= 0 is exp(x), which the sum would round to 0 from -17 on.
+        return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
     def attend(
         self,
@@ -133,7 +133,9 @@ def pair_weights(
     assert tail is not None  # the constructor saw to that
     consecutive = scheme.geometry.consecutive
     # Keys are near up to two chunks past the horizon; positions that are drawn can lie anywhere below L.
-    reach = (_chunks(tail.horizon, chunk) + 1) * chunk if consecutive else scheme.geometry.context_length
+    reach = (_chunks(tail.horizon, chunk) + 1) * chunk
+    if not consecutive:
+        reach = max(reach, scheme.geometry.context_length)
     bias = scheme.bias(torch.arange(reach, device=like.device))
     working = torch.promote_types(like.dtype, torch.float32)
     if bias is None:

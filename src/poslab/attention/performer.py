@@ -16,6 +16,7 @@ from poslab.attention.linear import Linear
 from poslab.config import ConfigError, Options
 from poslab.positions import Geometry, Scheme
 
+LEAST = 1e-6  # a feature, as in the authors' code: a key far from all others would have none in float32
 HIGHEST_EXPONENT = 60.0  # exp of it, summed over thousands of keys, is far from float32's end
 
 
@@ -59,5 +60,5 @@ class Performer(Linear):
             constant = exponent.amax(dim=-1, keepdim=True).detach()
         else:
             constant = (omega.square().sum(dim=-1).amax() / 2 - HIGHEST_EXPONENT).clamp(min=0)
-        features: Tensor = (exponent - constant).exp()
+        features: Tensor = (exponent - constant).exp() + LEAST
         return features

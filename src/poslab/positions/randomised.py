@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from poslab.config import Options
+from poslab.config import ConfigError, Options
 from poslab.positions import Geometry, Scheme, build_scheme
 from poslab.rescaling import Rescaling
 
@@ -33,6 +33,12 @@ class Randomised(Scheme):
         self.of = build_scheme(
             options.of, replace(geometry, context_length=self.reach, consecutive=False), "pos.of"
         )
+        layers = [self.of.layer(index) for index in range(geometry.layers)]
+        if type(self.of).place is not Scheme.place or not any(map(_sees_positions, [self.of, *layers])):
+            raise ConfigError(
+                f"pos.of.scheme={self.of.name} sees no positions, or draws its own: "
+                "choose one that is told them, such as rope"
+            )
 
     @property
     def max_length(self) -> int:
@@ -59,3 +65,8 @@ class Randomised(Scheme):
 
     def rescale(self, rescaling: Rescaling | None) -> bool:
         return self.of.rescale(rescaling)
+
+
+def _sees_positions(scheme: Scheme) -> bool:
+    hooks = ("embed", "rotate", "rotate_queries", "rotate_keys", "bias", "pairwise_bias")
+    return any(getattr(type(scheme), hook) is not getattr(Scheme, hook) for hook in hooks)

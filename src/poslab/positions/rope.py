@@ -68,6 +68,11 @@ class RoPE(Scheme):
         temperature = self.temperature() * (1.0 if self.rescaling is None else self.rescaling.temperature)
         return x if temperature == 1 else x * temperature
 
+    @property
+    def dropped(self) -> bool:
+        """Whether it works without any positions for now."""
+        return self.rescaling is not None and self.rescaling.method == "drop"
+
     def turns(self, width: int) -> bool:
         return width % 2 == 0
 

@@ -7,6 +7,8 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
+from poslab.config import ConfigError
+from poslab.positions import Geometry
 from poslab.positions.rope import RoPE, RoPEOptions
 from poslab.rescaling import dynamic_ntk
 
@@ -18,6 +20,18 @@ class DynamicNTKOptions(RoPEOptions):
 class DynamicNTKRoPE(RoPE):
     options_class = DynamicNTKOptions
     options: DynamicNTKOptions
+
+    def __init__(self, options: DynamicNTKOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        if geometry.head_width == 2:
+            raise ConfigError(
+                "pos.scheme=rope_dynamic keeps the fastest pair, and these heads have no other one"
+            )
+        if not geometry.consecutive:
+            raise ConfigError(
+                "pos.scheme=rope_dynamic scales past the training length, which drawn positions never pass: "
+                "choose rope or rope_ntk"
+            )
 
     def scaled(self, theta: Float[Tensor, "W/2"], length: Int[Tensor, ""]) -> Float[Tensor, "W/2"]:
         return dynamic_ntk(theta, length, self.geometry.context_length, self.options.factor)

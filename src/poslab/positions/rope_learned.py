@@ -24,4 +24,4 @@ class RoPEWithLearned(RoPE):
         return False
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
-        return x + self.table[positions]
+        return x if self.dropped else x + self.table[positions]

@@ -7,6 +7,8 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
+from poslab.config import ConfigError
+from poslab.positions import Geometry
 from poslab.positions.rope import RoPE, RoPEOptions
 from poslab.rescaling import ntk
 
@@ -18,6 +20,11 @@ class NTKOptions(RoPEOptions):
 class NTKRoPE(RoPE):
     options_class = NTKOptions
     options: NTKOptions
+
+    def __init__(self, options: NTKOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        if geometry.head_width == 2:
+            raise ConfigError("pos.scheme=rope_ntk keeps the fastest pair, and these heads have no other one")
 
     def scaled(self, theta: Float[Tensor, "W/2"], length: Int[Tensor, ""]) -> Float[Tensor, "W/2"]:
         return ntk(theta, self.options.factor)

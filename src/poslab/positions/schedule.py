@@ -37,8 +37,10 @@ class Schedule(Scheme):
                 f"pos.schemes has {unused[0]!r}, which no layer uses: pos.layers={cycle} over "
                 f"model.layers={geometry.layers}; choose shorter pos.layers or more layers"
             )
-        self.schemes = nn.ModuleDict()
-        for name, section in options.schemes.items():
+        self.schemes = nn.ModuleList()  # by first use: a name decides nothing, such as initial weights
+        self.places = {name: place for place, name in enumerate(dict.fromkeys(self.names))}
+        for name in self.places:
+            section = options.schemes[name]
             own = Geometry(
                 geometry.width,
                 geometry.heads,
@@ -52,10 +54,10 @@ class Schedule(Scheme):
                     f"pos.schemes.{name}.scheme={scheme.name} acts on the input, which all layers share: "
                     "a schedule takes schemes that act inside a layer"
                 )
-            self.schemes[name] = scheme
+            self.schemes.append(scheme)
 
     def _scheme(self, name: str) -> Scheme:
-        scheme = self.schemes[name]
+        scheme = self.schemes[self.places[name]]
         assert isinstance(scheme, Scheme)
         return scheme
 
@@ -65,17 +67,17 @@ class Schedule(Scheme):
 
     @property
     def max_length(self) -> int | None:
-        lengths = [self._scheme(name).max_length for name in self.schemes]
+        lengths = [self._scheme(name).max_length for name in self.places]
         return min((length for length in lengths if length is not None), default=None)
 
     @property
     def shift_invariant(self) -> bool:
-        return all(self._scheme(name).shift_invariant for name in self.schemes)
+        return all(self._scheme(name).shift_invariant for name in self.places)
 
     def section(self) -> dict[str, Any]:
-        inner = {name: self._scheme(name).section() for name in self.schemes}
-        return {**super().section(), "schemes": inner}
+        inner = {name: self._scheme(name).section() for name in sorted(self.places)}
+        return {**super().section(), "layers": self.names, "schemes": inner}
 
     def rescale(self, rescaling: Rescaling | None) -> bool:
-        rescaled = [self._scheme(name).rescale(rescaling) for name in self.schemes]
+        rescaled = [self._scheme(name).rescale(rescaling) for name in self.places]
         return any(rescaled)

@@ -31,6 +31,9 @@ class T5(Scheme):
                 f"pos=t5 needs an even pos.buckets and pos.max_distance above half of it, "
                 f"not {options.buckets} and {options.max_distance}"
             )
+        # once, on the CPU: what reads a number from a tensor would break a compiled model in two
+        buckets = self.bucket(torch.arange(options.max_distance + 1, device="cpu"))
+        self.horizon = int((buckets < options.buckets - 1).sum())
         self.table = nn.Parameter(torch.empty(options.buckets, geometry.heads))
 
     def bucket(self, distance: Int[Tensor, "N"]) -> Int[Tensor, "N"]:
@@ -45,6 +48,4 @@ class T5(Scheme):
 
     def tail(self) -> Tail:
         """Constant from the first distance of the last bucket (113 for the published 32 and 128)."""
-        buckets = self.bucket(torch.arange(self.options.max_distance + 1))
-        horizon = int((buckets < self.options.buckets - 1).sum())
-        return Tail(horizon, torch.zeros(self.geometry.heads))
+        return Tail(self.horizon, torch.zeros(self.geometry.heads))
