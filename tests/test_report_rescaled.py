@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import pytest
 from test_report import STEEP, L, length_rows, plan, position_rows, read, write_run
 
 from poslab.record import RESCALED, RunRecord
-from poslab.report import write_report
-from poslab.report.load import load
+from poslab.report import measures, write_report
+from poslab.report.load import Run, load
 from poslab.report.notes import notes
 from poslab.report.rescaled import label
 from poslab.report.rescaled_words import findings, rescaled_table
 from poslab.report.results import Results, gather
+from poslab.report.sums import Stretch
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = "<script>alert(1)</script>|$x$ /home/me/secret/y"
@@ -97,8 +99,20 @@ def test_what_is_usable_is_held_against_the_model_as_trained(tmp_path: Path) -> 
     assert yarn["failure_position_1pct"] == L
     assert (pi["failure_position"], pi["plateau"]) == (L, pytest.approx(2.5))
     # Against its own plateau it never rises: it reaches far, at a price.
-    assert (pi["own_failure_position"], pi["own_failure_position_found"]) == (None, False)
-    assert trained["own_failure_position"] == trained["failure_position"]
+    assert (pi["rise_position"], pi["rise_position_found"]) == (None, False)
+    assert trained["rise_position"] == trained["failure_position"]
+
+
+def test_a_rise_for_good_is_not_a_hard_stretch_of_text() -> None:
+    losses = {1.0: 2.0, 2.0: 2.2, 4.0: 2.0, 8.0: 2.5}  # up to each multiple of L
+    positions = {
+        p: Stretch(next(loss for k, loss in losses.items() if p < k * L), 1, None) for p in range(8 * L)
+    }
+    run = Run("a", "done", manifest={"config": {"context_length": L}}, positions=positions)
+    assert measures.failure(run)["failure_position"] == L
+    assert (measures.rise(run)["rise_position"], measures.rise(run)["rise_position_found"]) == (4 * L, True)
+    flat = replace(run, positions={p: Stretch(2.0, 1, None) for p in range(8 * L)})
+    assert (measures.rise(flat)["rise_position"], measures.rise(flat)["rise_position_found"]) == (None, False)
 
 
 def test_seeds_average_as_those_of_arms_do(tmp_path: Path) -> None:
@@ -126,7 +140,8 @@ def test_words_say_no_more_than_the_table(tmp_path: Path) -> None:
     results = gather("made_up", tmp_path, None)
     assert findings(results) == (
         "rope as trained: usable to 16 tokens, 5 % over its plateau from position 16 on. Longest usable "
-        "length of the rescalings: YaRN s=8 (≥ 64 tokens, loss at L +1.76 %).",
+        "length of the rescalings: YaRN s=8 (≥ 64 tokens, loss at L +1.76 %). For good over its own plateau: "
+        "as trained from 16, interpolation s=8 nowhere and YaRN s=8 nowhere.",
         "One seed: no interval, no winner claimed.",
     )
     assert [cell.text for cell in rescaled_table(results).rows[1]][-4:] == [
@@ -137,7 +152,7 @@ def test_words_say_no_more_than_the_table(tmp_path: Path) -> None:
     )
     said = findings(gather("made_up", tmp_path, None))
     assert said[0].startswith("other as trained")
-    assert said[0].endswith("No rescaling has a longer usable length.")
+    assert "No rescaling has a longer usable length." in said[0]
 
 
 @pytest.mark.parametrize(
@@ -253,7 +268,7 @@ def test_every_number_of_the_table_is_in_a_cell(study: Path) -> None:
         longest = cell["usable_length_max"]
         assert row[7].text == {"0": "< L", "64": "≥ 64"}.get(longest, longest)
         assert row[8].text == (cell["failure_position_min"] or "none")
-        assert row[9].text == (cell["own_failure_position_min"] or "none")
+        assert row[9].text == (cell["rise_position_min"] or "none")
     limits = {
         row["arm"]: float(row["failure_level"]) for row in sheet(study, "rescaled_loss_by_position.csv")
     }

@@ -6,7 +6,7 @@ A figure that is not defined (no measurement there, or one that is not finite) i
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from poslab.report.load import Run
 from poslab.report.sums import Stretch, Validation
@@ -167,6 +167,25 @@ def failure(run: Run, trained: Run | None = None) -> dict[str, Value]:
             continue
         first = next((item.first for item in beyond if item.loss > (1 + tolerance) * plateau), None)
         figures |= {key: first, f"{key}_found": first is not None}
+    return figures
+
+
+def rise(run: Run) -> dict[str, Value]:
+    """The position past L from which on every bin loses more than 5 % (1 %) over the run's own plateau.
+
+    How far it reaches, whatever that costs; harder text somewhere past L is no end, which it is to `failure`.
+    """
+    figures: dict[str, Value] = {}
+    plateau = _plateau(run)
+    beyond = [item for item in position_bins(run) if item.first >= run.context_length]
+    for suffix, tolerance in TOLERANCES.items():
+        key = f"rise_position{suffix}"
+        if plateau is None or not beyond:
+            figures |= {key: None, f"{key}_found": None}
+            continue
+        over = [item.loss > (1 + tolerance) * plateau for item in beyond]
+        lasting = sum(1 for _ in takewhile(bool, reversed(over)))
+        figures |= {key: beyond[-lasting].first if lasting else None, f"{key}_found": lasting > 0}
     return figures
 
 

@@ -89,15 +89,14 @@ def figures(run: Run, rescale: str, lengths: Sequence[float]) -> dict[str, Value
     """The figures of a run under one rotation; usable length and failure are held against it as trained.
 
     `loss_change_from_trained` is over the loss at L as trained: at L itself, the price of the rescaling.
-    `own_failure_position` is held against the line's own plateau: how far it reaches, whatever it costs.
+    `rise_position` is held against the line's own plateau: how far it reaches, whatever it costs.
     """
     line = measured(run, rescale)
     trained = measures.mean_loss(run.segments.get(("non_overlapping", 1.0), {}).values())
     found = measures.extrapolation(line, lengths)
     found |= measures.changes(found, found["loss_1x"], lengths, "loss_change")
     found |= measures.changes(found, trained, lengths, "loss_change_from_trained")
-    own = {f"own_{key}": value for key, value in measures.failure(line).items() if key != "plateau"}
-    return found | measures.usable_length(line, run) | measures.failure(line, run) | own
+    return found | measures.usable_length(line, run) | measures.failure(line, run) | measures.rise(line)
 
 
 def rescaled_arms(everything: Sequence[ArmFigures], lengths: Sequence[float]) -> tuple[RescaledArm, ...]:

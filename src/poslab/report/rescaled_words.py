@@ -34,7 +34,7 @@ def rescaled_table(results: Results) -> Table:
     columns += [Column(multiple(k), "Loss, nats per token") for k in lengths]
     columns += [Column("Price at L", "Percent")]
     columns += [Column("Usable length", "Multiples of L" if results.context_length is None else "Tokens")]
-    columns += [Column("Fails from", "Position"), Column("Rises from", "Position")]
+    columns += [Column("Fails from", "Position"), Column("Rises for good from", "Position")]
     rows = tuple(
         (
             Cell(one.item.arm.label),
@@ -43,7 +43,7 @@ def rescaled_table(results: Results) -> Table:
             Cell("reference" if line is one.lines[0] else price(line.item)),
             Cell(usable(line.item, results)),
             Cell(failed(line.item)),
-            Cell(failed(line.item, "own_")),
+            Cell(failed(line.item, "rise_position")),
         )
         for one, line in lines
     )
@@ -54,7 +54,8 @@ def rescaled_table(results: Results) -> Table:
         f"{allowed} of the loss at L as trained, so a loss that is flat but high is not usable; < L: not "
         "even at L. A line fails from the first bin of positions past L that loses more than "
         f"{allowed} over the plateau of the model as trained, its mean loss on positions L/2 to L; it "
-        "rises from the first that loses as much over its own plateau: how far it reaches, whatever it costs."
+        "rises for good from the first bin after which all lose as much over its own plateau: how far it "
+        "reaches, whatever it costs."
     )
     return Table(
         "rescaled_arms",
@@ -68,12 +69,8 @@ def rescaled_table(results: Results) -> Table:
     )
 
 
-def failed(item: ArmFigures, prefix: str = "") -> str:
-    """The failure position over the seeds: one, or the range; how many fail where not all do.
-
-    With the prefix "own_" it is held against the line's own plateau.
-    """
-    key = f"{prefix}failure_position"
+def failed(item: ArmFigures, key: str = "failure_position") -> str:
+    """A position over the seeds: one, or the range; how many have it where not all do."""
     answers = [row[f"{key}_found"] for row in item.rows if row[f"{key}_found"] is not None]
     found = sorted({value for row in item.rows if isinstance(value := row[key], int)})
     if not answers:
@@ -103,20 +100,36 @@ def findings(results: Results) -> tuple[str, ...]:
 
 
 def _finding(one: RescaledArm, results: Results) -> str:
-    trained = one.lines[0]
+    said = [f"{one.item.arm.label} as trained: {_as_trained(one.lines[0], results)}."]
+    said += [_furthest(one, results), _rises(one)]
+    return " ".join(part for part in said if part)
+
+
+def _furthest(one: RescaledArm, results: Results) -> str:
+    """Which rescaling has the longest usable length, if one is longer than that as trained."""
     reach = {line.place: reached for line in one.lines if (reached := _reach(line.item)) is not None}
     furthest = max((reach[line.place] for line in one.lines[1:] if line.place in reach), default=None)
-    start = f"{one.item.arm.label} as trained: {_as_trained(trained, results)}."
     if furthest is None:
-        return f"{start} No usable length is defined for a rescaling."
-    if furthest <= reach.get(trained.place, 0.0):
-        return f"{start} No rescaling has a longer usable length."
+        return "No usable length is defined for a rescaling."
+    if furthest <= reach.get(one.lines[0].place, 0.0):
+        return "No rescaling has a longer usable length."
     best = [
         f"{line.label} ({_tokens(line.item, results)}, loss at L {price(line.item)} %)"
         for line in one.lines[1:]
         if reach.get(line.place) == furthest
     ]
-    return f"{start} Longest usable length of the rescalings: {listing(best)}."
+    return f"Longest usable length of the rescalings: {listing(best)}."
+
+
+def _rises(one: RescaledArm) -> str:
+    """Where each line's loss leaves its own plateau for good."""
+    places = [(line.label, failed(line.item, "rise_position")) for line in one.lines]
+    known = [
+        f"{label} {'nowhere' if place == 'none' else f'from {place}'}"
+        for label, place in places
+        if place != DASH
+    ]
+    return f"For good over its own plateau: {listing(known)}." if known else ""
 
 
 def _as_trained(line: Line, results: Results) -> str:

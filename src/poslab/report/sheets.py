@@ -103,7 +103,7 @@ def rescaled(results: Results) -> tuple[list[str], Rows]:
     """
     columns = ["study", "run", "pos", "attention", "arm", "seed", "context_length", "rescale", "line"]
     columns += [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples]
-    columns += [*REACH, *(f"own_{column}" for column in REACH if column.startswith("failure"))]
+    columns += [*REACH, *(f"rise_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found"))]
     rows = [row for one in results.rescaled for line in one.lines for row in line.item.rows]
     return columns, [_csv(row) for row in rows]
 
@@ -116,20 +116,21 @@ def rescaled_arms(results: Results) -> tuple[list[str], Rows]:
     columns += [f"usable_length_{end}" for end in ("min", "max", "min_at_least", "max_at_least")]
     columns += [f"usable_length_multiple_{end}" for end in ("min", "max")]
     ends = ("min", "max", "found", "of")
-    columns += [f"{prefix}failure_position_{end}" for prefix in ("", "own_") for end in ends]
+    positions = ("failure_position", "rise_position")
+    columns += [f"{key}_{end}" for key in positions for end in ends]
     rows: Rows = []
     for line in (line for one in results.rescaled for line in one.lines):
         first = line.item.rows[0]
         row: dict[str, Value] = {key: first[key] for key in columns[:7]}
         row["seeds_finished"] = len(line.item.rows)
         row |= _estimates(line.item, figures) | _usable(line.item.rows)
-        row |= _failed(line.item.rows, "") | _failed(line.item.rows, "own_")
+        for key in positions:
+            row |= _failed(line.item.rows, key)
         rows.append(_csv(row))
     return columns, rows
 
 
-def _failed(rows: Iterable[Mapping[str, Value]], prefix: str) -> dict[str, Value]:
-    key = f"{prefix}failure_position"
+def _failed(rows: Iterable[Mapping[str, Value]], key: str) -> dict[str, Value]:
     asked = [row for row in rows if row[f"{key}_found"] is not None]
     found = [value for row in asked if isinstance(value := row[key], int)]
     return {
