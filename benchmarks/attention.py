@@ -1,0 +1,228 @@
+"""Time and memory of every attention under every scheme: python benchmarks/attention.py"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+USAGE = """\
+Time and peak memory of attention, forward and backward, by the length of the sequence.
+
+  python benchmarks/attention.py [pos=...] [attention=...] [shortest=512] [longest=32768] [rounds=5]
+                                 [threads=1] [device=cpu] [memory=GB] [out=DIR]
+
+  pos        arms of conf/pos, such as pos=none,t5; default: one of every scheme
+  attention  arms of conf/attention; default: all
+  shortest   the first length; it doubles up to
+  longest    the last one
+  rounds     times a pair is measured at a length, its shortest kept; slow pairs fewer times
+  threads    that PyTorch uses
+  device     cpu or cuda
+  memory     GB that one measurement may take; default: 80 % of what is free
+  out        where the results go; default: benchmarks/results
+"""
+HERE = Path(__file__).parent
+SHOWN = ("none", "rope", "alibi", "t5", "fox")
+NUMBERS = {"shortest": 512, "longest": 32_768, "rounds": 5, "threads": 1}
+KEYS = ("pos", "attention", *NUMBERS, "device", "memory", "out")
+LONGEST_EXACT = 8192  # softmax forms T x T matrices, three of them at once: 3.2 GB here
+LONGEST_EXACT_OTHERS = 4096
+LONGEST_OTHERS = 8192
+
+Section = Mapping[str, Any]
+
+
+class UsageError(ValueError):
+    """A command that cannot be run; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What was asked for."""
+
+    pos: tuple[str, ...]  # empty: one arm of every scheme
+    attention: tuple[str, ...]  # empty: all
+    lengths: tuple[int, ...]
+    rounds: int
+    threads: int
+    device: str
+    memory: float
+    out: Path
+
+
+def parse(arguments: list[str]) -> Command:
+    """Raises UsageError."""
+    options: dict[str, str] = {}
+    for argument in arguments:
+        key, equals, value = argument.lstrip("-").partition("=")
+        if key not in KEYS or not equals:
+            raise UsageError(
+                f"{argument!r} is not understood; say {', '.join(f'{name}=...' for name in KEYS)}"
+            )
+        if not value:
+            raise UsageError(f"{key}= has no value")
+        if key in options:
+            raise UsageError(f"{key} is given twice")
+        options[key] = value
+    numbers = {key: _whole(key, options.get(key, str(default))) for key, default in NUMBERS.items()}
+    lengths = [numbers["shortest"]]
+    while lengths[-1] < numbers["longest"]:
+        lengths.append(2 * lengths[-1])
+    if lengths[-1] != numbers["longest"]:
+        raise UsageError(
+            f"longest={numbers['longest']} is not reached by doubling shortest={numbers['shortest']}"
+        )
+    device = options.get("device", "cpu")
+    if device not in ("cpu", "cuda"):
+        raise UsageError(f"device={device} is unknown; there are cpu, cuda")
+    try:
+        memory = float(options.get("memory", "inf"))
+    except ValueError:
+        memory = 0.0
+    if not memory > 0:
+        raise UsageError(f"memory={options['memory']} is not a number above 0")
+    return Command(
+        _named("pos", options),
+        _named("attention", options),
+        tuple(lengths),
+        numbers["rounds"],
+        numbers["threads"],
+        device,
+        memory,
+        Path(options.get("out", HERE / "results")),
+    )
+
+
+def _whole(key: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit() or int(value) < 1:
+        raise UsageError(f"{key}={value} is not a whole number of 1 or more")
+    return int(value)
+
+
+def _named(group: str, options: Mapping[str, str]) -> tuple[str, ...]:
+    if group not in options:
+        return ()
+    names = tuple(options[group].split(","))
+    there = sorted(path.stem for path in (HERE.parent / "conf" / group).glob("*.yaml"))
+    for name in names:
+        if name not in there:
+            raise UsageError(f"{group}={name} is unknown; there are {', '.join(there)}")
+    return tuple(dict.fromkeys(names))
+
+
+def sections(group: str, names: tuple[str, ...]) -> dict[str, Section]:
+    """The sections of a group's arms; without names all, but one a scheme: others differ in a number."""
+    import yaml
+
+    folder = HERE.parent / "conf" / group
+    every = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))}
+    if names:
+        return {name: every[name] for name in names}
+    if group == "attention":
+        return every
+    first = [name for name in SHOWN if name in every]
+    # The arm that has its scheme's own name stands for it, else the first by name.
+    order = sorted(every, key=lambda name: (name not in first, name != every[name]["scheme"], name))
+    chosen: dict[str, Section] = {}
+    for name in order:
+        if every[name]["scheme"] not in {section["scheme"] for section in chosen.values()}:
+            chosen[name] = every[name]
+    return chosen
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0, also where a bound is missed, or 2 with one line on stderr."""
+    if {"-h", "--help", "help"} & set(arguments):
+        print(USAGE, end="")
+        return 0
+    try:
+        command = parse(arguments)
+        # After the arguments, so that a mistake in them is answered at once.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would write a line each time
+        return measure_all(command)
+    except UsageError as error:
+        print(f"attention.py: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(
+            f"attention.py: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr
+        )
+        return 2
+    except KeyboardInterrupt:
+        print("attention.py: stopped; the lengths that were done are in the table", file=sys.stderr)
+        return 130
+
+
+def measure_all(command: Command) -> int:
+    import torch
+
+    from drawing import draw
+    from growth import Row, exponents, write_exponents, write_rows
+    from poslab.terminal import RunDisplay
+    from printing import show
+    from rounds import Runner
+
+    if command.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device=cuda, but PyTorch finds no CUDA device here")
+    jobs, refused, shortened = plan(command)
+    if not jobs:
+        raise UsageError("; ".join(refused))
+    command.out.mkdir(parents=True, exist_ok=True)
+    runner = Runner(jobs, command.rounds, command.threads, command.device, command.memory)
+    display = RunDisplay("attention")
+    order = {job.pair: number for number, job in enumerate(jobs)}
+    rows: list[Row] = []
+    with display.phase("time and memory"):
+        for _ in runner.run(command.lengths, display.share):
+            rows = sorted(runner.rows, key=lambda row: (order[row.pair], row.length))
+            write_rows(command.out / "attention.csv", rows)
+    if not rows:
+        raise UsageError(f"nothing could be measured: {runner.omissions[0].reason}")
+    fitted = exponents(rows)
+    write_exponents(command.out / "exponents.csv", fitted)
+    draw(rows, command.pos or SHOWN, command.out)
+    show(rows, fitted, [*refused, *shortened], runner.omissions)
+    print(f"\n{command.out / 'attention.csv'}, exponents.csv, attention.svg, attention.png")
+    return 0
+
+
+def plan(command: Command) -> tuple[list[Any], list[str], list[str]]:
+    """What is measured; the pairs that cannot work, and those that stop early, in words."""
+    from growth import Pair
+    from measure import adds_to_logits, build
+    from poslab.config import ConfigError
+    from rounds import Job
+
+    jobs, refused = [], []
+    stops: dict[tuple[int, str], list[str]] = {}
+    for pos, pos_section in sections("pos", command.pos).items():
+        for attention, attention_section in sections("attention", command.attention).items():
+            try:
+                _, layer, built = build(pos_section, attention_section, command.lengths[0])
+            except ConfigError as error:
+                refused.append(f"{attention}+{pos}: {error}")
+                continue
+            pair = Pair(pos, attention, built.form)
+            limit, reason = command.lengths[-1], ""
+            named = pos in SHOWN or bool(command.pos)
+            if built.form == "exact" and not named:
+                limit, reason = LONGEST_EXACT_OTHERS, "it is slow, and other schemes show where it goes"
+            elif built.form == "exact":
+                limit, reason = LONGEST_EXACT, "its matrices"
+            elif built.form == "fused" and not layer.by_distance:
+                limit, reason = LONGEST_OTHERS, "a bias by both places, formed for every pair of tokens"
+            elif built.form == "fused" and not (named or adds_to_logits(layer)):
+                limit, reason = LONGEST_OTHERS, "to the kernel it is the same as none and rope"
+            if limit < command.lengths[-1]:
+                stops.setdefault((limit, reason), []).append(pair.label)
+            jobs.append(Job(pair, pos_section, attention_section, limit))
+    shortened = [
+        f"{', '.join(labels)}: up to {limit:,} alone ({reason})" for (limit, reason), labels in stops.items()
+    ]
+    return jobs, refused, shortened
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
