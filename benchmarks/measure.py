@@ -9,11 +9,11 @@ since short runs slip between the interruptions and long ones cannot. With more 
 the clock's.
 
 Memory is counted in bytes that PyTorch's own allocator has handed out and not yet got back: inputs, output,
-every gradient, and all that is alive in between, kernels' working space included; not the scheme's parameters,
-the interpreter or the libraries. On a CPU each allocation and release is in the profiler's record, and the
-peak is that of their running sum; on CUDA it is `torch.cuda.max_memory_allocated`. Unlike the process's
-resident memory this does not depend on what the C library keeps for later; the two agree where nothing is
-kept (README.md).
+every gradient, and all that is alive in between, kernels' working space included; not the scheme's
+parameters, the interpreter or the libraries. On a CPU each allocation and release is in the profiler's
+record, and the peak is that of their running sum; on CUDA it is `torch.cuda.max_memory_allocated`. Unlike
+the process's resident memory this does not depend on what the C library keeps for later; the two agree where
+nothing is kept (README.md).
 """
 
 import ctypes
