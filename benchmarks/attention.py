@@ -113,23 +113,16 @@ def _named(group: str, options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def sections(group: str, names: tuple[str, ...]) -> dict[str, Section]:
-    """The sections of a group's arms; without names all, but one a scheme: others differ in a number."""
-    import yaml
+    """The sections of a group's arms; without names all, but one a scheme, the figure's first."""
+    from poslab.compose import arms, one_for_each_scheme
 
-    folder = HERE.parent / "conf" / group
-    every = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))}
+    every = arms(HERE.parent / "conf" / group)
     if names:
         return {name: every[name] for name in names}
     if group == "attention":
-        return every
-    first = [name for name in SHOWN if name in every]
-    # The arm that has its scheme's own name stands for it, else the first by name.
-    order = sorted(every, key=lambda name: (name not in first, name != every[name]["scheme"], name))
-    chosen: dict[str, Section] = {}
-    for name in order:
-        if every[name]["scheme"] not in {section["scheme"] for section in chosen.values()}:
-            chosen[name] = every[name]
-    return chosen
+        return dict(every)
+    chosen = one_for_each_scheme(every)
+    return {name: chosen[name] for name in sorted(chosen, key=lambda name: (name not in SHOWN, name))}
 
 
 def main(arguments: list[str]) -> int:

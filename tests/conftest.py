@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 
 from poslab.attention import build_attention
+from poslab.compose import arms, one_for_each_scheme
 from poslab.config import Config, ConfigError, Request, check
 from poslab.model import GPT
 from poslab.positions import Geometry, build_scheme
@@ -16,25 +16,10 @@ from poslab.positions import Geometry, build_scheme
 CONF = Path(__file__).parent.parent / "conf"
 
 
-def arms(group: str) -> dict[str, dict[str, Any]]:
-    """Every file of a config group: a scheme or an attention that is added is tested without being named."""
-    return {path.stem: yaml.safe_load(path.read_text()) for path in sorted((CONF / group).glob("*.yaml"))}
-
-
-POSITIONS = arms("pos")
-ATTENTIONS = arms("attention")
-
-
-def one_for_each_scheme() -> dict[str, dict[str, Any]]:
-    """The arm named as its scheme where there is one, else the first; the others differ in an option."""
-    chosen: dict[str, str] = {}
-    for name, section in POSITIONS.items():
-        if section["scheme"] == name or section["scheme"] not in chosen:
-            chosen[section["scheme"]] = name
-    return {name: POSITIONS[name] for name in sorted(chosen.values())}
-
-
-SCHEMES = one_for_each_scheme()
+# Every file of a group: a scheme or an attention that is added is tested without being named.
+POSITIONS = arms(CONF / "pos")
+ATTENTIONS = arms(CONF / "attention")
+SCHEMES = one_for_each_scheme(POSITIONS)
 
 
 def make_gpt(
@@ -86,10 +71,10 @@ def request(study: str = "test", **changes: Any) -> Request:
         "context_length": 32,
         "pos": POSITIONS["rope"],
         "attention": ATTENTIONS["flash"],
-        "data": {**arms("data")["copy"], "tokens": 60_000},
+        "data": {**arms(CONF / "data")["copy"], "tokens": 60_000},
         "model": {"layers": 2, "width": 32, "heads": 2},
         "trainer": {
-            **arms("trainer")["nano"],
+            **arms(CONF / "trainer")["nano"],
             "max_steps": 20,
             "batch_size": 8,
             "warmup_steps": 5,
@@ -97,7 +82,7 @@ def request(study: str = "test", **changes: Any) -> Request:
             "accelerator": "cpu",
         },
         "evaluate": {
-            **arms("evaluate")["default"],
+            **arms(CONF / "evaluate")["default"],
             "validations": 5,
             "validation_windows": 4,
             "longest": 4,

@@ -1,6 +1,5 @@
 """What the README promises, tried: its table of pairs, and its own example of a new scheme."""
 
-import csv
 import os
 import re
 import shutil
@@ -12,7 +11,7 @@ import pytest
 import torch
 import yaml
 from conftest import ATTENTIONS, CONF, make_gpt
-from test_study import TINY
+from test_study import TINY, rows
 
 import poslab.positions
 from poslab.config import ConfigError
@@ -69,10 +68,9 @@ def test_one_python_file_and_one_yaml_file_are_trained_evaluated_and_reported(ex
     )
     assert ended.returncode == 0, ended.stderr
     report = tmp_path / "reports" / "ablation"
-    with (report / "summary.csv").open(newline="") as file:
-        rows = {row["pos"]: row for row in csv.DictReader(file)}
-    assert rows["logarithmic"]["status"] == "done"
-    assert rows["logarithmic"]["kernel"] == "strips"
-    assert float(rows["logarithmic"]["loss_8x"]) > 0
+    made = {row["pos"]: row for row in rows(report / "summary.csv")}["logarithmic"]
+    assert made["status"] == "done"
+    assert made["kernel"] == "strips"
+    assert float(made["loss_8x"]) > 0
     assert "logarithmic" in (report / "index.html").read_text()
     assert "logarithmic" in (report / "report.md").read_text()

@@ -1,11 +1,10 @@
 """A trained rotation under other frequencies: lines of the same run, the run itself untouched."""
 
-import csv
-
 import numpy as np
 import pytest
 import torch
 from conftest import POSITIONS, request
+from test_study import rows
 
 from poslab.data import prepare
 from poslab.evaluate import evaluate
@@ -16,11 +15,6 @@ from poslab.terminal import RunDisplay
 from poslab.training import without_positions
 
 RESCALE = ["none", *METHODS]
-
-
-def rows(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def made(tmp_path, **changes):

@@ -36,6 +36,22 @@ def label(choice: str, section: dict[str, Any], folder: Path) -> str:
     return " ".join([choice, *changed])
 
 
+def arms(folder: Path) -> dict[str, dict[str, Any]]:
+    """The sections that the files of a config group hold, by the option's name."""
+    paths = sorted(folder.glob("*.yaml"))
+    loaded: dict[str, Any] = {path.stem: OmegaConf.to_container(OmegaConf.load(path)) for path in paths}
+    return loaded
+
+
+def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of the arms of conf/pos the one named as its scheme, or the first: the others differ in an option."""
+    chosen: dict[str, str] = {}
+    for name, section in positions.items():
+        if section["scheme"] == name or section["scheme"] not in chosen:
+            chosen[section["scheme"]] = name
+    return {name: positions[name] for name in sorted(chosen.values())}
+
+
 def _flat(section: Any, prefix: str = "") -> dict[str, Any]:
     """The values of a section and of sections inside it, by their dotted names."""
     found: dict[str, Any] = {}

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 
 from poslab.attention import Attention, build_attention
+from poslab.compose import arms, one_for_each_scheme
 from poslab.config import ConfigError
 from poslab.positions import Geometry, Scheme, build_scheme
 
@@ -18,10 +18,8 @@ GEOMETRY = Geometry(width=64, heads=2, context_length=64, layers=4)
 
 def grid(conf: Path) -> str:
     """The table in Markdown: a row a scheme, a column an attention, and why a pair cannot be below it."""
-    schemes: dict[str, dict[str, Any]] = {}
-    for section in _arms(conf / "pos").values():
-        schemes.setdefault(section["scheme"], section)
-    attentions = _arms(conf / "attention")
+    schemes = {section["scheme"]: section for section in one_for_each_scheme(arms(conf / "pos")).values()}
+    attentions = arms(conf / "attention")
     lines = [
         "| scheme | " + " | ".join(f"`{name}`" for name in attentions) + " |",
         "|---" * (len(attentions) + 1) + "|",
@@ -32,13 +30,6 @@ def grid(conf: Path) -> str:
         lines.append(f"| `{scheme}` | " + " | ".join(cells) + " |")
     notes = [f"({number}) {reason}." for reason, number in reasons.items()]
     return "\n".join([*lines, "", *notes]) + "\n"
-
-
-def _arms(folder: Path) -> dict[str, dict[str, Any]]:
-    found: dict[str, Any] = {}
-    for path in sorted(folder.glob("*.yaml")):
-        found[path.stem] = OmegaConf.to_container(OmegaConf.load(path))
-    return found
 
 
 def _cell(pos: dict[str, Any], attention: dict[str, Any], reasons: dict[str, int]) -> str:

@@ -61,6 +61,26 @@ def forgotten(log_gates: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
     return log_gates.double().cumsum(dim=-1)
 
 
+def added_to_logits(
+    scheme: Scheme,
+    positions: Int[Tensor, "T"],
+    log_gates: Float[Tensor, "B H T"] | None,
+    dtype: torch.dtype,
+) -> Float[Tensor, "B H T T"]:
+    """Bias, gates and the causal mask (-inf) of every query and key; axes that all share have size 1.
+
+    For the references alone: it is a T x T matrix.
+    """
+    added = torch.zeros(1, 1, 1, 1, dtype=dtype, device=positions.device)
+    bias = scheme.pairwise_bias(positions, positions)
+    if bias is not None:
+        added = added + bias.to(dtype)
+    if log_gates is not None:
+        total = forgotten(log_gates)
+        added = added + (total[..., :, None] - total[..., None, :]).to(dtype)
+    return added.masked_fill(distances(positions, 0, len(positions)) < 0, -torch.inf)
+
+
 def build_attention(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Attention:
     """The attention that the `attention` section of a configuration describes, for a layer under `scheme`."""
     kind = find(section.get("kind"), Attention, __name__, "attention.kind")

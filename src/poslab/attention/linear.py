@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from poslab.attention import Attention, distances, forgotten
+from poslab.attention import Attention, added_to_logits, forgotten
 from poslab.config import ConfigError, Options
 from poslab.positions import Geometry, Scheme
 
@@ -87,15 +87,7 @@ class Linear(Attention):
     ) -> Float[Tensor, "B H T K"]:
         """The same by masked (T, T) products, as the formula is written: the reference."""
         q, k, turned_q, turned_k = self._features(q, k, scheme, positions)
-        logarithm = q.new_zeros(1, 1, 1, 1)
-        bias = scheme.pairwise_bias(positions, positions)
-        if bias is not None:
-            logarithm = logarithm + bias.to(q.dtype)
-        if log_gates is not None:
-            total = forgotten(log_gates)
-            logarithm = logarithm + (total[..., :, None] - total[..., None, :]).to(q.dtype)
-        ahead = distances(positions, 0, positions.shape[0]) < 0
-        weight = logarithm.masked_fill(ahead, -torch.inf).exp()
+        weight = added_to_logits(scheme, positions, log_gates, q.dtype).exp()
         numerator = (turned_q @ turned_k.mT * weight) @ v.to(q.dtype)
         denominator = (q @ k.mT * weight).sum(dim=-1, keepdim=True)
         return (numerator / denominator).to(v.dtype)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from poslab.attention import Attention, distances, forgotten
+from poslab.attention import Attention, added_to_logits
 from poslab.config import Options
 from poslab.positions import Scheme
 
@@ -52,15 +52,9 @@ class Softmax(Attention):
         log_gates: Float[Tensor, "B H T"] | None = None,
     ) -> Float[Tensor, "B H T T"]:
         """Logits with all that is added to them; -inf where the key lies ahead of the query."""
-        length, scale = q.shape[-2], q.shape[-1] ** -0.5
+        scale = q.shape[-1] ** -0.5
         working = torch.promote_types(q.dtype, torch.float32)
         q = scheme.rotate_queries(scheme.logit_features(q.to(working)), positions)
         k = scheme.rotate_keys(scheme.logit_features(k.to(working)), positions)
         scores: Float[Tensor, "B H T T"] = q @ k.mT * scale
-        bias = scheme.pairwise_bias(positions, positions)
-        if bias is not None:
-            scores = scores + bias.to(working)
-        if log_gates is not None:
-            total = forgotten(log_gates)
-            scores = scores + (total[..., :, None] - total[..., None, :]).to(working)
-        return scores.masked_fill(distances(positions, 0, length) < 0, -torch.inf)
+        return scores + added_to_logits(scheme, positions, log_gates, working)

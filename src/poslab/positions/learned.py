@@ -1,5 +1,7 @@
 """A learned vector for each of the L training positions, added to the input (GPT-2, GPT-3)."""
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -13,9 +15,9 @@ class LearnedOptions(Options):
 
 
 class Learned(Scheme):
-    options_class = LearnedOptions
+    options_class: ClassVar[type[Options]] = LearnedOptions
 
-    def __init__(self, options: LearnedOptions, geometry: Geometry) -> None:
+    def __init__(self, options: Options, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         self.table = nn.Parameter(torch.empty(geometry.context_length, geometry.width))
 
