@@ -1,8 +1,24 @@
-"""Compose a configuration and make its run, or with -m its study. `python train.py --help` says how."""
+"""Compose a configuration and make its run, or with -m its study; or say how a study stands.
+
+`python train.py --help` says how.
+"""
 
 import os
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
+
+
+def leave(number: int, frame: FrameType | None) -> None:
+    """End at once: nothing has begun that could be lost."""
+    os.write(2, b"poslab: stopped before anything was trained\n")
+    os._exit(128 + number)
+
+
+if __name__ == "__main__":  # before the imports, which take seconds
+    signal.signal(signal.SIGINT, leave)
+    signal.signal(signal.SIGTERM, leave)
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -12,6 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.compose import command_line, request_from
 from poslab.config import ConfigError
+from poslab.status import status
 
 
 @hydra.main(config_path="conf", config_name="config", version_base="1.3")
@@ -20,13 +37,13 @@ def single(composed: DictConfig) -> None:
         hydra_config = HydraConfig.get()
         request = request_from(composed, hydra_config.runtime.choices, Path(__file__).parent / "conf")
         # PyTorch is imported only now: --help and a wrong setting answer at once.
-        from poslab.study import single_run
+        from poslab.study import conduct
 
         command = command_line(hydra_config.overrides.task, multirun=False)
-        status = single_run(request, Path("runs"), Path("reports"), command)
+        ended = conduct([request], Path("runs"), Path("reports"), command)
     except ConfigError as error:  # caught here, since Hydra would print the command's overrides first
-        status = refuse(error)
-    sys.exit(status)
+        ended = refuse(error)
+    sys.exit(ended)
 
 
 def refuse(error: Exception) -> int:
@@ -43,17 +60,25 @@ def refuse(error: Exception) -> int:
 
 def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra's errors arrive here and become one line
+    arguments = sys.argv[1:]
     try:
+        if "status" in arguments:  # a word of its own, which Hydra would refuse
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # ends the view
+            sys.exit(status([argument for argument in arguments if argument != "status"]))
         single()
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         sys.exit(refuse(error))
     except OSError as error:  # a full disk, a folder that cannot be written
         print(f"poslab: {error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("poslab: stopped; finished runs are kept, and the same command makes the rest", file=sys.stderr)
-        sys.exit(130)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SystemExit as leaving:
+        if leaving.code in (130, 143):  # asked to end, and soon: W&B's service would be waited for
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(leaving.code)
+        raise

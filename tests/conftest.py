@@ -1,17 +1,24 @@
 """What tests share: the arms of conf/, and small models made from them."""
 
 import itertools
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from poslab.attention import build_attention
+from poslab.checkpoint import packed, unpacked
 from poslab.compose import arms, one_for_each_scheme
 from poslab.config import Config, ConfigError, Request, check
+from poslab.job import run
 from poslab.model import GPT
+from poslab.plan import plan
 from poslab.positions import Geometry, build_scheme
+from poslab.stopping import Stopper
+from poslab.terminal import RunDisplay
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -63,6 +70,34 @@ def _own_cache_and_no_network(
     monkeypatch.setenv("WANDB_MODE", "offline")
 
 
+class Told:
+    """A watcher that keeps what training tells: rows, (step, loss), and the states at `keep`."""
+
+    def __init__(self, keep: Collection[int] = ()) -> None:
+        self.rows: list[Any] = []
+        self.steps: list[tuple[int, float]] = []
+        self.keep = keep
+        self.states: dict[int, Any] = {}
+
+    def started(self) -> None:
+        pass
+
+    def row(self, row: Any) -> None:
+        self.rows.append(row)
+
+    def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
+        self.steps.append((step, loss()))
+
+    def may_keep(self, step: int, state: Any) -> None:
+        if step in self.keep:  # as it is on disk: training goes on and changes its tensors
+            self.states[step] = unpacked(packed(state()))
+
+
+def make(wanted: Request, runs: Path) -> dict[str, Any]:
+    """Make a run in this process; its manifest."""
+    return run(plan(wanted, runs), RunDisplay("made", Console(quiet=True)), Stopper())
+
+
 def request(study: str = "test", **changes: Any) -> Request:
     """A checked request for a run of seconds on the copy task; `changes` `a__b` for a.b."""
     plain: dict[str, Any] = {
@@ -90,7 +125,7 @@ def request(study: str = "test", **changes: Any) -> Request:
             "sliding_windows": 10,
         },
         "logger": {"name": "local"},
-        "launcher": {"name": "local"},
+        "launcher": arms(CONF / "launcher")["local"],
     }
     for key, value in changes.items():
         *path, last = key.split("__")

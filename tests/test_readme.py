@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from commands import TINY, rows
 from conftest import ATTENTIONS, CONF, make_gpt
-from test_study import TINY, rows
 
 import poslab.positions
 from poslab.config import ConfigError

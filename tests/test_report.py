@@ -1,14 +1,13 @@
 """The report's figures against hand-computed ones, from records made up here. Nothing trains."""
 
 import csv
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from poslab.record import RunRecord
+from poslab.record import FORMAT, RunRecord, read_sealed, write_sealed
 from poslab.report import measures
 from poslab.report.formatting import interval, multiple, number, plain, quantity, web_link
 from poslab.report.load import load
@@ -50,7 +49,7 @@ def write_run(
         **(config or {}),
     }
     fields: dict[str, Any] = {
-        "format": 1,
+        "format": FORMAT,
         "study": study,
         "run": name,
         "status": "done",
@@ -115,8 +114,7 @@ def position_rows(losses: list[float]) -> list[dict[str, Any]]:
 
 
 def plan(runs: Path, names: list[str], reference: str | None = None, study: str = "made_up") -> None:
-    text = json.dumps({"study": study, "runs": names, "reference": reference})
-    (runs / study / "study.json").write_text(text)
+    write_sealed(runs / study / "study.json", {"study": study, "runs": names, "reference": reference})
 
 
 def row_of(results: Results, run: str) -> dict[str, Any]:
@@ -305,7 +303,7 @@ def test_a_manifest_without_what_makes_an_arm_is_unreadable(
     tmp_path: Path, change: dict[str, Any], reason: str
 ) -> None:
     path = write_run(tmp_path, "a") / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    write_sealed(path, read_sealed(path) | change)
     (run,) = load("made_up", tmp_path).runs
     assert run.status == "unreadable"
     assert reason in run.reason

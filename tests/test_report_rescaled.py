@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from test_report import STEEP, L, length_rows, plan, position_rows, read, write_run
 
-from poslab.record import RESCALED, RunRecord
+from poslab.record import RESCALED, RunRecord, read_sealed, write_sealed
 from poslab.report import measures, write_report
 from poslab.report.load import Run, load
 from poslab.report.notes import notes
@@ -343,6 +343,8 @@ def test_what_is_no_longer_there_is_removed(tmp_path: Path) -> None:
     for name in ("rescaled.csv", "rescaled_position.csv"):
         (directory / name).unlink()
     manifest = directory / "manifest.json"
-    manifest.write_text(re.sub(r'"rescale": \[[^]]*\]', '"rescale": ["none"]', manifest.read_text()))
+    changed = read_sealed(manifest)
+    changed["config"]["evaluate"]["rescale"] = ["none"]
+    write_sealed(manifest, changed)
     write_report("made_up", tmp_path / "runs", tmp_path / "reports")
     assert not list(report.directory.rglob("rescaled*"))

@@ -3,33 +3,29 @@
 import numpy as np
 import pytest
 import torch
-from conftest import POSITIONS, request
-from test_study import rows
+from commands import rows
+from conftest import POSITIONS, Told, make, request
 
 from poslab.data import prepare
 from poslab.evaluate import evaluate
-from poslab.job import load, plan, run
+from poslab.job import load
 from poslab.model import build
+from poslab.plan import plan
 from poslab.rescaling import METHODS, Rescaling
-from poslab.terminal import RunDisplay
 from poslab.training import without_positions
 
 RESCALE = ["none", *METHODS]
 
 
 def made(tmp_path, **changes):
-    job = plan(request(**changes), tmp_path)
-    manifest = run(job, RunDisplay("rescaled"))
+    manifest = make(request(**changes), tmp_path)
     assert manifest["status"] == "done", manifest["reason"]
-    return job
+    return plan(request(**changes), tmp_path)
 
 
 @pytest.fixture(scope="module")
 def rescaled(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("rescaled")
-    job = plan(request(evaluate__rescale=RESCALE), folder)
-    assert run(job, RunDisplay("rescaled"))["status"] == "done"
-    return job
+    return made(tmp_path_factory.mktemp("rescaled"), evaluate__rescale=RESCALE)
 
 
 def losses(table, rescale=None):
@@ -108,7 +104,7 @@ def test_recalibration_leaves_the_trained_model_alone(rescaled):
     asked = rescaled.config.evaluate.model_copy(update={"recalibration_steps": 3})
     gpt, trained = load(rescaled.directory), load(rescaled.directory).state_dict()
     config = rescaled.config.model_copy(update={"evaluate": asked})
-    other = without_positions(gpt, config, rescaled.corpus, lambda *progress: None)
+    other = without_positions(gpt, config, rescaled.corpus, Told())
     assert all(torch.equal(gpt.state_dict()[name], weight) for name, weight in trained.items())
     assert not torch.equal(other.embedding.weight, gpt.embedding.weight)
     assert other.scheme.dropped

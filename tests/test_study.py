@@ -1,10 +1,7 @@
 """The commands as a user types them: a study from end to end, again, and what goes wrong."""
 
-import csv
 import fcntl
 import json
-import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,50 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import request
+from commands import ROOT, TINY, command, rows
+from conftest import make, request
 
 from poslab.config import ConfigError
 from poslab.identity import code_fingerprints
-from poslab.job import load, plan, run
+from poslab.job import load
+from poslab.lock import TakenError
+from poslab.plan import plan
 from poslab.record import read_manifest
-from poslab.terminal import RunDisplay
-
-ROOT = Path(__file__).parent.parent
-TINY = [
-    "data=copy",
-    "data.tokens=60000",
-    "context_length=32",
-    "model.layers=1",
-    "model.width=32",
-    "model.heads=2",
-    "trainer.max_steps=6",
-    "trainer.warmup_steps=2",
-    "trainer.batch_size=4",
-    "evaluate.validations=3",
-    "evaluate.validation_windows=2",
-    "evaluate.segments=3",
-    "evaluate.sliding_windows=8",
-    "evaluate.longest=8",
-    "trainer.accelerator=cpu",
-]
-
-
-def command(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")}
-    return subprocess.run(
-        [sys.executable, str(ROOT / script), *arguments],
-        cwd=cwd,
-        env={**environment, "HOME": str(cwd), "NETRC": str(cwd / "no-netrc")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +197,7 @@ def test_identity_is_what_decides(tmp_path):
 
 def test_the_same_run_under_another_name_is_found_again(tmp_path):
     job = plan(request(pos__base=500.0), tmp_path)
-    assert run(job, RunDisplay("rope"))["status"] == "done"
+    assert make(request(pos__base=500.0), tmp_path)["status"] == "done"
     other = replace(request(pos__base=500), pos="rope_500")
     assert plan(other, tmp_path).directory == job.directory
     assert plan(other, tmp_path).settled
@@ -258,22 +220,6 @@ def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
         assert code_fingerprints(request().config).shared != before.shared, changed
 
 
-def test_an_interrupted_run_begins_again_and_is_marked(tmp_path, monkeypatch):
-    job = plan(request(), tmp_path)
-
-    class Stop(RunDisplay):
-        def step(self, step, loss, tokens_per_second):
-            if step == 7:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(job, Stop("stopped"))
-    assert read_manifest(job.directory)["status"] == "interrupted"
-    assert not job.settled
-    assert run(job, RunDisplay("again"))["status"] == "done"
-    assert job.settled
-
-
 @pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_sweep_names_its_study_and_what_it_varies(path, tmp_path):
     told = command(f"sweep={path.stem}", "--cfg", "all", cwd=tmp_path).stdout
@@ -289,36 +235,9 @@ def test_a_run_is_made_by_one_process_at_a_time(tmp_path):
     job.directory.parent.mkdir(parents=True)
     with (job.directory.parent / f".{job.directory.name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(ConfigError, match="is being made by another command"):
-            run(job, RunDisplay("second"))
-    assert run(job, RunDisplay("later"))["status"] == "done"
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_study_that_is_stopped_leaves_a_record_and_no_process(number, status, tmp_path):
-    """The signal goes to the study's process alone, as a scheduler sends it."""
-    arguments = [
-        "-m",
-        "logger=local",
-        "trainer.max_steps=3000",
-        *[item for item in TINY if "max_steps" not in item],
-    ]
-    with subprocess.Popen(
-        [sys.executable, str(ROOT / "train.py"), *arguments],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # As in a terminal, wherever the tests run: a shell's background jobs are told to ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as study:
-        for line in study.stderr:
-            if "  step " in line:  # the first tenth is shown
-                break
-        os.killpg(study.pid, number) if number == signal.SIGINT else study.send_signal(number)
-        assert study.wait(60) == status
-    (directory,) = (tmp_path / "runs" / "ablation").glob("rope-*")
-    assert read_manifest(directory)["status"] == "interrupted"
+        with pytest.raises(TakenError):
+            make(request(), tmp_path)
+    assert make(request(), tmp_path)["status"] == "done"
 
 
 def test_local_paths_stay_on_the_machine(tmp_path):
@@ -326,7 +245,7 @@ def test_local_paths_stay_on_the_machine(tmp_path):
     path.parent.mkdir()
     path.write_text("all work and no play makes a dull boy. " * 3000)
     data = {"source": "text", "path": str(path), "vocabulary": "bytes"}
-    manifest = run(plan(request(data=data), tmp_path / "runs"), RunDisplay("text"))
+    manifest = make(request(data=data), tmp_path / "runs")
     assert manifest["status"] == "done"
     assert manifest["config"]["data"]["path"] == "text.txt"
     assert "private" not in json.dumps(manifest)

@@ -1,10 +1,12 @@
 """Training: it learns, it is the same again from the same seed, and every setting of it counts."""
 
+import copy
 import math
+from hashlib import sha256
 
 import pytest
 import torch
-from conftest import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, request
+from conftest import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, Told, request
 
 from poslab.config import Config
 from poslab.data import prepare
@@ -14,15 +16,21 @@ from poslab.positions.randomised import Randomised
 from poslab.training import DivergedError, TrainingBatches, train
 
 
-def curve(wanted, on_step=lambda *progress: None):
-    """(training loss, validation loss) in nats a token, a row a validation."""
+def trained(wanted, state=None, keep=()):
+    """The model and what it told; with `state` it goes on from there."""
     config = resolved(wanted.config)
     corpus = prepare(config.data)
-    rows = []
-    train(build(config, corpus.vocabulary), config, corpus, rows.append, on_step)
+    told = Told(keep)
+    gpt = build(config, corpus.vocabulary)
+    told.ended = train(gpt, config, corpus, told, copy.deepcopy(state))
+    return gpt, told
+
+
+def curve(wanted):
+    """(training loss, validation loss) in nats a token, a row a validation."""
     return [
         (row["train_nll"] / row["train_tokens"], row["validation_nll"] / row["validation_tokens"])
-        for row in rows
+        for row in trained(wanted)[1].rows
     ]
 
 
@@ -73,7 +81,7 @@ CHANGES = {
     "clip_norm": 1e-3,
     "precision": "bfloat16",
 }
-BY_DESIGN_WITHOUT_EFFECT = {"accumulate", "accelerator", "compile"}
+BY_DESIGN_WITHOUT_EFFECT = {"accumulate", "accelerator", "devices", "nodes", "compile", "checkpoint_seconds"}
 
 
 def test_every_setting_of_the_trainer_changes_the_curve():
@@ -96,9 +104,58 @@ def test_batches_are_a_function_of_seed_and_step():
     assert len(batches) == 40
     again = TrainingBatches(config, prepare(config.data))
     for index in (39, 0, 17):  # in any order
-        assert torch.equal(batches[index], again[index])
+        assert torch.equal(batches[index][0], again[index][0])
+        assert batches[index][1] == again[index][1]
     whole = TrainingBatches(request().config, prepare(config.data))
-    assert torch.equal(torch.cat([batches[6], batches[7]]), whole[3])
+    assert torch.equal(torch.cat([batches[6][0], batches[7][0]]), whole[3][0])
+    others = [TrainingBatches(config, prepare(config.data), 3, rank, 2)[0][0] for rank in (0, 1)]
+    assert torch.equal(torch.cat(others), batches[6][0])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"pos": POSITIONS["rope_randomised"], "trainer__accumulate": 2},  # draws positions
+        {"attention": ATTENTIONS["performer"], "trainer__schedule": "wsd"},  # has drawn a buffer
+        {"trainer__precision": "bfloat16"},
+    ],
+)
+def test_training_goes_on_from_a_state_to_the_same_bits(changes):
+    """From steps with a validation, without one, and from one that was itself gone on to."""
+    whole, told = trained(request(**changes), keep=(3, 8, 20))
+    for first in (3, 8, 20):
+        torch.manual_seed(99)  # what a fresh process does not share
+        again, rest = trained(request(**changes), told.states[first])
+        assert rest.steps == told.steps[first:]
+        assert [_exact(row) for row in rest.rows] == [_exact(row) for row in told.rows if row["step"] > first]
+        assert rest.ended.batches == told.ended.batches
+        _same_weights(whole, again)
+    _, second = trained(request(**changes), told.states[8], keep=(11,))
+    again, rest = trained(request(**changes), second.states[11])
+    assert rest.steps == told.steps[11:]
+    assert rest.ended.batches == told.ended.batches
+    _same_weights(whole, again)
+
+
+def _exact(row):
+    """What of a row does not depend on the clock."""
+    return {key: value for key, value in row.items() if key not in ("seconds", "tokens_per_second")}
+
+
+def _same_weights(one, other):
+    for (name, tensor), same in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
+        assert torch.equal(tensor, same), name
+
+
+def test_the_batches_of_a_run_are_digested_in_their_order():
+    config = request(trainer__max_steps=4, trainer__warmup_steps=1, evaluate__validations=2).config
+    batches = TrainingBatches(config, prepare(config.data))
+    expected = ""
+    for index in range(4):
+        expected = sha256(expected.encode() + batches[index][1]).hexdigest()
+    wanted = request(trainer__max_steps=4, trainer__warmup_steps=1, evaluate__validations=2)
+    assert trained(wanted)[1].ended.batches == expected
 
 
 def test_a_loss_that_is_no_number_stops_the_run():
@@ -107,10 +164,7 @@ def test_a_loss_that_is_no_number_stops_the_run():
 
 
 def test_validations_are_spread_and_end_with_the_last_step():
-    config = resolved(request(trainer__max_steps=17, evaluate__validations=5).config)
-    rows = []
-    corpus = prepare(config.data)
-    train(build(config, corpus.vocabulary), config, corpus, rows.append, lambda *progress: None)
+    rows = trained(request(trainer__max_steps=17, evaluate__validations=5))[1].rows
     assert [row["step"] for row in rows] == [4, 7, 11, 14, 17]
     assert rows[-1]["tokens"] == 17 * 8 * 32
     assert sum(row["train_tokens"] for row in rows) == 17 * 8 * 32
@@ -146,10 +200,6 @@ def test_schedules():
 
 
 def test_the_bar_is_told_every_step():
-    steps = []
-    curve(
-        request(trainer__accumulate=2),
-        on_step=lambda step, loss, rate: steps.append((step, loss())),
-    )
+    steps = trained(request(trainer__accumulate=2))[1].steps
     assert [step for step, _ in steps] == list(range(1, 21))
     assert steps[0][1] == pytest.approx(math.log(256), rel=0.05)  # a fresh model knows nothing

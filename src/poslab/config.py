@@ -47,14 +47,25 @@ class TrainerOptions(Options):
     clip_norm: float = Field(gt=0)
     precision: Literal["auto", "float32", "bfloat16"]
     accelerator: Literal["auto", "cpu", "cuda"]
+    devices: int = Field(ge=1, description="GPUs, or processes on CPU, that share each batch; of a node")
+    nodes: int = Field(ge=1, description="machines with so many devices each")
     compile: bool
+    checkpoint_seconds: float = Field(ge=0, description="between two states kept; what a crash can cost")
 
     @model_validator(mode="after")
     def _steps_and_batches_divide(self) -> Self:
-        if self.batch_size % self.accumulate:
-            raise ValueError(
-                f"batch_size={self.batch_size} is not a multiple of accumulate={self.accumulate}"
+        parts = self.accumulate * self.devices * self.nodes
+        if self.batch_size % parts:
+            product = " x ".join(
+                f"{name}={value}"
+                for name, value in (
+                    ("accumulate", self.accumulate),
+                    ("devices", self.devices),
+                    ("nodes", self.nodes),
+                )
+                if value > 1
             )
+            raise ValueError(f"batch_size={self.batch_size} is not a multiple of {product}")
         if self.warmup_steps > self.max_steps:
             raise ValueError(f"warmup_steps={self.warmup_steps} is more than max_steps={self.max_steps}")
         return self
@@ -112,12 +123,8 @@ class LoggerOptions(Options):
         return self
 
 
-class LauncherOptions(Options):
-    name: Literal["local"]
-
-
 class Config(Options):
-    """One run. `pos`, `attention` and `data` are checked by the part that each of them names."""
+    """One run. `pos`, `attention`, `data` and `launcher` are checked by the part that each of them names."""
 
     study: str
     seed: int = Field(ge=0, lt=2**63)
@@ -129,7 +136,7 @@ class Config(Options):
     trainer: TrainerOptions
     evaluate: EvaluateOptions
     logger: LoggerOptions
-    launcher: LauncherOptions
+    launcher: dict[str, Any]
 
     @field_validator("study")
     @classmethod
@@ -146,6 +153,7 @@ class Config(Options):
         Of a local text only the name is left, no path of the machine: records and reports are published.
         """
         plain = self.model_dump(mode="json", exclude={"study", "logger", "launcher"})
+        del plain["trainer"]["checkpoint_seconds"]
         if plain["data"].get("source") == "text" and plain["data"].get("path"):
             plain["data"]["path"] = Path(plain["data"]["path"]).name
         return plain

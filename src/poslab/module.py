@@ -1,7 +1,8 @@
 """The Lightning module: the loss, the optimizer and the learning rate of a GPT."""
 
+import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytorch_lightning as lightning
@@ -21,22 +22,45 @@ DECAY_SHARE = 0.2  # of the steps lie on the straight way down of a warm-up, sta
 class LanguageModel(lightning.LightningModule):
     """Next-token prediction. Keeps the sums that the recorder reads: it logs nothing itself."""
 
-    def __init__(self, gpt: GPT, options: TrainerOptions, seed: int, first: int = 0) -> None:
-        """`first` is the number of the first part of a batch, where training goes on from an earlier one."""
+    def __init__(
+        self,
+        gpt: GPT,
+        options: TrainerOptions,
+        seed: int,
+        first_step: int = 0,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Steps are counted from `first_step`; `state` is what training goes on from, where it does."""
         super().__init__()
         self.gpt = gpt
         self.options = options
         self.seed = seed
-        self.first = first
+        self.first_step = first_step
+        self.state = state
+        sums = (state or {}).get("sums", {})
         self.last_loss = torch.zeros(())  # of the last part of a batch, nats a token
-        self.nll_sum = torch.zeros((), dtype=torch.float64)
-        self.token_count = 0
-        self.gradient_norm_sum = torch.zeros(())
-        self.gradient_norm_count = 0
+        self.nll_sum = sums.get("nll_sum", torch.zeros((), dtype=torch.float64))
+        self.token_count: int = sums.get("token_count", 0)
+        self.gradient_norm_sum = sums.get("gradient_norm_sum", torch.zeros(()))
+        self.gradient_norm_count: int = sums.get("gradient_norm_count", 0)
+        self.batches: str = sums.get("batches", "")
 
-    def training_step(self, windows: Int[Tensor, "B T+1"], index: int) -> Float[Tensor, ""]:
+    def sums(self) -> dict[str, Any]:
+        """What has been summed since the last row, and the digest of all batches, as `state` wants it."""
+        return {
+            "nll_sum": self.nll_sum,
+            "token_count": self.token_count,
+            "gradient_norm_sum": self.gradient_norm_sum,
+            "gradient_norm_count": self.gradient_norm_count,
+            "batches": self.batches,
+        }
+
+    def training_step(self, batch: tuple[Int[Tensor, "B T+1"], bytes], index: int) -> Float[Tensor, ""]:
+        windows, digest = batch
+        # What really was trained on, in its order: a batch repeated or left out after a crash would show.
+        self.batches = hashlib.sha256(self.batches.encode() + digest).hexdigest()
         # Where positions are drawn: by the seed and the step alone, the same for all parts of a batch.
-        step = (self.first + index) // self.options.accumulate
+        step = self.first_step + index // self.options.accumulate
         stream = named_stream(self.seed, f"positions/{step}")
         positions = self.gpt.scheme.place(windows.shape[1] - 1, stream)
         logits = self.gpt(windows[:, :-1], positions=positions)
@@ -58,6 +82,10 @@ class LanguageModel(lightning.LightningModule):
             groups, lr=self.options.learning_rate, betas=(BETA1, self.options.beta2), fused=True
         )
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate_share(self.options))
+        if self.state is not None:
+            optimizer.load_state_dict(self.state["optimizer"])
+            schedule.load_state_dict(dict(self.state["schedule"]))
+            self.state = None  # a second copy of the weights
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_gradient_clipping(
@@ -71,10 +99,17 @@ class LanguageModel(lightning.LightningModule):
         self.gradient_norm_count += 1
 
     def take_sums(self) -> dict[str, float]:
-        """Training sums since the last call, under the names of metrics.csv; they begin again at zero."""
+        """Training sums since the last call, under the names of metrics.csv; they begin again at zero.
+
+        Over all processes, which must ask for them together.
+        """
+        nll_sum, processes = self.nll_sum, 1
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            processes = torch.distributed.get_world_size()
+            torch.distributed.all_reduce(nll_sum)  # each has as many tokens as the others
         sums = {
-            "train_nll": self.nll_sum.item(),
-            "train_tokens": self.token_count,
+            "train_nll": nll_sum.item(),
+            "train_tokens": self.token_count * processes,
             "gradient_norm": self.gradient_norm_sum.item() / max(1, self.gradient_norm_count),
         }
         self.nll_sum, self.token_count = torch.zeros_like(self.nll_sum), 0

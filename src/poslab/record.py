@@ -8,23 +8,35 @@
         rescaled.csv       extrapolation.csv of the trained model under other rotations (evaluate.rescale)
         rescaled_position.csv
         checkpoint.pt      final weights
+        checkpoints/       while it trains: the last two states that it can go on from
+        progress.json      while it trains: how far it is
+        log.txt            what its processes printed
 
 Losses are sums of token negative log-likelihoods in nats beside their token (and byte) counts, never
-averages. Every file is written beside its place, synced and renamed, so that a reader never sees half of one.
+averages. Every file is written beside its place, synced and renamed, so that a reader never sees half of one;
+the manifest of an ended run holds the SHA-256 of its files, and one of itself.
 """
 
 import csv
+import errno
+import hashlib
 import io
 import json
 import os
+import re
+import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from poslab.config import ConfigError
 
-FORMAT = 1
+FORMAT = 2
+ROOM = 1.0  # seconds between two looks whether a full disk has room again
+UNSEALED = "0" * 64
 
 Status = Literal["running", "done", "failed", "diverged", "interrupted"]
 
@@ -55,10 +67,40 @@ RESCALED = ("rescale", *EXTRAPOLATION)  # rescale: pi | ntk | dynamic | yarn | d
 RESCALED_POSITION = ("rescale", *POSITION)
 
 
+class DamagedError(ConfigError):
+    """A file that is not as it was written; the message names it."""
+
+
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Replace `path` by `content` in one step that survives a crash: write beside, sync, rename, sync."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Replace `path` by `content` in one step that survives a crash: write beside, sync, rename, sync.
+
+    On a full disk it says so and waits for room: what is there stays as it is, and nothing is lost.
+    """
     data = content.encode() if isinstance(content, str) else content
+    waited = False
+    while True:
+        try:
+            _replace(path, data)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            if not waited:
+                _say(f"the disk is full: {path} waits for room; Ctrl-C stops, and nothing is lost")
+            waited = True
+            time.sleep(ROOM)
+        else:
+            if waited:
+                _say(f"the disk has room again: {path} is written")
+            return
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # where it goes to a file on the same disk
+        print(f"poslab: {line}", file=sys.stderr, flush=True)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -81,50 +123,102 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """A CSV with a header; floats are written so that reading gives back the same bits."""
+def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
+    """JSON that ends with the SHA-256 of all its bytes, for which zeros stand while it is taken."""
+    text = json.dumps({**value, "sha256": UNSEALED}, indent=2, ensure_ascii=False) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    head, _, tail = text.rpartition(UNSEALED)
+    write_atomic(path, f"{head}{digest}{tail}")
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """What `write_sealed` wrote. Raises FileNotFoundError, and DamagedError where a bit is not as it was."""
+    data = path.read_bytes()
+    found = re.search(rb'"sha256": "([0-9a-f]{64})"\n\}\n$', data)
+    if found is not None:
+        begin, end = found.span(1)
+        if hashlib.sha256(data[:begin] + UNSEALED.encode() + data[end:]).hexdigest().encode() == found[1]:
+            value: dict[str, Any] = json.loads(data)
+            value.pop("sha256")
+            return value
+    raise DamagedError(f"{path} is damaged")
+
+
+def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """A CSV with a header; floats are written so that reading gives back the same bits. Its SHA-256."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_atomic(path, text.getvalue())
+    return hashlib.sha256(text.getvalue().encode()).hexdigest()
 
 
 class RunRecord:
     """The record of one run, written as the run goes on."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, manifest: Mapping[str, Any] | None = None) -> None:
+        """`manifest` is what an earlier process wrote of the same run."""
         self.directory = directory
-        self.manifest: dict[str, Any] = {}
+        self.manifest: dict[str, Any] = dict(manifest or {})
+        self.files: dict[str, str] = {}
 
     def update(self, **fields: Any) -> None:
         self.manifest.update(fields)
-        write_json(self.directory / "manifest.json", self.manifest)
+        write_sealed(self.directory / "manifest.json", self.manifest)
+
+    def end(self, status: Status, reason: str | None, **fields: Any) -> None:
+        """Close the record: from here on its files must be as they are now."""
+        self.update(status=status, reason=reason, files=self.files, **fields)
 
     def write_metrics(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        write_table(self.directory / "metrics.csv", METRICS, rows)
+        self._table("metrics.csv", METRICS, rows)
 
     def write_extrapolation(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        write_table(self.directory / "extrapolation.csv", EXTRAPOLATION, rows)
+        self._table("extrapolation.csv", EXTRAPOLATION, rows)
 
     def write_position(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        write_table(self.directory / "position.csv", POSITION, rows)
+        self._table("position.csv", POSITION, rows)
 
     def write_rescaled(
         self, lengths: Iterable[Mapping[str, Any]], positions: Iterable[Mapping[str, Any]]
     ) -> None:
-        write_table(self.directory / "rescaled.csv", RESCALED, lengths)
-        write_table(self.directory / "rescaled_position.csv", RESCALED_POSITION, positions)
+        self._table("rescaled.csv", RESCALED, lengths)
+        self._table("rescaled_position.csv", RESCALED_POSITION, positions)
+
+    def write_checkpoint(self, content: bytes) -> None:
+        write_atomic(self.directory / "checkpoint.pt", content)
+        self.files["checkpoint.pt"] = hashlib.sha256(content).hexdigest()
+
+    def _table(self, name: str, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
+        self.files[name] = write_table(self.directory / name, columns, rows)
 
 
 def read_manifest(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a run directory, None where there is none yet. Raises ConfigError on a damaged one."""
+    """The manifest of a run directory, None where there is none yet. Raises DamagedError, which names it."""
+    path = directory / "manifest.json"
     try:
-        manifest = json.loads((directory / "manifest.json").read_text())
+        manifest = read_sealed(path)
     except FileNotFoundError:
         return None
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise ConfigError(f"{directory / 'manifest.json'} is damaged; remove the directory") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ConfigError(f"{directory / 'manifest.json'} is not of format {FORMAT}; remove the directory")
+    if manifest.get("format") != FORMAT:
+        raise DamagedError(f"{path} is not of format {FORMAT}")
     return manifest
+
+
+def damaged_files(directory: Path, manifest: Mapping[str, Any], suffix: str = "") -> list[str]:
+    """The files of an ended run that are not as they were written, of those that end in `suffix`."""
+    names: Mapping[str, str] = manifest.get("files") or {}
+    return [
+        name
+        for name, digest in names.items()
+        if name.endswith(suffix) and _digest(directory / name) != digest
+    ]
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None

@@ -3,6 +3,8 @@
 import math
 import netrc
 import os
+import secrets
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,7 +18,10 @@ FINISH_WAIT = 60  # seconds for the last points; what is not sent by then stays 
 
 
 class Tracker(Protocol):
-    """What a run tells; `place` is how to find it again, for the manifest (None: nowhere)."""
+    """What a run tells; `place` is how to find it again, for the manifest (None: nowhere).
+
+    A run that goes on after an interruption opens it anew and logs all its rows again.
+    """
 
     @property
     def place(self) -> Mapping[str, Any] | None: ...
@@ -50,15 +55,23 @@ class WandbTracker:
         study: str,
         name: str,
         config: dict[str, Any],
+        number: str,
     ) -> None:
+        """`number` is W&B's id of the run, the same whenever the run is opened again."""
         import wandb
 
         self.wandb = wandb
+        # Offline, W&B cannot add to what an earlier process wrote, and would begin a second part at step 0:
+        # the whole curve is written anew in its place.
+        for left in (directory / "wandb").glob(f"offline-run-*-{number}"):
+            shutil.rmtree(left)
         mode = os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
         arguments: dict[str, Any] = {
             "project": options.project,
             "entity": options.entity,
             "dir": directory,
+            "id": number,
+            "resume": "allow",
             "group": study,
             "job_type": "train",
             "name": name,
@@ -74,6 +87,7 @@ class WandbTracker:
         self.run.define_metric("tokens")
         self.run.define_metric("*", step_metric="tokens")
         self.place: Mapping[str, Any] | None = {
+            "id": number,
             "mode": mode,
             "url": self.run.url if mode == "online" else None,
             "path": str(Path(self.run.dir).parent.resolve().relative_to(directory.resolve()))
@@ -82,6 +96,8 @@ class WandbTracker:
         }
 
     def log(self, row: Mapping[str, Any]) -> None:
+        if row["step"] < self.run.step:  # the server has it from before an interruption
+            return
         self.run.log(
             {
                 "tokens": row["tokens"],
@@ -92,7 +108,9 @@ class WandbTracker:
                 "learning_rate": row["learning_rate"],
                 "gradient_norm": row["gradient_norm"],
                 "tokens_per_second": row["tokens_per_second"],
-            }
+            },
+            step=row["step"],
+            commit=True,  # W&B would hold it back until the next one, and a crash would lose it
         )
 
     def finish(self, summary: Mapping[str, Any], lengths: list[Mapping[str, Any]], exit_code: int) -> None:
@@ -165,13 +183,27 @@ class Careful:
             print(f"W&B failed, the run goes on without it: {type(error).__name__}: {error}", file=sys.stderr)
 
 
+def first_place(options: LoggerOptions) -> Mapping[str, Any] | None:
+    """What the manifest says of a run's tracking before it is opened: its id, so that a crash keeps it."""
+    return {"id": secrets.token_hex(4)} if options.name == "wandb" else None
+
+
 def open_tracker(
-    options: LoggerOptions, directory: Path, study: str, name: str, config: dict[str, Any]
+    options: LoggerOptions,
+    directory: Path,
+    study: str,
+    name: str,
+    config: dict[str, Any],
+    place: Mapping[str, Any] | None,
 ) -> Tracker:
-    """The tracker that `logger` names."""
-    if options.name == "local":
+    """The tracker that `logger` names, for the run at `place`."""
+    if place is None:
         return NoTracker()
-    return Careful(WandbTracker(options, directory, study, name, config))
+    try:
+        return Careful(WandbTracker(options, directory, study, name, config, place["id"]))
+    except OSError as error:  # such as a full disk
+        print(f"W&B failed, the run goes on without it: {error}", file=sys.stderr)
+        return NoTracker()
 
 
 def by_length(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -13,9 +13,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from poslab.config import Options
+from poslab.config import ConfigError, Options
 from poslab.positions import Geometry, Scheme
 from poslab.registry import find, options_of
+
+
+class PairError(ConfigError):
+    """A scheme that this attention cannot serve; the message says what to choose instead."""
 
 
 class Attention(nn.Module):
@@ -26,7 +30,7 @@ class Attention(nn.Module):
     form: ClassVar[Literal["exact", "fused", "O(L)"]]
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
-        """Raises ConfigError, saying what to choose instead, when the scheme cannot work here."""
+        """Raises PairError when the scheme cannot work here."""
         super().__init__()
         self.options = options
         self.geometry = geometry

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from poslab.attention import Attention, added_to_logits, forgotten
-from poslab.config import ConfigError, Options
+from poslab.attention import Attention, PairError, added_to_logits, forgotten
+from poslab.config import Options
 from poslab.positions import Geometry, Scheme
 
 CHUNK = 64  # tokens whose products are formed at a time; no effect on the result but rounding
@@ -43,7 +43,7 @@ class Linear(Attention):
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
         super().__init__(options, geometry, scheme)
         if scheme.tail() is None:
-            raise ConfigError(
+            raise PairError(
                 f"linear attention has no O(L) form under pos.scheme={scheme.name}, whose bias never becomes "
                 "geometric: choose attention=flash or softmax, or a scheme whose bias does (alibi, t5)"
             )

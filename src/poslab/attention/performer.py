@@ -12,8 +12,9 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
+from poslab.attention import PairError
 from poslab.attention.linear import Linear
-from poslab.config import ConfigError, Options
+from poslab.config import Options
 from poslab.positions import Geometry, Scheme
 
 LEAST = 1e-6  # a feature, as in the authors' code: a key far from all others would have none in float32
@@ -32,7 +33,7 @@ class Performer(Linear):
     def __init__(self, options: PerformerOptions, geometry: Geometry, scheme: Scheme) -> None:
         super().__init__(options, geometry, scheme)
         if not scheme.turns(options.features):
-            raise ConfigError(
+            raise PairError(
                 f"pos.scheme={scheme.name} cannot turn vectors of attention.features={options.features}: "
                 f"choose attention.features={geometry.head_width}, or attention=linear"
             )

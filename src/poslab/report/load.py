@@ -1,14 +1,13 @@
 """Records of a study, read and checked: what cannot be read is listed with its reason, never dropped."""
 
 import csv
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from poslab.record import read_manifest
+from poslab.record import damaged_files, read_manifest, read_sealed
 from poslab.report import sums
 from poslab.report.sums import (
     TRAINED,
@@ -134,14 +133,13 @@ def _short(text: str) -> str:
 def _plan(folder: Path) -> tuple[list[str], str | None, tuple[str, ...]]:
     """Run names in the order asked for, the reference's label and the commands, as study.json has them."""
     try:
-        plan = json.loads((folder / "study.json").read_text())
+        plan = read_sealed(folder / "study.json")
     except FileNotFoundError:
         return [], None, ()
     except (OSError, ValueError):
         raise ReportError(
-            f"study={folder.name}: study.json cannot be read; remove it, it is optional"
+            f"study={folder.name}: study.json is damaged; remove it, the runs are then listed by name"
         ) from None
-    plan = plan if isinstance(plan, dict) else {}
     names = plan.get("runs")
     # A name is a directory inside the study: anything else would read elsewhere.
     safe = [n for n in names if isinstance(n, str) and Path(n).name == n] if isinstance(names, list) else []
@@ -166,6 +164,9 @@ def _load_run(folder: Path) -> Run:
     status, reason = str(manifest.get("status")), str(manifest.get("reason") or "")
     if status != "done":
         return Run(folder.name, status, reason, manifest)
+    damaged = damaged_files(folder, manifest, ".csv")
+    if damaged:
+        return Run(folder.name, "unreadable", f"{damaged[0]} is damaged", manifest)
     try:
         return Run(
             folder.name,

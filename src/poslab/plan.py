@@ -1,0 +1,162 @@
+"""From a request to a run that can be made: all checked, named by what decides its result, placed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from poslab.attention import PairError
+from poslab.config import FACTOR_METHODS, Config, ConfigError, Request
+from poslab.data import Corpus, check_lengths, prepare
+from poslab.evaluate import changes_rotation, longest_length, rescalings
+from poslab.identity import Code, code_fingerprints, run_identity, run_name
+from poslab.model import build_parts
+from poslab.record import FORMAT, DamagedError, RunRecord, damaged_files, read_manifest
+from poslab.rescaling import METHODS
+
+LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a run stands, as its record says."""
+
+    status: str | None  # None where there is no record yet
+    reason: str | None = None
+    damage: tuple[str, ...] = ()  # a line for each file that is not as it was written
+
+    @property
+    def settled(self) -> bool:
+        """Whether making it again would give the same again: done, or diverged."""
+        return self.status in ("done", "diverged") and not self.damage
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that can be made: all checked, data prepared, place known."""
+
+    request: Request
+    config: Config  # without `auto`
+    corpus: Corpus
+    code: Code
+    identity: str
+    directory: Path
+
+    @property
+    def title(self) -> str:
+        return title(self.request)
+
+    @property
+    def standing(self) -> Standing:
+        """How the run stands now. Reads its files."""
+        try:
+            manifest = read_manifest(self.directory)
+        except DamagedError as error:
+            return Standing(None, damage=(str(error),))
+        if manifest is None:
+            return Standing(None)
+        status, reason = str(manifest["status"]), manifest.get("reason")
+        damage = tuple(
+            f"{self.directory / name} is damaged" for name in damaged_files(self.directory, manifest)
+        )
+        return Standing(status, reason, damage if status in ("done", "diverged") else ())
+
+    @property
+    def settled(self) -> bool:
+        return self.standing.settled
+
+
+def title(request: Request) -> str:
+    """What the terminal calls a run."""
+    return f"{request.pos} / {request.attention} / seed {request.config.seed}"
+
+
+def plan(request: Request, runs: Path) -> Job:
+    """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work."""
+    config = _spelled_out(resolve(request.config))
+    corpus = prepare(config.data)
+    check_lengths(corpus, config.context_length, longest_length(config))
+    code = code_fingerprints(config)
+    identity = run_identity(config, code, corpus.fingerprint)
+    study = runs / config.study
+    # The same run may have been asked for by another name: pos=rope_500, or pos=rope pos.base=500.
+    known = sorted(study.glob(f"*-{identity}"))
+    directory = (
+        known[0] if known else study / run_name((request.pos, request.attention), config.seed, identity)
+    )
+    return Job(request, config, corpus, code, identity, directory)
+
+
+def refuse(request: Request, runs: Path, error: PairError) -> Path:
+    """Record, among the runs of its study, one whose parts cannot work together; its directory."""
+    identity = run_identity(request.config, Code("", ""), "")
+    name = run_name((request.pos, request.attention), request.config.seed, identity)
+    record = RunRecord(runs / request.config.study / name)
+    record.update(
+        format=FORMAT,
+        study=request.config.study,
+        run=name,
+        identity=identity,
+        status="failed",
+        reason=str(error),
+        pos=request.pos,
+        attention=request.attention,
+        seed=request.config.seed,
+        config=request.config.deciding(),
+    )
+    return record.directory
+
+
+def resolve(config: Config) -> Config:
+    """The configuration with every `auto` replaced by what it means on this machine."""
+    trainer, evaluate = config.trainer, config.evaluate
+    accelerator = trainer.accelerator
+    if accelerator == "auto":
+        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    elif accelerator == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("trainer.accelerator=cuda, but PyTorch sees no CUDA device: use cpu or auto")
+    precision = trainer.precision
+    if precision == "auto":
+        precision = (
+            "bfloat16"
+            if accelerator == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+            else "float32"
+        )
+    longest = LONGEST[accelerator] if evaluate.longest == "auto" else evaluate.longest
+    factor = evaluate.rescale_factor
+    if factor == "auto" and FACTOR_METHODS & set(evaluate.rescale):
+        factor = float(longest)
+        if factor <= 1:
+            raise ConfigError("evaluate.rescale reaches past L, but evaluate.longest=1: choose a longer one")
+    rescale = [method for method in ("none", *METHODS) if method in evaluate.rescale]  # in one spelling
+    return config.model_copy(
+        update={
+            "trainer": trainer.model_copy(update={"accelerator": accelerator, "precision": precision}),
+            "evaluate": evaluate.model_copy(
+                update={"longest": longest, "rescale_factor": factor, "rescale": rescale}
+            ),
+        }
+    )
+
+
+def _spelled_out(config: Config) -> Config:
+    """The configuration with its parts' options checked and in one spelling (500 and 500.0 are one base).
+
+    Whether the parts fit together is so told before any data is read. Raises ConfigError.
+    """
+    _, scheme, attentions = build_parts(config)
+    for rescaling in rescalings(config):
+        if not scheme.rescale(rescaling):
+            raise ConfigError(
+                f"evaluate.rescale={config.evaluate.rescale} is for rotations, and "
+                f"pos.scheme={scheme.name} has none: leave it out, or give it a command of its own"
+            )
+        scheme.rescale(None)
+        if not changes_rotation(scheme, rescaling, longest_length(config)):
+            raise ConfigError(
+                f"evaluate.rescale={rescaling.method} changes nothing for pos.scheme={scheme.name} up to its "
+                "longest evaluation: leave it out, or choose a longer evaluate.longest"
+            )
+    pos = scheme.section()
+    attention = {"kind": config.attention["kind"], **attentions[0].options.model_dump()}
+    return config.model_copy(update={"pos": pos, "attention": attention})

@@ -1,0 +1,81 @@
+"""Ctrl-C and SIGTERM: an end at the next safe place, within seconds; a second one ends at once."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Self
+
+PATIENCE = 2.0  # seconds that a step has to end before it is broken off
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(BaseException):
+    """The process was asked to end. Not an Exception: nothing that handles failures may swallow it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.number = number
+
+    @property
+    def status(self) -> int:
+        """The exit status by the shell's convention: 130 for Ctrl-C, 143 for SIGTERM."""
+        return 128 + self.number
+
+
+class Stopper:
+    """Raises Stopped where a signal finds the program, or, while it is held, at the next `check`."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._held = False
+        self._installed = False
+
+    @contextmanager
+    def installed(self) -> Iterator[Self]:
+        """Inside, the signals are this stopper's."""
+        before = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGALRM)}
+        self._installed = True
+        self.retake()
+        try:
+            yield self
+        finally:
+            self._installed = False
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def retake(self) -> None:
+        """Take the signals again, where they are ours and a library has taken them meanwhile."""
+        if self._installed:
+            for number in SIGNALS:
+                signal.signal(number, self._on_signal)
+            signal.signal(signal.SIGALRM, self._on_patience)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What runs inside reaches a `check` soon, or is broken off after PATIENCE."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def check(self) -> None:
+        """Raises Stopped if a signal came."""
+        if self.number is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise Stopped(self.number)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None:
+            os._exit(128 + number)
+        self.number = number
+        if not self._held:
+            raise Stopped(number)
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+
+    def _on_patience(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None and self._held:
+            raise Stopped(self.number)

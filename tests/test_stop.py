@@ -1,0 +1,110 @@
+"""Ctrl-C and SIGTERM: an end within seconds, the right status, and the same bits when it goes on."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from commands import command, rows, start, tiny
+from test_kill import _descendants, _weights
+
+from poslab.record import read_manifest
+
+STEPS = 800
+STUDY = [
+    "study=stopped",
+    "logger=wandb",
+    *tiny(
+        trainer__max_steps=STEPS,
+        trainer__checkpoint_seconds=1000,  # none but those that a stop writes
+        trainer__batch_size=16,
+        evaluate__validations=400,
+        evaluate__segments=40,
+        evaluate__sliding_windows=200,
+    ),
+]
+ENDS_WITHIN = 5.0  # seconds
+
+
+@pytest.mark.parametrize("stops", [3, pytest.param(20, marks=pytest.mark.study)])
+def test_stopped_at_any_moment(stops, tmp_path):
+    peace, war = tmp_path / "peace", tmp_path / "war"
+    for cwd in (peace, war):
+        cwd.mkdir()
+    ended = command(*STUDY, cwd=peace)
+    assert ended.returncode == 0, ended.stderr
+    chance = random.Random(stops)
+    for index in range(stops):
+        number = (signal.SIGINT, signal.SIGTERM)[index % 2]
+        study = start(*STUDY, cwd=war, output=war / "printed.txt")
+        try:
+            _await_moment(study, war, chance, late=index >= stops - stops // 5)
+            below = _descendants(study.pid)
+            if number == signal.SIGINT and index % 4 == 0:
+                os.killpg(study.pid, number)  # as a terminal sends it
+            else:
+                study.send_signal(number)  # as a scheduler does
+            assert study.wait(ENDS_WITHIN) == 128 + number
+        finally:
+            study.kill()
+            study.wait()
+        assert not [process for process in below if _lives(process)]
+    printed = (war / "printed.txt").read_text()
+    assert "Traceback" not in printed
+    assert "the same command goes on: python train.py study=stopped" in printed
+    ended = command(*STUDY, cwd=war)
+    assert ended.returncode == 0, ended.stderr
+    (one,), (other,) = (list((cwd / "runs/stopped").glob("rope-*")) for cwd in (peace, war))
+    assert _weights(one) == _weights(other)
+    assert read_manifest(one)["batches"] == read_manifest(other)["batches"]
+    assert [row["validation_nll"] for row in rows(one / "metrics.csv")] == [
+        row["validation_nll"] for row in rows(other / "metrics.csv")
+    ]
+    assert (one / "position.csv").read_bytes() == (other / "position.csv").read_bytes()
+
+
+def _await_moment(study: subprocess.Popen[bytes], cwd: Path, chance: random.Random, late: bool) -> None:
+    """While it is imported, begins, trains or, `late`, is evaluated."""
+    begun = time.monotonic()
+    wanted = "evaluating" if late else chance.choice(("training", "training", "nothing"))
+    after = chance.uniform(0, 6) if wanted == "nothing" else chance.uniform(0, 0.2)
+    come = None
+    while study.poll() is None:
+        now = time.monotonic()
+        if wanted == "nothing" or any(
+            wanted in path.read_text() for path in cwd.glob("runs/stopped/rope-*/progress.json")
+        ):
+            come = come or now
+        if come and now - come >= after:
+            return
+        assert now - begun < 120
+        time.sleep(0.001)
+    raise AssertionError("it came to its end before it could be stopped")
+
+
+def _lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_second_ctrl_c_ends_at_once(tmp_path):
+    settings = [item for item in STUDY if "max_steps" not in item] + ["trainer.max_steps=20000"]
+    study = start(*settings, cwd=tmp_path, output=tmp_path / "printed.txt")
+    try:
+        _await_moment(study, tmp_path, random.Random(0), late=False)
+        below = _descendants(study.pid)
+        study.send_signal(signal.SIGINT)
+        study.send_signal(signal.SIGINT)
+        assert study.wait(ENDS_WITHIN) == 130
+    finally:
+        study.kill()
+        study.wait()
+    until = time.monotonic() + ENDS_WITHIN  # the run notices that it is alone
+    while any(map(_lives, below)):
+        assert time.monotonic() < until
+        time.sleep(0.01)
