@@ -13,7 +13,7 @@ from poslab.attention import build_attention
 from poslab.checkpoint import packed, unpacked
 from poslab.compose import arms, one_for_each_scheme
 from poslab.config import Config, ConfigError, Request, check
-from poslab.job import run
+from poslab.making import run
 from poslab.model import GPT
 from poslab.plan import plan
 from poslab.positions import Geometry, build_scheme

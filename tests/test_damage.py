@@ -11,12 +11,13 @@ from conftest import make, request
 from rich.console import Console
 
 from poslab.checkpoint import unpacked
-from poslab.job import load, run
+from poslab.making import run
 from poslab.plan import plan
 from poslab.record import DamagedError, read_manifest, read_sealed, write_sealed
 from poslab.report import ReportError, write_report
 from poslab.stopping import Stopped, Stopper
 from poslab.terminal import RunDisplay
+from poslab.trained import load
 
 WANTED = {"study": "damaged", "trainer__max_steps": 12, "trainer__checkpoint_seconds": 0.0}
 OF_A_FINISHED_RUN = ("manifest.json", "metrics.csv", "extrapolation.csv", "position.csv", "checkpoint.pt")

@@ -12,7 +12,7 @@ from poslab.positions import Geometry, build_scheme
 
 
 def of_size(name: str, vocabulary: int, pos: str = "rope") -> GPT:
-    size = yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text())
+    size = yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text())["model"]
     geometry = Geometry(size["width"], size["heads"], 1024, size["layers"])
     with torch.device("meta"):
         scheme = build_scheme(SCHEMES[pos], geometry)

@@ -8,10 +8,10 @@ from conftest import POSITIONS, Told, make, request
 
 from poslab.data import prepare
 from poslab.evaluate import evaluate
-from poslab.job import load
 from poslab.model import build
 from poslab.plan import plan
 from poslab.rescaling import METHODS, Rescaling
+from poslab.trained import load
 from poslab.training import without_positions
 
 RESCALE = ["none", *METHODS]

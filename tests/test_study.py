@@ -14,10 +14,10 @@ from conftest import make, request
 
 from poslab.config import ConfigError
 from poslab.identity import code_fingerprints
-from poslab.job import load
 from poslab.lock import TakenError
 from poslab.plan import plan
 from poslab.record import read_manifest
+from poslab.trained import load
 
 
 @pytest.fixture(scope="module")

@@ -65,9 +65,13 @@ class LanguageModel(lightning.LightningModule):
         positions = self.gpt.scheme.place(windows.shape[1] - 1, stream)
         logits = self.gpt(windows[:, :-1], positions=positions)
         loss = cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
-        count = windows[:, 1:].numel()
         self.last_loss = loss.detach()
-        self.nll_sum = self.nll_sum.to(loss.device) + self.last_loss.double() * count
+        nll, count = self.last_loss.double() * windows[:, 1:].numel(), windows[:, 1:].numel()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            # At every step, since the state of number 0 is the state of all processes.
+            torch.distributed.all_reduce(nll)
+            count *= torch.distributed.get_world_size()  # each has as many tokens as the others
+        self.nll_sum = self.nll_sum.to(loss.device) + nll
         self.token_count += count
         return loss
 
@@ -99,17 +103,10 @@ class LanguageModel(lightning.LightningModule):
         self.gradient_norm_count += 1
 
     def take_sums(self) -> dict[str, float]:
-        """Training sums since the last call, under the names of metrics.csv; they begin again at zero.
-
-        Over all processes, which must ask for them together.
-        """
-        nll_sum, processes = self.nll_sum, 1
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            processes = torch.distributed.get_world_size()
-            torch.distributed.all_reduce(nll_sum)  # each has as many tokens as the others
+        """Training sums since the last call, under the names of metrics.csv; they begin again at zero."""
         sums = {
-            "train_nll": nll_sum.item(),
-            "train_tokens": self.token_count * processes,
+            "train_nll": self.nll_sum.item(),
+            "train_tokens": self.token_count,
             "gradient_norm": self.gradient_norm_sum.item() / max(1, self.gradient_norm_count),
         }
         self.nll_sum, self.token_count = torch.zeros_like(self.nll_sum), 0

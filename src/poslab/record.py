@@ -37,6 +37,7 @@ from poslab.config import ConfigError
 FORMAT = 2
 ROOM = 1.0  # seconds between two looks whether a full disk has room again
 UNSEALED = "0" * 64
+FINAL = "checkpoint.pt"
 
 Status = Literal["running", "done", "failed", "diverged", "interrupted"]
 
@@ -187,8 +188,8 @@ class RunRecord:
         self._table("rescaled_position.csv", RESCALED_POSITION, positions)
 
     def write_checkpoint(self, content: bytes) -> None:
-        write_atomic(self.directory / "checkpoint.pt", content)
-        self.files["checkpoint.pt"] = hashlib.sha256(content).hexdigest()
+        write_atomic(self.directory / FINAL, content)
+        self.files[FINAL] = hashlib.sha256(content).hexdigest()
 
     def _table(self, name: str, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
         self.files[name] = write_table(self.directory / name, columns, rows)

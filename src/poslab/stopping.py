@@ -2,12 +2,15 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
-PATIENCE = 2.0  # seconds that a step has to end before it is broken off
+PATIENCE = 1.5  # seconds that a step has to end before it is broken off
+AGAIN = 0.5  # seconds until Stopped is raised again, where a library has swallowed it
+SAME_REQUEST = 1.0  # seconds within which a second SIGTERM is taken for the first
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -30,6 +33,7 @@ class Stopper:
     def __init__(self) -> None:
         self.number: int | None = None
         self._held = False
+        self._asked = 0.0
         self._installed = False
 
     @contextmanager
@@ -42,6 +46,7 @@ class Stopper:
             yield self
         finally:
             self._installed = False
+            self.closing()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -60,22 +65,26 @@ class Stopper:
             yield
         finally:
             self._held = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def check(self) -> None:
         """Raises Stopped if a signal came."""
         if self.number is not None:
-            signal.setitimer(signal.ITIMER_REAL, 0)
             raise Stopped(self.number)
+
+    def closing(self) -> None:
+        """Stopped has arrived where it is handled: it is not raised any more."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None:
-            os._exit(128 + number)
-        self.number = number
+            # A scheduler may send one SIGTERM by two ways.
+            if number != signal.SIGTERM or time.monotonic() - self._asked > SAME_REQUEST:
+                os._exit(128 + number)
+            return
+        self.number, self._asked = number, time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE if self._held else AGAIN, AGAIN)
         if not self._held:
             raise Stopped(number)
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
 
     def _on_patience(self, number: int, frame: FrameType | None) -> None:
-        if self.number is not None and self._held:
-            raise Stopped(self.number)
+        self.check()

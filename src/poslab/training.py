@@ -11,10 +11,10 @@ import math
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as lightning
@@ -29,6 +29,7 @@ from poslab.evaluate import token_losses
 from poslab.model import GPT
 from poslab.module import LanguageModel
 from poslab.rescaling import Rescaling
+from poslab.watching import State, Watcher
 
 LIGHTNING_PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
@@ -37,24 +38,7 @@ class DivergedError(RuntimeError):
     """A loss that is no number."""
 
 
-State = dict[str, Any]  # tensors and plain values
 Batch = tuple[Tensor, bytes]  # windows (B, T+1), and the SHA-256 of them
-
-
-class Watcher(Protocol):
-    """Who is told how training goes, in the first of the run's processes."""
-
-    def started(self) -> None:
-        """The first step is about to be taken; Lightning has set its signal handlers."""
-
-    def row(self, row: Mapping[str, Any]) -> None:
-        """A row of metrics.csv."""
-
-    def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
-        """A step is done; reading its loss, in nats a token, waits for the device."""
-
-    def may_keep(self, step: int, state: Callable[[], State]) -> None:
-        """After `step`, and its row if it has one: `state()` is what training can go on from."""
 
 
 class TrainingBatches(Dataset[Batch]):

@@ -58,6 +58,9 @@ class Launcher(ABC):
     def __init__(self, options: Any, runs: int) -> None:
         """`runs` is how many the study has in all. Raises ConfigError where the launcher cannot work here."""
 
+    def check(self, task: Task) -> None:  # noqa: B027 - some know only when they start it
+        """Raises ConfigError where there will never be a device for a task."""
+
     @abstractmethod
     def start(self, task: Task) -> bool:
         """Start a task, or hand it to a queue; False where no device is free for it now.

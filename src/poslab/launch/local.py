@@ -49,7 +49,7 @@ class Local(Launcher):
         return len(gpus())
 
     def start(self, task: Task) -> bool:
-        self._check(task)
+        self.check(task)
         lease = (
             lease_gpus(task.devices, self.options.runs_per_gpu)
             if task.cuda
@@ -64,7 +64,7 @@ class Local(Launcher):
             raise
         return True
 
-    def _check(self, task: Task) -> None:
+    def check(self, task: Task) -> None:
         if task.nodes > 1:
             raise ConfigError(
                 f"launcher=local is one machine, not {task.nodes}: launcher=slurm for several nodes"

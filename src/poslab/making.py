@@ -1,0 +1,264 @@
+"""One run, made: trained, evaluated and recorded, from whatever an earlier process has reached of it."""
+
+import platform
+import shutil
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from poslab.checkpoint import newest_checkpoint, packed, unpacked, write_checkpoint
+from poslab.evaluate import Extrapolation
+from poslab.identity import describe_versions
+from poslab.lock import alone, run_lock
+from poslab.measuring import measure
+from poslab.model import GPT, build
+from poslab.plan import Job
+from poslab.record import FINAL, FORMAT, DamagedError, RunRecord, damaged_files, read_manifest, write_atomic
+from poslab.stopping import Stopped, Stopper
+from poslab.terminal import RunDisplay
+from poslab.tracking import NoTracker, Tracker, by_length, first_place, open_tracker, summary
+from poslab.watching import Silent
+
+CLOSING = 1.0  # seconds that W&B has to take the last points when the run was asked to stop
+SHARE_OF_TIME = 20  # training goes on for so many times what writing a checkpoint took, at least
+CHECKPOINTS = "checkpoints"
+
+
+def run(job: Job, display: RunDisplay, stopper: Stopper) -> dict[str, Any]:
+    """Make the run and return its manifest; a run that fails has status failed or diverged and a reason.
+
+    It goes on from the newest checkpoint that is as it was written. Stopped marks the run as interrupted,
+    with a checkpoint where it was training, and goes on up. Raises TakenError where another process is making
+    the same run.
+    """
+    with alone(run_lock(job.directory)):
+        if job.settled:  # by another command, since this one looked
+            return read_manifest(job.directory) or {}
+        return Making(job, display, stopper).run()
+
+
+class Making:
+    """A run that is being made by this process."""
+
+    def __init__(self, job: Job, display: RunDisplay, stopper: Stopper) -> None:
+        self.job = job
+        self.display = display
+        self.stopper = stopper
+        self.rows: list[Mapping[str, Any]] = []
+        self.tracker: Tracker = NoTracker()
+        self.kept_at = time.monotonic()
+        self.interval = job.config.trainer.checkpoint_seconds
+        self.notes: list[str] = []
+        earlier = self._earlier_manifest()
+        self.state = self._reached(earlier)
+        kept = ("started", "wandb", "notes", "processes")
+        self.record = RunRecord(job.directory, {name: earlier[name] for name in kept if name in earlier})
+        if self.state:
+            self.rows = list(self.state["rows"])
+            # Sums are split by threads: with another number the last bits would differ.
+            torch.set_num_threads(self.state["threads"])
+        self.notes = [*earlier.get("notes", []), *self.notes]
+
+    def run(self) -> dict[str, Any]:
+        # Lightning takes seconds to import: planning, or finding a run made, must not wait for it.
+        from poslab.training import DivergedError
+
+        job = self.job
+        self.record.update(**{**_first_facts(job), **self.record.manifest, "status": "running"})
+        self.record.update(
+            reason=None,
+            finished=None,
+            notes=self.notes,
+            threads=torch.get_num_threads(),
+            processes=self.record.manifest.get("processes", 0) + 1,  # that have worked on it
+        )
+        config = {"study": job.config.study, **job.config.deciding()}
+        named = {**config, "pos": {"name": job.request.pos, **config["pos"]}}
+        found = Extrapolation()
+        try:
+            place = (job.config.logger.name == "wandb" and self.record.manifest.get("wandb")) or first_place(
+                job.config.logger
+            )
+            self.record.update(wandb=place)
+            self.tracker = open_tracker(
+                job.config.logger, job.directory, job.config.study, job.title, named, place
+            )
+            self.record.update(wandb=self.tracker.place)
+            for row in self.rows:
+                self.tracker.log(row)
+            found = self._train_and_evaluate()
+            outcome: dict[str, Any] = {"status": "done", "reason": None}
+        except DivergedError as error:
+            outcome = {"status": "diverged", "reason": str(error)}
+        except Stopped as stop:
+            self.stopper.closing()
+            self.record.update(status="interrupted", reason=str(stop), finished=_now())
+            self._finish_soon(stop)
+            raise
+        except Exception as error:
+            write_atomic(job.directory / "error.txt", traceback.format_exc())
+            outcome = {"status": "failed", "reason": _reason(error)}
+        lengths = by_length(found.lengths)
+        # Before the record is closed: a crash between the two makes the run go on, and W&B's part anew.
+        self.tracker.finish(summary(outcome, lengths), lengths, exit_code=int(outcome["status"] != "done"))
+        if outcome["status"] != "failed":  # a failed one may go on from its checkpoint
+            self.record.update(files=self.record.files)
+            shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
+        self.record.end(**outcome, finished=_now())
+        with suppress(OSError):
+            (job.directory / "progress.json").unlink(missing_ok=True)
+        return self.record.manifest
+
+    def share(self, gpt: GPT) -> None:
+        """Train as one of the processes that have the batches in common, and leave the rest to number 0."""
+        from poslab.training import train
+
+        train(gpt, self.job.config, self.job.corpus, Silent(), self.state)
+
+    # What training tells, see poslab.watching.Watcher.
+
+    def started(self) -> None:
+        self.stopper.retake()
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        self.rows.append(row)
+        self.record.write_metrics(self.rows)
+        flops = self.gpt.training_flops(row["tokens"])
+        self.record.update(tokens=row["tokens"], flops=flops, seconds=row["seconds"])
+        self.tracker.log(row)
+
+    def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
+        self.display.step(step, loss, tokens_per_second)
+
+    def may_keep(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
+        last = step == self.job.config.trainer.max_steps
+        if last or self.stopper.number is not None or time.monotonic() - self.kept_at >= self.interval:
+            begun = time.monotonic()
+            write_checkpoint(self.job.directory / CHECKPOINTS, step, {**self._identified(), **state()})
+            self.kept_at = time.monotonic()
+            wanted = self.job.config.trainer.checkpoint_seconds
+            self.interval = max(wanted, SHARE_OF_TIME * (self.kept_at - begun)) if wanted else 0
+        self.stopper.check()
+
+    def _identified(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "identity": self.job.identity,
+            "config": self.job.config.deciding(),
+            "threads": torch.get_num_threads(),
+            "rows": self.rows,
+            "kernel": self.record.manifest.get("kernel") or self.gpt.kernel,
+        }
+
+    def _train_and_evaluate(self) -> Extrapolation:
+        from poslab.training import train
+
+        job, record = self.job, self.record
+        config, corpus = job.config, job.corpus
+        self.gpt = gpt = build(config, corpus.vocabulary)
+        record.update(parameters=gpt.parameter_count(), max_length=gpt.scheme.max_length)
+        with self.display.phase("training", config.trainer.max_steps), self.stopper.held():
+            trained = train(gpt, config, corpus, self, self.state)
+        self.stopper.check()
+        record.write_metrics(self.rows)
+        final = self.rows[-1]
+        record.update(
+            tokens=final["tokens"],
+            flops=gpt.training_flops(final["tokens"]),
+            seconds=final["seconds"],
+            kernel=gpt.kernel or (self.state or {})["kernel"],
+            seconds_validation=trained.validation_seconds,
+            batches=trained.batches,
+        )
+        weights = {name: tensor.cpu() for name, tensor in gpt.state_dict().items()}
+        sums = {"batches": trained.batches}
+        reached = {
+            "step": config.trainer.max_steps,
+            "weights": weights,
+            "validation_seconds": trained.validation_seconds,
+        }
+        record.write_checkpoint(packed({**self._identified(), **reached, "sums": sums}))
+        return measure(job, gpt, record, self.display, self.stopper)
+
+    def _finish_soon(self, stop: Stopped) -> None:
+        """Close W&B's run if that is quick; what it has not sent by then is on disk."""
+        closing = threading.Thread(
+            target=lambda: self.tracker.finish({"status": "interrupted"}, [], exit_code=stop.status),
+            daemon=True,
+        )
+        closing.start()
+        closing.join(CLOSING)
+
+    def _earlier_manifest(self) -> dict[str, Any]:
+        try:
+            return read_manifest(self.job.directory) or {}
+        except DamagedError as error:
+            self._note(str(error))
+            return {}
+
+    def _reached(self, earlier: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The newest state of the run that is as it was written, of this or an earlier process."""
+        directory = self.job.directory
+        found = newest_checkpoint(directory / CHECKPOINTS, self.job.identity, self._note)
+        if found is not None:
+            return found
+        damaged = damaged_files(directory, earlier)
+        for name in damaged:
+            self._note(f"{directory / name} is damaged and is made again")
+        if FINAL in earlier.get("files", {}) and FINAL not in damaged:
+            return unpacked((directory / FINAL).read_bytes())
+        return None
+
+    def _note(self, line: str) -> None:
+        """Say what was found, and keep it in the record."""
+        self.notes.append(line)
+        with suppress(OSError):
+            print(f"poslab: {line}", file=sys.stderr, flush=True)
+
+
+def _reason(error: Exception) -> str:
+    """One line, which for memory says what to do."""
+    message = (str(error).splitlines() or ["no message"])[0]
+    told = str(error).lower()
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in told:
+        return (
+            f"out of memory ({message}): choose a smaller trainer.batch_size or a larger trainer.accumulate"
+        )
+    return f"{type(error).__name__}: {message}"
+
+
+def _first_facts(job: Job) -> dict[str, Any]:
+    config = job.config
+    cuda = config.trainer.accelerator == "cuda"
+    return {
+        "format": FORMAT,
+        "study": config.study,
+        "run": job.directory.name,
+        "identity": job.identity,
+        "status": "running",
+        "reason": None,
+        "pos": job.request.pos,
+        "attention": job.request.attention,
+        "seed": config.seed,
+        "config": config.deciding(),
+        "code": job.code.shared,
+        "code_parts": job.code.parts,
+        "data": job.corpus.describe(),
+        "versions": describe_versions(),
+        "device": torch.cuda.get_device_name() if cuda else f"cpu ({platform.machine()})",
+        "threads": torch.get_num_threads(),
+        "precision": config.trainer.precision,
+        "started": _now(),
+        "finished": None,
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

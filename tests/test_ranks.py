@@ -1,0 +1,86 @@
+"""One run on several processes: the same curve as on one, and the same bits when it goes on."""
+
+import random
+import signal
+
+import pytest
+from commands import command, rows, start, tiny
+from test_kill import _await, _descendants, _kill, _weights
+
+from poslab.record import read_manifest
+
+SETTINGS = tiny(
+    study="killed",
+    logger="local",
+    trainer__max_steps=120,
+    trainer__batch_size=16,
+    trainer__checkpoint_seconds=0,
+    evaluate__validations=40,
+)
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory):
+    """The run on one process."""
+    return made(tmp_path_factory.mktemp("single"))
+
+
+def made(cwd, *more):
+    ended = command(*SETTINGS, *more, cwd=cwd)
+    assert ended.returncode == 0, ended.stderr
+    (directory,) = cwd.glob("runs/killed/[!.]*-seed*")
+    return directory
+
+
+def losses(directory):
+    return [
+        [float(row[f"{part}_nll"]) / float(row[f"{part}_tokens"]) for part in ("train", "validation")]
+        for row in rows(directory / "metrics.csv")
+    ]
+
+
+def test_two_processes_train_the_same_curve(single, tmp_path):
+    double = made(tmp_path, "trainer.devices=2")
+    assert losses(double) == [pytest.approx(row, rel=2e-5) for row in losses(single)]
+    assert [row["tokens"] for row in rows(double / "metrics.csv")] == [
+        row["tokens"] for row in rows(single / "metrics.csv")
+    ]
+    assert read_manifest(double)["status"] == "done"
+
+
+def test_two_processes_killed_go_on_to_the_same_bits(tmp_path):
+    peace, war = tmp_path / "peace", tmp_path / "war"
+    for cwd in (peace, war):
+        cwd.mkdir()
+    whole = made(peace, "trainer.devices=2")
+    for moment, number in (("step", signal.SIGKILL), ("step", signal.SIGTERM)):
+        study = start(*SETTINGS, "trainer.devices=2", cwd=war, output=war / "printed.txt")
+        try:
+            assert _await(moment, war, study, random.Random(1))
+            if number == signal.SIGKILL:
+                _kill([study.pid, *_descendants(study.pid)])
+            else:
+                study.terminate()
+                assert study.wait(5) == 143
+        finally:
+            study.kill()
+            study.wait()
+    again = made(war, "trainer.devices=2")
+    assert _weights(whole) == _weights(again)
+    assert [row["train_nll"] for row in rows(whole / "metrics.csv")] == [
+        row["train_nll"] for row in rows(again / "metrics.csv")
+    ]
+    assert read_manifest(again)["processes"] == 3
+
+
+def test_a_batch_that_does_not_divide_is_refused(tmp_path):
+    ended = command(*tiny(trainer__devices=3), cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "batch_size=4 is not a multiple of devices=3" in ended.stderr
+
+
+def test_several_machines_need_a_cluster(tmp_path):
+    ended = command(*tiny(trainer__nodes=2), cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "launcher=slurm for several nodes" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
