@@ -54,13 +54,16 @@ def command(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.
     )
 
 
-def start(*arguments: str, cwd: Path, output: Path, **options: Any) -> subprocess.Popen[bytes]:
+def start(
+    *arguments: str, cwd: Path, output: Path, temporary: str | None = None, **options: Any
+) -> subprocess.Popen[bytes]:
     """`train.py` in a session of its own, as a terminal starts it; what it prints is appended to `output`."""
+    own = {} if temporary is None else {"TMPDIR": temporary}
     with output.open("ab") as file:
         return subprocess.Popen(
             [sys.executable, str(ROOT / "train.py"), *arguments],
             cwd=cwd,
-            env=environment(cwd),
+            env={**environment(cwd), **own},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,

@@ -128,6 +128,8 @@ class Ray(Launcher):
     def _check(self, gpus: int) -> None:
         wanted = {"CPU": self.options.cores_per_run, "GPU": gpus}
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        if not nodes:
+            raise ConfigError("Ray has lost all its machines: the same command starts it again and goes on")
         if not any(all(node.get(name, 0) >= count for name, count in wanted.items()) for node in nodes):
             raise ConfigError(
                 f"a run wants launcher.cores_per_run={wanted['CPU']} and {gpus} GPUs, and none of Ray's "
