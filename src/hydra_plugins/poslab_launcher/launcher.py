@@ -1,4 +1,4 @@
-"""The launcher behind `-m`: every run in a fresh process, one after another, then the study's report.
+"""What is behind `-m`: the runs of a study go to poslab's own launchers, then comes its report.
 
 Hydra's own launchers lose runs when a process dies and cannot make a report after a failure, so this one
 never raises for a failed run: it notes it, goes on, and ends the command with status 1.
