@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 from commands import ROOT, TINY, command, rows
-from conftest import make, request
+from conftest import CONF, arms, make, request
 
-from poslab.config import ConfigError
+from poslab.config import Config, ConfigError, Request, check
 from poslab.identity import code_fingerprints
+from poslab.job import as_json
 from poslab.lock import TakenError
 from poslab.plan import plan
 from poslab.record import read_manifest
@@ -249,3 +250,23 @@ def test_local_paths_stay_on_the_machine(tmp_path):
     assert manifest["status"] == "done"
     assert manifest["config"]["data"]["path"] == "text.txt"
     assert "private" not in json.dumps(manifest)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine's GPU is what auto means")
+def test_another_machines_gpus_are_not_guessed(tmp_path):
+    asked = request(trainer__accelerator="auto", launcher=arms(CONF / "launcher")["slurm"])
+    with pytest.raises(ConfigError, match="accelerator=cuda or cpu"):
+        plan(asked, tmp_path, here=False)
+    asked = request(trainer__accelerator="cuda", launcher=arms(CONF / "launcher")["slurm"])
+    with pytest.raises(ConfigError, match="sees no CUDA device"):
+        plan(asked, tmp_path)
+    trainer = plan(asked, tmp_path, here=False).config.trainer
+    assert (trainer.accelerator, trainer.precision) == ("cuda", "bfloat16")
+
+
+def test_what_is_planned_is_what_a_process_is_told(tmp_path):
+    for asked in (request(), request(evaluate__rescale=["none", "pi"], evaluate__longest="auto")):
+        job = plan(asked, tmp_path)
+        told = json.loads(as_json(job))
+        again = plan(Request(check(Config, told["config"], ""), told["pos"], told["attention"]), tmp_path)
+        assert (again.identity, again.directory, again.config) == (job.identity, job.directory, job.config)

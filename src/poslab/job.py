@@ -29,7 +29,7 @@ def as_json(job: Job) -> str:
     """What another process needs to make the run: FILE of `python -m poslab.job FILE`."""
     return json.dumps(
         {
-            "config": job.request.config.model_dump(mode="json"),
+            "config": job.config.model_dump(mode="json"),  # without `auto`: what was planned is what is made
             "pos": job.request.pos,
             "attention": job.request.attention,
             "identity": job.identity,

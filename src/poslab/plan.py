@@ -71,9 +71,12 @@ def title(request: Request) -> str:
     return f"{request.pos} / {request.attention} / seed {request.config.seed}"
 
 
-def plan(request: Request, runs: Path) -> Job:
-    """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work."""
-    config = _spelled_out(resolve(request.config))
+def plan(request: Request, runs: Path, here: bool = True) -> Job:
+    """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work.
+
+    `here` says whether the run will be made on this machine.
+    """
+    config = _spelled_out(resolve(request.config, here))
     corpus = prepare(config.data)
     check_lengths(corpus, config.context_length, longest_length(config))
     code = code_fingerprints(config)
@@ -107,19 +110,30 @@ def refuse(request: Request, runs: Path, error: PairError) -> Path:
     return record.directory
 
 
-def resolve(config: Config) -> Config:
-    """The configuration with every `auto` replaced by what it means on this machine."""
+def resolve(config: Config, here: bool = True) -> Config:
+    """The configuration with every `auto` replaced by what it means on this machine.
+
+    Where the run is made on another one (not `here`), whose GPUs nobody knows, it must be said whether it has
+    any, and bfloat16 is taken for granted on them. Raises ConfigError.
+    """
     trainer, evaluate = config.trainer, config.evaluate
     accelerator = trainer.accelerator
+    there = torch.cuda.is_available()
+    if accelerator == "auto" and not here and not there:
+        raise ConfigError(
+            f"trainer.accelerator=auto asks this machine, which has no GPU, and launcher="
+            f"{config.launcher.get('name')} runs elsewhere: choose trainer.accelerator=cuda or cpu"
+        )
     if accelerator == "auto":
-        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
-    elif accelerator == "cuda" and not torch.cuda.is_available():
+        accelerator = "cuda" if there else "cpu"
+    elif accelerator == "cuda" and here and not there:
         raise ConfigError("trainer.accelerator=cuda, but PyTorch sees no CUDA device: use cpu or auto")
     precision = trainer.precision
     if precision == "auto":
         precision = (
             "bfloat16"
-            if accelerator == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+            if accelerator == "cuda"
+            and (not there or torch.cuda.is_bf16_supported(including_emulation=False))
             else "float32"
         )
     longest = LONGEST[accelerator] if evaluate.longest == "auto" else evaluate.longest

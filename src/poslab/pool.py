@@ -30,6 +30,7 @@ class Member:
     task: Task
     entry: Entry
     started: int = 0  # processes that were started for it
+    told: bool = False  # whether the file is written that its process reads
     waits: bool = False  # for room on the disk
 
     @classmethod
@@ -110,7 +111,9 @@ class Pool:
         if is_taken(run_lock(job.directory)) and not self.launcher.outlives:
             each.entry.state = "elsewhere"
             return True
-        write_atomic(_request(job), as_json(job))
+        if not each.told:
+            write_atomic(_request(job), as_json(job))
+            each.told = True
         if not self.launcher.start(each.task):
             return False
         each.started += 1
@@ -148,7 +151,7 @@ class Pool:
 
     def _stop(self) -> None:
         if self.launcher.outlives and self.running:
-            self.display.say(f"{len(self.running)} runs go on; the same command finds them again")
+            self.display.say(f"{len(self.running)} under way go on; the same command finds them again")
             return
         self.launcher.stop()
         until = time.monotonic() + GRACE

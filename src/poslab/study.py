@@ -42,7 +42,7 @@ def conduct(requests: Sequence[Request], runs: Path, reports: Path, command: str
     console = _console()
     with _stoppable(console, command) as stopper:
         kind, options = _one_launcher(requests)
-        planned = _plan_all(requests, runs)
+        planned = _plan_all(requests, runs, kind.here(options))
         jobs = planned.jobs
         launcher = kind(options, len(jobs))
         members = [Member.of(job) for job in jobs]
@@ -79,14 +79,14 @@ def _one_launcher(requests: Sequence[Request]) -> tuple[type[Launcher], Launcher
     return launcher_class(requests[0].config.launcher)
 
 
-def _plan_all(requests: Sequence[Request], runs: Path) -> _Plan:
+def _plan_all(requests: Sequence[Request], runs: Path, here: bool) -> _Plan:
     """Raises ConfigError for wrong settings; a pair that cannot work is no reason to drop the others."""
     planned = _Plan()
     pairs: dict[int, PairError] = {}
     jobs = []
     for number, request in enumerate(requests):
         try:
-            jobs.append(plan(request, runs))
+            jobs.append(plan(request, runs, here))
         except PairError as error:
             pairs[number] = error
         except ConfigError as error:
@@ -139,7 +139,8 @@ def _tell_what_is_there(members: Sequence[Member], console: Console) -> None:
     if settled:
         console.print(f"{settled} of {len(members)} runs are made already and are used again")
     if settled < len(members):  # said before the first process has imported PyTorch and can show its bar
-        console.print(f"{len(members) - settled} runs to train; {members[0].job.directory.parent}/")
+        count = len(members) - settled
+        console.print(f"{count} run{'s' * (count > 1)} to train; {members[0].job.directory.parent}/")
 
 
 def _report(

@@ -58,6 +58,11 @@ class Launcher(ABC):
     def __init__(self, options: Any, runs: int) -> None:
         """`runs` is how many the study has in all. Raises ConfigError where the launcher cannot work here."""
 
+    @classmethod
+    def here(cls, options: Any) -> bool:
+        """Whether tasks run on the machine of whoever starts them."""
+        return True
+
     def check(self, task: Task) -> None:  # noqa: B027 - some know only when they start it
         """Raises ConfigError where there will never be a device for a task."""
 

@@ -49,6 +49,10 @@ class RayOptions(LauncherOptions):
 class Ray(Launcher):
     options_class = RayOptions
 
+    @classmethod
+    def here(cls, options: RayOptions) -> bool:
+        return options.address is None
+
     def __init__(self, options: RayOptions, runs: int) -> None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is told to Ray's makers
         if options.address is None:

@@ -64,6 +64,10 @@ class Slurm(Launcher):
     options_class = SlurmOptions
     outlives = True
 
+    @classmethod
+    def here(cls, options: SlurmOptions) -> bool:
+        return False
+
     def __init__(self, options: SlurmOptions, runs: int) -> None:
         if shutil.which("sbatch") is None:
             raise ConfigError(
