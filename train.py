@@ -28,6 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.compose import command_line, request_from
 from poslab.config import ConfigError
+from poslab.lock import TakenError
 from poslab.status import status
 
 
@@ -68,6 +69,9 @@ def main() -> None:
         single()
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         sys.exit(refuse(error))
+    except TakenError as error:
+        print(f"poslab: another command has held {error} for long: is it stopped?", file=sys.stderr)
+        sys.exit(1)
     except OSError as error:  # a full disk, a folder that cannot be written
         print(f"poslab: {error}", file=sys.stderr)
         sys.exit(1)

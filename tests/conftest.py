@@ -1,6 +1,7 @@
 """What tests share: the arms of conf/, and small models made from them."""
 
 import itertools
+import signal
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,18 @@ class Told:
 def make(wanted: Request, runs: Path) -> dict[str, Any]:
     """Make a run in this process; its manifest."""
     return run(plan(wanted, runs), RunDisplay("made", Console(quiet=True)), Stopper())
+
+
+class StopsAt(RunDisplay):
+    """Raises a signal when it is told of a step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__("stopped", Console(quiet=True))
+        self.at = step
+
+    def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
+        if step == self.at:
+            signal.raise_signal(signal.SIGTERM)
 
 
 def request(study: str = "test", **changes: Any) -> Request:

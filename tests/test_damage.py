@@ -2,12 +2,11 @@
 
 import random
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
 from commands import rows
-from conftest import make, request
+from conftest import StopsAt, make, request
 from rich.console import Console
 
 from poslab.checkpoint import unpacked
@@ -21,18 +20,6 @@ from poslab.trained import load
 
 WANTED = {"study": "damaged", "trainer__max_steps": 12, "trainer__checkpoint_seconds": 0.0}
 OF_A_FINISHED_RUN = ("manifest.json", "metrics.csv", "extrapolation.csv", "position.csv", "checkpoint.pt")
-
-
-class StopsAt(RunDisplay):
-    """Raises a signal when it is told of a step."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__("stopped", Console(quiet=True))
-        self.at = step
-
-    def step(self, step, loss, tokens_per_second):
-        if step == self.at:
-            signal.raise_signal(signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 from commands import command, rows, start, tiny
+from conftest import StopsAt, make, request
 
+from poslab.attention import PairError
+from poslab.checkpoint import packed
+from poslab.making import run
+from poslab.plan import accept, plan, refuse
 from poslab.record import read_manifest
+from poslab.stopping import Stopped, Stopper
 
 MEMORY = 9 * 2**30  # bytes of address space, of which PyTorch's libraries take more than half
 
@@ -128,3 +134,75 @@ def test_a_swept_launcher_is_refused(tmp_path):
         assert ended.returncode == 2
         assert "cannot be swept" in ended.stderr
         assert len(ended.stderr.splitlines()) == 1
+
+
+def test_two_studies_in_one_command(tmp_path):
+    """Their runs have the same names."""
+    ended = command("-m", "study=a,b", *tiny(logger="local"), cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert [row["status"] for name in "ab" for row in rows(tmp_path / f"reports/{name}/summary.csv")] == [
+        "done",
+        "done",
+    ]
+
+
+def test_one_run_by_two_names_is_made_once(tmp_path):
+    ended = command("-m", "pos=rope,rope_500", "pos.base=500", *tiny(logger="local", study="x"), cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "1 run to train" in ended.stderr
+    assert len(rows(tmp_path / "reports/x/summary.csv")) == 1
+
+
+def test_a_refusal_is_forgotten_once_the_pair_works(tmp_path):
+    asked = request()
+    directory = refuse(asked, tmp_path, PairError("cannot work"))
+    assert read_manifest(directory)["reason"] == "cannot work"
+    accept(asked, tmp_path)
+    assert not directory.exists()
+
+
+def test_wandb_has_one_curve_whatever_logger_came_between(tmp_path):
+    changes = {"trainer__checkpoint_seconds": 0.0}
+    tracked = {"name": "wandb", "project": "poslab"}
+    for logger, step in ((tracked, 5), ({"name": "local"}, 9), (tracked, 13)):
+        job = plan(request(logger=logger, **changes), tmp_path)
+        with pytest.raises(Stopped), Stopper().installed() as stopper:
+            run(job, StopsAt(step), stopper)
+    job.directory.joinpath("manifest.json").write_text("{")  # its id is lost with it
+    manifest = make(request(logger=tracked, **changes), tmp_path)
+    assert manifest["status"] == "done"
+    (part,) = job.directory.glob("wandb/offline-run-*")
+    assert part.name.endswith(manifest["wandb"]["id"])
+
+
+def test_wandb_that_cannot_begin_costs_no_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_MODE", "nonsense")
+    assert make(request(logger={"name": "wandb", "project": "poslab"}), tmp_path)["status"] == "done"
+    assert "W&B failed, the run goes on without it" in capsys.readouterr().err
+
+
+def test_a_large_checkpoint_is_written_to_its_end(tmp_path, monkeypatch):
+    """Longer than a step may take after a stop."""
+    stopper = Stopper()
+    stopper.patience = 0.05
+
+    def slow(content):
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            pass
+        return packed(content)
+
+    monkeypatch.setattr("poslab.checkpoint.packed", slow)
+    job = plan(request(trainer__checkpoint_seconds=1000.0), tmp_path)
+    with pytest.raises(Stopped), stopper.installed():
+        run(job, StopsAt(7), stopper)
+    assert [path.name[:8] for path in job.directory.glob("checkpoints/*.pt")] == ["00000007"]
+
+
+def test_half_a_file_that_a_killed_process_left_is_removed(tmp_path):
+    job = plan(request(), tmp_path)
+    (job.directory / "checkpoints").mkdir(parents=True)
+    for left in (job.directory / ".metrics.csv.abc", job.directory / "checkpoints" / ".00000003-0.pt.abc"):
+        left.write_bytes(b"half")
+    assert make(request(), tmp_path)["status"] == "done"
+    assert not list(job.directory.rglob(".*"))

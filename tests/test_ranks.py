@@ -2,6 +2,7 @@
 
 import random
 import signal
+from pathlib import Path
 
 import pytest
 from commands import command, rows, start, tiny
@@ -71,6 +72,37 @@ def test_two_processes_killed_go_on_to_the_same_bits(tmp_path):
         row["train_nll"] for row in rows(again / "metrics.csv")
     ]
     assert read_manifest(again)["processes"] == 3
+
+
+def test_a_process_that_is_killed_costs_what_was_not_kept(single, tmp_path):
+    """One of the two, which keeps no record: the run goes on from its last checkpoint, and says so."""
+    study = start(*SETTINGS, "trainer.devices=2", cwd=tmp_path, output=tmp_path / "printed.txt")
+    try:
+        assert _await("step", tmp_path, study, random.Random(1))
+        (leader,) = _children(study.pid)
+        _kill(_children(leader)[-1:])
+        assert study.wait(120) == 0
+    finally:
+        study.kill()
+        study.wait()
+    assert "one of its processes was killed; it goes on" in (tmp_path / "printed.txt").read_text()
+    (directory,) = tmp_path.glob("runs/killed/[!.]*-seed*")
+    assert losses(directory) == [pytest.approx(row, rel=2e-5) for row in losses(single)]
+    assert read_manifest(directory)["processes"] == 2
+
+
+def _children(process):
+    """The Python processes that a process has started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            words = path.with_name("cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == process and b"poslab.job" in words:
+            found.append(int(path.parent.name))
+    return sorted(found)
 
 
 def test_a_batch_that_does_not_divide_is_refused(tmp_path):

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from poslab.record import write_atomic
+from poslab.record import FORMAT, write_atomic
 
 KEPT = 2
 NAME = re.compile(r"(\d{8,})-([0-9a-f]{16})\.pt")
@@ -54,7 +54,7 @@ def newest_checkpoint(folder: Path, identity: str, say: Callable[[str], None]) -
             path.unlink(missing_ok=True)
             continue
         content = unpacked(data)
-        if content.get("identity") == identity:
+        if content.get("identity") == identity and content.get("format") == FORMAT:
             return content
     return None
 

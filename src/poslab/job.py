@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from poslab.record import RunRecord, read_manifest
 from poslab.stopping import Stopped, Stopper
 from poslab.terminal import RunDisplay
 
+LOST = 71  # the exit status where one of the run's processes was killed: it can go on, by sysexits.h
 TAKEN = 75  # the exit status where another process makes the run: try again later, by sysexits.h
+PATIENCE_OF_SLURM = 20.0  # seconds for a step, of the 30 until Slurm's SIGKILL
 
 
 def as_json(job: Job) -> str:
@@ -33,7 +36,7 @@ def as_json(job: Job) -> str:
             "pos": job.request.pos,
             "attention": job.request.attention,
             "identity": job.identity,
-            "runs": str(job.directory.parent.parent.resolve()),
+            "directory": str(job.directory.resolve()),
         }
     )
 
@@ -57,14 +60,22 @@ def _make(told: Mapping[str, Any], stopper: Stopper) -> int:
     request = Request(check(Config, told["config"], ""), told["pos"], told["attention"])
     command = [sys.executable, "-m", "poslab.job", *sys.argv[1:]]
     slurm = request.config.launcher.get("name") == "slurm"
-    job = plan(request, Path(told["runs"]))
+    directory = Path(told["directory"])
+    # The directory as it was told: two names of one run must not become two runs.
+    job = replace(plan(request, directory.parent.parent), directory=directory)
+    if slurm:
+        stopper.patience = PATIENCE_OF_SLURM
     if job.identity != told["identity"]:
         raise ConfigError("code or data changed since the study began: give the command again")
 
-    def on_lost(reason: str) -> None:
-        manifest = read_manifest(job.directory) or {}
-        RunRecord(job.directory, manifest).update(status="failed", reason=reason)
-        os._exit(1)
+    def on_lost(number: int, status: int) -> None:
+        try:
+            if status > 0:
+                manifest = read_manifest(job.directory) or {}
+                reason = f"process {number} of the run ended with status {status}; see its log"
+                RunRecord(job.directory, manifest).update(status="failed", reason=reason)
+        finally:  # at once: the main thread may wait for the lost one for ever
+            os._exit(LOST if status < 0 else 1)
 
     with process_group(request.config.trainer, slurm, command, on_lost) as number:
         display = RunDisplay(job.title, progress=ProgressFile(job.directory))

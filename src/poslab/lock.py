@@ -5,6 +5,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
+
+from poslab.record import FULL, ROOM
 
 LOOK = 0.05  # seconds between two tries
 GLANCE = 1.0  # seconds that a lock is tried for: whoever only looks whether it is taken holds it for less
@@ -18,7 +21,7 @@ class TakenError(RuntimeError):
 def alone(path: Path, wait: float = GLANCE) -> Iterator[None]:
     """Holds the lock file `path`. Raises TakenError after `wait` seconds while another process does."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    with _opened(path) as file:
         until = time.monotonic() + wait
         while True:
             try:
@@ -29,6 +32,17 @@ def alone(path: Path, wait: float = GLANCE) -> Iterator[None]:
                     raise TakenError(str(path)) from None
                 time.sleep(LOOK)
         yield
+
+
+def _opened(path: Path) -> TextIO:
+    """The lock file, made where it is not there; on a full disk, when there is room."""
+    while True:
+        try:
+            return path.open("a")
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            time.sleep(ROOM)
 
 
 def is_taken(path: Path) -> bool:

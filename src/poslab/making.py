@@ -71,6 +71,9 @@ class Making:
         from poslab.training import DivergedError
 
         job = self.job
+        for folder in (job.directory, job.directory / CHECKPOINTS):
+            for left in folder.glob(".*"):  # half a file, of a process that was killed
+                left.unlink(missing_ok=True)
         self.record.update(**{**_first_facts(job), **self.record.manifest, "status": "running"})
         self.record.update(
             reason=None,
@@ -83,14 +86,12 @@ class Making:
         named = {**config, "pos": {"name": job.request.pos, **config["pos"]}}
         found = Extrapolation()
         try:
-            place = (job.config.logger.name == "wandb" and self.record.manifest.get("wandb")) or first_place(
-                job.config.logger
-            )
+            place = self.record.manifest.get("wandb") or first_place(job.config.logger, job.directory)
             self.record.update(wandb=place)
             self.tracker = open_tracker(
                 job.config.logger, job.directory, job.config.study, job.title, named, place
             )
-            self.record.update(wandb=self.tracker.place)
+            self.record.update(wandb=self.tracker.place or place)  # an id once given stays the run's
             for row in self.rows:
                 self.tracker.log(row)
             found = self._train_and_evaluate()
@@ -108,10 +109,13 @@ class Making:
         lengths = by_length(found.lengths)
         # Before the record is closed: a crash between the two makes the run go on, and W&B's part anew.
         self.tracker.finish(summary(outcome, lengths), lengths, exit_code=int(outcome["status"] != "done"))
-        if outcome["status"] != "failed":  # a failed one may go on from its checkpoint
+        # What a crash in between leaves is enough to go on from. A failed run keeps its checkpoints.
+        if outcome["status"] == "done":
             self.record.update(files=self.record.files)
             shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
         self.record.end(**outcome, finished=_now())
+        if outcome["status"] == "diverged":
+            shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
         with suppress(OSError):
             (job.directory / "progress.json").unlink(missing_ok=True)
         return self.record.manifest
@@ -141,7 +145,8 @@ class Making:
         last = step == self.job.config.trainer.max_steps
         if last or self.stopper.number is not None or time.monotonic() - self.kept_at >= self.interval:
             begun = time.monotonic()
-            write_checkpoint(self.job.directory / CHECKPOINTS, step, {**self._identified(), **state()})
+            with self.stopper.unbroken():
+                write_checkpoint(self.job.directory / CHECKPOINTS, step, {**self._identified(), **state()})
             self.kept_at = time.monotonic()
             wanted = self.job.config.trainer.checkpoint_seconds
             self.interval = max(wanted, SHARE_OF_TIME * (self.kept_at - begun)) if wanted else 0

@@ -1,5 +1,7 @@
 """From a request to a run that can be made: all checked, named by what decides its result, placed."""
 
+import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,13 +73,16 @@ def title(request: Request) -> str:
     return f"{request.pos} / {request.attention} / seed {request.config.seed}"
 
 
-def plan(request: Request, runs: Path, here: bool = True) -> Job:
+def plan(request: Request, runs: Path, here: bool = True, corpora: dict[str, Corpus] | None = None) -> Job:
     """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work.
 
-    `here` says whether the run will be made on this machine.
+    `here` says whether the run will be made on this machine; `corpora` keeps what was prepared, for requests
+    of one command.
     """
     config = _spelled_out(resolve(request.config, here))
-    corpus = prepare(config.data)
+    data = json.dumps(config.data, sort_keys=True)
+    corpora = {} if corpora is None else corpora
+    corpus = corpora[data] = corpora.get(data) or prepare(config.data)
     check_lengths(corpus, config.context_length, longest_length(config))
     code = code_fingerprints(config)
     identity = run_identity(config, code, corpus.fingerprint)
@@ -92,14 +97,12 @@ def plan(request: Request, runs: Path, here: bool = True) -> Job:
 
 def refuse(request: Request, runs: Path, error: PairError) -> Path:
     """Record, among the runs of its study, one whose parts cannot work together; its directory."""
-    identity = run_identity(request.config, Code("", ""), "")
-    name = run_name((request.pos, request.attention), request.config.seed, identity)
-    record = RunRecord(runs / request.config.study / name)
+    record = RunRecord(_refusal(request, runs))
     record.update(
         format=FORMAT,
         study=request.config.study,
-        run=name,
-        identity=identity,
+        run=record.directory.name,
+        identity=record.directory.name.rpartition("-")[2],
         status="failed",
         reason=str(error),
         pos=request.pos,
@@ -108,6 +111,17 @@ def refuse(request: Request, runs: Path, error: PairError) -> Path:
         config=request.config.deciding(),
     )
     return record.directory
+
+
+def accept(request: Request, runs: Path) -> None:
+    """Forget that a request was refused, by earlier code."""
+    shutil.rmtree(_refusal(request, runs), ignore_errors=True)
+
+
+def _refusal(request: Request, runs: Path) -> Path:
+    identity = run_identity(request.config, Code("", ""), "")
+    name = run_name((request.pos, request.attention), request.config.seed, identity)
+    return runs / request.config.study / name
 
 
 def resolve(config: Config, here: bool = True) -> Config:

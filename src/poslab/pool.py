@@ -1,22 +1,26 @@
 """The runs of a study on a launcher: started as devices get free, followed, and started again where lost."""
 
+import math
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from signal import Signals
 
-from poslab.job import TAKEN, as_json
+from poslab.config import ConfigError
+from poslab.job import LOST, TAKEN, as_json
 from poslab.launch import End, Launcher, Task
 from poslab.lock import TakenError, alone, is_taken, run_lock
 from poslab.plan import Job
-from poslab.record import DamagedError, RunRecord, read_manifest, write_atomic
+from poslab.record import FULL, DamagedError, RunRecord, read_manifest, write_atomic
 from poslab.stopping import Stopped, Stopper
 from poslab.view import Entry, StudyDisplay
 
-GRACE = 3.5  # seconds that runs have to close their records when the study is stopped
+SOON = 4.0  # seconds within which runs have closed their records when the study is stopped
+GRACE = 60.0  # seconds that one has whose checkpoint is large
+IDLE = 5.0  # seconds without a run after which it is said what they wait for
 LOOK = 0.2  # seconds between two looks at what the runs do
 LOOK_ELSEWHERE = 1.0  # at runs that another command makes, and at the disk
 LITTLE = 64 * 1024  # bytes free, fewer than which are taken for a full disk
@@ -32,6 +36,7 @@ class Member:
     started: int = 0  # processes that were started for it
     told: bool = False  # whether the file is written that its process reads
     waits: bool = False  # for room on the disk
+    printed: int = 0  # bytes of its log that earlier processes wrote
 
     @classmethod
     def of(cls, job: Job) -> "Member":
@@ -66,8 +71,9 @@ class Pool:
         self.restarts = restarts
         self.display = display
         self.stopper = stopper
-        self.running: dict[str, Member] = {}
+        self.running: dict[Path, Member] = {}  # by their logs: two studies may have runs of one name
         self.looked = 0.0
+        self.idle_since: float | None = None
 
     def run(self) -> None:
         """Until every run has ended. Stopped goes on up once the runs have closed their records."""
@@ -89,7 +95,7 @@ class Pool:
 
     def _step(self) -> None:
         for end in self.launcher.ended():
-            self._note(self.running.pop(end.task.name), end)
+            self._note(self.running.pop(end.task.log), end)
         if time.monotonic() - self.looked >= LOOK_ELSEWHERE:
             self.looked = time.monotonic()
             for each in self.members:
@@ -100,6 +106,7 @@ class Pool:
         for each in self.members:
             if each.entry.state == "waiting" and not self._start(each):
                 break
+        self._look_at_devices()
         self.display.update()
 
     def _start(self, each: Member) -> bool:
@@ -114,11 +121,22 @@ class Pool:
         if not each.told:
             write_atomic(_request(job), as_json(job))
             each.told = True
-        if not self.launcher.start(each.task):
-            return False
+        try:
+            if not self.launcher.start(each.task):
+                return False
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return False  # a device is free, the disk is not: what is said of the disk says it
+        except ConfigError as error:
+            if not any(member.started for member in self.members):
+                raise
+            _give_up(each, str(error))  # this run alone cannot be placed
+            return True
         each.started += 1
+        each.printed = each.task.log.stat().st_size if each.task.log.exists() else 0
         each.entry.state = "running"
-        self.running[each.task.name] = each
+        self.running[each.task.log] = each
         return True
 
     def _note(self, each: Member, end: End) -> None:
@@ -132,17 +150,30 @@ class Pool:
         elif end.status == TAKEN:
             each.entry.state = "elsewhere"
         elif end.status in (1, 2):
-            _give_up(each, _last_line(end.task.log) or f"its process ended with status {end.status}")
+            _give_up(
+                each, _last_line(end.task.log, each.printed) or f"its process ended with status {end.status}"
+            )
         elif not end.again or each.started > self.restarts:
             _give_up(each, _how(end))
         else:
             self.display.say(f"{each.entry.title}: {_how(end)}; it goes on from its last checkpoint")
             each.entry.state = "waiting"
 
+    def _look_at_devices(self) -> None:
+        """Say, once a time, that other commands have all devices."""
+        if self.running or not any(each.entry.state == "waiting" for each in self.members):
+            self.idle_since = None
+        elif self.idle_since is None:
+            self.idle_since = time.monotonic()
+        elif self.idle_since and time.monotonic() - self.idle_since > IDLE:
+            self.idle_since = math.inf
+            self.display.say("no device is free: runs of other commands have them, and these wait")
+
     def _look_at_disk(self, each: Member) -> None:
         """Say, once a time, that a run waits for room: its own words may have found none either."""
         log = each.job.directory / "log.txt"
-        full = shutil.disk_usage(each.job.directory.parent).free < LITTLE or "disk is full" in _last_line(log)
+        said = _last_line(log, each.printed)
+        full = "disk is full" in said or shutil.disk_usage(each.job.directory.parent).free < LITTLE
         if full and not each.waits:
             self.display.say(f"{each.entry.title}: the disk is full: it waits for room in {log.parent}")
         elif each.waits and not full:
@@ -154,10 +185,14 @@ class Pool:
             self.display.say(f"{len(self.running)} under way go on; the same command finds them again")
             return
         self.launcher.stop()
-        until = time.monotonic() + GRACE
-        while self.running and time.monotonic() < until:
+        asked = time.monotonic()
+        told = False
+        while self.running and time.monotonic() - asked < GRACE:
+            if not told and time.monotonic() - asked > SOON:
+                told = True
+                self.display.say("waiting for runs that write their checkpoints; Ctrl-C again ends at once")
             for end in self.launcher.ended():
-                self.running.pop(end.task.name).entry.state = "stopped"
+                self.running.pop(end.task.log).entry.state = "stopped"
             time.sleep(LOOK / 4)
         if self.running:
             self.launcher.kill()
@@ -171,11 +206,12 @@ def _request(job: Job) -> Path:
 def _how(end: End) -> str:
     if end.reason:
         return end.reason
+    if end.status == LOST:
+        return "one of its processes was killed"
     if end.status is not None and end.status < 0:
-        name = Signals(-end.status).name
-        return f"its process was killed by {name}" + (
-            ", perhaps for want of memory" if name == "SIGKILL" else ""
-        )
+        name = signal.strsignal(-end.status) or f"signal {-end.status}"
+        memory = ", perhaps for want of memory" if -end.status == signal.SIGKILL else ""
+        return f"its process was ended by a signal ({name}){memory}"
     return f"its process ended with status {end.status}"
 
 
@@ -188,13 +224,14 @@ def _give_up(each: Member, reason: str) -> None:
         with alone(run_lock(directory)):
             if manifest is not None:
                 RunRecord(directory, manifest).update(status="failed", reason=reason)
-    except (DamagedError, TakenError):  # the line at the end says it all the same
+    except (DamagedError, TakenError, OSError):  # the line at the end says it all the same
         pass
 
 
-def _last_line(log: Path) -> str:
+def _last_line(log: Path, begin: int) -> str:
+    """The last line of a log from byte `begin` on."""
     try:
-        lines = log.read_text(errors="replace").strip().splitlines()
+        lines = log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
     except OSError:
         return ""
     return lines[-1].removeprefix("poslab: ")[:500] if lines else ""

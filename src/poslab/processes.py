@@ -27,6 +27,8 @@ def follow_lifeline() -> None:
 def _end_with_input() -> None:
     while os.read(0, 1024):
         pass
+    if int(os.environ.get("LOCAL_RANK", "0")):
+        os._exit(128 + signal.SIGTERM)  # it holds nothing that could be lost, and its device is wanted
     os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(GRACE)  # this thread is a daemon: it does not hold up an end in good order
     os._exit(128 + signal.SIGTERM)
@@ -34,13 +36,14 @@ def _end_with_input() -> None:
 
 @contextmanager
 def process_group(
-    options: TrainerOptions, slurm: bool, command: Sequence[str], on_lost: Callable[[str], None]
+    options: TrainerOptions, slurm: bool, command: Sequence[str], on_lost: Callable[[int, int], None]
 ) -> Iterator[int]:
     """This process's number among those that share the run's batches; number 0 keeps the record.
 
     Number 0 starts the others, with the same `command`, and ends them; under `slurm` all were started by
-    Slurm. `on_lost` is called, from another thread, where one of the others fails: number 0 may then wait for
-    it for ever. Raises ConfigError where Slurm started another number of processes than the run has.
+    Slurm. `on_lost` is called, from another thread, with the number and the exit status of one that fails:
+    number 0 may then wait for it for ever. Raises ConfigError where Slurm started another number of processes
+    than the run has.
     """
     world = options.devices * options.nodes
     if world == 1:
@@ -92,14 +95,14 @@ def _free_port() -> str:
 
 
 @contextmanager
-def _other(number: int, command: Sequence[str], on_lost: Callable[[str], None]) -> Iterator[None]:
+def _other(number: int, command: Sequence[str], on_lost: Callable[[int, int], None]) -> Iterator[None]:
     environment = {**os.environ, "LOCAL_RANK": str(number), LIFELINE: "stdin"}
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
     ending = threading.Event()
 
     def watch() -> None:
         if process.wait() and not ending.is_set():
-            on_lost(f"process {number} of the run ended with status {process.returncode}")
+            on_lost(number, process.returncode)
 
     threading.Thread(target=watch, daemon=True).start()
     try:

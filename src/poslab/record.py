@@ -35,6 +35,7 @@ from typing import Any, Literal
 from poslab.config import ConfigError
 
 FORMAT = 2
+FULL = (errno.ENOSPC, errno.EDQUOT)  # the errors of a full disk
 ROOM = 1.0  # seconds between two looks whether a full disk has room again
 UNSEALED = "0" * 64
 FINAL = "checkpoint.pt"
@@ -83,7 +84,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         try:
             _replace(path, data)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in FULL:
                 raise
             if not waited:
                 _say(f"the disk is full: {path} waits for room; Ctrl-C stops, and nothing is lost")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
-PATIENCE = 1.5  # seconds that a step has to end before it is broken off
+PATIENCE = 2.5  # seconds that a step has to end before it is broken off
 AGAIN = 0.5  # seconds until Stopped is raised again, where a library has swallowed it
 SAME_REQUEST = 1.0  # seconds within which a second SIGTERM is taken for the first
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -32,7 +32,9 @@ class Stopper:
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self.patience = PATIENCE
         self._held = False
+        self._unbroken = False
         self._asked = 0.0
         self._installed = False
 
@@ -59,12 +61,21 @@ class Stopper:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """What runs inside reaches a `check` soon, or is broken off after PATIENCE."""
+        """What runs inside reaches a `check` soon, or is broken off after `patience`."""
         self._held = True
         try:
             yield
         finally:
             self._held = False
+
+    @contextmanager
+    def unbroken(self) -> Iterator[None]:
+        """What runs inside comes to its end, however long it takes: such as a checkpoint that is written."""
+        self._unbroken = True
+        try:
+            yield
+        finally:
+            self._unbroken = False
 
     def check(self) -> None:
         """Raises Stopped if a signal came."""
@@ -82,9 +93,10 @@ class Stopper:
                 os._exit(128 + number)
             return
         self.number, self._asked = number, time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE if self._held else AGAIN, AGAIN)
+        signal.setitimer(signal.ITIMER_REAL, self.patience if self._held else AGAIN, AGAIN)
         if not self._held:
             raise Stopped(number)
 
     def _on_patience(self, number: int, frame: FrameType | None) -> None:
-        self.check()
+        if not self._unbroken:
+            self.check()

@@ -11,9 +11,10 @@ from rich.console import Console
 
 from poslab.attention import PairError
 from poslab.config import ConfigError, Request
+from poslab.data import Corpus
 from poslab.launch import Launcher, LauncherOptions, launcher_class
 from poslab.lock import alone
-from poslab.plan import Job, plan, refuse, title
+from poslab.plan import Job, accept, plan, refuse, title
 from poslab.pool import Member, Pool
 from poslab.record import DamagedError, read_manifest, read_sealed, write_sealed
 from poslab.report import ReportError, show, write_report
@@ -48,13 +49,15 @@ def conduct(requests: Sequence[Request], runs: Path, reports: Path, command: str
         members = [Member.of(job) for job in jobs]
         for each in members:
             launcher.check(each.task)
+            accept(each.job.request, runs)
         _enlist([*(job.directory for job in jobs), *planned.refused], command)
         _tell_what_is_there(members, console)
         waiting = [each for each in members if each.entry.state == "waiting"]
         if waiting:
             with StudyDisplay(console, [each.entry for each in waiting]) as display:
                 Pool(waiting, launcher, options.restarts, display, stopper).run()
-        return _report(jobs, planned.refused, runs, reports, console)
+        notes = {each.job.directory: each.entry.note for each in members}
+        return _report(jobs, planned.refused, notes, runs, reports, console)
 
 
 def _console() -> Console:
@@ -83,10 +86,11 @@ def _plan_all(requests: Sequence[Request], runs: Path, here: bool) -> _Plan:
     """Raises ConfigError for wrong settings; a pair that cannot work is no reason to drop the others."""
     planned = _Plan()
     pairs: dict[int, PairError] = {}
-    jobs = []
+    jobs: list[Job] = []
+    corpora: dict[str, Corpus] = {}
     for number, request in enumerate(requests):
         try:
-            jobs.append(plan(request, runs, here))
+            jobs.append(plan(request, runs, here, corpora))
         except PairError as error:
             pairs[number] = error
         except ConfigError as error:
@@ -95,7 +99,10 @@ def _plan_all(requests: Sequence[Request], runs: Path, here: bool) -> _Plan:
             raise ConfigError(f"{request.pos} / {request.attention}: {error}") from None
     if not jobs:
         raise next(iter(pairs.values()))
-    planned.jobs = list({job.directory: job for job in jobs}.values())  # the same run asked for twice
+    known: dict[tuple[str, str], Job] = {}
+    for job in jobs:  # the same run may be asked for twice, perhaps by two names
+        known.setdefault((job.config.study, job.identity), job)
+    planned.jobs = list(known.values())
     for number, pair in pairs.items():
         request = requests[number]
         planned.refused[refuse(request, runs, pair)] = f"{title(request)}: {pair}"
@@ -140,11 +147,17 @@ def _tell_what_is_there(members: Sequence[Member], console: Console) -> None:
         console.print(f"{settled} of {len(members)} runs are made already and are used again")
     if settled < len(members):  # said before the first process has imported PyTorch and can show its bar
         count = len(members) - settled
-        console.print(f"{count} run{'s' * (count > 1)} to train; {members[0].job.directory.parent}/")
+        folders = dict.fromkeys(f"{each.job.directory.parent}/" for each in members)
+        console.print(f"{count} run{'s' * (count > 1)} to train; {', '.join(folders)}")
 
 
 def _report(
-    jobs: Sequence[Job], refused: dict[Path, str], runs: Path, reports: Path, console: Console
+    jobs: Sequence[Job],
+    refused: dict[Path, str],
+    notes: dict[Path, str],
+    runs: Path,
+    reports: Path,
+    console: Console,
 ) -> int:
     for study in dict.fromkeys(job.config.study for job in jobs):
         try:
@@ -158,7 +171,8 @@ def _report(
     for job in jobs:
         standing = job.standing
         if standing.status != "done" or standing.damage:
-            reason = "; ".join(standing.damage) or standing.reason or "its process ended without a word"
+            told = "; ".join(standing.damage) or standing.reason or notes[job.directory]
+            reason = told or "its process ended without a word"
             failed[f"not done: {job.title}: {reason} (see {job.directory})"] = None
     for line in failed:
         console.print(line, style="red")

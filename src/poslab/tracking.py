@@ -183,9 +183,15 @@ class Careful:
             print(f"W&B failed, the run goes on without it: {type(error).__name__}: {error}", file=sys.stderr)
 
 
-def first_place(options: LoggerOptions) -> Mapping[str, Any] | None:
-    """What the manifest says of a run's tracking before it is opened: its id, so that a crash keeps it."""
-    return {"id": secrets.token_hex(4)} if options.name == "wandb" else None
+def first_place(options: LoggerOptions, directory: Path) -> Mapping[str, Any] | None:
+    """What the manifest says of a run's tracking before it is opened: its id, so that a crash keeps it.
+
+    The id of what is there already, where the manifest was lost.
+    """
+    if options.name == "local":
+        return None
+    known = [path.name.rpartition("-")[2] for path in sorted((directory / "wandb").glob("*run-*-*"))]
+    return {"id": known[-1] if known else secrets.token_hex(4)}
 
 
 def open_tracker(
@@ -197,11 +203,11 @@ def open_tracker(
     place: Mapping[str, Any] | None,
 ) -> Tracker:
     """The tracker that `logger` names, for the run at `place`."""
-    if place is None:
+    if place is None or options.name == "local":
         return NoTracker()
     try:
         return Careful(WandbTracker(options, directory, study, name, config, place["id"]))
-    except OSError as error:  # such as a full disk
+    except Exception as error:  # a full disk, a setting of W&B's own that is wrong
         print(f"W&B failed, the run goes on without it: {error}", file=sys.stderr)
         return NoTracker()
 
