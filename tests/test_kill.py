@@ -113,8 +113,11 @@ def _await(moment: str, cwd: Path, study: subprocess.Popen[bytes], chance: rando
         "report": lambda: any(cwd.glob("reports/killed/**/.*")),
     }
     while study.poll() is None:
-        if come[moment]():
-            return True
+        try:
+            if come[moment]():
+                return True
+        except FileNotFoundError:  # a folder that was removed while it was looked through
+            continue
         assert time.monotonic() - begun < PATIENCE, moment
         time.sleep(0.001)
     return False
@@ -129,13 +132,10 @@ def _steps(cwd: Path) -> int:
 
 
 def _sizes(cwd: Path) -> dict[Path, int]:
-    sizes = {}
-    for path in cwd.glob("runs/killed/*/wandb/*/*.wandb"):
-        try:
-            sizes[path] = path.stat().st_size
-        except FileNotFoundError:
-            continue
-    return sizes
+    try:
+        return {path: path.stat().st_size for path in cwd.glob("runs/killed/*/wandb/*/*.wandb")}
+    except FileNotFoundError:  # removed while it was looked through
+        return {}
 
 
 def _phases(cwd: Path) -> set[str]:

@@ -226,9 +226,10 @@ def test_a_sweep_names_its_study_and_what_it_varies(path, tmp_path):
     told = command(f"sweep={path.stem}", "--cfg", "all", cwd=tmp_path).stdout
     assert f"\nstudy: {path.stem}\n" in told
     assert "mode: MULTIRUN" in told
-    assert (
-        "\nstudy: mine\n" in command(f"sweep={path.stem}", "study=mine", "--cfg", "job", cwd=tmp_path).stdout
-    )
+    of_mine = command(f"sweep={path.stem}", "model=micro", "study=mine", "--cfg", "job", cwd=tmp_path).stdout
+    assert "\nstudy: mine\n" in of_mine
+    assert "max_steps: 5000\n" in of_mine  # the size for a GPU: its budget and its length too
+    assert "context_length: 512\n" in of_mine
 
 
 def test_a_run_is_made_by_one_process_at_a_time(tmp_path):
