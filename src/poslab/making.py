@@ -124,7 +124,7 @@ class Making:
         """Train as one of the processes that have the batches in common, and leave the rest to number 0."""
         from poslab.training import train
 
-        train(gpt, self.job.config, self.job.corpus, Silent(), self.state)
+        train(gpt, self.job.config, self.job.corpus, Silent(), self._take_state())
 
     # What training tells, see poslab.watching.Watcher.
 
@@ -169,8 +169,9 @@ class Making:
         config, corpus = job.config, job.corpus
         self.gpt = gpt = build(config, corpus.vocabulary)
         record.update(parameters=gpt.parameter_count(), max_length=gpt.scheme.max_length)
+        kernel = (self.state or {}).get("kernel")
         with self.display.phase("training", config.trainer.max_steps), self.stopper.held():
-            trained = train(gpt, config, corpus, self, self.state)
+            trained = train(gpt, config, corpus, self, self._take_state())
         self.stopper.check()
         record.write_metrics(self.rows)
         final = self.rows[-1]
@@ -178,7 +179,7 @@ class Making:
             tokens=final["tokens"],
             flops=gpt.training_flops(final["tokens"]),
             seconds=final["seconds"],
-            kernel=gpt.kernel or (self.state or {})["kernel"],
+            kernel=gpt.kernel or kernel,
             seconds_validation=trained.validation_seconds,
             batches=trained.batches,
         )
@@ -191,6 +192,11 @@ class Making:
         }
         record.write_checkpoint(packed({**self._identified(), **reached, "sums": sums}))
         return measure(job, gpt, record, self.display, self.stopper)
+
+    def _take_state(self) -> dict[str, Any] | None:
+        """The state to go on from, which is not kept: it is as large as all that training holds."""
+        state, self.state = self.state, None
+        return state
 
     def _finish_soon(self, stop: Stopped) -> None:
         """Close W&B's run if that is quick; what it has not sent by then is on disk."""

@@ -148,6 +148,7 @@ class Pool:
             each.entry.note = standing.reason or ""
             each.entry.state = "done" if standing.status == "done" else "failed"
         elif end.status == TAKEN:
+            each.started -= 1
             each.entry.state = "elsewhere"
         elif end.status in (1, 2):
             _give_up(

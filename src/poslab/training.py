@@ -188,6 +188,7 @@ def train(gpt: GPT, config: Config, corpus: Corpus, watcher: Watcher, state: Sta
         gpt.compile()
     recorder = Recorder(config, corpus, watcher, state)
     module = LanguageModel(gpt, config.trainer, config.seed, recorder.first, state)
+    del state  # as large as all that training holds
     _fit(module, config, corpus, recorder)
     return Trained(recorder.validation_seconds, module.batches)
 
