@@ -79,7 +79,7 @@ def test_a_full_disk_is_waited_for(tmp_path):
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("this machine does not allow mounts")
-    settings = tiny(study="x", trainer__max_steps=400, trainer__checkpoint_seconds=0)
+    settings = tiny(study="x", trainer__max_steps=150, trainer__checkpoint_seconds=0)
     try:
         output = tmp_path / "printed.txt"
         study = start(*settings, cwd=disk, output=output)
@@ -130,21 +130,14 @@ def test_a_swept_launcher_is_refused(tmp_path):
         assert len(ended.stderr.splitlines()) == 1
 
 
-def test_two_studies_in_one_command(tmp_path):
-    """Their runs have the same names."""
-    ended = command("-m", "study=a,b", *tiny(logger="local"), cwd=tmp_path)
+def test_two_studies_in_one_command_and_one_run_by_two_names(tmp_path):
+    """The studies' runs have the same names; each study has one run, however often it is asked for."""
+    settings = tiny(logger="local", pos__base=500)
+    ended = command("-m", "study=a,b", "pos=rope,rope_500", *settings, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert [row["status"] for name in "ab" for row in rows(tmp_path / f"reports/{name}/summary.csv")] == [
-        "done",
-        "done",
-    ]
-
-
-def test_one_run_by_two_names_is_made_once(tmp_path):
-    ended = command("-m", "pos=rope,rope_500", "pos.base=500", *tiny(logger="local", study="x"), cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    assert "1 run to train" in ended.stderr
-    assert len(rows(tmp_path / "reports/x/summary.csv")) == 1
+    assert "2 runs to train" in ended.stderr
+    for name in ("a", "b"):
+        assert [row["status"] for row in rows(tmp_path / f"reports/{name}/summary.csv")] == ["done"]
 
 
 def test_a_refusal_is_forgotten_once_the_pair_works(tmp_path):
