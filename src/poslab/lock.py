@@ -46,7 +46,11 @@ def _opened(path: Path) -> TextIO:
 
 
 def is_taken(path: Path) -> bool:
-    """Whether another process holds the lock file `path`. Many may look at once."""
+    """Whether another process holds the lock file `path`.
+
+    To ask is to take the lock, shared, and to let it go at once. Many may ask at the same time; whoever wants
+    the lock in the moment for which a free one is taken tries again.
+    """
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -57,11 +57,11 @@ class Job:
             return Standing(None, damage=(str(error),))
         if manifest is None:
             return Standing(None)
-        status, reason = str(manifest["status"]), manifest.get("reason")
-        damage = tuple(
-            f"{self.directory / name} is damaged" for name in damaged_files(self.directory, manifest)
-        )
-        return Standing(status, reason, damage if status in ("done", "diverged") else ())
+        standing = Standing(str(manifest["status"]), manifest.get("reason"))
+        if not standing.settled:  # its files are not looked at: it is made, or goes on, from its checkpoints
+            return standing
+        damaged = damaged_files(self.directory, manifest)
+        return replace(standing, damage=tuple(f"{self.directory / name} is damaged" for name in damaged))
 
     @property
     def settled(self) -> bool:

@@ -151,9 +151,7 @@ class Pool:
             each.started -= 1
             each.entry.state = "elsewhere"
         elif end.status in (1, 2):
-            _give_up(
-                each, _last_line(end.task.log, each.printed) or f"its process ended with status {end.status}"
-            )
+            _give_up(each, _last_line(end.task.log, each.printed) or _how(end))
         elif not end.again or each.started > self.restarts:
             _give_up(each, _how(end))
         else:
@@ -166,7 +164,7 @@ class Pool:
             self.idle_since = None
         elif self.idle_since is None:
             self.idle_since = time.monotonic()
-        elif self.idle_since and time.monotonic() - self.idle_since > IDLE:
+        elif time.monotonic() - self.idle_since > IDLE:
             self.idle_since = math.inf
             self.display.say("no device is free: runs of other commands have them, and these wait")
 

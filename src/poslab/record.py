@@ -121,10 +121,6 @@ def _replace(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     """JSON that ends with the SHA-256 of all its bytes, for which zeros stand while it is taken."""
     text = json.dumps({**value, "sha256": UNSEALED}, indent=2, ensure_ascii=False) + "\n"

@@ -1,6 +1,5 @@
 """How a study stands, from its files alone: python train.py status study=extrapolation"""
 
-import fcntl
 import json
 import re
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from poslab.config import ConfigError
-from poslab.lock import run_lock
+from poslab.lock import is_taken, run_lock
 from poslab.pace import Pace
 from poslab.panel import Entry
 from poslab.record import read_manifest
@@ -147,20 +146,11 @@ class _Look:
 
 
 def _held(run: Path) -> bool:
-    """Whether a process holds the run's lock; where that cannot be told, its record is believed.
-
-    To ask is to take the lock, shared, and to let it go at once. While a run holds it that fails and disturbs
-    nothing; a run that starts in the moment for which a free one is taken tries again for a second.
-    """
+    """Whether a process holds the run's lock; where that cannot be told, its record is believed."""
     try:
-        with run_lock(run).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            fcntl.flock(file, fcntl.LOCK_UN)
-    except FileNotFoundError:
-        return False
-    except OSError:  # taken; or not ours to open, or a file system without locks
+        return is_taken(run_lock(run))
+    except OSError:  # not ours to open, or a file system without locks
         return True
-    return False
 
 
 def _pace(entries: Iterable[Entry]) -> Pace:

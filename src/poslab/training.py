@@ -125,7 +125,7 @@ class Recorder(lightning.Callback):
             "step": self.step,
             "weights": module.gpt.state_dict(),
             "optimizer": trainer.optimizers[0].state_dict(),
-            "schedule": _plain(trainer.lr_scheduler_configs[0].scheduler.state_dict()),
+            "schedule": trainer.lr_scheduler_configs[0].scheduler.state_dict(),
             "sums": module.sums(),
             "random": _random_state(),
             "training_seconds": self._elapsed(),
@@ -247,11 +247,6 @@ def _fit(module: LanguageModel, config: Config, corpus: Corpus, recorder: Record
         finally:
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()  # evaluation is for one process alone
-
-
-def _plain(schedule: Mapping[str, Any]) -> dict[str, Any]:
-    """The schedule's state without its functions, which are None there."""
-    return {key: value for key, value in schedule.items() if key != "lr_lambdas"} | {"lr_lambdas": [None]}
 
 
 def _random_state() -> dict[str, Any]:
