@@ -57,14 +57,15 @@ def results(directory: Path) -> list:
     ]
 
 
-def damaged_and_made_again(whole: Path, folder: Path, chance: random.Random, capsys) -> str:
-    """Damage a file, look at what is said of it and what comes of it; its name."""
+def damaged_and_made_again(whole: Path, folder: Path, number: int, chance: random.Random, capsys) -> str:
+    """Damage one file after the other, look at what is said of it and what comes of it; its name."""
     shutil.copytree(whole / "runs", folder / "runs")
     study = folder / "runs" / "damaged"
     done, stopped = (plan(request(seed=seed, **WANTED), folder / "runs") for seed in (0, 1))
     checkpoints = sorted((stopped.directory / "checkpoints").glob("*.pt"))
     ended = [done.directory / name for name in OF_A_FINISHED_RUN]
-    path = chance.choice([*ended, stopped.directory / "manifest.json", *checkpoints, study / "study.json"])
+    paths = [*ended, stopped.directory / "manifest.json", *checkpoints, study / "study.json"]
+    path = paths[number % len(paths)]
     damage(path, chance)
     _is_reported(path, folder)
     capsys.readouterr()
@@ -103,13 +104,15 @@ def _is_reported(path: Path, folder: Path) -> None:
 def test_fifteen_damages(whole, tmp_path, capsys):
     chance = random.Random(0)
     for number in range(15):
-        damaged_and_made_again(whole, tmp_path / str(number), chance, capsys)
+        damaged_and_made_again(whole, tmp_path / str(number), number, chance, capsys)
 
 
 @pytest.mark.study
 def test_a_hundred_damages(whole, tmp_path, capsys):
     chance = random.Random(1)
-    names = [damaged_and_made_again(whole, tmp_path / str(number), chance, capsys) for number in range(100)]
+    names = [
+        damaged_and_made_again(whole, tmp_path / str(number), number, chance, capsys) for number in range(100)
+    ]
     assert len(set(names)) >= 8
 
 
