@@ -137,6 +137,10 @@ def request(study: str = "test", **changes: Any) -> Request:
             "segments": 3,
             "sliding_windows": 10,
         },
+        "probe": {"tasks": []},
+        "part": "comparison",
+        "tune": {"factors": [], "seeds": []},
+        "reference": None,
         "logger": {"name": "local"},
         "launcher": arms(CONF / "launcher")["local"],
     }

@@ -71,6 +71,8 @@ class TrainerOptions(Options):
         return self
 
 
+# Keys that say where a run is kept, tracked, launched and held against, not what it is.
+BESIDE_THE_RESULT = {"study", "tune", "reference", "logger", "launcher"}
 FACTOR_METHODS = {"pi", "ntk", "yarn"}  # the rescalings that take a factor
 
 
@@ -109,6 +111,44 @@ class EvaluateOptions(Options):
         return self
 
 
+class ProbeOptions(Options):
+    """Questions among the training windows, and how what was learned of them is measured."""
+
+    tasks: list[Literal["passkey", "copy"]]
+    share: float | None = Field(default=None, gt=0, lt=1, description="of the training windows hold one")
+    samples: int | None = Field(default=None, ge=1, description="a task, length and depth")
+    depths: int | None = Field(default=None, ge=2, description="evenly spaced, both ends among them")
+
+    @model_validator(mode="after")
+    def _all_or_none(self) -> Self:
+        if len(set(self.tasks)) < len(self.tasks):
+            raise ValueError(f"tasks={self.tasks} names one twice")
+        for name in ("share", "samples", "depths"):
+            if bool(self.tasks) != (getattr(self, name) is not None):
+                raise ValueError(f"{name} is needed with tasks and unknown without")
+        return self
+
+
+class TuneOptions(Options):
+    """Learning rates tried for each arm before a study, on seeds and text of their own."""
+
+    factors: list[float] = Field(description="of trainer.learning_rate")
+    seeds: list[int]
+
+    @model_validator(mode="after")
+    def _all_or_none(self) -> Self:
+        if bool(self.factors) != bool(self.seeds):
+            raise ValueError("factors and seeds are needed together")
+        if any(factor <= 0 for factor in self.factors) or any(seed < 0 for seed in self.seeds):
+            raise ValueError("factors must be above 0 and seeds not below")
+        for values in (self.factors, self.seeds):
+            if len(set(values)) < len(values):
+                raise ValueError(f"{values} names one twice")
+        if len(self.factors) == 1:
+            raise ValueError(f"factors={self.factors} leaves nothing to choose")
+        return self
+
+
 class LoggerOptions(Options):
     name: Literal["wandb", "local"]
     project: str | None = Field(default=None, min_length=1, max_length=128)
@@ -135,8 +175,22 @@ class Config(Options):
     model: ModelOptions
     trainer: TrainerOptions
     evaluate: EvaluateOptions
+    probe: ProbeOptions
+    part: Literal["comparison", "tuning"] = Field(
+        description="tuning: trained and validated on parts of the training text alone"
+    )
+    tune: TuneOptions
+    reference: str | None = Field(description="the arm that a study's others are compared with")
     logger: LoggerOptions
     launcher: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _tuning_has_seeds_of_its_own(self) -> Self:
+        if self.seed in self.tune.seeds:
+            raise ValueError(f"seed={self.seed} is among tune.seeds={self.tune.seeds}: choose another one")
+        if self.part == "tuning" and self.tune.factors:
+            raise ValueError("part=tuning is what tune.factors makes runs with: leave one of them out")
+        return self
 
     @field_validator("study")
     @classmethod
@@ -152,7 +206,7 @@ class Config(Options):
 
         Of a local text only the name is left, no path of the machine: records and reports are published.
         """
-        plain = self.model_dump(mode="json", exclude={"study", "logger", "launcher"})
+        plain = self.model_dump(mode="json", exclude=BESIDE_THE_RESULT)
         del plain["trainer"]["checkpoint_seconds"]
         if plain["data"].get("source") == "text" and plain["data"].get("path"):
             plain["data"]["path"] = Path(plain["data"]["path"]).name

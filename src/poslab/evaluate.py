@@ -148,13 +148,7 @@ def extrapolate(
     longest = segments.shape[1] // 2
     targets = segments[:, longest + 1 :]
     target_bytes = token_bytes[targets]
-    limit = model.scheme.max_length
-    lengths = [
-        (multiple, int(multiple * context_length))
-        for multiple in MULTIPLES
-        if multiple * context_length % 1 == 0  # no half of an odd L
-        and multiple * context_length <= min(longest, limit or longest)
-    ]
+    lengths = lengths_up_to(longest, context_length, model.scheme.max_length)
     stride = max(1, context_length // 8)
     segment, block = spread(len(segments), longest // stride, sliding_windows)
     slid = block[:, None] * stride + np.arange(stride)  # (windows, stride), places of the targets
@@ -184,6 +178,16 @@ def extrapolate(
         if length == lengths[-1][1]:
             result.positions = _position_rows(tiled.reshape(-1, length), target_bytes.reshape(-1, length))
     return result
+
+
+def lengths_up_to(longest: int, context_length: int, limit: int | None) -> list[tuple[float, int]]:
+    """The evaluation lengths as multiples of L and in tokens, up to `limit` where the scheme has one."""
+    return [
+        (multiple, int(multiple * context_length))
+        for multiple in MULTIPLES
+        if multiple * context_length % 1 == 0  # no half of an odd L
+        and multiple * context_length <= min(longest, limit or longest)
+    ]
 
 
 def spread(

@@ -17,7 +17,7 @@ from typing import Any
 from poslab.config import Config
 
 # What turns a configuration and data into numbers.
-DECIDING_MODULES = ("poslab.data", "poslab.model", "poslab.training", "poslab.evaluate")
+DECIDING_MODULES = ("poslab.data", "poslab.model", "poslab.training", "poslab.evaluate", "poslab.retrieval")
 
 
 @dataclass(frozen=True)

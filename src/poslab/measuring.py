@@ -1,13 +1,18 @@
-"""What a trained model is measured for: loss by length and position, under its own rotation and others."""
+"""What a trained model is measured for: loss by length and position, under its own rotation and others,
+retrieval, and what its scheme does.
+"""
 
 import time
 from collections.abc import Callable
 from functools import partial
 
+from poslab.data import validation_windows
 from poslab.evaluate import Extrapolation, evaluate, longest_length, rescalings
+from poslab.inspection import inspect
 from poslab.model import GPT
 from poslab.plan import Job
 from poslab.record import RunRecord
+from poslab.retrieval import retrieve
 from poslab.stopping import Stopper
 from poslab.terminal import RunDisplay
 from poslab.watching import Silent
@@ -22,6 +27,11 @@ def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper:
         found = evaluate(gpt, config, corpus, partial(display.share, told))
     record.write_extrapolation(found.lengths)
     record.write_position(found.positions)
+    if config.probe.tasks:
+        with display.phase("evaluating retrieval"):
+            record.write_probe(retrieve(gpt, config, corpus, partial(display.share, "retrieval")))
+    windows = validation_windows(corpus, config.evaluate.validation_windows, config.context_length)
+    record.write_scheme(*inspect(gpt, windows, longest_length(config)))
     seconds = time.perf_counter() - started
     if rescalings(config):
         seconds += _measure_rescaled(job, gpt, record, display, stopper)

@@ -10,6 +10,7 @@ import torch
 from poslab.attention import PairError
 from poslab.config import FACTOR_METHODS, Config, ConfigError, Request
 from poslab.data import Corpus, check_lengths, prepare
+from poslab.data.tasks import ROOM
 from poslab.evaluate import changes_rotation, longest_length, rescalings
 from poslab.identity import Code, code_fingerprints, run_identity, run_name
 from poslab.model import build_parts
@@ -83,6 +84,10 @@ def plan(request: Request, runs: Path, here: bool = True, corpora: dict[str, Cor
     data = json.dumps(config.data, sort_keys=True)
     corpora = {} if corpora is None else corpora
     corpus = corpora[data] = corpora.get(data) or prepare(config.data)
+    if config.part == "tuning":
+        corpus = corpus.for_tuning()
+    if config.probe.tasks:
+        _check_probe(config)
     check_lengths(corpus, config.context_length, longest_length(config))
     code = code_fingerprints(config)
     identity = run_identity(config, code, corpus.fingerprint)
@@ -93,6 +98,18 @@ def plan(request: Request, runs: Path, here: bool = True, corpora: dict[str, Cor
         known[0] if known else study / run_name((request.pos, request.attention), config.seed, identity)
     )
     return Job(request, config, corpus, code, identity, directory)
+
+
+def _check_probe(config: Config) -> None:
+    """Raise ConfigError where the probe's questions cannot be put into the run's windows."""
+    if config.data.get("vocabulary") != "bytes":
+        raise ConfigError("probe asks its questions in bytes: choose data.vocabulary=bytes, or probe=none")
+    shortest = config.context_length // 2
+    if shortest + 1 < ROOM:
+        raise ConfigError(
+            f"context_length={config.context_length} is too short for the probe, whose questions take {ROOM} "
+            f"of L/2 + 1 tokens: choose context_length={2 * ROOM} or more, or probe=none"
+        )
 
 
 def refuse(request: Request, runs: Path, error: PairError) -> Path:

@@ -5,6 +5,12 @@
         metrics.csv        a row a validation: sums of losses, rates, gradient norm
         extrapolation.csv  a row a protocol, length and segment: sums of losses
         position.csv       a row a position in the longest window: sums of losses
+        probe.csv          a row a task, length and depth: answers retrieved (probe=...)
+        scheme_bias.csv    what the trained scheme adds to logits, by distance and head
+        scheme_rotation.csv, scheme_bound.csv
+                           tokens in which each pair turns once, and RoPE's bound of decay
+        attention_distance.csv
+                           how far back each head attends on the validation text
         rescaled.csv       extrapolation.csv of the trained model under other rotations (evaluate.rescale)
         rescaled_position.csv
         checkpoint.pt      final weights
@@ -65,6 +71,21 @@ EXTRAPOLATION = (
     "bytes",
 )
 POSITION = ("position", "nll", "tokens", "bytes")
+PROBE = (
+    "task",  # passkey | copy
+    "multiple",
+    "length",
+    "depth",  # of the statement in the window: 0 at its start, 1 right before the question
+    "samples",
+    "exact",  # samples whose every answer token was the most likely one
+    "correct",  # answer tokens that were
+    "nll",  # of the answer tokens
+    "tokens",  # of the answers
+)
+SCHEME_BIAS = ("layer", "head", "distance", "bias")  # added to a logit; layers that share a scheme once
+SCHEME_ROTATION = ("layer", "pair", "wavelength")  # tokens a turn; empty where the pair does not turn
+SCHEME_BOUND = ("layer", "distance", "bound")  # RoPE's upper bound of decay, 1 at distance 0
+ATTENTION_DISTANCE = ("layer", "head", "queries", "distance")  # tokens, summed over the queries
 RESCALED = ("rescale", *EXTRAPOLATION)  # rescale: pi | ntk | dynamic | yarn | drop
 RESCALED_POSITION = ("rescale", *POSITION)
 
@@ -183,6 +204,21 @@ class RunRecord:
     ) -> None:
         self._table("rescaled.csv", RESCALED, lengths)
         self._table("rescaled_position.csv", RESCALED_POSITION, positions)
+
+    def write_probe(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._table("probe.csv", PROBE, rows)
+
+    def write_scheme(
+        self,
+        bias: Iterable[Mapping[str, Any]],
+        rotation: Iterable[Mapping[str, Any]],
+        bound: Iterable[Mapping[str, Any]],
+        distance: Iterable[Mapping[str, Any]],
+    ) -> None:
+        self._table("scheme_bias.csv", SCHEME_BIAS, bias)
+        self._table("scheme_rotation.csv", SCHEME_ROTATION, rotation)
+        self._table("scheme_bound.csv", SCHEME_BOUND, bound)
+        self._table("attention_distance.csv", ATTENTION_DISTANCE, distance)
 
     def write_checkpoint(self, content: bytes) -> None:
         write_atomic(self.directory / FINAL, content)

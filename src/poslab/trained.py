@@ -1,6 +1,7 @@
 """The model that a finished run has left."""
 
 from pathlib import Path
+from typing import Any
 
 from poslab.checkpoint import unpacked
 from poslab.config import Config, ConfigError, check
@@ -16,7 +17,13 @@ def load(directory: Path) -> GPT:
     if FINAL in damaged_files(directory, manifest):
         raise DamagedError(f"{directory / FINAL} is damaged")
     saved = unpacked((directory / FINAL).read_bytes())
-    sections = {"study": "loaded", "logger": {"name": "local"}, "launcher": {"name": "local"}}
+    sections: dict[str, Any] = {
+        "study": "loaded",
+        "tune": {"factors": [], "seeds": []},
+        "reference": None,
+        "logger": {"name": "local"},
+        "launcher": {"name": "local"},
+    }
     trainer = {**saved["config"]["trainer"], "checkpoint_seconds": 0}
     config = check(Config, {**saved["config"], **sections, "trainer": trainer}, "")
     gpt = build(config, saved["weights"]["embedding.weight"].shape[0])

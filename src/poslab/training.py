@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from poslab.config import Config
 from poslab.data import Corpus, training_batch, validation_windows
+from poslab.data.tasks import with_questions
 from poslab.evaluate import token_losses
 from poslab.model import GPT
 from poslab.module import LanguageModel
@@ -70,6 +71,11 @@ class TrainingBatches(Dataset[Batch]):
             options.batch_size,
             self.config.context_length,
         )
+        probe = self.config.probe
+        if probe.share is not None:
+            windows = with_questions(
+                windows, list(probe.tasks), probe.share, self.config.seed, self.first_step + step
+            )
         own = np.array_split(windows, options.accumulate * self.world)[part * self.world + self.rank]
         return torch.from_numpy(own), hashlib.sha256(own.tobytes()).digest()
 

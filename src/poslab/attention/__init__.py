@@ -51,6 +51,36 @@ class Attention(nn.Module):
         """
         raise NotImplementedError
 
+    def weights(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B H T K"],
+        scheme: Scheme,
+        positions: Int[Tensor, "T"],
+        log_gates: Float[Tensor, "B H T"] | None = None,
+    ) -> Float[Tensor, "B H T T"]:
+        """How much of each key's value (last axis) each query takes: softmax's, unless overridden.
+
+        It forms the T x T matrix, in float32 at least: for references and for looking at a model.
+        """
+        return self.scores(q, k, scheme, positions, log_gates).softmax(dim=-1)
+
+    def scores(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B H T K"],
+        scheme: Scheme,
+        positions: Int[Tensor, "T"],
+        log_gates: Float[Tensor, "B H T"] | None = None,
+    ) -> Float[Tensor, "B H T T"]:
+        """Logits with all that is added to them; -inf where the key lies ahead of the query."""
+        scale = q.shape[-1] ** -0.5
+        working = torch.promote_types(q.dtype, torch.float32)
+        q = scheme.rotate_queries(scheme.logit_features(q.to(working)), positions)
+        k = scheme.rotate_keys(scheme.logit_features(k.to(working)), positions)
+        scores: Float[Tensor, "B H T T"] = q @ k.mT * scale
+        return scores + added_to_logits(scheme, positions, log_gates, working)
+
     def draw(self, stream: torch.Generator) -> None:
         """Set the initial values that are drawn, other than GPT-2's."""
 

@@ -86,11 +86,23 @@ class Linear(Attention):
         log_gates: Float[Tensor, "B H T"] | None = None,
     ) -> Float[Tensor, "B H T K"]:
         """The same by masked (T, T) products, as the formula is written: the reference."""
+        weights = self.weights(q, k, scheme, positions, log_gates)
+        return (weights @ v.to(weights.dtype)).to(v.dtype)
+
+    def weights(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B H T K"],
+        scheme: Scheme,
+        positions: Int[Tensor, "T"],
+        log_gates: Float[Tensor, "B H T"] | None = None,
+    ) -> Float[Tensor, "B H T T"]:
+        """Under a rotation some are negative and rows need not sum to 1."""
         q, k, turned_q, turned_k = self._features(q, k, scheme, positions)
-        weight = added_to_logits(scheme, positions, log_gates, q.dtype).exp()
-        numerator = (turned_q @ turned_k.mT * weight) @ v.to(q.dtype)
-        denominator = (q @ k.mT * weight).sum(dim=-1, keepdim=True)
-        return (numerator / denominator).to(v.dtype)
+        pair = added_to_logits(scheme, positions, log_gates, q.dtype).exp()
+        denominator = (q @ k.mT * pair).sum(dim=-1, keepdim=True)
+        weights: Float[Tensor, "B H T T"] = turned_q @ turned_k.mT * pair / denominator
+        return weights
 
     def _features(
         self, q: Tensor, k: Tensor, scheme: Scheme, positions: Int[Tensor, "T"]

@@ -11,7 +11,7 @@ DIRECTORY/
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Corpus:
     validation: NDArray[Any]  # tokens, 1-d
     validation_documents: NDArray[np.int64]  # (n, 2) begin and end in `validation`, separators outside
     token_bytes: NDArray[np.int64]  # (vocabulary,) the bytes of text that each token stands for
+    part: str = "comparison"
 
     def describe(self) -> dict[str, Any]:
         """What the record of a run keeps of its data."""
@@ -60,8 +61,25 @@ class Corpus:
         starts = ends - self.token_bytes
         return b"".join(spellings[starts[token] : ends[token]] for token in tokens)
 
-    def __reduce__(self) -> tuple[Callable[..., "Corpus | None"], tuple[Path, str]]:
-        return load, (self.directory, self.name)
+    def for_tuning(self) -> "Corpus":
+        """The training text alone, its last tenth held out: settings chosen on it never saw the rest."""
+        cut = len(self.train) - len(self.train) // 10
+        return replace(
+            self,
+            fingerprint=hashlib.sha256(f"{self.fingerprint} tuning".encode()).hexdigest(),
+            train=self.train[:cut],
+            validation=self.train[cut:],
+            validation_documents=np.array([[0, len(self.train) - cut]], dtype=np.int64),
+            part="tuning",
+        )
+
+    def __reduce__(self) -> tuple[Callable[..., "Corpus | None"], tuple[Path, str, str]]:
+        return _again, (self.directory, self.name, self.part)
+
+
+def _again(directory: Path, name: str, part: str) -> "Corpus | None":
+    found = load(directory, name)
+    return found.for_tuning() if found is not None and part == "tuning" else found
 
 
 def write_manifest(

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Complex, Float, Int
 from torch import Tensor, nn
 
 from poslab.config import Options
@@ -115,6 +115,13 @@ class Scheme(nn.Module):
     def turns(self, width: int) -> bool:
         """Whether vectors of that width can be rotated."""
         return True
+
+    def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
+        """What the product of each of C pairs of a query and a key is multiplied by at a distance in tokens.
+
+        At the training length, complex128. None where nothing turns or not by the distance alone.
+        """
+        return None
 
     def rescale(self, rescaling: Rescaling | None) -> bool:
         """Turn by other frequencies from now on, None: by its own again; whether there are any."""

@@ -10,13 +10,14 @@ map, positive as well, takes softplus's place.
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Complex, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from poslab.config import Options
 from poslab.positions import Geometry, Scheme
+from poslab.positions.rope import turns_at
 from poslab.rescaling import Rescaling
 
 
@@ -56,13 +57,20 @@ class PoPE(Scheme):
         self.rescaling = rescaling
         return True
 
+    def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"]:
+        """Without delta, which turns each pair alike at every distance."""
+        return turns_at(self._frequencies(torch.arange(self.geometry.context_length)), distance)
+
     def _phases(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "T K"]:
+        return positions.double()[:, None] * self._frequencies(positions)
+
+    def _frequencies(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "K"]:
         width = self.geometry.head_width
         number = torch.arange(width, device=positions.device, dtype=torch.float64)
         theta: Tensor = self.options.base ** (-number / width)
         if self.rescaling is not None:
             theta = self.rescaling.frequencies(theta, positions.amax() + 1, self.geometry.context_length)
-        return positions.double()[:, None] * theta
+        return theta
 
 
 def _polar(magnitude: Float[Tensor, "B H T K"], phase: Float[Tensor, "H T K"]) -> Float[Tensor, "B H T 2K"]:

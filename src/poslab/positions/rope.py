@@ -8,7 +8,7 @@ the same scheme up to a permutation of the width.
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Complex, Float, Int
 from pydantic import Field
 from torch import Tensor
 
@@ -56,6 +56,10 @@ class RoPE(Scheme):
             theta = self.rescaling.frequencies(theta, length, self.geometry.context_length)
         return theta
 
+    def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
+        theta = self.frequencies(self.geometry.head_width, torch.arange(self.geometry.context_length))
+        return turns_at(theta, distance)
+
     def scaled(self, theta: Float[Tensor, "W/2"], length: Int[Tensor, ""]) -> Float[Tensor, "W/2"]:
         """The scheme's own frequencies at a length, from those of plain RoPE."""
         return theta
@@ -81,6 +85,12 @@ class RoPE(Scheme):
             raise ConfigError(f"yarn needs a base above 1, not pos.base={self.options.base:g}")
         self.rescaling = rescaling
         return True
+
+
+def turns_at(theta: Float[Tensor, "C"], distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"]:
+    """exp(i t theta_c)."""
+    phase = theta.double()[:, None] * distance.double()
+    return torch.polar(torch.ones_like(phase), phase)
 
 
 def turn(

@@ -4,13 +4,13 @@ The turned part has the frequencies of a head of its own width; the rest carries
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Complex, Float, Int
 from pydantic import Field
 from torch import Tensor
 
 from poslab.config import ConfigError
 from poslab.positions import Geometry
-from poslab.positions.rope import RoPE, RoPEOptions
+from poslab.positions.rope import RoPE, RoPEOptions, turns_at
 
 
 class PartialOptions(RoPEOptions):
@@ -33,6 +33,12 @@ class PartialRoPE(RoPE):
     def rotate(self, x: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T W"]:
         width = self._turned(x.shape[-1])
         return torch.cat([super().rotate(x[..., :width], positions), x[..., width:]], dim=-1)
+
+    def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"]:
+        width = self.geometry.head_width
+        turned = self.frequencies(self._turned(width), torch.arange(self.geometry.context_length))
+        still = turned.new_zeros(width // 2 - turned.shape[0])
+        return turns_at(torch.cat([turned, still]), distance)
 
     def turns(self, width: int) -> bool:
         turned = self._turned(width)

@@ -26,6 +26,9 @@ class WarpedRoPE(RoPE):
     def shift_invariant(self) -> bool:
         return False
 
+    def relative_turns(self, distance: Int[Tensor, "N"]) -> None:
+        return None  # not by the distance alone
+
     def phases(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "T W/2"]:
         warped: Tensor = WARPS[self.options.warp](positions.double())
         return warped[:, None] * self.frequencies(width, positions)

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Complex, Float, Int
 from pydantic import Field
 from torch import Tensor
 
@@ -41,6 +41,15 @@ class XPos(RoPE):
         self, k: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]
     ) -> Float[Tensor, "B H T W"]:
         return self.rotate(k, positions) / self._scales(k, positions)
+
+    def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
+        turned = super().relative_turns(distance)
+        if turned is None or self.dropped:
+            return turned
+        pairs = torch.arange(turned.shape[0], dtype=torch.float64)
+        zeta = self._zeta(pairs / turned.shape[0])[:, None]
+        decayed: Tensor = turned * zeta ** (distance.double() / self.options.scale_base)
+        return decayed
 
     def _zeta(self, share: Any) -> Any:
         return (share + self.options.gamma) / (1 + self.options.gamma)
