@@ -71,7 +71,9 @@ class Job:
 
 def title(request: Request) -> str:
     """What the terminal calls a run."""
-    return f"{request.pos} / {request.attention} / seed {request.config.seed}"
+    config = request.config
+    rate = f" / rate {config.trainer.learning_rate:g}" if config.part == "tuning" else ""
+    return f"{request.pos} / {request.attention}{rate} / seed {config.seed}"
 
 
 def plan(request: Request, runs: Path, here: bool = True, corpora: dict[str, Corpus] | None = None) -> Job:

@@ -1,8 +1,8 @@
 """A study: its runs, each in a fresh process, then the report of all of them."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ from poslab.plan import Job, accept, plan, refuse, title
 from poslab.pool import Member, Pool
 from poslab.record import DamagedError, read_manifest, read_sealed, write_sealed
 from poslab.report import ReportError, show, write_report
+from poslab.reuse import take_over
 from poslab.stopping import Stopped, Stopper
+from poslab.tuning import trials, tuned
 from poslab.view import StudyDisplay
 
 QUEUE = 600.0  # seconds to wait for a file that another command writes
@@ -42,22 +44,46 @@ def conduct(requests: Sequence[Request], runs: Path, reports: Path, command: str
     """
     console = _console()
     with _stoppable(console, command) as stopper:
-        kind, options = _one_launcher(requests)
-        planned = _plan_all(requests, runs, kind.here(options))
-        jobs = planned.jobs
-        launcher = kind(options, len(jobs))
-        members = [Member.of(job) for job in jobs]
-        for each in members:
-            launcher.check(each.task)
-            accept(each.job.request, runs)
-        _enlist([*(job.directory for job in jobs), *planned.refused], command)
-        _tell_what_is_there(members, console)
-        waiting = [each for each in members if each.entry.state == "waiting"]
-        if waiting:
-            with StudyDisplay(console, [each.entry for each in waiting]) as display:
-                Pool(waiting, launcher, options.restarts, display, stopper).run()
-        notes = {each.job.directory: each.entry.note for each in members}
-        return _report(jobs, planned.refused, notes, runs, reports, console)
+        launcher, _ = _one_launcher(requests)
+        references = _references(requests, runs)
+        planned = _plan_all(requests, runs, launcher)
+        refused = planned.refused
+        tried: list[Member] = []
+        untuned: list[Request] = []
+        if first := trials(job.request for job in planned.jobs):
+            console.print(f"{len(first)} trials choose the learning rates of {len(planned.jobs)} runs")
+            tried = _make(_plan_all(first, runs, launcher), command, references, console, stopper)
+            ready, untuned = tuned([job.request for job in planned.jobs], [each.job for each in tried])
+            planned = _plan_all(ready, runs, launcher) if ready else _Plan()
+        planned.refused = refused
+        members = [*tried, *_make(planned, command, references, console, stopper)]
+        failed = [f"{line} (see {directory})" for directory, line in refused.items()]
+        failed += [f"{title(each)}: no learning rate finished: choose lower tune.factors" for each in untuned]
+        return _report(members, failed, runs, reports, console)
+
+
+def _make(
+    planned: _Plan, command: str, references: Mapping[str, str], console: Console, stopper: Stopper
+) -> list[Member]:
+    """Make the runs that are not yet made."""
+    if not planned.jobs:
+        return []
+    kind, options = _one_launcher([job.request for job in planned.jobs])
+    launcher = kind(options, len(planned.jobs))
+    members = [Member.of(job) for job in planned.jobs]
+    for each in members:
+        launcher.check(each.task)
+        accept(each.job.request, each.job.directory.parent.parent)
+    taken = [study for job in planned.jobs if (study := take_over(job)) is not None]
+    if taken:
+        console.print(f"{len(taken)} runs are taken over from {', '.join(dict.fromkeys(taken))}")
+    _enlist([*(job.directory for job in planned.jobs), *planned.refused], command, references)
+    _tell_what_is_there(members, console)
+    waiting = [each for each in members if each.entry.state == "waiting"]
+    if waiting:
+        with StudyDisplay(console, [each.entry for each in waiting]) as display:
+            Pool(waiting, launcher, options.restarts, display, stopper).run()
+    return members
 
 
 def _console() -> Console:
@@ -82,8 +108,38 @@ def _one_launcher(requests: Sequence[Request]) -> tuple[type[Launcher], Launcher
     return launcher_class(requests[0].config.launcher)
 
 
-def _plan_all(requests: Sequence[Request], runs: Path, here: bool) -> _Plan:
+def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
+    """The arm that each study's others are compared with, where one is named. Raises ConfigError."""
+    found: dict[str, str] = {}
+    for request in requests:
+        study, wanted = request.config.study, request.config.reference
+        if wanted is None:
+            continue
+        if found.setdefault(study, wanted) != wanted:
+            raise ConfigError(f"reference={found[study]},{wanted}: a study has one reference")
+    for study, wanted in found.items():
+        arms = {(each.pos, each.attention) for each in requests if each.config.study == study}
+        arms |= {(each["pos"], each["attention"]) for each in _manifests(runs / study)}
+        names = dict.fromkeys(
+            name for pos, attention in sorted(arms) for name in (pos, f"{pos} / {attention}")
+        )
+        # What else an arm differs in comes behind a comma in its label.
+        if not any(wanted == name or wanted.startswith(f"{name}, ") for name in names):
+            raise ConfigError(
+                f"reference={wanted[:60]} is no arm of study={study}; there are {', '.join(names)}"
+            )
+    return found
+
+
+def _manifests(study: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(study.glob("*/manifest.json")):
+        with suppress(DamagedError):
+            yield read_manifest(path.parent) or {}
+
+
+def _plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher]) -> _Plan:
     """Raises ConfigError for wrong settings; a pair that cannot work is no reason to drop the others."""
+    here = launcher.here(_one_launcher(requests)[1])
     planned = _Plan()
     pairs: dict[int, PairError] = {}
     jobs: list[Job] = []
@@ -109,7 +165,7 @@ def _plan_all(requests: Sequence[Request], runs: Path, here: bool) -> _Plan:
     return planned
 
 
-def _enlist(directories: Sequence[Path], command: str) -> None:
+def _enlist(directories: Sequence[Path], command: str, references: Mapping[str, str]) -> None:
     """Put runs on their studies' lists, in the order in which they were asked for, with the commands."""
     for study in dict.fromkeys(directory.parent for directory in directories):
         path = study / "study.json"
@@ -120,7 +176,8 @@ def _enlist(directories: Sequence[Path], command: str) -> None:
             asked = [directory.name for directory in directories if directory.parent == study]
             names = list(dict.fromkeys([*begun, *asked]))
             commands = list(dict.fromkeys([*known.get("commands", []), command]))
-            told = {"study": study.name, "runs": names, "reference": None, "commands": commands}
+            reference = references.get(study.name, known.get("reference"))
+            told = {"study": study.name, "runs": names, "reference": reference, "commands": commands}
             write_sealed(path, told)
 
 
@@ -152,13 +209,9 @@ def _tell_what_is_there(members: Sequence[Member], console: Console) -> None:
 
 
 def _report(
-    jobs: Sequence[Job],
-    refused: dict[Path, str],
-    notes: dict[Path, str],
-    runs: Path,
-    reports: Path,
-    console: Console,
+    members: Sequence[Member], failed: Sequence[str], runs: Path, reports: Path, console: Console
 ) -> int:
+    jobs = [each.job for each in members]
     for study in dict.fromkeys(job.config.study for job in jobs):
         try:
             with alone(runs / study / ".report.lock", QUEUE):
@@ -167,16 +220,18 @@ def _report(
         except ReportError as error:
             console.print(f"no report: {error}")
     _say_how_to_sync(jobs, console)
-    failed = {f"not done: {line} (see {directory})": None for directory, line in refused.items()}
-    for job in jobs:
-        standing = job.standing
+    lines = [f"not done: {line}" for line in failed]
+    for each in members:
+        job, standing = each.job, each.job.standing
+        if standing.status == "diverged" and job.config.part == "tuning":
+            continue  # which says that its learning rate is too high: an answer
         if standing.status != "done" or standing.damage:
-            told = "; ".join(standing.damage) or standing.reason or notes[job.directory]
+            told = "; ".join(standing.damage) or standing.reason or each.entry.note
             reason = told or "its process ended without a word"
-            failed[f"not done: {job.title}: {reason} (see {job.directory})"] = None
-    for line in failed:
+            lines.append(f"not done: {job.title}: {reason} (see {job.directory})")
+    for line in dict.fromkeys(lines):
         console.print(line, style="red")
-    return int(bool(failed))
+    return int(bool(lines))
 
 
 def _say_how_to_sync(jobs: Iterable[Job], console: Console) -> None:
