@@ -7,6 +7,10 @@
         position.csv       a row a position in the longest window: sums of losses
         rescaled.csv       extrapolation.csv of the trained model under other rotations (evaluate.rescale)
         rescaled_position.csv
+        probe.csv          a row a task, length and depth: what the trained model retrieves, where asked for
+        scheme_bias.csv, scheme_rotation.csv, scheme_bound.csv
+                           what the trained scheme adds to a logit, and how it turns a query or key
+        attention_distance.csv  a row a layer and head: how far back the trained model attends
         checkpoint.pt      final weights
         checkpoints/       while it trains: the last two states that it can go on from
         progress.json      while it trains: how far it is
@@ -67,6 +71,14 @@ EXTRAPOLATION = (
 POSITION = ("position", "nll", "tokens", "bytes")
 RESCALED = ("rescale", *EXTRAPOLATION)  # rescale: pi | ntk | dynamic | yarn | drop
 RESCALED_POSITION = ("rescale", *POSITION)
+# task: passkey | copy; depth: 0 farthest back, 1 right before the question; exact: samples, correct: tokens
+PROBE = ("task", "multiple", "length", "depth", "samples", "exact", "correct", "nll", "tokens")
+# added to a logit at a distance in tokens; layers that share a scheme have rows for the first of them alone
+SCHEME_BIAS = ("layer", "head", "distance", "bias")
+SCHEME_ROTATION = ("layer", "pair", "wavelength")  # tokens to a turn; empty where the pair does not turn
+SCHEME_BOUND = ("layer", "distance", "bound")  # RoPE's upper bound of decay, over that at distance 0
+# distance: summed over `queries` queries, the mean distance in tokens that each of them attends to
+ATTENTION_DISTANCE = ("layer", "head", "queries", "distance")
 
 
 class DamagedError(ConfigError):
@@ -183,6 +195,21 @@ class RunRecord:
     ) -> None:
         self._table("rescaled.csv", RESCALED, lengths)
         self._table("rescaled_position.csv", RESCALED_POSITION, positions)
+
+    def write_probe(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._table("probe.csv", PROBE, rows)
+
+    def write_scheme(
+        self,
+        bias: Iterable[Mapping[str, Any]],
+        rotation: Iterable[Mapping[str, Any]],
+        bound: Iterable[Mapping[str, Any]],
+        distance: Iterable[Mapping[str, Any]],
+    ) -> None:
+        self._table("scheme_bias.csv", SCHEME_BIAS, bias)
+        self._table("scheme_rotation.csv", SCHEME_ROTATION, rotation)
+        self._table("scheme_bound.csv", SCHEME_BOUND, bound)
+        self._table("attention_distance.csv", ATTENTION_DISTANCE, distance)
 
     def write_checkpoint(self, content: bytes) -> None:
         write_atomic(self.directory / FINAL, content)
