@@ -1,9 +1,8 @@
 """How far back the trained heads attend, on validation windows of length L."""
 
 from poslab.report.aggregate import ArmFigures
-from poslab.report.charts import bars
 from poslab.report.formatting import DASH, interval, number
-from poslab.report.heat import HeatPanel, HeatPanels
+from poslab.report.heat import HeatPanel, HeatPanels, intervals
 from poslab.report.load import Run
 from poslab.report.measures import Value
 from poslab.report.results import Results
@@ -47,7 +46,7 @@ def attended_heat(results: Results) -> HeatPanels | None:
     )
     caption = (
         "Mean distance in tokens that the trained heads attend to, from the queries of the second half of "
-        f"validation windows of length L. {even}{bars(results)}"
+        f"validation windows of length L. {even}{intervals(results.seeds)}"
     )
     return HeatPanels(
         "attention_distance",

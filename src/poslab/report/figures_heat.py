@@ -2,6 +2,7 @@
 
 import math
 import textwrap
+from collections.abc import Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -65,7 +66,7 @@ def _cells(
     axes.tick_params(length=0)
     axes.set_xticks([i + 0.5 for i in range(len(panel.column_titles))], map(verbatim, panel.column_titles))
     axes.set_yticks([i + 0.5 for i in range(len(panel.row_titles))], map(verbatim, panel.row_titles))
-    said = [[None if cell is None else _short(chart.shown(cell.mean)) for cell in row] for row in panel.cells]
+    said = [[None if cell is None else chart.shown(cell.mean) for cell in row] for row in panel.cells]
     letters = max((len(text) for row in said for text in row if text), default=1)
     size = min(LARGEST, 72 * width * 0.9 / (letters * LETTER))
     for y, row in enumerate(said):
@@ -73,13 +74,14 @@ def _cells(
             if text is None:
                 axes.text(x + 0.5, y + 0.5, "–", ha="center", va="center", color="#777777", fontsize=LARGEST)
             elif size >= SMALLEST:
-                dark = chart.part(values[y][x]) > 0.55
-                color = "white" if dark else "#1a1b1e"
+                color = _ink(shades(norm(values[y][x])))
                 axes.text(
                     x + 0.5, y + 0.5, text, ha="center", va="center_baseline", color=color, fontsize=size
                 )
 
 
-def _short(text: str) -> str:
-    """A number without decimals that say nothing: 100.0 is 100."""
-    return text.removesuffix(".0")
+def _ink(shade: Sequence[float]) -> str:
+    """White or near black, whichever stands out more from a shade (WCAG's relative luminance)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in shade[:3]]
+    luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.06 else "#1a1b1e"

@@ -28,6 +28,15 @@ class HeatPanel:
                     yield cell, row_title, column_title
 
 
+def intervals(seeds: int) -> str:
+    """What stands under the numbers, for the caption."""
+    if seeds < 2:
+        return "One seed an arm: no interval."
+    return (
+        "Means over seeds; ± is half their 95 % Student-t interval, which the paper figure leaves to the CSV."
+    )
+
+
 @dataclass(frozen=True)
 class HeatPanels:
     """Numbers by row and column, a panel an arm."""
@@ -47,6 +56,11 @@ class HeatPanels:
     def shown(self, value: float) -> str:
         """A number as a reader sees it, without its interval."""
         return share(value) if self.in_percent else number(value, 3)
+
+    def end(self, value: float) -> str:
+        """An end of the scale, without decimals that say nothing: 100.0 is 100."""
+        text = self.shown(value)
+        return text.rstrip("0").removesuffix(".") if "." in text else text
 
     def half(self, cell: Estimate, panel: HeatPanel) -> str:
         """What stands under a number: half its interval, and of how many seeds where not of all."""

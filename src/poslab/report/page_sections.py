@@ -58,11 +58,11 @@ def _panels(chart: PanelChart, index: int) -> str:
 def _heat(chart: HeatPanels, index: int) -> str:
     """A table an arm, its cells shaded: it needs no script, and is read as the table that it is."""
     panels = "".join(_table(chart, panel) for panel in chart.panels)
-    low, high = (escape_html(chart.shown(value)) for value in (chart.low, chart.high))
+    low, high = (escape_html(chart.end(value)) for value in (chart.low, chart.high))
     return (
         f'<figure class="whole" id="{chart.name}">'
         f"<figcaption><b>Figure {index}. {escape_html(chart.title)}</b>{escape_html(chart.caption)}"
-        f'<span class="shades">{escape_html(chart.unit)}: {low}<i></i>{high}</span></figcaption>'
+        f'<span class="shades">{escape_html(chart.unit)}: <span>{low}<i></i>{high}</span></span></figcaption>'
         f'<div class="heats">{panels}</div>{links_html(chart.name)}</figure>'
     )
 

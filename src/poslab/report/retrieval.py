@@ -5,25 +5,21 @@ last few tokens alone. A probe asks for something that stands at a given depth o
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from poslab.report.aggregate import ArmFigures
-from poslab.report.charts import bars
-from poslab.report.formatting import DASH, interval, listing, multiple, plain, share
-from poslab.report.heat import HeatPanel, HeatPanels
+from poslab.report.formatting import multiple, plain
+from poslab.report.heat import HeatPanel, HeatPanels, intervals
 from poslab.report.load import Run
 from poslab.report.measures import Value
 from poslab.report.results import Results
-from poslab.report.section import Section
-from poslab.report.sheets import figure
+from poslab.report.sheets import Rows
 from poslab.report.statistics import Estimate, estimate
 from poslab.report.sums_scheme import Retrieved
-from poslab.report.tables import Cell, Column, Table
 
 TASKS = {"passkey": "Pass-key", "copy": "Copy"}
-LEARNED = 0.05  # of all samples at L, exact: with less, an arm has not learned the task
-CHOICES = 10  # that an answer token has at least
+SYMBOLS = {"passkey": 10, "copy": 26}  # that an answer is drawn from: digits, letters
 
 
 @dataclass(frozen=True)
@@ -36,29 +32,14 @@ class TaskFigures:
     depths: tuple[float, ...]
 
 
-def retrieval_section(results: Results) -> Section | None:
-    """The section on retrieval, or None where no run was asked for a probe."""
-    tasks = _tasks(results.finished)
-    if not tasks:
-        return None
-    table = _table(results, tasks)
-    by_run = [
-        _run_row(item, run, key) for item in results.arms for run in item.arm.finished for key in run.probe
-    ]
-    return Section(
-        "retrieval",
-        "Retrieval",
-        "What the trained model finds again: an answer that stands at a given depth of the window, asked for "
-        "at its end. An answer is exact if every token of it was the most likely one. Lengths are those of "
-        "the whole window; L is the training length.",
-        _findings(results, tasks),
-        tuple(_heat(results, task) for task in tasks if task.task in TASKS),
-        (table,),
-        {"retrieval": figure(by_run), table.name: figure(_arm_rows(results, tasks))},
-    )
+def training_share(run: Run) -> float | None:
+    """Of the training windows, how many held a question."""
+    asked = run.config.get("probe")
+    found = asked.get("share") if isinstance(asked, Mapping) else None
+    return float(found) if isinstance(found, int | float) else None
 
 
-def _tasks(runs: Sequence[Run]) -> list[TaskFigures]:
+def tasks_of(runs: Sequence[Run]) -> list[TaskFigures]:
     """The tasks on record, those with a figure first."""
     found = list(dict.fromkeys(task for run in runs for task, _, _ in run.probe))
     found.sort(key=lambda task: (list(TASKS).index(task) if task in TASKS else len(TASKS), task))
@@ -97,13 +78,13 @@ def _shares(one: Retrieved) -> dict[str, float | None]:
     }
 
 
-def _over_seeds(item: ArmFigures, task: str, length: float, column: str) -> Estimate | None:
+def over_seeds(item: ArmFigures, task: str, length: float, column: str) -> Estimate | None:
     """A figure at one length over all depths."""
     found = [one for run in item.arm.finished if (one := _summed(run, task, length)) is not None]
     return estimate([value for one in found if (value := _shares(one)[column]) is not None])
 
 
-def _heat(results: Results, task: TaskFigures) -> HeatPanels:
+def retrieval_heat(results: Results, task: TaskFigures) -> HeatPanels:
     panels, rows = [], []
     for i, item in enumerate(results.arms):
         cells = tuple(tuple(_cell(item, task, k, depth) for k in task.lengths) for depth in task.depths)
@@ -117,7 +98,7 @@ def _heat(results: Results, task: TaskFigures) -> HeatPanels:
         f"retrieval_{task.task}",
         f"{task.title} retrieval by length and depth",
         f"Answers that are exact, in percent of the samples. Depth 0 is the start of the window, 1 right "
-        f"before the question. {_asked(results, task)}{bars(results)}",
+        f"before the question. {_asked(results, task)}{intervals(results.seeds)}",
         "Depth",
         "Length of the window",
         "Percent of answers exact",
@@ -142,19 +123,19 @@ def _heat_rows(
         for length, cell in zip(task.lengths, found, strict=True):
             if cell is None:
                 continue
-            parts = _parts(item.arm.finished, task, length, depth)
+            parts = parts_of(item.arm.finished, task, length, depth)
             row: dict[str, Value] = {"arm": item.arm.label, "task": task.title, "multiple": length}
             row |= {"length": parts[0].length, "depth": depth, "n": cell.n, "mean": cell.mean}
             row |= {"half_width": cell.half_width, "lowest": cell.lowest, "highest": cell.highest}
             answer = min(part.tokens // part.samples for part in parts)
             samples = min(part.samples for part in parts)
             rows.append(
-                row | {"samples": samples, "answer_tokens": answer, "chance_at_most": CHOICES**-answer}
+                row | {"samples": samples, "answer_tokens": answer, "chance": SYMBOLS[task.task] ** -answer}
             )
     return rows
 
 
-def _parts(
+def parts_of(
     runs: Iterable[Run], task: TaskFigures, length: float | None = None, depth: float | None = None
 ) -> list[Retrieved]:
     """What was retrieved of a task, at one length and depth or at all."""
@@ -168,110 +149,15 @@ def _parts(
 
 def _asked(results: Results, task: TaskFigures) -> str:
     """How many samples there are, and what guessing would find."""
-    parts = _parts(results.finished, task)
+    parts = parts_of(results.finished, task)
     samples = sorted({part.samples for part in parts})
     answer = min(part.tokens // part.samples for part in parts)
     some = " to ".join(str(n) for n in dict.fromkeys([samples[0], samples[-1]]))
     return (
         f"{some} {'sample' if samples[-1] == 1 else 'samples'} a cell and seed. An answer has {answer} "
-        f"{'token' if answer == 1 else 'tokens'}: guessed, each among {CHOICES} or more, it is exact with a "
-        f"chance of {CHOICES**-answer:g} at most. "
+        f"{'token' if answer == 1 else 'tokens'}: guessed, each among {SYMBOLS[task.task]} symbols, it is "
+        f"exact with a chance of {SYMBOLS[task.task] ** -answer:.2g}. "
     )
-
-
-def _table(results: Results, tasks: Sequence[TaskFigures]) -> Table:
-    lengths = sorted({k for task in tasks for k in task.lengths})
-    columns = [Column("Task", number=False), Column("Arm", number=False)]
-    columns += [Column(multiple(k), "Exact, percent") for k in lengths]
-    columns += [Column(multiple(k), "Answer, nats per token") for k in lengths]
-    rows = [
-        (
-            Cell(task.title),
-            Cell(item.arm.label, arm=i),
-            *(Cell(_text(item, task.task, k, "exact_share")) for k in lengths),
-            *(Cell(_text(item, task.task, k, "nats_per_token")) for k in lengths),
-        )
-        for task in tasks
-        for i, item in enumerate(results.arms)
-        if any(name == task.task for run in item.arm.finished for name, _, _ in run.probe)
-    ]
-    caption = (
-        "Over all depths. Nats per token is the loss on the answer alone, which moves before an answer "
-        "becomes exact. A dash: the scheme is not defined at that length, or it was not measured."
-    )
-    return Table(
-        "retrieval_arms",
-        "By task and arm",
-        caption,
-        tuple(columns),
-        tuple(rows),
-        "retrieval_arms.csv",
-        grouped=True,
-        by_run="retrieval.csv",
-    )
-
-
-def _text(item: ArmFigures, task: str, length: float, column: str) -> str:
-    found = _over_seeds(item, task, length, column)
-    if found is None:
-        return DASH
-    fewer = f" (n = {found.n})" if found.n < len(item.rows) else ""
-    shown = share if column == "exact_share" else interval
-    return shown(found.mean, found.half_width) + fewer
-
-
-def _findings(results: Results, tasks: Sequence[TaskFigures]) -> tuple[str, ...]:
-    said = [_finding(results, task) for task in tasks]
-    without = [
-        f"{item.arm.label} ({task.title.lower()})"
-        for task in tasks
-        for item in results.arms
-        if item.rows and not _parts(item.arm.finished, task)
-    ]
-    if without:
-        said.append(f"Not on record: {listing(without)}.")
-    said.append(
-        "One seed: no interval, no winner claimed."
-        if results.seeds < 2
-        else "Descriptive: no difference between arms is tested."
-    )
-    return tuple(said)
-
-
-def _finding(results: Results, task: TaskFigures) -> str:
-    """Who learned the task at L, and what is left of it at the longest length."""
-    found = [
-        (item, at.mean)
-        for item in results.arms
-        if (at := _over_seeds(item, task.task, 1.0, "exact_share")) is not None
-    ]
-    limit = f"{100 * LEARNED:g} %"
-    if not found:
-        return f"{task.title}: not measured at L, so what happens past L says nothing."
-    learned = [(item, mean) for item, mean in found if mean >= LEARNED]
-    if not learned:
-        return (
-            f"{task.title}: no arm learned the task at L (less than {limit} exact), so what happens past L "
-            "says nothing."
-        )
-    longest = task.lengths[-1]
-    parts = [f"{task.title}, percent exact at L" + (f" and at {multiple(longest)}" if longest > 1 else "")]
-    at_both = [f"{item.arm.label} {share(mean)}{_then(item, task)}" for item, mean in learned]
-    parts[0] += f": {listing(at_both)}."
-    rest = [item.arm.label for item, mean in found if mean < LEARNED]
-    if rest:
-        parts.append(
-            f"Not learned at L (less than {limit} exact): {listing(rest)}; past L, "
-            f"{'its figures say' if len(rest) == 1 else 'their figures say'} nothing."
-        )
-    return " ".join(parts)
-
-
-def _then(item: ArmFigures, task: TaskFigures) -> str:
-    if task.lengths[-1] <= 1:
-        return ""
-    at = _over_seeds(item, task.task, task.lengths[-1], "exact_share")
-    return f" and {share(at.mean) if at is not None else 'not defined'}"
 
 
 def _run_row(item: ArmFigures, run: Run, key: tuple[str, float, float]) -> dict[str, Value]:
@@ -291,26 +177,35 @@ def _run_row(item: ArmFigures, run: Run, key: tuple[str, float, float]) -> dict[
         "correct": one.correct,
         "tokens": one.tokens,
         "nll": one.nll,
+        "training_share": training_share(run),
         **_shares(one),
     }
 
 
-def _arm_rows(results: Results, tasks: Sequence[TaskFigures]) -> list[dict[str, Value]]:
+def arms_sheet(results: Results, tasks: Sequence[TaskFigures]) -> list[dict[str, Value]]:
     """retrieval_arms.csv: a row an arm, task and length, over all depths and seeds."""
     rows: list[dict[str, Value]] = []
     for task in tasks:
         for item in results.arms:
             for length in task.lengths:
                 columns = {
-                    column: _over_seeds(item, task.task, length, column)
+                    column: over_seeds(item, task.task, length, column)
                     for column in ("exact_share", "token_share", "nats_per_token")
                 }
                 if columns["exact_share"] is None:
                     continue
                 row: dict[str, Value] = {"task": task.title, "arm": item.arm.label, "multiple": length}
                 row["seeds_finished"] = len(item.rows)
+                row["guess_nats"] = math.log(SYMBOLS[task.task]) if task.task in SYMBOLS else None
                 for column, at in columns.items():
                     row |= {f"{column}_n": at.n if at else 0, f"{column}_mean": at.mean if at else None}
                     row[f"{column}_half_width"] = at.half_width if at else None
                 rows.append(row)
     return rows
+
+
+def runs_sheet(results: Results) -> Rows:
+    """retrieval.csv: a row a run, task, length and depth."""
+    return [
+        _run_row(item, run, key) for item in results.arms for run in item.arm.finished for key in run.probe
+    ]

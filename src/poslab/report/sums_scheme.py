@@ -124,8 +124,9 @@ def _attended(path: Path) -> Mapping[tuple[int, int], Attended] | None:
         return None
     found: dict[tuple[int, int], Attended] = {}
     for row in read_rows(path, ATTENTION_DISTANCE):
-        if row["distance"] and (queries := _whole(row["queries"])):
-            one = Attended(queries, float(row["distance"]))
+        queries, distance = _whole(row["queries"]), float(row["distance"] or math.nan)
+        if queries and math.isfinite(distance):
+            one = Attended(queries, distance)
             _once(found, (int(row["layer"]), int(row["head"])), one, path)
     return found
 

@@ -17,7 +17,7 @@ from poslab.report import sheets
 from poslab.report.charts import LineChart, TargetChart, line_charts, target_chart
 from poslab.report.panels import panel_charts
 from poslab.report.results import gather
-from poslab.report.retrieval import retrieval_section
+from poslab.report.retrieval_words import retrieval_section
 from poslab.report.schemes import schemes_section
 from poslab.report.tables import terminal_rows
 
