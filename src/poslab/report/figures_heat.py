@@ -15,7 +15,7 @@ from poslab.report.heat import HeatPanel, HeatPanels
 from poslab.report.paper import WIDE, WIDTH, verbatim
 
 CELL = 0.19  # inches: the height of a row
-LEAST = 0.26  # and the width that a column should have
+LEAST = 0.2  # and the width that a column should have
 MARGIN = 0.5  # beside the cells of a panel, for the titles of its rows
 BAR = 0.9  # beside all panels, for the scale
 LETTER = 0.5  # how wide a digit is, in its own height
@@ -28,13 +28,15 @@ def heat_figure(chart: HeatPanels) -> Figure:
     n = len(chart.panels)
     columns = max(len(panel.column_titles) for panel in chart.panels)
     rows = max(len(panel.row_titles) for panel in chart.panels)
-    across = max(1, min(n, 4, int((WIDE - BAR) / (columns * LEAST + MARGIN))))
-    down = math.ceil(n / across)
+    most = max(1, min(n, 4, int((WIDE - BAR) / (columns * LEAST + MARGIN))))
+    down = math.ceil(n / most)
+    across = math.ceil(n / down)  # rows of panels as even as they go
     width = WIDTH if n == 1 else WIDE
     cell = ((width - BAR) / across - MARGIN) / columns
     titles = [textwrap.wrap(panel.label, int((cell * columns + 0.3) / 0.07)) for panel in chart.panels]
     heading = 0.15 * max(len(lines) for lines in titles)
-    figure = Figure(figsize=(width, down * (rows * CELL + heading + 0.28) + 0.3), layout="constrained")
+    height = down * (rows * CELL + heading + 0.28) + 0.3
+    figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.subplots(down, across, squeeze=False).flatten()
     norm, shades = Normalize(chart.low, chart.high), matplotlib.colormaps["Blues"].resampled(SHADES)
@@ -43,7 +45,9 @@ def heat_figure(chart: HeatPanels) -> Figure:
         axes.set_title(verbatim("\n".join(lines)), fontsize=8.5)
     for axes in grid[n:]:
         axes.set_axis_off()
-    bar = figure.colorbar(ScalarMappable(norm, shades), ax=list(grid), aspect=28, pad=0.015, shrink=0.9)
+    bar = figure.colorbar(
+        ScalarMappable(norm, shades), ax=list(grid), aspect=12 * height, pad=0.015, shrink=0.9
+    )
     bar.outline.set_linewidth(0.5)
     if chart.in_percent:
         ticks = [chart.low + (chart.high - chart.low) * k / 4 for k in range(5)]
