@@ -227,7 +227,7 @@ def test_wavelengths_count_what_never_turned_whole(tmp_path: Path) -> None:
     assert section is not None
     _, pairs = section.sheets["wavelength_pairs"]
     assert [row["wavelength"] for row in pairs if row["arm"] == "rope"] == [6.25, 8.0, 9.0, 63.0, 65.0, None]
-    assert section.findings[0] == "No bias by distance and no rotation: alibi."
+    assert section.findings[0] == "Neither a bias nor a rotation set by the distance in tokens: alibi."
 
 
 def test_seeds_with_trained_wavelengths_have_an_interval(tmp_path: Path) -> None:

@@ -59,7 +59,11 @@ def _findings(results: Results) -> tuple[str, ...]:
         for item in known
         if not any(run.scheme.bias or run.scheme.wavelengths for run in item.arm.finished)
     ]
-    said = [f"No bias by distance and no rotation: {listing(neither)}."] if neither else []
+    said = (
+        [f"Neither a bias nor a rotation set by the distance in tokens: {listing(neither)}."]
+        if neither
+        else []
+    )
     for what, of in ASKED.items():
         without = [
             item.arm.label for item in arms if all(of(run.scheme) is None for run in item.arm.finished)
