@@ -13,6 +13,10 @@
                            how far back each head attends on the validation text
         rescaled.csv       extrapolation.csv of the trained model under other rotations (evaluate.rescale)
         rescaled_position.csv
+        probe.csv          a row a task, length and depth: what the trained model retrieves, where asked for
+        scheme_bias.csv, scheme_rotation.csv, scheme_bound.csv
+                           what the trained scheme adds to a logit, and how it turns a query or key
+        attention_distance.csv  a row a layer and head: how far back the trained model attends
         checkpoint.pt      final weights
         checkpoints/       while it trains: the last two states that it can go on from
         progress.json      while it trains: how far it is
@@ -88,6 +92,14 @@ SCHEME_BOUND = ("layer", "distance", "bound")  # RoPE's upper bound of decay, 1 
 ATTENTION_DISTANCE = ("layer", "head", "queries", "distance")  # tokens, summed over the queries
 RESCALED = ("rescale", *EXTRAPOLATION)  # rescale: pi | ntk | dynamic | yarn | drop
 RESCALED_POSITION = ("rescale", *POSITION)
+# task: passkey | copy; depth: 0 farthest back, 1 right before the question; exact: samples, correct: tokens
+PROBE = ("task", "multiple", "length", "depth", "samples", "exact", "correct", "nll", "tokens")
+# added to a logit at a distance in tokens; layers that share a scheme have rows for the first of them alone
+SCHEME_BIAS = ("layer", "head", "distance", "bias")
+SCHEME_ROTATION = ("layer", "pair", "wavelength")  # tokens to a turn; empty where the pair does not turn
+SCHEME_BOUND = ("layer", "distance", "bound")  # RoPE's upper bound of decay, over that at distance 0
+# distance: summed over `queries` queries, the mean distance in tokens that each of them attends to
+ATTENTION_DISTANCE = ("layer", "head", "queries", "distance")
 
 
 class DamagedError(ConfigError):

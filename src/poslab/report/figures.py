@@ -17,13 +17,15 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from poslab.report.charts import LineChart, Reach, Series, TargetChart
+from poslab.report.figures_heat import heat_figure
 from poslab.report.formatting import quantity
+from poslab.report.heat import HeatPanels
 from poslab.report.panels import PanelChart
+from poslab.report.paper import WIDE, WIDTH
+from poslab.report.paper import verbatim as _text
 from poslab.report.style import look
 
-WIDTH = 3.35  # inches: a column of a two-column paper
-HEIGHT = 2.1
-WIDE = 6.9  # both columns
+HEIGHT = 2.1  # inches
 PANEL = 1.45  # the height of one of several
 LEGEND_ROW = 0.16
 FORMATS = ("svg", "png", "pdf")
@@ -59,7 +61,7 @@ STYLE: dict[str, Any] = {
 }
 
 
-def draw(chart: LineChart | TargetChart | PanelChart) -> dict[str, bytes]:
+def draw(chart: LineChart | TargetChart | PanelChart | HeatPanels) -> dict[str, bytes]:
     """The figure in each format, by file ending."""
     with _style():
         figure = _drawn(chart)
@@ -89,6 +91,11 @@ def _save(figure: Figure, kind: str) -> bytes:
 @singledispatch
 def _drawn(chart: object) -> Figure:
     raise TypeError(f"no figure of a {type(chart).__name__}")
+
+
+@_drawn.register
+def _heat(chart: HeatPanels) -> Figure:
+    return heat_figure(chart)
 
 
 def _canvas(height: float) -> tuple[Figure, Axes]:
@@ -259,8 +266,3 @@ def _legend(figure: Figure, legend: Sequence[tuple[int, str]], columns: int) -> 
         handle.set_label(_text("\n".join(textwrap.wrap(label, 52))))
         handles.append(handle)
     figure.legend(handles=handles, loc="outside upper center", ncols=columns)
-
-
-def _text(text: str) -> str:
-    """Text that Matplotlib does not read as mathematics."""
-    return text.replace("\\", "\\\\").replace("$", r"\$") if "$" in text else text

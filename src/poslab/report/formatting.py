@@ -78,6 +78,13 @@ def percents(part: float | None, half_width: float | None) -> str:
     return _minus(f"{100 * part:+.2f}{half}")
 
 
+def share(part: float | None, half_width: float | None = None) -> str:
+    """A share in percent with half its interval: 42.0 ± 3.1; no sign of percent."""
+    if part is None or not math.isfinite(part):
+        return DASH
+    return f"{100 * part:.1f}" + ("" if half_width is None else f" ± {100 * half_width:.1f}")
+
+
 def count(value: float | None) -> str:
     """A whole number with its thousands apart: 1,024."""
     return DASH if value is None else _minus(f"{round(value):,}")

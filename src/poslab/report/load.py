@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.record import damaged_files, read_manifest, read_sealed
-from poslab.report import sums
+from poslab.report import sums, sums_scheme
 from poslab.report.sums import (
     TRAINED,
     ReportError,
@@ -17,6 +17,7 @@ from poslab.report.sums import (
     Stretch,
     Validation,
 )
+from poslab.report.sums_scheme import Probe, SchemeRecord
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Run:
     segments: Segments = field(default_factory=dict)
     positions: Mapping[int, Stretch] = field(default_factory=dict)
     rescaled: Mapping[str, RescaledMeasurement] = field(default_factory=dict)
+    probe: Probe = field(default_factory=dict)  # empty where it was not asked for
+    scheme: SchemeRecord = field(default_factory=SchemeRecord)
 
     @property
     def readable(self) -> bool:
@@ -177,6 +180,8 @@ def _load_run(folder: Path) -> Run:
             sums.segments(folder / "extrapolation.csv"),
             sums.positions(folder / "position.csv"),
             _rescaled(folder, manifest["config"]),
+            sums_scheme.probe(folder / "probe.csv"),
+            sums_scheme.scheme(folder),
         )
     except (ArithmeticError, ValueError, OSError, csv.Error) as error:
         what = error.args[0] if type(error) is ReportError else "its CSV files cannot be read"

@@ -5,15 +5,20 @@ from collections.abc import Sequence
 from poslab.report import provenance, tables
 from poslab.report.charts import LineChart, TargetChart
 from poslab.report.formatting import escape_markdown
+from poslab.report.heat import HeatPanels
 from poslab.report.notes import notes, summary
 from poslab.report.panels import PanelChart
 from poslab.report.rescaled_words import TITLE, about, findings, rescaled_table
 from poslab.report.results import Results
+from poslab.report.section import Section
 from poslab.report.tables import Cell, Table
 
 
 def markdown(
-    results: Results, charts: Sequence[LineChart | TargetChart], panels: Sequence[PanelChart]
+    results: Results,
+    charts: Sequence[LineChart | TargetChart],
+    panels: Sequence[PanelChart],
+    sections: Sequence[Section] = (),
 ) -> str:
     """The whole of report.md."""
     parts = [f"# {escape_markdown(results.study)}", escape_markdown(summary(results))]
@@ -31,6 +36,7 @@ def markdown(
     parts.append("## Figures")
     parts += [_figure(i, chart) for i, chart in enumerate(charts, 1)]
     parts += _rescaled(results, panels, len(charts) + 1)
+    parts += _more(sections, len(charts) + len(panels) + 1)
     parts += [_section(tables.protocols_table(results)), _section(tables.runs_table(results))]
     parts += ["## Reproduce", "The report is made from the run records alone:"]
     parts.append(_code(provenance.report_command(results)))
@@ -45,7 +51,7 @@ def markdown(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _figure(index: int, chart: LineChart | TargetChart | PanelChart) -> str:
+def _figure(index: int, chart: LineChart | TargetChart | PanelChart | HeatPanels) -> str:
     title = escape_markdown(chart.title)
     return (
         f"### Figure {index}. {title}\n\n![{title}](figures/{chart.name}.png)\n\n"
@@ -62,6 +68,18 @@ def _rescaled(results: Results, charts: Sequence[PanelChart], first: int) -> lis
     parts += [f"> {escape_markdown(text)}" for text in findings(results)]
     parts += [_figure(i, chart) for i, chart in enumerate(charts, first)]
     return [*parts, _section(rescaled_table(results), "###")]
+
+
+def _more(sections: Sequence[Section], first: int) -> list[str]:
+    """The sections with figures of their own, which are numbered from `first` on."""
+    parts = []
+    for section in sections:
+        parts += [f"## {escape_markdown(section.title)}", escape_markdown(section.about)]
+        parts += [f"> {escape_markdown(text)}" for text in section.findings]
+        parts += [_figure(i, chart) for i, chart in enumerate(section.charts, first)]
+        parts += [_section(table, "###") for table in section.tables]
+        first += len(section.charts)
+    return parts
 
 
 def _section(table: Table, level: str = "##") -> str:

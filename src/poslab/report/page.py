@@ -14,14 +14,20 @@ from poslab.report.markup import cell_html, key_html, links_html, section_html, 
 from poslab.report.notes import notes, summary
 from poslab.report.page_data import chart_data
 from poslab.report.page_rescaled import rescaled_section
+from poslab.report.page_sections import sections_html
 from poslab.report.panels import PanelChart
 from poslab.report.results import Results
+from poslab.report.section import Section
 from poslab.report.style import look
 from poslab.report.tables import Cell
 
 
 def page(
-    results: Results, lines: Sequence[LineChart], targets: TargetChart | None, panels: Sequence[PanelChart]
+    results: Results,
+    lines: Sequence[LineChart],
+    targets: TargetChart | None,
+    panels: Sequence[PanelChart],
+    sections: Sequence[Section] = (),
 ) -> str:
     """The whole of index.html."""
     scripts = {
@@ -36,22 +42,26 @@ def page(
     figures = [_line_figure(i, chart, results) for i, chart in enumerate(lines, 1)]
     if targets is not None:
         figures.append(_target_figure(len(lines) + 1, targets, results))
+    before = len(figures) + len(panels)
+    lines = [*lines, *(chart for section in sections for chart in section.lines)]
+    every = [*panels, *(chart for section in sections for chart in section.panels)]
     first = [tables.arms_table(results), tables.comparisons_table(results)]
     parts = {
         "policy": escape_html(policy),
         "study": escape_html(results.study),
-        "style": _asset("uPlot.min.css") + _asset("page.css") + _colours(results),
+        "style": _asset("uPlot.min.css") + _asset("page.css") + _colours(results, every),
         "summary": escape_html(summary(results)),
         "facts": _facts(provenance.facts(results)),
         "notes": _notes(results),
         "tables": "\n".join(section_html(table) for table in first if table is not None),
         "figures": "\n".join(figures),
         "rescaled": rescaled_section(results, panels, len(figures) + 1),
+        "sections": sections_html(results, sections, before + 1, _line_figure),
         "records": "\n".join(
             section_html(t) for t in (tables.protocols_table(results), tables.runs_table(results))
         ),
         "reproduce": _reproduce(results),
-        "data": chart_data(results, lines, panels),
+        "data": chart_data(results, lines, every),
         **scripts,
     }
     # In one pass, so that a text that looks like a placeholder stays text.
@@ -67,11 +77,12 @@ def _digest(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _colours(results: Results) -> str:
+def _colours(results: Results, panels: Sequence[PanelChart]) -> str:
     numbers = {line.number for one in results.rescaled for line in one.lines}
-    looks = [look(i) for i in range(max([len(results.arms), *(number + 1 for number in numbers)]))]
-    light = "".join(f".a{i}{{--arm:{one.light}}}" for i, one in enumerate(looks))
-    dark = "".join(f".a{i}{{--arm:{one.dark}}}" for i, one in enumerate(looks))
+    numbers |= {number for chart in panels for number, _ in chart.legend}
+    looks = {i: look(i) for i in sorted({*range(len(results.arms)), *numbers})}
+    light = "".join(f".a{i}{{--arm:{one.light}}}" for i, one in looks.items())
+    dark = "".join(f".a{i}{{--arm:{one.dark}}}" for i, one in looks.items())
     return f"{light}@media (prefers-color-scheme: dark){{{dark}}}"
 
 

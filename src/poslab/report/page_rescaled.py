@@ -15,7 +15,7 @@ def rescaled_section(results: Results, charts: Sequence[PanelChart], first: int)
         return ""
     table = rescaled_table(results)
     items = "".join(f"<li>{escape_html(text)}</li>" for text in findings(results))
-    figures = "".join(_figure(i, chart) for i, chart in enumerate(charts, first))
+    figures = "".join(panel_figure(i, chart) for i, chart in enumerate(charts, first))
     return (
         f'<section id="rescaled"><h2>{TITLE}</h2><p class="caption">{escape_html(about(results))}</p>'
         f'<ul class="notes">{items}</ul><div class="figures">{figures}</div>'
@@ -24,7 +24,8 @@ def rescaled_section(results: Results, charts: Sequence[PanelChart], first: int)
     )
 
 
-def _figure(index: int, chart: PanelChart) -> str:
+def panel_figure(index: int, chart: PanelChart, shown: str = "Rotations") -> str:
+    """The figure with its legend of `shown`; page.js draws the panels."""
     buttons = "".join(
         f'<button type="button" class="a{number}" data-line="{number}" aria-pressed="true">'
         f"{key_html(number)}<span>{escape_html(label)}</span> <output></output></button>"
@@ -40,7 +41,7 @@ def _figure(index: int, chart: PanelChart) -> str:
     return (
         f'<figure{wide} id="{chart.name}"><figcaption><b>Figure {index}. {escape_html(chart.title)}</b>'
         f"{escape_html(chart.caption)}</figcaption>"
-        f'<div class="legend" role="group" aria-label="Rotations shown">{buttons}</div>'
+        f'<div class="legend" role="group" aria-label="{shown} shown">{buttons}</div>'
         '<p class="at" aria-live="polite">Point at a chart, or focus it and use the arrow keys.</p>'
         f'<div class="panels">{panels}</div>{links_html(chart.name)}</figure>'
     )

@@ -1,5 +1,6 @@
 """Colours, marks and dashes of the arms: told apart without colour too, and the same in every figure."""
 
+import math
 from dataclasses import dataclass
 
 # Okabe and Ito's palette without its yellow, which white paper swallows; a lighter twin for dark screens.
@@ -38,3 +39,8 @@ def line_number(line: int) -> int:
     """The number of the look of an arm's lines under several rotations: the first, as trained, is grey."""
     grey = LIGHT.index("#4a4a4a")
     return line if line > grey else (line - 1) % (grey + 1)
+
+
+def head_number(head: int) -> int:
+    """The number of the look of an attention head's line: the head's own look, no number of a rotation's."""
+    return math.lcm(len(LIGHT), len(MARKERS), len(DASHES)) + head

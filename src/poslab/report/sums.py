@@ -54,7 +54,7 @@ class RescaledMeasurement:
 def validations(path: Path) -> tuple[Validation, ...]:
     """The rows of metrics.csv that have a validation."""
     found = []
-    for row in _rows(path, METRICS):
+    for row in read_rows(path, METRICS):
         nll, scored = _optional(row["validation_nll"]), _count(row["validation_tokens"])
         if nll is None or not scored:
             continue
@@ -69,18 +69,18 @@ def validations(path: Path) -> tuple[Validation, ...]:
 
 def segments(path: Path) -> Segments:
     """extrapolation.csv."""
-    return _segments(_rows(path, EXTRAPOLATION), path.name)
+    return _segments(read_rows(path, EXTRAPOLATION), path.name)
 
 
 def positions(path: Path) -> Mapping[int, Stretch]:
     """position.csv."""
-    return _positions(_rows(path, POSITION))
+    return _positions(read_rows(path, POSITION))
 
 
 def rescaled(lengths: Path, by_position: Path) -> dict[str, RescaledMeasurement]:
     """rescaled.csv and rescaled_position.csv, by rescaling; as trained is what the run's own files say."""
-    scored = _by_rescaling(_rows(lengths, RESCALED))
-    placed = _by_rescaling(_rows(by_position, RESCALED_POSITION))
+    scored = _by_rescaling(read_rows(lengths, RESCALED))
+    placed = _by_rescaling(read_rows(by_position, RESCALED_POSITION))
     return {
         name: RescaledMeasurement(
             _segments(scored.get(name, ()), lengths.name), _positions(placed.get(name, ()))
@@ -97,7 +97,8 @@ def _by_rescaling(rows: Iterable[dict[str, str]]) -> dict[str, list[dict[str, st
     return found
 
 
-def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    """The rows of a CSV. Raises ReportError where it is missing, lacks a column or has a broken row."""
     try:
         with path.open(newline="") as file:
             reader = csv.DictReader(file, strict=True)

@@ -17,6 +17,8 @@ from poslab.report import sheets
 from poslab.report.charts import LineChart, TargetChart, line_charts, target_chart
 from poslab.report.panels import panel_charts
 from poslab.report.results import gather
+from poslab.report.retrieval_words import retrieval_section
+from poslab.report.schemes import schemes_section
 from poslab.report.tables import terminal_rows
 
 # Every file that a report of some study may have: what an earlier report left and this one lacks is removed.
@@ -31,8 +33,13 @@ FIGURES = (
     "rescaled_bits_per_byte_by_length",
     "rescaled_loss_by_length",
     "rescaled_loss_by_position",
+    *("retrieval_passkey", "retrieval_copy"),
+    *("bias_by_distance", "rotation_bound", "attention_distance"),
 )
-TABLES = ("rescaled", "rescaled_arms")
+TABLES = (
+    *("rescaled", "rescaled_arms", "retrieval", "retrieval_arms", "wavelengths", "wavelength_pairs"),
+    *("attention_distance_arms", "attention_distance_runs"),
+)
 
 
 @dataclass(frozen=True)
@@ -69,16 +76,21 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     }
     if results.rescaled:
         tables |= {"rescaled": sheets.rescaled(results), "rescaled_arms": sheets.rescaled_arms(results)}
-    tables |= {chart.name: sheets.figure(chart.rows) for chart in (*charts, *panels)}
+    found = (retrieval_section(results), schemes_section(results))
+    sections = [section for section in found if section is not None]
+    for section in sections:
+        tables |= section.sheets
+    drawn = [*charts, *panels, *(chart for section in sections for chart in section.charts)]
+    tables |= {chart.name: sheets.figure(chart.rows) for chart in drawn}
     for name, (columns, rows) in tables.items():
         write_table(directory / f"{name}.csv", columns, rows)
-    for chart in (*charts, *panels):
+    for chart in drawn:
         for kind, content in draw(chart).items():
             write_atomic(directory / "figures" / f"{chart.name}.{kind}", content)
     _remove_stale(directory, tables.keys())
-    write_atomic(directory / "report.md", markdown(results, charts, panels))
+    write_atomic(directory / "report.md", markdown(results, charts, panels, sections))
     index = directory / "index.html"
-    write_atomic(index, page(results, lines, targets, panels))
+    write_atomic(index, page(results, lines, targets, panels, sections))
     return Report(directory, index, tuple(terminal_rows(results)), summary(results))
 
 

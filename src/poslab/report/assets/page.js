@@ -121,7 +121,7 @@
         high = Math.max(high, s.highest);
       }
       if (low > high) return [0, 1];
-      if (this.chart.ceiling > low) high = Math.min(high, this.chart.ceiling);
+      if (this.chart.ceiling != null && this.chart.ceiling > low) high = Math.min(high, this.chart.ceiling);
       const margin = 0.05 * (high - low) || 0.05 * Math.abs(high) || 1;
       return [low - margin, high + margin];
     }
