@@ -92,14 +92,6 @@ SCHEME_BOUND = ("layer", "distance", "bound")  # RoPE's upper bound of decay, 1 
 ATTENTION_DISTANCE = ("layer", "head", "queries", "distance")  # tokens, summed over the queries
 RESCALED = ("rescale", *EXTRAPOLATION)  # rescale: pi | ntk | dynamic | yarn | drop
 RESCALED_POSITION = ("rescale", *POSITION)
-# task: passkey | copy; depth: 0 farthest back, 1 right before the question; exact: samples, correct: tokens
-PROBE = ("task", "multiple", "length", "depth", "samples", "exact", "correct", "nll", "tokens")
-# added to a logit at a distance in tokens; layers that share a scheme have rows for the first of them alone
-SCHEME_BIAS = ("layer", "head", "distance", "bias")
-SCHEME_ROTATION = ("layer", "pair", "wavelength")  # tokens to a turn; empty where the pair does not turn
-SCHEME_BOUND = ("layer", "distance", "bound")  # RoPE's upper bound of decay, over that at distance 0
-# distance: summed over `queries` queries, the mean distance in tokens that each of them attends to
-ATTENTION_DISTANCE = ("layer", "head", "queries", "distance")
 
 
 class DamagedError(ConfigError):
