@@ -13,7 +13,7 @@ from poslab.report.formatting import interval, multiple, number, plain, quantity
 from poslab.report.load import load
 from poslab.report.notes import notes, summary
 from poslab.report.results import Results, gather
-from poslab.report.statistics import estimate, holm, paired, ratio
+from poslab.report.statistics import Ratio, Time, estimate, holm, paired, ratio
 from poslab.report.sums import ReportError, Validation
 
 L, BATCH, STEPS = 8, 2, 100
@@ -229,10 +229,11 @@ def test_differences_pair_the_seeds_that_both_have() -> None:
 
 def test_holm_and_ratio() -> None:
     assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
-    found = ratio({0: 2.0, 1: 8.0}, {0: 1.0, 1: 1.0})
+    one = {seed: Time(1.0, True) for seed in (0, 1)}
+    found = ratio({0: Time(2.0, True), 1: Time(8.0, True)}, one)
     assert found is not None
-    assert found[:2] == (2, pytest.approx(4.0))
-    assert ratio({0: 2.0}, {0: 1.0}) == (1, pytest.approx(2.0), None, None)
+    assert (found.n, found.kind, found.mean) == (2, "exact", pytest.approx(4.0))
+    assert ratio({0: Time(2.0, True)}, one) == Ratio(1, "exact", pytest.approx(2.0))
 
 
 def test_the_target_is_the_reference_median_and_what_misses_it_is_counted(tmp_path: Path) -> None:
@@ -418,7 +419,8 @@ def test_a_ratio_to_the_target_leaves_out_no_seed(tmp_path: Path) -> None:
         write_run(tmp_path, f"b{seed}", pos="alibi", seed=seed, curve=slow)
     alibi = gather("made_up", tmp_path, "rope").arms[0]
     assert alibi.reached[""] == (2, 3)
-    assert alibi.speed_up is None
+    found = alibi.ratios[""]
+    assert (found.n, found.kind, found.mean, found.high) == (3, "at_least", None, None)
 
 
 def test_a_target_that_no_run_could_confirm_is_none(tmp_path: Path) -> None:

@@ -58,12 +58,12 @@ def _allowed(results: Results, limit: int) -> str:
     parts = []
     for verdict in ("lower", "higher"):
         for item in tested:
-            if item.verdict == verdict:
+            if item.reading.startswith(verdict):
                 size = interval(item.difference.mean, item.difference.half_width, 3, sign=True)
                 parts.append(f"{item.arm.label} {verdict} ({size})")
     if len(parts) > limit:
         parts[limit:] = [f"{len(parts) - limit} more in the table"]
-    noise = [item.arm.label for item in tested if item.verdict.startswith("within noise")]
+    noise = [item.arm.label for item in tested if item.reading.startswith("within noise")]
     if noise:
         parts.append(f"{listing(noise)} within noise")
     said = "; ".join(parts) if parts else "nothing is separated"

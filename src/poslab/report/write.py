@@ -66,6 +66,7 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
         "summary": sheets.summary(results),
         "arms": sheets.arms(results),
         "differences": sheets.differences(results),
+        "pairs": sheets.pairs(results),
     }
     if results.rescaled:
         tables |= {"rescaled": sheets.rescaled(results), "rescaled_arms": sheets.rescaled_arms(results)}
