@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 from scipy.special import stdtr, stdtrit
 
 CONFIDENCE = 0.95
@@ -146,5 +145,6 @@ def holm(values: Mapping[str, float]) -> dict[str, float]:
 
 def _deviation(values: Sequence[float]) -> float:
     """The standard deviation over seeds; what is left by rounding alone counts as none."""
-    deviation = float(np.std(np.asarray(values, dtype=float), ddof=1))
+    mean = math.fsum(values) / len(values)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
     return deviation if deviation > 1e-12 * max(map(abs, values)) else 0.0
