@@ -78,7 +78,7 @@ def _arms_caption(results: Results) -> str:
     ranked = (
         ""
         if results.primary is None
-        else f"The rank is by {figure_title(results.primary).lower()}: only arms that are separated bound it "
+        else f"The rank is by {figure_title(results.primary)}: only arms that are separated bound it "
         "(p < 0.05 of the paired t test, with Holm's correction over all pairs; pairs.csv). "
     )
     return (

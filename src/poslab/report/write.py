@@ -15,18 +15,23 @@ from rich.text import Text
 from poslab.record import write_atomic, write_table
 from poslab.report import sheets
 from poslab.report.charts import LineChart, TargetChart, line_charts, target_chart
+from poslab.report.gains import gain_charts
 from poslab.report.panels import panel_charts
+from poslab.report.performance import performance_profile
 from poslab.report.results import gather
 from poslab.report.tables import terminal_rows
 
 # Every file that a report of some study may have: what an earlier report left and this one lacks is removed.
 FIGURES = (
+    "context_gain_by_length",
+    "early_token_curse_by_length",
     "bits_per_byte_by_length",
     "loss_by_length",
     "sliding_bits_per_byte_by_length",
     "sliding_loss_by_length",
     "loss_by_position",
     "validation_loss",
+    "performance_profile",
     "tokens_to_target",
     "rescaled_bits_per_byte_by_length",
     "rescaled_loss_by_length",
@@ -60,7 +65,8 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     from poslab.report.page import page
 
     directory = reports / study
-    lines, targets, panels = line_charts(results), target_chart(results), panel_charts(results)
+    lines = [*gain_charts(results), *line_charts(results), *performance_profile(results)]
+    targets, panels = target_chart(results), panel_charts(results)
     charts: list[LineChart | TargetChart] = [*lines, *([targets] if targets is not None else [])]
     tables = {
         "summary": sheets.summary(results),
