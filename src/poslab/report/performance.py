@@ -64,7 +64,9 @@ def _factors(item: ArmFigures, items: Sequence[ArmFigures], problems: Sequence[P
     for suffix, seed in problems:
         fastest = min(_tokens(one.times[suffix][seed]) for one in items)
         mine = _tokens(item.times[suffix][seed])
-        found.append(mine / fastest if math.isfinite(mine) and fastest > 0 else math.inf)
+        # Where the fastest arm had got there before its first step, no other is within a factor of it.
+        factor = mine / fastest if math.isfinite(mine) and fastest > 0 else math.inf
+        found.append(1.0 if mine == fastest < math.inf else factor)
     return found
 
 

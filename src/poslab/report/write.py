@@ -61,8 +61,8 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     # Matplotlib takes a second to load: after everything that can be wrong with the request.
     from poslab.report.figures import draw
     from poslab.report.markdown import markdown
-    from poslab.report.notes import summary
     from poslab.report.page import page
+    from poslab.report.verdict import verdict
 
     directory = reports / study
     lines = [*gain_charts(results), *line_charts(results), *performance_profile(results)]
@@ -86,7 +86,7 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     write_atomic(directory / "report.md", markdown(results, charts, panels))
     index = directory / "index.html"
     write_atomic(index, page(results, lines, targets, panels))
-    return Report(directory, index, tuple(terminal_rows(results)), summary(results))
+    return Report(directory, index, tuple(terminal_rows(results)), verdict(results))
 
 
 def _remove_stale(directory: Path, kept: Set[str]) -> None:
