@@ -11,10 +11,11 @@ from poslab.record import FORMAT, RunRecord, read_sealed, write_sealed
 from poslab.report import measures
 from poslab.report.formatting import interval, multiple, number, plain, quantity, web_link
 from poslab.report.load import load
-from poslab.report.notes import notes, summary
+from poslab.report.notes import notes
 from poslab.report.results import Results, gather
-from poslab.report.statistics import estimate, holm, paired, ratio
+from poslab.report.statistics import Ratio, Time, estimate, holm, paired, ratio
 from poslab.report.sums import ReportError, Validation
+from poslab.report.verdict import verdict
 
 L, BATCH, STEPS = 8, 2, 100
 BUDGET = L * BATCH * STEPS
@@ -160,7 +161,7 @@ def test_a_scheme_without_a_value_past_L_is_empty_there(tmp_path: Path) -> None:
     assert (row["usable_length"], row["usable_length_at_least"]) == (L, False)
     assert row["failure_position"] is None
     assert row["failure_position_found"] is None
-    assert "not defined past it" in summary(results)
+    assert "Past L, learned is not defined." in verdict(results)
 
 
 def test_position_bins_share_an_edge_with_L_and_failure_is_found_past_it(tmp_path: Path) -> None:
@@ -229,10 +230,11 @@ def test_differences_pair_the_seeds_that_both_have() -> None:
 
 def test_holm_and_ratio() -> None:
     assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
-    found = ratio({0: 2.0, 1: 8.0}, {0: 1.0, 1: 1.0})
+    one = {seed: Time(1.0, True) for seed in (0, 1)}
+    found = ratio({0: Time(2.0, True), 1: Time(8.0, True)}, one)
     assert found is not None
-    assert found[:2] == (2, pytest.approx(4.0))
-    assert ratio({0: 2.0}, {0: 1.0}) == (1, pytest.approx(2.0), None, None)
+    assert (found.n, found.kind, found.mean) == (2, "exact", pytest.approx(4.0))
+    assert ratio({0: Time(2.0, True)}, one) == Ratio(1, "exact", pytest.approx(2.0))
 
 
 def test_the_target_is_the_reference_median_and_what_misses_it_is_counted(tmp_path: Path) -> None:
@@ -342,13 +344,18 @@ def test_one_seed_claims_nothing_and_several_only_what_is_separated(tmp_path: Pa
         write_run(tmp_path, f"a{seed}", pos="alibi", seed=seed, shift=0.01 * seed + (0.3, 0.31, 0.29)[seed])
         write_run(tmp_path, f"n{seed}", pos="none", seed=seed, shift=0.01 * seed + (0.3, -0.31, 0.02)[seed])
     plan(tmp_path, ["r0"], "rope")
-    text = summary(gather("made_up", tmp_path, None))
-    assert "3 seeds (exploratory), loss at 8 L against rope: alibi higher (+0.300 ± 0.025)" in text
-    assert "none within noise" in text
+    text = verdict(gather("made_up", tmp_path, None))
+    assert "With 3 seeds (exploratory), at 8 L" in text
+    assert (
+        "against rope, the reference, the loss is higher for alibi (+0.300 ± 0.025 nats, 30 seed SD)" in text
+    )
+    assert "within noise for none." in text
     for name in ("r1", "r2", "a1", "a2", "n1", "n2"):
         (tmp_path / "made_up" / name / "manifest.json").unlink()
     single = gather("made_up", tmp_path, None)
-    assert "One seed: no interval, no winner claimed." in summary(single)
+    assert verdict(single).startswith(
+        "In one run each, so no winner is claimed: the loss at 8 L lies between"
+    )
     assert all(item.difference.half_width is None for item in single.comparisons)
 
 
@@ -418,7 +425,8 @@ def test_a_ratio_to_the_target_leaves_out_no_seed(tmp_path: Path) -> None:
         write_run(tmp_path, f"b{seed}", pos="alibi", seed=seed, curve=slow)
     alibi = gather("made_up", tmp_path, "rope").arms[0]
     assert alibi.reached[""] == (2, 3)
-    assert alibi.speed_up is None
+    found = alibi.ratios[""]
+    assert (found.n, found.kind, found.mean, found.high) == (3, "at_least", None, None)
 
 
 def test_a_target_that_no_run_could_confirm_is_none(tmp_path: Path) -> None:

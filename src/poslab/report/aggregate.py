@@ -1,17 +1,19 @@
 """One arm's figures over its seeds."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 from poslab.report import measures
 from poslab.report.arms import Arm
 from poslab.report.measures import Value
-from poslab.report.statistics import Estimate, estimate, ratio
+from poslab.report.statistics import Estimate, Ratio, Time, estimate, ratio
 
 # Families of figures with a column a multiple of L; the first two come first in every table.
 BY_LENGTH = ("loss", "sliding", "bits_per_byte", "sliding_bits_per_byte", "early_token_curse", "context_gain")
 TARGETS = {0.5: "_50", 0.75: "", 0.9: "_90"}
 SINGLE = ("plateau", "aulc", "validation_loss", "tokens_per_second", "seconds", "flops")
+
+Times = Mapping[str, Mapping[int, Time]]  # tokens to each target, by its suffix and by seed
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,16 @@ class ArmFigures:
     arm: Arm
     figures: Mapping[str, Estimate]
     rows: tuple[Mapping[str, Value], ...]  # of its finished runs, by seed
-    reached: Mapping[str, tuple[int, int]]  # by target: how many runs reached it, of how many
-    speed_up: tuple[int, float, float | None, float | None] | None  # tokens to target over the reference's
+    times: Times = field(default_factory=dict)  # of its runs, those that diverged too
+    ratios: Mapping[str, Ratio] = field(default_factory=dict)  # to the reference's times, by target
+
+    @property
+    def reached(self) -> dict[str, tuple[int, int]]:
+        """By target: how many runs reached it, of how many."""
+        return {
+            suffix: (sum(time.reached for time in by_seed.values()), len(by_seed))
+            for suffix, by_seed in self.times.items()
+        }
 
     def mean(self, figure: str) -> float | None:
         found = self.figures.get(figure)
@@ -57,30 +67,46 @@ def arm_figures(
     arm: Arm,
     rows: Mapping[str, Mapping[str, Value]],
     multiples: tuple[float, ...],
+    diverged: Times,
     reference: ArmFigures | None,
 ) -> ArmFigures:
     """The figures of `arm` from the rows of its runs; `reference` is None for the reference itself."""
     mine = tuple(rows[run.name] for run in arm.finished)
     columns = [f"{family}_{measures.name(k)}" for family in (*BY_LENGTH, "loss_change") for k in multiples]
     found = estimates(mine, (*columns, *SINGLE))
-    reached = {}
-    diverged = len(
-        {run.seed for run in arm.runs if run.status == "diverged"} - {run.seed for run in arm.finished}
-    )
-    for suffix in TARGETS.values():
-        answers = [row[f"reached{suffix}"] for row in mine if f"reached{suffix}" in row]
-        if answers:
-            # A diverged run did not reach the target either.
-            reached[suffix] = (sum(answer is True for answer in answers), len(answers) + diverged)
-            column = f"tokens_to_target{suffix}"
-            if all(answers) and not diverged:
-                # A mean without the runs that did not get there would flatter the arm.
-                summary = estimate([float(row[column]) for row in mine])  # type: ignore[arg-type]
-                found |= {column: summary} if summary else {}
-    result = ArmFigures(arm, found, mine, reached, None)
-    # Like the mean, the ratio is there only where every run of both arms reached the target.
-    complete = all("tokens_to_target" in figures for figures in (found, (reference or result).figures))
-    against = (reference or result).by_seed("tokens_to_target") if complete else {}
-    return ArmFigures(
-        arm, found, mine, reached, ratio(result.by_seed("tokens_to_target"), against) if against else None
-    )
+    times = {
+        suffix: dict(sorted({**diverged.get(suffix, {}), **_times(mine, suffix)}.items()))
+        for suffix in TARGETS.values()
+    }
+    times = {suffix: by_seed for suffix, by_seed in times.items() if by_seed}
+    for suffix, by_seed in times.items():
+        if all(time.reached for time in by_seed.values()):
+            # A mean without the runs that did not get there would flatter the arm.
+            summary = estimate([time.tokens for time in by_seed.values()])
+            found |= {f"tokens_to_target{suffix}": summary} if summary else {}
+    against = {} if reference is None else reference.times
+    ratios = {suffix: ratio(by_seed, against.get(suffix, {})) for suffix, by_seed in times.items()}
+    known = {suffix: value for suffix, value in ratios.items() if value is not None}
+    return ArmFigures(arm, found, mine, times, known)
+
+
+def _times(rows: Iterable[Mapping[str, Value]], suffix: str) -> dict[int, Time]:
+    """Tokens to a target by seed, from the rows of finished runs that have an answer."""
+    found = {}
+    for row in rows:
+        if f"reached{suffix}" in row:
+            reached = row[f"reached{suffix}"] is True
+            tokens = row[f"tokens_to_target{suffix}" if reached else f"tokens_without_target{suffix}"]
+            found[int(row["seed"])] = Time(float(tokens), reached)  # type: ignore[arg-type]
+    return found
+
+
+def diverged_times(arm: Arm, comparable: Set[str], suffixes: Iterable[str]) -> Times:
+    """Runs that diverged reached no target within their budget; a seed that was run again counts anew."""
+    finished = {run.seed for run in arm.finished}
+    lost = {
+        run.seed: Time(float(run.budget), False)
+        for run in arm.runs
+        if run.status == "diverged" and run.name in comparable and run.seed not in finished
+    }
+    return dict.fromkeys(suffixes, lost)

@@ -56,6 +56,8 @@ class LineChart:
     series: tuple[Series, ...]
     level: float | None = None  # a loss past L above which a line has failed
     ceiling: float | None = None  # where y ends, if lines go on above it
+    stepped: bool = False  # whether a line keeps its value until the next point
+    frame: tuple[float, float] | None = None  # the ends of y, where they do not depend on the lines
 
     @property
     def rows(self) -> list[dict[str, Value]]:

@@ -7,7 +7,7 @@ from poslab.report.aggregate import ArmFigures
 from poslab.report.arms import RESCALING, Arm
 from poslab.report.load import Run
 from poslab.report.measures import name
-from poslab.report.statistics import Difference, holm, paired
+from poslab.report.statistics import EXPLORATORY, FALSE_ALARMS, Difference, holm, paired
 
 COMPARED = ("loss", "sliding", "context_gain")
 
@@ -20,7 +20,7 @@ class Comparison:
     figure: str
     difference: Difference
     p_holm: float | None
-    verdict: str
+    reading: str
 
 
 def comparable(run: Run, reference: Arm) -> bool:
@@ -62,12 +62,12 @@ def compare(
     for arm, column, difference in found:
         p_holm = adjusted.get(arm.label) if column == primary else None
         comparisons.append(
-            Comparison(arm, column, difference, p_holm, _verdict(difference, p_holm, column == primary))
+            Comparison(arm, column, difference, p_holm, _reading(difference, p_holm, column == primary))
         )
     return tuple(comparisons)
 
 
-def _verdict(difference: Difference, p_holm: float | None, primary: bool) -> str:
+def _reading(difference: Difference, p_holm: float | None, primary: bool) -> str:
     """What may be said: only the primary figure is tested, and only with an interval."""
     if difference.half_width is None:
         return "one seed"
@@ -77,6 +77,7 @@ def _verdict(difference: Difference, p_holm: float | None, primary: bool) -> str
         return "within noise"
     if not primary:
         return "descriptive"
-    if p_holm is None or p_holm >= 0.05:
+    if p_holm is None or p_holm >= FALSE_ALARMS:
         return "within noise after Holm"
-    return "lower" if difference.mean < 0 else "higher"
+    few = " (exploratory)" if difference.n < EXPLORATORY else ""
+    return ("lower" if difference.mean < 0 else "higher") + few

@@ -110,7 +110,7 @@ def _lines(chart: LineChart) -> Figure:
     columns = _legend_columns(legend, 48)
     figure, axes = _canvas(HEIGHT + LEGEND_ROW * math.ceil(len(legend) / columns))
     _axes(axes, chart)
-    axes.set_ylim(*limits(chart.series))
+    axes.set_ylim(*(limits(chart.series) if chart.frame is None else _within(chart.frame)))
     axes.set_xlabel(_text(chart.x_label))
     axes.set_ylabel(_text(chart.y_label))
     _legend(figure, legend, columns)
@@ -146,7 +146,7 @@ def _panels(chart: PanelChart) -> Figure:
 def _axes(axes: Axes, chart: LineChart) -> None:
     axes.set_xscale("log", base=chart.base)
     for series in chart.series:
-        _line(axes, series)
+        _line(axes, series, chart.stepped)
     axes.set_xticks([x for x, _ in chart.ticks], [label for _, label in chart.ticks])
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_minor_locator(NullLocator())
@@ -169,7 +169,7 @@ def _axes(axes: Axes, chart: LineChart) -> None:
         axes.plot(ends, [chart.level] * 2, color="#777777", linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
 
 
-def _line(axes: Axes, series: Series) -> None:
+def _line(axes: Axes, series: Series, stepped: bool = False) -> None:
     style = look(series.arm)
     x = [point.x for point in series.points]
     mean = [point.mean for point in series.points]
@@ -179,6 +179,7 @@ def _line(axes: Axes, series: Series) -> None:
         mean,
         color=style.light,
         dashes=style.dash or (None, None),
+        drawstyle="steps-post" if stepped else "default",
         marker=style.marker,
         # Marks on every point of a long line would hide it.
         markevery=1 if few else (series.arm % 4 + 2, max(1, len(x) // 7)),
@@ -205,6 +206,12 @@ def limits(series: Sequence[Series], ceiling: float | None = None) -> tuple[floa
     high = min(high, ceiling) if ceiling is not None and ceiling > low else high
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     return low - margin, high + margin
+
+
+def _within(frame: tuple[float, float]) -> tuple[float, float]:
+    """A little room, so that a line at the end of y is seen whole."""
+    margin = 0.03 * (frame[1] - frame[0])
+    return frame[0] - margin, frame[1] + margin
 
 
 @_drawn.register

@@ -6,12 +6,13 @@ from poslab.report import provenance, tables
 from poslab.report.charts import LineChart, TargetChart
 from poslab.report.formatting import escape_markdown
 from poslab.report.heat import HeatPanels
-from poslab.report.notes import notes, summary
+from poslab.report.notes import notes
 from poslab.report.panels import PanelChart
 from poslab.report.rescaled_words import TITLE, about, findings, rescaled_table
 from poslab.report.results import Results
 from poslab.report.section import Section
 from poslab.report.tables import Cell, Table
+from poslab.report.verdict import verdict
 
 
 def markdown(
@@ -21,7 +22,7 @@ def markdown(
     sections: Sequence[Section] = (),
 ) -> str:
     """The whole of report.md."""
-    parts = [f"# {escape_markdown(results.study)}", escape_markdown(summary(results))]
+    parts = [f"# {escape_markdown(results.study)}", escape_markdown(verdict(results))]
     parts.append(
         "\n".join(f"- {escape_markdown(k)}: {escape_markdown(v)}" for k, v in provenance.facts(results))
     )

@@ -230,6 +230,14 @@ def crossing(curve: Sequence[Validation], target: float) -> Crossing | None:
     return None
 
 
+def tokens_without(curve: Sequence[Validation], target: float) -> float:
+    """How long a run that did not reach `target` certainly took: until its last evaluation above it.
+
+    That is its whole budget, unless it came down to the target too late for two more evaluations.
+    """
+    return float(max((point.tokens for point in curve if not point.loss <= target), default=0))
+
+
 def loss_at(run: Run, fraction: float) -> float | None:
     """Validation loss at the evaluation nearest to a fraction of the budget (the earlier of two as near)."""
     if not run.validations:

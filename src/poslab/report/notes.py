@@ -1,12 +1,10 @@
-"""What a reader has to know beside the figures: a summary that claims no more than they do, and warnings."""
+"""What a reader has to know beside the figures: warnings, and how far the statistics reach."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from poslab.report.aggregate import ArmFigures
-from poslab.report.formatting import interval, listing, multiple, number, percent, plain, quantity
+from poslab.report.formatting import listing, number, plain, quantity
 from poslab.report.load import Run
-from poslab.report.measures import name
 from poslab.report.rescaled import measured
 from poslab.report.results import Results
 from poslab.report.statistics import EXPLORATORY
@@ -19,55 +17,6 @@ EXPECTED_VALIDATIONS = 100
 class Note:
     text: str
     warning: bool
-
-
-def summary(results: Results, limit: int = 6) -> str:
-    """What the losses did from L to the longest length, arm by arm, and what the seeds allow to be said."""
-    said = [_described(item, results) for item in results.arms if item.rows]
-    more = f"; {len(said) - limit} more in the table" if len(said) > limit else ""
-    losses = "; ".join(said[:limit]) + more
-    return f"Nats a token, in windows of the given length: {losses}. {_allowed(results, limit)}"
-
-
-def _described(item: ArmFigures, results: Results) -> str:
-    length = item.arm.context_length
-    # Where the label or the page's head already says L, it is not repeated.
-    at = "L" if results.context_length is not None and item is not results.arms[0] else f"L = {length:,}"
-    base = item.mean("loss_1x")
-    if base is None:
-        return f"{item.arm.label} has no loss at L"
-    longest = max((k for k in results.multiples if k > 1 and f"loss_{name(k)}" in item.figures), default=None)
-    start = f"{item.arm.label} {number(base, 3)} at {at}"
-    if longest is None:
-        undefined = any(run.max_length is not None for run in item.arm.finished)
-        return f"{start}, {'not defined' if undefined else 'not measured'} past it"
-    change = item.mean(f"loss_change_{name(longest)}")
-    return (
-        f"{start}, {number(item.mean(f'loss_{name(longest)}'), 3)} at {multiple(longest)} ({percent(change)})"
-    )
-
-
-def _allowed(results: Results, limit: int) -> str:
-    if results.seeds < 2:
-        return "One seed: no interval, no winner claimed."
-    few = f"{results.seeds} seeds" + (" (exploratory)" if results.seeds < EXPLORATORY else "")
-    tested = [item for item in results.comparisons if item.figure == results.primary]
-    if not tested or results.primary is None:
-        return f"{few}; no other arm to compare with {results.reference.arm.label}."
-    where = multiple(float(results.primary.removeprefix("loss_").removesuffix("x")))
-    parts = []
-    for verdict in ("lower", "higher"):
-        for item in tested:
-            if item.verdict == verdict:
-                size = interval(item.difference.mean, item.difference.half_width, 3, sign=True)
-                parts.append(f"{item.arm.label} {verdict} ({size})")
-    if len(parts) > limit:
-        parts[limit:] = [f"{len(parts) - limit} more in the table"]
-    noise = [item.arm.label for item in tested if item.verdict.startswith("within noise")]
-    if noise:
-        parts.append(f"{listing(noise)} within noise")
-    said = "; ".join(parts) if parts else "nothing is separated"
-    return f"{few}, loss at {where} against {results.reference.arm.label}: {said}."
 
 
 def notes(results: Results) -> tuple[Note, ...]:

@@ -11,7 +11,7 @@ from poslab.report import provenance, tables
 from poslab.report.charts import LineChart, TargetChart
 from poslab.report.formatting import escape_html, plain, quantity
 from poslab.report.markup import cell_html, key_html, links_html, section_html, table_html
-from poslab.report.notes import notes, summary
+from poslab.report.notes import notes
 from poslab.report.page_data import chart_data
 from poslab.report.page_rescaled import rescaled_section
 from poslab.report.page_sections import sections_html
@@ -20,6 +20,7 @@ from poslab.report.results import Results
 from poslab.report.section import Section
 from poslab.report.style import look
 from poslab.report.tables import Cell
+from poslab.report.verdict import verdict
 
 
 def page(
@@ -50,7 +51,7 @@ def page(
         "policy": escape_html(policy),
         "study": escape_html(results.study),
         "style": _asset("uPlot.min.css") + _asset("page.css") + _colours(results, every),
-        "summary": escape_html(summary(results)),
+        "summary": escape_html(verdict(results)),
         "facts": _facts(provenance.facts(results)),
         "notes": _notes(results),
         "tables": "\n".join(section_html(table) for table in first if table is not None),

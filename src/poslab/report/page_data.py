@@ -81,6 +81,8 @@ def _chart(chart: LineChart, every: int) -> dict[str, Any]:
         "mark": chart.mark,
         "ceiling": None if chart.ceiling is None else _short(chart.ceiling),
         "level": None if chart.level is None else _short(chart.level),
+        "stepped": chart.stepped,
+        "frame": None if chart.frame is None else [_short(y) for y in chart.frame],
         "series": series,
     }
 

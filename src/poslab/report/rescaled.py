@@ -138,4 +138,4 @@ def _under(rescale: str, shown: str, item: ArmFigures, lengths: Sequence[float])
         for run, row in zip(item.arm.finished, item.rows, strict=True)
     )
     columns = [f"{family}_{measures.name(k)}" for family in FAMILIES for k in lengths]
-    return ArmFigures(item.arm, estimates(rows, (*columns, "plateau")), rows, {}, None)
+    return ArmFigures(item.arm, estimates(rows, (*columns, "plateau")), rows)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from poslab.report import measures
-from poslab.report.aggregate import TARGETS, ArmFigures, arm_figures
+from poslab.report.aggregate import TARGETS, ArmFigures, arm_figures, diverged_times
 from poslab.report.arms import Arm, arms, choose_reference
 from poslab.report.compare import Comparison, comparable, compare, primary_figure
 from poslab.report.formatting import plain
 from poslab.report.load import Records, Run, load
 from poslab.report.measures import Value
+from poslab.report.ranks import Pair, Rank, pairs, ranks
 from poslab.report.rescaled import RescaledArm, rescaled_arms
 from poslab.report.sums import ReportError
 
@@ -43,6 +44,8 @@ class Results:
     aulc_interval: tuple[int, int] | None
     primary: str | None
     comparisons: tuple[Comparison, ...]
+    pairs: tuple[Pair, ...]  # of arms, on the primary figure
+    ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed
     rescaled: tuple[RescaledArm, ...]  # of the arms whose runs were measured under other rotations too
 
     @property
@@ -75,7 +78,9 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
     against, warning = choose_reference(found, records, reference)
     multiples = measures.multiples(finished)
     targets = _targets(against)
-    same_data = {run.name for run in finished if comparable(run, against)}
+    same_data = {
+        run.name for run in listed if run.status in ("done", "diverged") and comparable(run, against)
+    }
     interval = measures.common_interval(run for run in finished if run.validations)
     label_of = {run.name: arm.label for arm in found for run in arm.runs}
     rows = {
@@ -89,9 +94,16 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
         )
         for run in listed
     }
-    base = arm_figures(against, rows, multiples, None)
-    everything = tuple(base if arm is against else arm_figures(arm, rows, multiples, base) for arm in found)
+    suffixes = [target.suffix for target in targets]
+    base = arm_figures(against, rows, multiples, diverged_times(against, same_data, suffixes), None)
+    everything = tuple(
+        base
+        if arm is against
+        else arm_figures(arm, rows, multiples, diverged_times(arm, same_data, suffixes), base)
+        for arm in found
+    )
     primary = primary_figure(base, multiples)
+    every_pair = pairs(everything, base, primary)
     return Results(
         study,
         tuple(plain(line, 1000) for line in records.commands),
@@ -105,6 +117,8 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
         interval,
         primary,
         compare(everything, base, primary, multiples),
+        every_pair,
+        ranks(every_pair),
         rescaled_arms(everything, multiples),
     )
 
@@ -195,6 +209,9 @@ def _reached(run: Run, target: Target) -> dict[str, Value]:
     figures: dict[str, Value] = {
         f"tokens_to_target{target.suffix}": found.tokens if found else None,
         f"reached{target.suffix}": found is not None,
+        f"tokens_without_target{target.suffix}": None
+        if found
+        else measures.tokens_without(run.validations, target.loss),
     }
     if target.suffix == "":
         flops, tokens = _number(run.manifest.get("flops")), _number(run.manifest.get("tokens"))

@@ -9,6 +9,7 @@ from poslab.report.results import Results
 
 Rows = list[dict[str, Value]]
 
+RATIO = ("_n", "", "_low", "_high", "_kind")  # of the times to a target: how sure its kind says
 REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", "_multiple", "_at_least")]
 REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]
 REACH += ["plateau"]
@@ -22,7 +23,7 @@ def summary(results: Results) -> tuple[list[str], Rows]:
     columns += [f"loss_change_{name(k)}" for k in results.multiples]
     columns += REACH
     for suffix in ("", "_50", "_90"):
-        columns += [f"tokens_to_target{suffix}", f"reached{suffix}"]
+        columns += [f"tokens_to_target{suffix}", f"reached{suffix}", f"tokens_without_target{suffix}"]
     columns += ["steps_to_target", "seconds_to_target", "flops_to_target", "aulc", "aulc_from", "aulc_to"]
     columns += ["validation_loss"]
     columns += ["tokens_per_second", "seconds", "seconds_validation", "seconds_evaluation", "flops"]
@@ -42,7 +43,9 @@ def arms(results: Results) -> tuple[list[str], Rows]:
     columns += [f"usable_length_multiple_{end}" for end in ("min", "max")]
     for suffix in TARGETS.values():
         columns += [f"reached{suffix}", f"reached{suffix}_of"]
-    columns += [f"tokens_to_target_ratio_{end}" for end in ("n", "mean", "low", "high")]
+    for suffix in TARGETS.values():
+        columns += [f"tokens_to_target{suffix}_ratio{end}" for end in RATIO]
+    columns += ["rank_best", "rank_worst"]
     rows: Rows = []
     for item in results.arms:
         row: dict[str, Value] = {
@@ -59,9 +62,12 @@ def arms(results: Results) -> tuple[list[str], Rows]:
         row |= _estimates(item, figures) | _usable(item.rows)
         for suffix, (hits, n) in item.reached.items():
             row |= {f"reached{suffix}": hits, f"reached{suffix}_of": n}
-        if item.speed_up is not None:
-            ends = ("n", "mean", "low", "high")
-            row |= {f"tokens_to_target_ratio_{end}": v for end, v in zip(ends, item.speed_up, strict=True)}
+        for suffix, found in item.ratios.items():
+            values = (found.n, found.mean, found.low, found.high, found.kind)
+            row |= {f"tokens_to_target{suffix}_ratio{e}": v for e, v in zip(RATIO, values, strict=True)}
+        rank = results.ranks.get(item.arm.label)
+        if rank is not None:
+            row |= {"rank_best": rank.best, "rank_worst": rank.worst}
         rows.append(_csv(row))
     return columns, rows
 
@@ -158,9 +164,29 @@ def differences(results: Results) -> tuple[list[str], Rows]:
             "p": item.difference.p if item.figure == results.primary else None,
             "p_holm": item.p_holm,
             "seed_deviations": item.difference.deviations,
-            "reading": item.verdict,
+            "reading": item.reading,
         }
         for item in results.comparisons
+    ]
+    return columns, [_csv(row) for row in rows]
+
+
+def pairs(results: Results) -> tuple[list[str], Rows]:
+    """pairs.csv: an arm less another, paired by seed, on the primary figure; what the ranks are made of."""
+    columns = ["arm", "other", "figure", "n", "mean", "half_width", "p", "p_holm", "separated"]
+    rows: Rows = [
+        {
+            "arm": pair.arm.label,
+            "other": pair.other.label,
+            "figure": results.primary,
+            "n": pair.difference.n,
+            "mean": pair.difference.mean,
+            "half_width": pair.difference.half_width,
+            "p": pair.difference.p,
+            "p_holm": pair.p_holm,
+            "separated": pair.separated,
+        }
+        for pair in results.pairs
     ]
     return columns, [_csv(row) for row in rows]
 

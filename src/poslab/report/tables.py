@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from poslab.report.aggregate import ArmFigures
+from poslab.report.cells import figure_title, over_reference, rank
 from poslab.report.formatting import (
     DASH,
     count,
@@ -52,31 +53,43 @@ class Table:
 
 
 def arms_table(results: Results) -> Table:
-    """A row an arm: losses by length, what context is worth, usable length, tokens to target."""
+    """A row an arm: rank, losses by length, what context is worth, usable length, tokens to target."""
     shown = _scored(results, "loss")
-    longest = max((k for k in _scored(results, "context_gain") if k > 1), default=None)
-    columns = [Column("Arm", number=False), Column("Seeds")]
+    # What is made of both protocols stands at the longest length past L alone.
+    made = {"context_gain": "Context gain", "early_token_curse": "Early-token curse"}
+    longest = [(family, k) for family in made if (k := max(_scored(results, family), default=1)) > 1]
+    columns = [Column("Arm", number=False), Column("Seeds"), Column("Rank")]
     columns += [Column(multiple(k), "Loss, nats per token") for k in shown]
-    if longest:
-        columns.append(Column(f"Context gain at {multiple(longest)}", "Nats"))
+    columns += [Column(f"{made[family]} at {multiple(k)}", "Nats") for family, k in longest]
     columns += [Column("Usable length", "Multiples of L" if results.context_length is None else "Tokens")]
     columns += [Column(title, "Tokens to target") for title in ("Mean", "Over reference")]
     rows = []
     for i, item in enumerate(results.arms):
-        cells = [Cell(item.arm.label, arm=i), Cell(_seeds(item))]
+        cells = [Cell(item.arm.label, arm=i), Cell(_seeds(item)), Cell(rank(item, results))]
         cells += [Cell(estimated(item, f"loss_{name(k)}")) for k in shown]
-        if longest:
-            cells.append(Cell(estimated(item, f"context_gain_{name(longest)}", 3, sign=True)))
+        cells += [Cell(estimated(item, f"{family}_{name(k)}", 3, sign=True)) for family, k in longest]
         cells += [Cell(usable(item, results)), Cell(to_target(item))]
-        cells.append(Cell("reference" if item is results.reference else _ratio(item)))
+        cells.append(Cell("reference" if item is results.reference else over_reference(item)))
         rows.append(tuple(cells))
-    caption = (
-        "Loss is taken in non-overlapping windows. Context gain is the sliding-window loss at L less that at "
-        "the longer length: what the added context is worth. Usable length is the longest tested up to which "
-        "the sliding-window loss stays within 5 % of its value at L. "
-        f"Tokens to target: until the loss that {results.reference.arm.label} has at 75 % of its budget."
+    return Table("arms", "Arms", _arms_caption(results), tuple(columns), tuple(rows), "arms.csv")
+
+
+def _arms_caption(results: Results) -> str:
+    ranked = (
+        ""
+        if results.primary is None
+        else f"The rank is by {figure_title(results.primary)}: only arms that are separated bound it "
+        "(p < 0.05 of the paired t test, with Holm's correction over all pairs; pairs.csv). "
     )
-    return Table("arms", "Arms", caption, tuple(columns), tuple(rows), "arms.csv")
+    return (
+        f"{ranked}Loss is taken in non-overlapping windows. Context gain is the sliding-window loss at L "
+        "less that at the longer length: what the added context is worth. The early-token curse is what "
+        "non-overlapping windows lose to tokens near a window's start. Usable length is the longest tested "
+        "up to which the sliding-window loss stays within 5 % of its value at L. Tokens to target: until the "
+        f"loss that {results.reference.arm.label} has at 75 % of its budget; over the reference: the "
+        "geometric mean over shared seeds. Where runs were cut off before they got there, it is a bound "
+        "(>, <), made with the time that they certainly took."
+    )
 
 
 def protocols_table(results: Results) -> Table:
@@ -127,18 +140,20 @@ def comparisons_table(results: Results) -> Table | None:
     rows = tuple(
         (
             Cell(item.arm.label, arm=numbers[item.arm.label]),
-            Cell(_figure(item.figure)),
+            Cell(figure_title(item.figure)),
             Cell(str(item.difference.n)),
             Cell(interval(item.difference.mean, item.difference.half_width, 3, sign=True)),
             Cell(number(item.difference.deviations, 2)),
             Cell(_probability(item.p_holm)),
-            Cell(item.verdict),
+            Cell(item.reading),
         )
         for item in found
         if item.figure in shown
     )
     tested = (
-        "" if results.primary is None else f"{_figure(results.primary)} is the primary figure: it alone is"
+        ""
+        if results.primary is None
+        else f"{figure_title(results.primary)} is the primary figure: it alone is"
     )
     caption = (
         f"Arm less {results.reference.arm.label}, in nats per token, paired by seed, with 95 % Student-t "
@@ -236,16 +251,6 @@ def estimated(item: ArmFigures, figure: str, digits: int = 4, sign: bool = False
     return interval(found.mean, found.half_width, digits, sign) + fewer
 
 
-def _ratio(item: ArmFigures) -> str:
-    if item.speed_up is None:
-        return DASH
-    n, mean, low, high = item.speed_up
-    fewer = f" (n = {n})" if n < len(item.rows) else ""
-    return (
-        f"×{number(mean, 3)}" + (f" [{number(low, 3)}, {number(high, 3)}]" if low is not None else "") + fewer
-    )
-
-
 def _scored(results: Results, family: str) -> list[float]:
     return [
         k for k in results.multiples if any(f"{family}_{name(k)}" in item.figures for item in results.arms)
@@ -254,13 +259,6 @@ def _scored(results: Results, family: str) -> list[float]:
 
 def _last(results: Results) -> float:
     return max((k for k in _scored(results, "sliding")), default=1.0)
-
-
-def _figure(column: str) -> str:
-    """loss_8x -> Loss at 8 L."""
-    family, k = column.rsplit("_", 1)
-    titles = {"loss": "Loss", "sliding": "Sliding loss", "context_gain": "Context gain"}
-    return f"{titles[family]} at {multiple(float(k.removesuffix('x')))}"
 
 
 def _probability(p: float | None) -> str:

@@ -15,7 +15,9 @@ from rich.text import Text
 from poslab.record import write_atomic, write_table
 from poslab.report import sheets
 from poslab.report.charts import LineChart, TargetChart, line_charts, target_chart
+from poslab.report.gains import gain_charts
 from poslab.report.panels import panel_charts
+from poslab.report.performance import performance_profile
 from poslab.report.results import gather
 from poslab.report.retrieval_words import retrieval_section
 from poslab.report.schemes import schemes_section
@@ -23,12 +25,15 @@ from poslab.report.tables import terminal_rows
 
 # Every file that a report of some study may have: what an earlier report left and this one lacks is removed.
 FIGURES = (
+    "context_gain_by_length",
+    "early_token_curse_by_length",
     "bits_per_byte_by_length",
     "loss_by_length",
     "sliding_bits_per_byte_by_length",
     "sliding_loss_by_length",
     "loss_by_position",
     "validation_loss",
+    "performance_profile",
     "tokens_to_target",
     "rescaled_bits_per_byte_by_length",
     "rescaled_loss_by_length",
@@ -63,16 +68,18 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     # Matplotlib takes a second to load: after everything that can be wrong with the request.
     from poslab.report.figures import draw
     from poslab.report.markdown import markdown
-    from poslab.report.notes import summary
     from poslab.report.page import page
+    from poslab.report.verdict import verdict
 
     directory = reports / study
-    lines, targets, panels = line_charts(results), target_chart(results), panel_charts(results)
+    lines = [*gain_charts(results), *line_charts(results), *performance_profile(results)]
+    targets, panels = target_chart(results), panel_charts(results)
     charts: list[LineChart | TargetChart] = [*lines, *([targets] if targets is not None else [])]
     tables = {
         "summary": sheets.summary(results),
         "arms": sheets.arms(results),
         "differences": sheets.differences(results),
+        "pairs": sheets.pairs(results),
     }
     if results.rescaled:
         tables |= {"rescaled": sheets.rescaled(results), "rescaled_arms": sheets.rescaled_arms(results)}
@@ -91,7 +98,7 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     write_atomic(directory / "report.md", markdown(results, charts, panels, sections))
     index = directory / "index.html"
     write_atomic(index, page(results, lines, targets, panels, sections))
-    return Report(directory, index, tuple(terminal_rows(results)), summary(results))
+    return Report(directory, index, tuple(terminal_rows(results)), verdict(results))
 
 
 def _remove_stale(directory: Path, kept: Set[str]) -> None:

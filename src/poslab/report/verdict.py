@@ -1,0 +1,259 @@
+"""A study in a few sentences that claim no more than its intervals hold, from the cells of its CSV files."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from poslab.report.aggregate import ArmFigures
+from poslab.report.cells import figure_title, over_reference
+from poslab.report.compare import Comparison
+from poslab.report.formatting import interval, listing, multiple, number, percent, signed
+from poslab.report.measures import name
+from poslab.report.results import Results
+from poslab.report.statistics import EXPLORATORY, Estimate, Ratio
+from poslab.report.tables import usable
+
+NAMED = 3  # arms in one list; the tables have them all
+TARGET = ""  # the target at 75 % of the reference's budget, by its suffix
+
+
+def verdict(results: Results) -> str:
+    """What the study found on extrapolation and convergence, and how far it may be believed."""
+    return " ".join(sentences(results))
+
+
+def sentences(results: Results) -> tuple[str, ...]:
+    """The verdict sentence by sentence."""
+    said = [_winner(results), _context(results), _convergence(results), _belief(results)]
+    return tuple(f"{text[0].upper()}{text[1:]}." for text in said if text)
+
+
+def _winner(results: Results) -> str:
+    """Who is separated from whom on the primary figure, and by how much from the reference."""
+    reference, primary = results.reference, results.primary
+    label = reference.arm.label
+    if primary is None:
+        return f"Nothing is compared: the reference, {label}, has no loss at L"
+    paired = {arm.label for pair in results.pairs for arm in (pair.arm, pair.other)}
+    compared = [item for item in results.arms if item is reference or item.arm.label in paired]
+    if len(compared) == 1:
+        why = (
+            "it is the only arm"
+            if len(results.arms) == 1
+            else "no other arm has a comparable loss on the same seeds"
+        )
+        return f"Nothing is compared with {label}, as {why}: {_described(reference, primary)}"
+    where = figure_title(primary).replace("Loss ", "")
+    if not results.ranks:
+        why = "In one run each" if results.seeds < 2 else "Without two seeds that arms share"
+        between = _between((item, item.figures[primary]) for item in compared)
+        rest = (
+            ""
+            if f"({label})" in between
+            else f", {number(reference.mean(primary))} for {label}, the reference"
+        )
+        return f"{why}, so no winner is claimed: the loss {where} lies {between}{rest}"
+    return f"{_seeds(results)}, {where} {_first(results)}; {_against(results)}"
+
+
+def _described(item: ArmFigures, primary: str) -> str:
+    at_length, longest = item.mean("loss_1x"), figure_title(primary).replace("Loss at ", "")
+    if primary == "loss_1x":
+        return f"its loss at L is {number(at_length)}"
+    change = percent(item.mean(primary.replace("loss", "loss_change")))
+    return (
+        f"its loss goes from {number(at_length)} at L to {number(item.mean(primary))} at {longest} ({change})"
+    )
+
+
+def _seeds(results: Results) -> str:
+    counts = sorted({pair.difference.n for pair in results.pairs if pair.difference.n > 1})
+    shown = " to ".join(str(n) for n in dict.fromkeys([counts[0], counts[-1]]))
+    return f"With {shown} seeds{' (exploratory)' if counts[0] < EXPLORATORY else ''}"
+
+
+def _first(results: Results) -> str:
+    """Who may be first, by the ranks."""
+    n = len(results.ranks)
+    first = [label for label, rank in results.ranks.items() if rank.best == 1]
+    if len(first) == n:
+        return "the two arms are not separated" if n == 2 else f"no two of {n} arms are separated"
+    if results.ranks[first[0]].worst == 1:
+        rest = "the other" if n == 2 else "every other"
+        return f"{first[0]} alone ranks first of {n} arms, separated from {rest}"
+    if len(first) == 1:
+        return f"no arm is separated below {first[0]}, which is not separated from every other"
+    return f"{listing(first, NAMED)} share first place of {n} arms, not separated from each other"
+
+
+def _against(results: Results) -> str:
+    """The differences from the reference on the primary figure: what is tested, corrected over the arms."""
+    tested = [item for item in results.comparisons if item.figure == results.primary]
+    lower = sorted((i for i in tested if i.reading.startswith("lower")), key=lambda i: i.difference.mean)
+    higher = sorted((i for i in tested if i.reading.startswith("higher")), key=lambda i: -i.difference.mean)
+    noise = [item.arm.label for item in tested if item.reading.startswith("within noise")]
+    other = [item.arm.label for item in tested if item.reading in ("one seed", "no spread")]
+    # Numbers for the better ones; for the worse ones only where there is nothing better.
+    parts = [f"lower for {_effects(lower)}"] if lower else []
+    if higher:
+        worse = listing([item.arm.label for item in higher], NAMED) if lower else _effects(higher)
+        parts.append(f"higher for {worse}")
+    parts += [f"within noise for {listing(noise, NAMED)}"] if noise else []
+    parts += [f"not tested for {listing(other, NAMED)}"] if other else []
+    label = results.reference.arm.label
+    if not parts:
+        return f"no arm shares a seed with {label}, the reference"
+    return f"against {label}, the reference, the loss is {', '.join(parts)}"
+
+
+def _effects(found: Sequence[Comparison]) -> str:
+    shown = []
+    for item in found:
+        size = interval(item.difference.mean, item.difference.half_width, 3, sign=True)
+        deviations = item.difference.deviations
+        unit = "" if deviations is None else f", {number(deviations, 2)} seed SD"
+        shown.append(f"{item.arm.label} ({size} nats{unit})")
+    return listing(shown, NAMED)
+
+
+def _context(results: Results) -> str:
+    """What context gain says at the longest length past L, and how far the arms are usable."""
+    lengths = [k for k in results.multiples if k > 1]
+    longest = max((k for k in lengths if any(_gain(item, k) for item in results.arms)), default=None)
+    undefined = [
+        item.arm.label
+        for item in results.arms
+        if any(run.max_length is not None for run in item.arm.finished)
+        and not any(f"loss_{name(k)}" in item.figures for k in lengths)
+    ]
+    ends = f"past L, {listing(undefined, NAMED)} {'is' if len(undefined) == 1 else 'are'} not defined"
+    if longest is None:
+        return ends if undefined else "nothing was measured past L"
+    said = [f"context gain at {multiple(longest)} {_gains(results, longest)}", _usable(results)]
+    return "; ".join([text for text in said if text] + ([ends] if undefined else []))
+
+
+def _gains(results: Results, k: float) -> str:
+    gains = [(item, found) for item in results.arms if (found := _gain(item, k)) is not None]
+    sure = [(item, found.mean, found.half_width) for item, found in gains if found.half_width is not None]
+    if not sure:
+        return f"lies {_between(gains, sign=True)}"
+    above = sorted((one for one in sure if one[1] > one[2]), key=lambda one: -one[1])
+    below = [item.arm.label for item, mean, half in sure if mean < -half]
+    noise = [item.arm.label for item, mean, half in sure if abs(mean) <= half]
+    shown = [f"{item.arm.label} ({interval(mean, half, 3, sign=True)})" for item, mean, half in above]
+    parts = [f"above 0 for {listing(shown, NAMED) or 'no arm'}"]
+    parts += [f"below 0 for {listing(below, NAMED)}"] if below else []
+    parts += [f"within noise for {listing(noise, NAMED)}"] if noise else []
+    return f"is {', '.join(parts)}"
+
+
+def _gain(item: ArmFigures, k: float) -> Estimate | None:
+    return item.figures.get(f"context_gain_{name(k)}")
+
+
+def _usable(results: Results) -> str:
+    """Usable lengths, the longest first."""
+    reach: dict[str, tuple[tuple[float, float], list[str]]] = {}
+    for item in results.arms:
+        lengths = [v for row in item.rows if isinstance(v := row.get("usable_length_multiple"), int | float)]
+        if lengths:
+            text = usable(item, results).replace("≥", "at least").replace("< L", "less than L")
+            reach.setdefault(text, ((min(lengths), max(lengths)), []))[1].append(item.arm.label)
+    groups = sorted(reach.items(), key=lambda one: one[1][0], reverse=True)
+    unit = " tokens" if results.context_length is not None else ""
+    parts = [
+        f"{text}{'' if i else unit} for {listing(labels, NAMED)}"
+        for i, (text, (_, labels)) in enumerate(groups[:NAMED])
+    ]
+    left = sum(len(labels) for _, (_, labels) in groups[NAMED:])
+    parts += [f"others for {left} more"] if left else []
+    return f"usable length is {', '.join(parts)}" if parts else ""
+
+
+def _convergence(results: Results) -> str:
+    """Who gets to the reference's loss at 75 % of its budget and how fast, and the loss at L."""
+    found = [
+        (item, item.ratios[TARGET])
+        for item in results.arms
+        if item is not results.reference and TARGET in item.ratios
+    ]
+    said = [
+        _target(results, found) if found else "",
+        "" if results.primary == "loss_1x" else _at_length(results),
+    ]
+    return "; ".join(text for text in said if text)
+
+
+def _target(results: Results, found: Sequence[tuple[ArmFigures, Ratio]]) -> str:
+    target = f"the loss of {results.reference.arm.label} at 75 % of its budget"
+    if results.seeds < 2:
+        exact = sorted((ratio.mean, item.arm.label) for item, ratio in found if ratio.mean is not None)
+        ends = [f"×{number(mean, 3)} ({label})" for mean, label in dict.fromkeys([*exact[:1], *exact[-1:]])]
+        missed = [item.arm.label for item, _ in found if item.reached[TARGET][0] == 0]
+        between = f"{'between ' if len(ends) > 1 else ''}{' and '.join(ends)}"
+        parts = [f"takes {between} of its tokens"] if ends else []
+        parts += [f"is not reached by {listing(missed, NAMED)}"] if missed else []
+        return f"{target} {' and '.join(parts)}" if parts else ""
+    sooner = [item for item, ratio in found if (ratio.high or math.inf) < 1]
+    later = [item for item, ratio in found if ratio.n > 1 and (ratio.low or 0) > 1]
+    sooner.sort(key=lambda item: item.ratios[TARGET].high or math.inf)
+    unclear = [_timed(item, short=True) for item, _ in found if item not in sooner and item not in later]
+    parts = [f"sooner by {listing([_timed(item) for item in sooner], NAMED)}"] if sooner else []
+    parts += [f"later, if at all, by {listing([_timed(item) for item in later], NAMED)}"] if later else []
+    parts += [f"not clearly sooner or later by {listing(unclear, NAMED)}"] if unclear else []
+    return f"{target} is reached {', '.join(parts)}"
+
+
+def _timed(item: ArmFigures, short: bool = False) -> str:
+    """An arm, its time over the reference's, and how many of its runs got there."""
+    hits, n = item.reached[TARGET]
+    time = "" if short else f"{over_reference(item, TARGET)} of its tokens, "
+    return f"{item.arm.label} ({time}{hits} of {n} run{'' if n == 1 else 's'})"
+
+
+def _at_length(results: Results) -> str:
+    if results.seeds < 2:
+        same = {item.arm.label for item in results.comparisons} | {results.reference.arm.label}
+        found = [
+            (item, one)
+            for item in results.arms
+            if item.arm.label in same and (one := item.figures.get("loss_1x")) is not None
+        ]
+        return f"the loss at L lies {_between(found)}" if len(found) > 1 else ""
+    at = [
+        (item.arm.label, item.difference.mean, half)
+        for item in results.comparisons
+        if item.figure == "loss_1x" and (half := item.difference.half_width) is not None
+    ]
+    parts = [
+        f"{word} for {listing(labels, NAMED)}"
+        for word, labels in (
+            ("lower", [label for label, mean, half in at if mean < -half]),
+            ("higher", [label for label, mean, half in at if mean > half]),
+            ("within noise", [label for label, mean, half in at if abs(mean) <= half]),
+        )
+        if labels
+    ]
+    return f"at L the loss is {', '.join(parts)}" if parts else ""
+
+
+def _belief(results: Results) -> str:
+    """What of it is a test, and what is missing."""
+    said = []
+    if results.ranks and results.primary is not None:
+        tested = figure_title(results.primary).replace("Loss", "loss")
+        said.append(f"only the {tested} is tested, the rest goes by uncorrected 95 % intervals")
+    unfinished = [item.arm.label for item in results.arms if not item.rows]
+    if unfinished:
+        said.append(f"no finished run of {listing(unfinished, NAMED)}")
+    diverged = sum(run.status == "diverged" for run in results.runs)
+    if diverged:
+        said.append(f"{diverged} of {len(results.runs)} runs diverged and count in no loss")
+    return "; ".join(said)
+
+
+def _between(found: Iterable[tuple[ArmFigures, Estimate]], sign: bool = False) -> str:
+    """From the lowest to the highest mean, with whose they are."""
+    ordered = sorted(found, key=lambda one: one[1].mean)
+    shown = [f"{signed(one.mean) if sign else number(one.mean)} ({item.arm.label})" for item, one in ordered]
+    return f"at {shown[0]}" if len(shown) == 1 else f"between {shown[0]} and {shown[-1]}"
