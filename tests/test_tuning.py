@@ -1,4 +1,4 @@
-"""Learning rates are chosen on seeds and text of their own, arm by arm; other studies' runs are taken over."""
+"""Learning rates chosen arm by arm, on seeds and text of their own; runs taken over from other studies."""
 
 from pathlib import Path
 
