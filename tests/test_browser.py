@@ -384,7 +384,9 @@ def test_nothing_overflows_and_axe_finds_nothing(
     page.locator(".legend button").first.click()
     head(page, "#arms", "Seeds").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    found = Axe().run(page).response["violations"]
+    # What a scheme changes is colours; the rest is looked at once, as it takes seconds.
+    rules = {} if scheme == "light" else {"runOnly": ["color-contrast"]}
+    found = Axe().run(page, options=rules).response["violations"]
     assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found] == []
 
 

@@ -19,6 +19,8 @@ from poslab.report.page import page
 from poslab.report.panels import panel_charts
 from poslab.report.results import gather
 
+pytestmark = pytest.mark.filterwarnings("ignore:Glyph", "ignore:constrained_layout")
+
 CANARY = "window.poslabCanary=1"
 HOSTILE = (
     f"<script>{CANARY}</script>",
@@ -75,11 +77,9 @@ def write_records(runs: Path, finished: range) -> None:
     """Each text wherever a record has text; those outside `finished` are statuses of failed runs too."""
     for i, text in enumerate(HOSTILE):
         name = RUNS[i] if 0 < i < len(RUNS) else f"run.{i}..json"
-        trainer = {"max_steps": 100, "batch_size": 2, "learning_rate": text, text: [text, {text: text}]}
         config: dict[str, Any] = {
-            "pos": {"name": text, text: text},
-            "data": {"name": text, "path": text},
-            "trainer": trainer,
+            "pos": {"name": text, "base": text},
+            "data": {"name": "x", "path": text, **{key: list(HOSTILE) for key in HOSTILE}},
         }
         manifest: dict[str, Any] = {
             "data": {"name": text, "fingerprint": text, "vocabulary": 256},
