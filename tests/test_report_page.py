@@ -15,6 +15,7 @@ import pytest
 from test_report import plan, read, write_run
 
 from poslab.report import ReportError, terminal_table, write_report
+from poslab.report.sorting import sort_value
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1))"
@@ -157,6 +158,30 @@ def test_printed_means_are_those_of_the_sheet(study: Path, page: str) -> None:
         if row["seeds_finished"] == "2":
             mean, half = float(row["loss_8x_mean"]), float(row["loss_8x_half_width"])
             assert re.search(rf'{mean:.3f}\d*<span class="half"> ± {half:.3f}', page), row["arm"]
+
+
+@pytest.mark.parametrize(
+    "ascending",
+    [
+        ["< L", "64", "128 to ≥ 1,024", "512", "1,024", "≥ 1,024", "–"],
+        ["L/2", "L", "≥ 2 L", "8 L"],
+        ["999", "802 k", "1.26 M ± 40 k", "1.3 M", "3 of 4 reached", "1 of 4 reached", "> budget"],
+        ["−1.600 ± 0.002", "−0.08", "0.00", "+0.5 ± 0.9", "1.5823 (n = 2)"],
+        ["< 0.001", "0.001", "0.94"],
+        ["45 s", "1.2 min", "0.5 h"],
+        ["×0.63 [0.61, 0.66]", "×1.2", "reference"],
+        ["9 (2 of 3)", "33 to 40", "none", "–"],
+    ],
+)
+def test_cells_sort_by_the_number_that_they_show(ascending: list[str]) -> None:
+    values = [sort_value(text) for text in ascending]
+    known = [value for value in values if value is not None]
+    assert known == sorted(set(known))
+    assert [text for text, value in zip(ascending, values, strict=True) if value is None] in (
+        [],
+        ["–"],
+        ["reference"],
+    )
 
 
 def test_the_terminal_table_has_a_row_an_arm(study: Path) -> None:

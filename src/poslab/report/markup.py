@@ -1,14 +1,21 @@
 """Pieces of HTML that the sections of the page share: tables, keys of legends, links to files."""
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import groupby
 
 from poslab.report.figures import FORMATS
 from poslab.report.formatting import DASH, escape_html
+from poslab.report.sorting import sort_value
 from poslab.report.style import look
 from poslab.report.tables import Cell, Column, Table
 
+_HINT = (
+    '<p class="at"><span class="hint">Point at the chart, or focus it and use the arrow keys. '
+    "Drag, or press + and −, to zoom.</span></p>"
+)
+_PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _INTERVAL = re.compile(r"(\S+(?: [kMGT])?)( (?:± |\[[\d.]).*)")  # a number, then how sure it is
 
 
@@ -34,7 +41,11 @@ def table_html(table: Table) -> str:
             for key, n in groups
         )
         head = f"<tr>{cells}</tr>"
-    titles = "".join(f'<th scope="col"{_kind(column)}>{escape_html(column.title)}</th>' for column in columns)
+    titles = "".join(
+        f'<th scope="col"{_classes(not column.number, "long" if len(column.title) > 14 else "")}>'
+        f"{escape_html(column.title)}</th>"
+        for column in columns
+    )
     label = escape_html(f"Table: {table.title}")
     return (
         f'<div class="box" tabindex="0" role="region" aria-label="{label}"><table>'
@@ -67,13 +78,26 @@ def _rows(rows: Sequence[Sequence[Cell]], columns: Sequence[Column]) -> str:
 def _row(row: Sequence[Cell], columns: Sequence[Column]) -> str:
     first = f'<th scope="row" class="text">{cell_html(row[0])}</th>'
     rest = zip(row[1:], columns[1:], strict=True)
-    return first + "".join(f"<td{_kind(column, cell)}>{cell_html(cell)}</td>" for cell, column in rest)
+    return first + "".join(_cell(cell, column) for cell, column in rest)
 
 
-def _kind(column: Column, cell: Cell | None = None) -> str:
+def _cell(cell: Cell, column: Column) -> str:
     if column.number:
+        return f"<td{value_html(cell)}>{cell_html(cell)}</td>"
+    return f"<td{_classes(True, 'wide' if len(cell.text) > 32 else '')}>{cell_html(cell)}</td>"
+
+
+def value_html(cell: Cell) -> str:
+    """The attribute that a cell sorts by, where its text is no plain number but stands for one."""
+    value = None if _PLAIN_NUMBER.fullmatch(cell.text) else sort_value(cell.text)
+    if value is None:
         return ""
-    return ' class="text wide"' if cell is not None and len(cell.text) > 32 else ' class="text"'
+    return f' data-value="{"Infinity" if value == math.inf else f"{value:.15g}"}"'
+
+
+def _classes(text: bool, wraps: str = "") -> str:
+    found = " ".join(name for name in ("text" if text else "", wraps) if name)
+    return f' class="{found}"' if found else ""
 
 
 def cell_html(cell: Cell) -> str:
@@ -88,6 +112,19 @@ def cell_html(cell: Cell) -> str:
     return f'<span class="chip a{cell.arm}"></span>{text}' if cell.arm is not None else text
 
 
+def legend_html(kind: str, title: str, entries: Sequence[tuple[int, str]]) -> str:
+    """A button for each look of a figure, by number and label, with room for its value; `kind`: arm or line.
+
+    Where the chart is pointed at, its script writes the values. They change too often to be read out.
+    """
+    buttons = "".join(
+        f'<button type="button" class="a{number}" data-{kind}="{number}" aria-pressed="true">'
+        f'{key_html(number)}<span>{escape_html(label)}</span> <output aria-live="off"></output></button>'
+        for number, label in entries
+    )
+    return f'<div class="legend" role="group" aria-label="{escape_html(title)}">{buttons}</div>{_HINT}'
+
+
 def key_html(arm: int) -> str:
     """A short line in the dashes of a look, for a legend."""
     dash = " ".join(f"{part:g}" for part in look(arm).dash)
@@ -99,5 +136,8 @@ def key_html(arm: int) -> str:
 
 def links_html(name: str) -> str:
     """Links to a figure's files."""
+    of = f'<span class="unseen"> of {escape_html(name.replace("_", " "))}</span>'
     files = [("CSV", f"{name}.csv"), *((kind.upper(), f"figures/{name}.{kind}") for kind in FORMATS)]
-    return '<p class="links">' + "".join(f'<a href="{path}">{title}</a>' for title, path in files) + "</p>"
+    return (
+        '<p class="links">' + "".join(f'<a href="{path}">{title}{of}</a>' for title, path in files) + "</p>"
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from poslab.report import provenance, tables
 from poslab.report.charts import LineChart, TargetChart
 from poslab.report.formatting import escape_html, plain, quantity
-from poslab.report.markup import cell_html, key_html, links_html, section_html, table_html
+from poslab.report.markup import cell_html, legend_html, links_html, section_html, table_html, value_html
 from poslab.report.notes import notes
 from poslab.report.page_data import chart_data
 from poslab.report.page_rescaled import rescaled_section
@@ -21,6 +21,8 @@ from poslab.report.section import Section
 from poslab.report.style import look
 from poslab.report.tables import Cell
 from poslab.report.verdict import verdict
+
+SCRIPTS = ("numbers.js", "chart.js", "figure.js", "table.js", "page.js")  # in this order, as one
 
 
 def page(
@@ -33,7 +35,7 @@ def page(
     """The whole of index.html."""
     scripts = {
         "library": f"/*\n{_asset('uPlot.LICENSE.txt').strip()}\n*/\n{_asset('uPlot.iife.min.js').strip()}",
-        "script": _asset("page.js"),
+        "script": "\n".join(_asset(name) for name in SCRIPTS),
     }
     hashes = " ".join(f"'sha256-{_digest(text)}'" for text in scripts.values())
     policy = (
@@ -83,8 +85,8 @@ def _colours(results: Results, panels: Sequence[PanelChart]) -> str:
     numbers |= {number for chart in panels for number, _ in chart.legend}
     looks = {i: look(i) for i in sorted({*range(len(results.arms)), *numbers})}
     light = "".join(f".a{i}{{--arm:{one.light}}}" for i, one in looks.items())
-    dark = "".join(f".a{i}{{--arm:{one.dark}}}" for i, one in looks.items())
-    return f"{light}@media (prefers-color-scheme: dark){{{dark}}}"
+    dark = "".join(f":root:not(.paper) .a{i}{{--arm:{one.dark}}}" for i, one in looks.items())
+    return f"{light}@media screen and (prefers-color-scheme: dark){{{dark}}}"
 
 
 def _facts(found: Sequence[tuple[str, str]]) -> str:
@@ -102,17 +104,12 @@ def _notes(results: Results) -> str:
 
 
 def _line_figure(index: int, chart: LineChart, results: Results) -> str:
-    buttons = "".join(
-        f'<button type="button" class="a{series.arm}" data-arm="{series.arm}" aria-pressed="true">'
-        f"{key_html(series.arm)}<span>{escape_html(series.label)}</span> <output></output></button>"
-        for series in chart.series
-    )
+    legend = legend_html("arm", "Arms shown", [(series.arm, series.label) for series in chart.series])
     return (
         f'<figure id="{chart.name}"><figcaption><b>Figure {index}. {escape_html(chart.title)}</b>'
         f"{escape_html(chart.caption)}</figcaption>"
-        f'<div class="legend" role="group" aria-label="Arms shown">{buttons}</div>'
-        '<p class="at" aria-live="polite">Point at the chart, or focus it and use the arrow keys.</p>'
-        f'<div class="plot" tabindex="0" role="img" aria-label="{escape_html(chart.description)}"></div>'
+        f'{legend}<div class="plot" tabindex="0" role="img" '
+        f'aria-label="{escape_html(chart.description)}"></div>'
         f"{links_html(chart.name)}</figure>"
     )
 
@@ -129,9 +126,8 @@ def _target_figure(index: int, chart: TargetChart, results: Results) -> str:
             f'style="left:{100 if reach.tokens is None else 100 * reach.tokens / edge:.3f}%"></i>'
             for reach in mine
         )
-        cells = "".join(
-            f"<td>{cell_html(Cell(tables.to_target(item, t.suffix)))}</td>" for t in results.targets
-        )
+        times = [Cell(tables.to_target(item, target.suffix)) for target in results.targets]
+        cells = "".join(f"<td{value_html(cell)}>{cell_html(cell)}</td>" for cell in times)
         rows.append(
             f'<tr data-arm="{i}" class="a{i}">'
             f'<th scope="row" class="text">{cell_html(Cell(item.arm.label, arm=i))}</th>'

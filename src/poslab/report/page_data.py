@@ -5,7 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from poslab.report.charts import LineChart
+from poslab.report.charts import LineChart, Point
+from poslab.report.formatting import interval
 from poslab.report.panels import PanelChart
 from poslab.report.results import Results
 from poslab.report.style import look
@@ -58,15 +59,14 @@ def _chart(chart: LineChart, every: int) -> dict[str, Any]:
     for one, points in zip(chart.series, kept, strict=True):
         at = {point.x: point for point in points}
         found = [at.get(x) for x in xs]
-        bounds = [
-            (p.mean, p.half_width) if p is not None and p.half_width is not None else None for p in found
-        ]
+        shown = [None if point is None else _as_shown(point) for point in found]
+        counts = [None if point is None else point.n for point in found]
         series.append(
             {
                 "arm": one.arm,
-                "mean": [None if p is None else _short(p.mean) for p in found],
-                "low": [None if b is None else _short(b[0] - (b[1] or 0)) for b in bounds],
-                "high": [None if b is None else _short(b[0] + (b[1] or 0)) for b in bounds],
+                "mean": [None if pair is None else pair[0] for pair in shown],
+                "half": [None if pair is None else pair[1] for pair in shown],
+                "n": points[0].n if len({point.n for point in points}) == 1 else counts,
                 "lowest": _short(min(point.lowest for point in one.points)),
                 "highest": _short(max(point.highest for point in one.points)),
             }
@@ -85,6 +85,16 @@ def _chart(chart: LineChart, every: int) -> dict[str, Any]:
         "frame": None if chart.frame is None else [_short(y) for y in chart.frame],
         "series": series,
     }
+
+
+def _as_shown(point: Point) -> tuple[float, float | None]:
+    """The mean and half its interval, in as few digits as give the text that full precision gives."""
+    mean, half = point.mean, point.half_width
+    shorter = (
+        (float(f"{mean:.{digits}g}"), None if half is None else float(f"{half:.{digits}g}"))
+        for digits in (6, 9, 12)
+    )
+    return next((pair for pair in shorter if interval(*pair) == interval(mean, half)), (mean, half))
 
 
 def _short(value: float) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from poslab.report.formatting import escape_html
-from poslab.report.markup import key_html, links_html, source_html, table_html
+from poslab.report.markup import legend_html, links_html, source_html, table_html
 from poslab.report.panels import PanelChart
 from poslab.report.rescaled_words import TITLE, about, findings, rescaled_table
 from poslab.report.results import Results
@@ -25,14 +25,10 @@ def rescaled_section(results: Results, charts: Sequence[PanelChart], first: int)
 
 
 def panel_figure(index: int, chart: PanelChart, shown: str = "Rotations") -> str:
-    """The figure with its legend of `shown`; page.js draws the panels."""
-    buttons = "".join(
-        f'<button type="button" class="a{number}" data-line="{number}" aria-pressed="true">'
-        f"{key_html(number)}<span>{escape_html(label)}</span> <output></output></button>"
-        for number, label in chart.legend
-    )
+    """The figure with its legend of `shown`; the page's script draws the panels."""
+    legend = legend_html("line", f"{shown} shown", chart.legend)
     panels = "".join(
-        f'<div class="panel"><h4>{escape_html(panel.title)}</h4>'
+        f'<div class="panel"><h3>{escape_html(panel.title)}</h3>'
         f'<div class="plot" tabindex="0" role="img" aria-label="{escape_html(panel.description)}"></div>'
         "</div>"
         for panel in chart.panels
@@ -41,7 +37,5 @@ def panel_figure(index: int, chart: PanelChart, shown: str = "Rotations") -> str
     return (
         f'<figure{wide} id="{chart.name}"><figcaption><b>Figure {index}. {escape_html(chart.title)}</b>'
         f"{escape_html(chart.caption)}</figcaption>"
-        f'<div class="legend" role="group" aria-label="{shown} shown">{buttons}</div>'
-        '<p class="at" aria-live="polite">Point at a chart, or focus it and use the arrow keys.</p>'
-        f'<div class="panels">{panels}</div>{links_html(chart.name)}</figure>'
+        f'{legend}<div class="panels">{panels}</div>{links_html(chart.name)}</figure>'
     )

@@ -1,0 +1,59 @@
+"""Chromium for tests that read a page as its reader does, and what a page did that it must not do."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Dialog, Page, sync_playwright
+
+Scheme = Literal["light", "dark"]
+
+ARGUMENTS = [
+    "--no-sandbox",  # root, as in containers, has no other way
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@contextmanager
+def started() -> Iterator[Browser]:
+    """The system's Chromium, else Playwright's own; skips where there is neither."""
+    found = next((path for path in map(shutil.which, NAMES) if path), None)
+    with sync_playwright() as playwright:
+        own = playwright.chromium.executable_path
+        if found is None and not os.path.exists(own):
+            pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed, nor Playwright's own")
+        browser = playwright.chromium.launch(executable_path=found or own, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+class Reader:
+    """A page opened from disk. `faults` is what it did that no report may do: it stays empty."""
+
+    def __init__(self, browser: Browser, path: Path, scheme: Scheme = "light", width: int = 1280) -> None:
+        self.page: Page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.faults: list[str] = []
+        address = path.as_uri()
+        self.page.on("console", lambda message: self.faults.append(f"console: {message.text}"))
+        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        self.page.on("dialog", self._dialog)
+        self.page.on("popup", lambda popup: self.faults.append(f"window: {popup.url}"))
+        self.page.on(
+            "request",
+            lambda request: None if request.url == address else self.faults.append(f"fetch: {request.url}"),
+        )
+        self.page.goto(address)
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
