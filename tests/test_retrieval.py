@@ -87,7 +87,7 @@ def test_answers_are_what_the_model_would_say():
 
 
 def test_a_run_trains_on_questions_and_records_what_it_answers(tmp_path):
-    settings = {"context_length": L, "data__tokens": 200_000, "trainer__max_steps": 4, "evaluate__longest": 2}
+    settings = {"context_length": L, "data__tokens": 200_000, "trainer__max_steps": 6, "evaluate__longest": 2}
     asked = request("probed", probe=PROBE, **settings)
     without = request("plain", **settings)
     probed, plain = make(asked, tmp_path), make(without, tmp_path)

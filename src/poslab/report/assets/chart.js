@@ -157,7 +157,8 @@ class Chart {
   }
 
   range() { // every run inside; an interval of few seeds may be cut
-    const { view } = this.figure, ceiling = this.chart.ceiling;
+    const { view } = this.figure, { ceiling, frame } = this.chart;
+    if (frame && view.y !== "log") return [frame[0] - 0.04 * (frame[1] - frame[0]), frame[1] + 0.04 * (frame[1] - frame[0])];
     let low = Infinity, high = -Infinity;
     const hold = (bottom, top) => { low = Math.min(low, bottom); high = Math.max(high, top); };
     for (const { x, series } of this.figure.data) for (const s of series) {
