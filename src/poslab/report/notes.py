@@ -1,9 +1,9 @@
 """What a reader has to know beside the figures: a summary that claims no more than they do, and warnings."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from poslab.report.aggregate import ArmFigures
+from poslab.report.between import differences
 from poslab.report.formatting import interval, listing, multiple, number, percent, plain, quantity
 from poslab.report.load import Run
 from poslab.report.measures import name
@@ -79,11 +79,11 @@ def notes(results: Results) -> tuple[Note, ...]:
 def _warnings(results: Results) -> list[str]:
     finished = results.finished
     found = [results.reference_warning] if results.reference_warning else []
-    uncounted = [run for run in results.runs if run.status != "done"]
+    uncounted = [run for run in results.compared if run.status != "done"]
     if uncounted:
         shown = [f"{run.name} ({plain(run.status, 30)})" for run in uncounted]
         found.append(
-            f"{len(uncounted)} of {len(results.runs)} runs do not count (see the table of runs): "
+            f"{len(uncounted)} of {len(results.compared)} runs do not count (see the table of runs): "
             f"{listing(shown)}."
         )
     if not results.reference.rows:
@@ -110,33 +110,7 @@ def _warnings(results: Results) -> list[str]:
 
 def _differences(runs: tuple[Run, ...]) -> list[str]:
     """What makes arms hard to compare, where it is not the same in all of them."""
-    questions: tuple[tuple[Callable[[Run], object], str], ...] = (
-        (
-            lambda run: run.data_fingerprint,
-            "The data differ (fingerprints {}): no difference or target is taken across them.",
-        ),
-        (lambda run: run.manifest.get("code"), "The runs were made by different code ({})."),
-        (
-            lambda run: run.context_length,
-            "The training lengths differ (L = {}): lengths are shown as multiples of L.",
-        ),
-        (lambda run: run.budget, "The budgets differ ({} training tokens)."),
-        (
-            lambda run: run.vocabulary,
-            "The vocabularies differ ({} tokens): compare bits per byte, not nats a token.",
-        ),
-        (
-            lambda run: run.manifest.get("device"),
-            "The devices differ ({}): speeds and seconds do not compare.",
-        ),
-        (lambda run: run.manifest.get("precision"), "The precisions differ ({})."),
-    )
-    found = []
-    for value, text in questions:
-        values = list(dict.fromkeys(value(run) for run in runs))
-        if len(values) > 1:
-            shown = [f"{v:,}" if isinstance(v, int) else plain(v, 60) for v in values]
-            found.append(text.format(listing(shown)))
+    found = differences(runs)
     scored: dict[tuple[int, str], set[object]] = {}
     for run in _measurements(runs):
         for (protocol, _), segments in run.segments.items():

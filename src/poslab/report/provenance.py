@@ -16,7 +16,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
     finished = len(results.finished)
     return [
         ("Arms", str(len(results.arms))),
-        ("Runs finished", f"{finished} of {len(results.runs)}"),
+        ("Runs finished", f"{finished} of {len(results.compared)}"),
         ("Training length L", _all(results, lambda run: f"{count(run.context_length)} tokens")),
         ("Budget", _all(results, lambda run: f"{quantity(run.budget)} tokens")),
         ("Model", _all(results, _model)),
@@ -39,7 +39,8 @@ def origins(results: Results) -> list[tuple[str, str]]:
 
 def report_command(results: Results) -> str:
     """The command line that makes this report again from the records."""
-    return f"python report.py study={results.study} {shlex.quote('reference=' + results.reference.arm.label)}"
+    options = f"study={','.join(results.studies)}", f"reference={results.reference.arm.label}"
+    return f"python report.py {' '.join(map(shlex.quote, options))}"
 
 
 def shown_run(results: Results) -> Run:

@@ -11,7 +11,7 @@ from poslab.report.aggregate import TARGETS, ArmFigures, arm_figures
 from poslab.report.arms import Arm, arms, choose_reference
 from poslab.report.compare import Comparison, comparable, compare, primary_figure
 from poslab.report.formatting import plain
-from poslab.report.load import Records, Run, load
+from poslab.report.load import Records, Run, load_studies
 from poslab.report.measures import Value
 from poslab.report.rescaled import RescaledArm, rescaled_arms
 from poslab.report.sums import ReportError
@@ -29,9 +29,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Results:
-    """A study's figures: a row a run, and what the arms' seeds say together."""
+    """A study's figures, or several studies': a row a run, and what the arms' seeds say together."""
 
-    study: str
+    studies: tuple[str, ...]
     commands: tuple[str, ...]
     runs: tuple[Run, ...]
     rows: tuple[Mapping[str, Value], ...]  # beside `runs`
@@ -46,8 +46,18 @@ class Results:
     rescaled: tuple[RescaledArm, ...]  # of the arms whose runs were measured under other rotations too
 
     @property
+    def study(self) -> str:
+        """What the report is called: the study, or all of them."""
+        return "+".join(self.studies)
+
+    @property
     def finished(self) -> tuple[Run, ...]:
         return tuple(run for item in self.arms for run in item.arm.finished)
+
+    @property
+    def compared(self) -> tuple[Run, ...]:
+        """Every run that was made to be compared, whatever became of it."""
+        return tuple(run for run in self.runs if not run.tunes)
 
     @property
     def context_length(self) -> int | None:
@@ -66,12 +76,16 @@ class Results:
 
 
 def gather(study: str, runs: Path, reference: str | None) -> Results:
-    """All figures of a study. Raises ReportError where there is nothing to report or no such reference."""
-    records = load(study, runs)
+    """All figures of a study, or of several with commas between their names.
+
+    Raises ReportError where there is nothing to report or no such reference.
+    """
+    records = load_studies(study, runs)
     listed, found = arms(records)
-    finished = [run for run in listed if run.status == "done"]
-    if not finished:
-        raise ReportError(_nothing(records))
+    finished = [run for run in listed if run.status == "done" and not run.tunes]
+    for one in records:
+        if one.study not in {run.study for run in finished}:
+            raise ReportError(_nothing(one))
     against, warning = choose_reference(found, records, reference)
     multiples = measures.multiples(finished)
     targets = _targets(against)
@@ -80,7 +94,6 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
     label_of = {run.name: arm.label for arm in found for run in arm.runs}
     rows = {
         run.name: _row(
-            study,
             run,
             label_of.get(run.name),
             multiples,
@@ -92,9 +105,10 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
     base = arm_figures(against, rows, multiples, None)
     everything = tuple(base if arm is against else arm_figures(arm, rows, multiples, base) for arm in found)
     primary = primary_figure(base, multiples)
+    commands = dict.fromkeys(line for one in records for line in one.commands)
     return Results(
-        study,
-        tuple(plain(line, 1000) for line in records.commands),
+        tuple(one.study for one in records),
+        tuple(plain(line, 1000) for line in commands),
         listed,
         tuple(rows[run.name] for run in listed),
         everything,
@@ -128,7 +142,6 @@ def _targets(reference: Arm) -> tuple[Target, ...]:
 
 
 def _row(
-    study: str,
     run: Run,
     label: str | None,
     multiples: tuple[float, ...],
@@ -136,8 +149,8 @@ def _row(
     interval: tuple[int, int] | None,
 ) -> dict[str, Value]:
     """A run's row of summary.csv. Figures are there for the runs that count alone."""
-    row: dict[str, Value] = {"study": study, "run": run.name, "arm": label, "status": plain(run.status, 40)}
-    row["reason"] = plain(run.reason) or None
+    row: dict[str, Value] = {"study": run.study, "run": run.directory, "arm": label}
+    row |= {"status": plain(run.status, 40), "reason": plain(run.reason) or None}
     if not run.readable:
         return row
     row |= _described(run)

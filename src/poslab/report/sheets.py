@@ -46,7 +46,7 @@ def arms(results: Results) -> tuple[list[str], Rows]:
     rows: Rows = []
     for item in results.arms:
         row: dict[str, Value] = {
-            "study": results.study,
+            "study": item.arm.study,
             "arm": item.arm.label,
             "pos": item.arm.pos,
             "attention": item.arm.attention,

@@ -158,7 +158,7 @@ def runs_table(results: Results) -> Table:
     rows = []
     for run, row in zip(results.runs, results.rows, strict=True):
         arm = row.get("arm")
-        cells = [Cell(plain(run.name, 80)), Cell(str(arm or DASH), arm=numbers.get(run.name))]
+        cells = [Cell(plain(run.name, 160)), Cell(str(arm or DASH), arm=numbers.get(run.name))]
         cells += [Cell(_text(row.get("attention"))), Cell(_text(row.get("seed"))), Cell(_text(row["status"]))]
         cells += [
             Cell(quantity(_float(row, "parameters"))),

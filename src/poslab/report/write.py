@@ -48,9 +48,10 @@ class Report:
 def write_report(study: str, runs: Path, reports: Path, reference: str | None = None) -> Report:
     """Make the report of `runs`/`study` in `reports`/`study` from its records alone.
 
-    The same records give the same bytes. `reference` names the arm that the others are compared with,
-    over the study's own choice. Raises ReportError, one line that says what to do, where there is no such
-    study, no finished run or no such arm.
+    Studies with commas between their names are reported together: a,b in `reports`/a+b. The same records
+    give the same bytes. `reference` names the arm that the others are compared with, over the study's own
+    choice. Raises ReportError, one line that says what to do, where there is no such study, no finished run
+    or no such arm.
     """
     results = gather(study, runs, reference)
     # Matplotlib takes a second to load: after everything that can be wrong with the request.
@@ -59,7 +60,7 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     from poslab.report.notes import summary
     from poslab.report.page import page
 
-    directory = reports / study
+    directory = reports / results.study
     lines, targets, panels = line_charts(results), target_chart(results), panel_charts(results)
     charts: list[LineChart | TargetChart] = [*lines, *([targets] if targets is not None else [])]
     tables = {
