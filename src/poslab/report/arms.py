@@ -137,7 +137,7 @@ def _supersede(runs: Iterable[Run]) -> tuple[Run, ...]:
     for run in runs:
         if run.status == "done":
             same = _same(run)
-            if same not in latest or _finished(run) >= _finished(latest[same]):
+            if same not in latest or finished_at(run) >= finished_at(latest[same]):
                 latest[same] = run
     marked = []
     for run in runs:
@@ -163,7 +163,8 @@ def _what_changed(old: Run, new: Run) -> str:
     return f", with {listing(changed)}" if changed else ""
 
 
-def _finished(run: Run) -> tuple[datetime, str]:
+def finished_at(run: Run) -> tuple[datetime, str]:
+    """For the order in which runs ended."""
     try:
         when = datetime.fromisoformat(str(run.manifest.get("finished")))
     except ValueError:

@@ -7,6 +7,7 @@ from poslab.report.charts import LineChart, TargetChart
 from poslab.report.formatting import escape_markdown
 from poslab.report.notes import notes, summary
 from poslab.report.panels import PanelChart
+from poslab.report.rates_words import rates_table
 from poslab.report.rescaled_words import TITLE, about, findings, rescaled_table
 from poslab.report.results import Results
 from poslab.report.tables import Cell, Table
@@ -31,7 +32,8 @@ def markdown(
     parts.append("## Figures")
     parts += [_figure(i, chart) for i, chart in enumerate(charts, 1)]
     parts += _rescaled(results, panels, len(charts) + 1)
-    parts += [_section(tables.protocols_table(results)), _section(tables.runs_table(results))]
+    last = [tables.protocols_table(results), rates_table(results), tables.runs_table(results)]
+    parts += [_section(table) for table in last if table is not None]
     parts += ["## Reproduce", "The report is made from the run records alone:"]
     parts.append(_code(provenance.report_command(results)))
     if results.commands:

@@ -7,6 +7,7 @@ from poslab.report.between import differences
 from poslab.report.formatting import interval, listing, multiple, number, percent, plain, quantity
 from poslab.report.load import Run
 from poslab.report.measures import name
+from poslab.report.rates_words import rates_remarks, rates_warnings
 from poslab.report.rescaled import measured
 from poslab.report.results import Results
 from poslab.report.statistics import EXPLORATORY
@@ -91,6 +92,7 @@ def _warnings(results: Results) -> list[str]:
             f"The reference, {results.reference.arm.label}, has no finished run: no targets, no comparisons."
         )
     found += _differences(finished)
+    found += rates_warnings(results)
     seeds = {item.arm.label: {row["seed"] for row in item.rows} for item in results.arms if item.rows}
     if len({frozenset(values) for values in seeds.values()}) > 1:
         found.append(
@@ -150,9 +152,7 @@ def _remarks(results: Results) -> list[str]:
         found.append(
             f"{results.seeds} seeds an arm at most: exploratory. Intervals are Student t over seeds, 95 %."
         )
-    rates = {run.config["trainer"].get("learning_rate") for run in results.finished}
-    if len(rates) == 1 and len(results.arms) > 1:
-        found.append(f"One learning rate for every arm ({plain(rates.pop(), 20)}), not tuned arm by arm.")
+    found += rates_remarks(results)
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
         found.append(

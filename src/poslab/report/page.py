@@ -15,6 +15,7 @@ from poslab.report.notes import notes, summary
 from poslab.report.page_data import chart_data
 from poslab.report.page_rescaled import rescaled_section
 from poslab.report.panels import PanelChart
+from poslab.report.rates_words import rates_table
 from poslab.report.results import Results
 from poslab.report.style import look
 from poslab.report.tables import Cell
@@ -37,6 +38,7 @@ def page(
     if targets is not None:
         figures.append(_target_figure(len(lines) + 1, targets, results))
     first = [tables.arms_table(results), tables.comparisons_table(results)]
+    last = [tables.protocols_table(results), rates_table(results), tables.runs_table(results)]
     parts = {
         "policy": escape_html(policy),
         "study": escape_html(results.study),
@@ -47,9 +49,7 @@ def page(
         "tables": "\n".join(section_html(table) for table in first if table is not None),
         "figures": "\n".join(figures),
         "rescaled": rescaled_section(results, panels, len(figures) + 1),
-        "records": "\n".join(
-            section_html(t) for t in (tables.protocols_table(results), tables.runs_table(results))
-        ),
+        "records": "\n".join(section_html(t) for t in last if t is not None),
         "reproduce": _reproduce(results),
         "data": chart_data(results, lines, panels),
         **scripts,

@@ -11,8 +11,9 @@ from poslab.report.aggregate import TARGETS, ArmFigures, arm_figures
 from poslab.report.arms import Arm, arms, choose_reference
 from poslab.report.compare import Comparison, comparable, compare, primary_figure
 from poslab.report.formatting import plain
-from poslab.report.load import Records, Run, load_studies
+from poslab.report.load import TUNING, Records, Run, load_studies
 from poslab.report.measures import Value
+from poslab.report.rates import Tuning, tunings
 from poslab.report.rescaled import RescaledArm, rescaled_arms
 from poslab.report.sums import ReportError
 
@@ -44,6 +45,7 @@ class Results:
     primary: str | None
     comparisons: tuple[Comparison, ...]
     rescaled: tuple[RescaledArm, ...]  # of the arms whose runs were measured under other rotations too
+    tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
 
     @property
     def study(self) -> str:
@@ -91,7 +93,9 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
     targets = _targets(against)
     same_data = {run.name for run in finished if comparable(run, against)}
     interval = measures.common_interval(run for run in finished if run.validations)
+    tuned = tunings(listed, found)
     label_of = {run.name: arm.label for arm in found for run in arm.runs}
+    label_of |= {run.name: one.label for one in reversed(tuned) for run in one.runs}
     rows = {
         run.name: _row(
             run,
@@ -120,15 +124,20 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
         primary,
         compare(everything, base, primary, multiples),
         rescaled_arms(everything, multiples),
+        tuned,
     )
 
 
 def _nothing(records: Records) -> str:
     counts: dict[str, int] = {}
-    for run in records.runs:
+    compared = [run for run in records.runs if not run.tunes]
+    for run in compared:
         counts[run.status] = counts.get(run.status, 0) + 1
     said = ", ".join(f"{n} {plain(status, 30)}" for status, n in sorted(counts.items()))
-    why = next((f" ({plain(run.reason, 120)})" for run in records.runs if run.reason), "")
+    why = next((f" ({plain(run.reason, 120)})" for run in compared if run.reason), "")
+    if len(compared) < len(records.runs):
+        tuning = f"{len(records.runs) - len(compared)} that tune learning rates"
+        said, why = f"{said}{why} and {tuning}" if said else f"only {tuning}", ""
     return f"study={records.study} has no finished run: {said}{why}; run its command again to finish them"
 
 
@@ -149,12 +158,18 @@ def _row(
     interval: tuple[int, int] | None,
 ) -> dict[str, Value]:
     """A run's row of summary.csv. Figures are there for the runs that count alone."""
-    row: dict[str, Value] = {"study": run.study, "run": run.directory, "arm": label}
+    # A run that tunes is in no arm: a mean over the rows of an arm is one over its own runs.
+    named = ("tuning_of", "arm") if run.tunes else ("arm", "tuning_of")
+    row: dict[str, Value] = {"study": run.study, "run": run.directory, named[0]: label, named[1]: None}
     row |= {"status": plain(run.status, 40), "reason": plain(run.reason) or None}
     if not run.readable:
         return row
     row |= _described(run)
     if run.status != "done":
+        return row
+    last = run.validations[-1].loss if run.validations else math.inf
+    row["validation_loss"] = last if math.isfinite(last) else None
+    if run.tunes:
         return row
     row |= measures.extrapolation(run, multiples)
     row |= measures.changes(row, row["loss_1x"], multiples, "loss_change")
@@ -163,8 +178,6 @@ def _row(
         row |= _reached(run, target)
     row["aulc_from"], row["aulc_to"] = interval or (None, None)
     row["aulc"] = measures.area(run.validations, interval) if interval and run.validations else None
-    last = run.validations[-1].loss if run.validations else math.inf
-    row["validation_loss"] = last if math.isfinite(last) else None
     return row
 
 
@@ -175,6 +188,8 @@ def _described(run: Run) -> dict[str, Value]:
     return {
         "pos": plain(run.pos, 80),
         "attention": plain(run.attention, 80),
+        "part": TUNING if run.tunes else "comparison",
+        "learning_rate": run.learning_rate,
         "seed": run.seed,
         "context_length": run.context_length,
         "budget": run.budget,

@@ -16,6 +16,7 @@ from poslab.record import write_atomic, write_table
 from poslab.report import sheets
 from poslab.report.charts import LineChart, TargetChart, line_charts, target_chart
 from poslab.report.panels import panel_charts
+from poslab.report.rates_words import rates_chart, rates_sheet
 from poslab.report.results import gather
 from poslab.report.tables import terminal_rows
 
@@ -27,12 +28,13 @@ FIGURES = (
     "sliding_loss_by_length",
     "loss_by_position",
     "validation_loss",
+    "learning_rates",
     "tokens_to_target",
     "rescaled_bits_per_byte_by_length",
     "rescaled_loss_by_length",
     "rescaled_loss_by_position",
 )
-TABLES = ("rescaled", "rescaled_arms")
+TABLES = ("rates", "rescaled", "rescaled_arms")
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     from poslab.report.page import page
 
     directory = reports / results.study
-    lines, targets, panels = line_charts(results), target_chart(results), panel_charts(results)
+    lines = [*line_charts(results), *rates_chart(results)]
+    targets, panels = target_chart(results), panel_charts(results)
     charts: list[LineChart | TargetChart] = [*lines, *([targets] if targets is not None else [])]
     tables = {
         "summary": sheets.summary(results),
@@ -70,6 +73,8 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     }
     if results.rescaled:
         tables |= {"rescaled": sheets.rescaled(results), "rescaled_arms": sheets.rescaled_arms(results)}
+    if results.tunings:
+        tables["rates"] = rates_sheet(results)
     tables |= {chart.name: sheets.figure(chart.rows) for chart in (*charts, *panels)}
     for name, (columns, rows) in tables.items():
         write_table(directory / f"{name}.csv", columns, rows)
