@@ -1,8 +1,10 @@
 """Records of a study, read and checked: what cannot be read is listed with its reason, never dropped."""
 
 import csv
+import gc
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -142,7 +144,20 @@ def load_studies(names: str, runs: Path) -> tuple[Records, ...]:
             raise ReportError(f"study={_short(names)} names {_short(study)} twice")
         if study not in known:
             raise ReportError(f"study={_short(study)} has no records; {_choices(known)}")
-    return tuple(_load_study(runs / study, len(wanted) > 1) for study in wanted)
+    with _no_collecting():
+        return tuple(_load_study(runs / study, len(wanted) > 1) for study in wanted)
+
+
+@contextmanager
+def _no_collecting() -> Iterator[None]:
+    """Records are millions of plain values without cycles: to look through them takes longer than to read."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _load_study(folder: Path, several: bool) -> Records:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from poslab.report import provenance, tables
 from poslab.report.charts import LineChart, TargetChart
+from poslab.report.folding import folded
 from poslab.report.formatting import escape_markdown
 from poslab.report.notes import notes, summary
 from poslab.report.panels import PanelChart
@@ -32,7 +33,7 @@ def markdown(
     parts.append("## Figures")
     parts += [_figure(i, chart) for i, chart in enumerate(charts, 1)]
     parts += _rescaled(results, panels, len(charts) + 1)
-    last = [tables.protocols_table(results), rates_table(results), tables.runs_table(results)]
+    last = [tables.protocols_table(results), rates_table(results), folded(tables.runs_table(results))]
     parts += [_section(table) for table in last if table is not None]
     parts += ["## Reproduce", "The report is made from the run records alone:"]
     parts.append(_code(provenance.report_command(results)))

@@ -1,5 +1,6 @@
 """What a reader has to know beside the figures: a summary that claims no more than they do, and warnings."""
 
+import math
 from dataclasses import dataclass
 
 from poslab.report.aggregate import ArmFigures
@@ -116,7 +117,7 @@ def _differences(runs: tuple[Run, ...]) -> list[str]:
     scored: dict[tuple[int, str], set[object]] = {}
     for run in _measurements(runs):
         for (protocol, _), segments in run.segments.items():
-            tokens = sum(part.tokens for part in segments.values())
+            tokens = sum([part.tokens for part in segments.values()])
             scored.setdefault((run.context_length, protocol), set()).add((tokens, frozenset(segments)))
     if any(len(entries) > 1 for entries in scored.values()):
         found.append(
@@ -127,7 +128,7 @@ def _differences(runs: tuple[Run, ...]) -> list[str]:
 
 def _not_finite(runs: tuple[Run, ...]) -> list[str]:
     def finite(values: list[float]) -> bool:
-        return all(abs(value) < float("inf") for value in values)
+        return all(map(math.isfinite, values))
 
     found = [
         run.name

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from poslab.report import provenance, tables
 from poslab.report.charts import LineChart, TargetChart
+from poslab.report.folding import folded
 from poslab.report.formatting import escape_html, plain, quantity
 from poslab.report.markup import cell_html, key_html, links_html, section_html, table_html
 from poslab.report.notes import notes, summary
@@ -38,7 +39,7 @@ def page(
     if targets is not None:
         figures.append(_target_figure(len(lines) + 1, targets, results))
     first = [tables.arms_table(results), tables.comparisons_table(results)]
-    last = [tables.protocols_table(results), rates_table(results), tables.runs_table(results)]
+    last = [tables.protocols_table(results), rates_table(results), folded(tables.runs_table(results))]
     parts = {
         "policy": escape_html(policy),
         "study": escape_html(results.study),
