@@ -6,13 +6,14 @@ from pathlib import Path
 USAGE = """\
 Make the report of a study from its run records, without training anything.
 
-  python report.py [study=NAME] [runs=DIR] [reports=DIR] [reference=LABEL]
+  python report.py [study=NAME[,NAME...]] [runs=DIR] [reports=DIR] [reference=LABEL]
 
-  study      the study to report; the one with the newest record when not said
+  study      the study to report, or several to compare: study=a,b goes to reports/a+b/;
+             the one with the newest record when not said
   runs       where the records are (runs/<study>/<run>/); default: runs
   reports    where the report goes (reports/<study>/index.html); default: reports
   reference  the arm that the others are compared with, such as reference=rope;
-             default: the one the study names, else its first
+             default: the one the (first) study names, else its first arm
 """
 KEYS = ("study", "runs", "reports", "reference")
 

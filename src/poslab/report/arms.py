@@ -1,11 +1,9 @@
-"""Runs into arms: an arm is everything in the configuration but the seed.
+"""Runs into arms: an arm is everything in the configuration but the seed, in one study.
 
 Two finished runs of one configuration made with different code or data do not average: the one that finished
 last counts and the others are listed as superseded.
 """
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from poslab.report.formatting import listing, plain
+from poslab.report.labels import RESCALING as RESCALING
+from poslab.report.labels import differing, key, labels, settings
 from poslab.report.load import Records, Run
 from poslab.report.sums import ReportError
-
-BESIDE_THE_RESULT = ("seed", "study", "logger", "launcher")  # keys that do not make an arm
-RESCALING = ("rescale", "rescale_factor", "recalibration_steps")  # of evaluate: lines beside the run's own
 
 
 @dataclass(frozen=True)
@@ -29,6 +26,10 @@ class Arm:
     attention: str
     runs: tuple[Run, ...]  # every record of it, as listed
     differing: Mapping[str, Any]  # the configuration keys in which the study's arms differ
+
+    @property
+    def study(self) -> str:
+        return self.runs[0].study
 
     @property
     def finished(self) -> tuple[Run, ...]:
@@ -45,40 +46,68 @@ class Arm:
         return self.runs[0].context_length
 
 
-def arms(records: Records) -> tuple[tuple[Run, ...], tuple[Arm, ...]]:
-    """All runs with superseded ones marked, and the arms they make, in the order the study asked for."""
-    runs = _supersede(records.runs)
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        if run.readable:
-            groups.setdefault(_key(run.config), []).append(run)
-    found = _label(list(groups.values()))
-    if not records.ordered:
-        found.sort(key=lambda arm: _natural(arm.label))
-    return runs, tuple(found)
+def arms(studies: Sequence[Records]) -> tuple[tuple[Run, ...], tuple[Arm, ...]]:
+    """All runs with superseded ones marked, and the arms they make, in the order the studies asked for.
+
+    Runs that tune a learning rate are among the first and in no arm.
+    """
+    runs: list[Run] = []
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for records in studies:
+        marked = _supersede(records.runs)
+        runs += marked
+        for run in marked:
+            if run.readable and not run.tunes:
+                groups.setdefault((run.study, key(run.config)), []).append(run)
+    tuned = {run.study for run in runs if run.readable and run.tunes}
+    found = _arms(list(groups.values()), tuned)
+    ordered: list[Arm] = []
+    for records in studies:
+        mine = [arm for arm in found if arm.study == records.study]
+        ordered += mine if records.ordered else sorted(mine, key=lambda arm: _natural(arm.label))
+    return tuple(runs), tuple(ordered)
 
 
-def choose_reference(found: Sequence[Arm], records: Records, wanted: str | None) -> tuple[Arm, str | None]:
+def _arms(groups: list[list[Run]], tuned: set[str]) -> list[Arm]:
+    flat = [settings(group[0].config) for group in groups]
+    keys = differing(flat)
+    return [
+        Arm(
+            label,
+            plain(group[0].pos, 80),
+            plain(group[0].attention, 80),
+            tuple(group),
+            {name: options.get(name) for name in keys},
+        )
+        for label, group, options in zip(labels(groups, tuned), groups, flat, strict=True)
+    ]
+
+
+def choose_reference(
+    found: Sequence[Arm], studies: Sequence[Records], wanted: str | None
+) -> tuple[Arm, str | None]:
     """The arm that the others are compared with, and a warning where the study's own choice fits no one arm.
 
-    Raises ReportError where `wanted` fits no arm, or several.
+    Of several studies the first one's. Raises ReportError where `wanted` fits no arm, or several.
     """
+    whose, its = ("this study", "its") if len(studies) == 1 else ("these studies", "their")
     if wanted is not None:
         fitting = _fitting(found, wanted)
-        labels = "; ".join(arm.label for arm in fitting or found)
+        shown = "; ".join(arm.label for arm in fitting or found)
         if not fitting:
-            raise ReportError(f"reference={plain(wanted, 60)} is no arm of this study; its arms: {labels}")
+            raise ReportError(f"reference={plain(wanted, 60)} is no arm of {whose}; {its} arms: {shown}")
         if len(fitting) > 1:
-            raise ReportError(f"reference={plain(wanted, 60)} fits {len(fitting)} arms, name one: {labels}")
+            raise ReportError(f"reference={plain(wanted, 60)} fits {len(fitting)} arms, name one: {shown}")
         return fitting[0], None
-    if records.reference is None:
+    planned = studies[0].reference
+    if planned is None:
         return found[0], None
-    fitting = _fitting(found, plain(records.reference))
+    fitting = _fitting(found, plain(planned))
     if len(fitting) == 1:
         return fitting[0], None
     arm = (fitting or found)[0]
-    how = "fits several arms" if fitting else "is no arm of this study"
-    return arm, f"The reference asked for, {plain(records.reference, 60)}, {how}; compared with {arm.label}."
+    how = "fits several arms" if fitting else f"is no arm of {whose}"
+    return arm, f"The reference asked for, {plain(planned, 60)}, {how}; compared with {arm.label}."
 
 
 def _natural(label: str) -> list[tuple[int, str]]:
@@ -87,27 +116,42 @@ def _natural(label: str) -> list[tuple[int, str]]:
 
 
 def _fitting(found: Sequence[Arm], label: str) -> list[Arm]:
-    exact = [arm for arm in found if arm.label == label]
-    return exact or [arm for arm in found if arm.pos == label or f"{arm.pos} / {arm.attention}" == label]
+    """The arms called so: by their whole label, by what it is in their study, or by their scheme.
+
+    In several studies, those of the first one that has any.
+    """
+    for names in (
+        lambda arm: (arm.label,),
+        lambda arm: (arm.label.removeprefix(f"{arm.study}: "),),
+        lambda arm: (arm.pos, f"{arm.pos} / {arm.attention}"),
+    ):
+        fitting = [arm for arm in found if label in names(arm)]
+        if fitting:
+            return [arm for arm in fitting if arm.study == fitting[0].study]
+    return []
 
 
 def _supersede(runs: Iterable[Run]) -> tuple[Run, ...]:
     runs = tuple(runs)
-    latest: dict[tuple[str, int], Run] = {}
+    latest: dict[tuple[bool, str, int], Run] = {}
     for run in runs:
         if run.status == "done":
-            key = (_key(run.config), run.seed)
-            if key not in latest or _finished(run) >= _finished(latest[key]):
-                latest[key] = run
+            same = _same(run)
+            if same not in latest or finished_at(run) >= finished_at(latest[same]):
+                latest[same] = run
     marked = []
     for run in runs:
-        winner = latest[_key(run.config), run.seed] if run.status == "done" else run
+        winner = latest[_same(run)] if run.status == "done" else run
         if winner is not run:
             changed = _what_changed(run, winner)
             why = f"{winner.name} is the same configuration and seed, finished later{changed}"
             run = replace(run, status="superseded", reason=why)
         marked.append(run)
     return tuple(marked)
+
+
+def _same(run: Run) -> tuple[bool, str, int]:
+    return run.tunes, key(run.config), run.seed
 
 
 def _what_changed(old: Run, new: Run) -> str:
@@ -119,73 +163,10 @@ def _what_changed(old: Run, new: Run) -> str:
     return f", with {listing(changed)}" if changed else ""
 
 
-def _finished(run: Run) -> tuple[datetime, str]:
+def finished_at(run: Run) -> tuple[datetime, str]:
+    """For the order in which runs ended."""
     try:
         when = datetime.fromisoformat(str(run.manifest.get("finished")))
     except ValueError:
         when = datetime.min
     return (when if when.tzinfo else when.replace(tzinfo=UTC)), run.name
-
-
-def _key(config: Mapping[str, Any]) -> str:
-    kept = {key: value for key, value in config.items() if key not in BESIDE_THE_RESULT}
-    return json.dumps(kept, sort_keys=True, default=str)
-
-
-def _label(groups: list[list[Run]]) -> list[Arm]:
-    """Arms with labels no two share: the scheme, the attention where it varies, and what else differs."""
-    flat = [dict(_flatten(group[0].config)) for group in groups]
-    keys = sorted({key for options in flat for key in options})
-    differing = [
-        key for key in keys if len({json.dumps(options.get(key), default=str) for options in flat}) > 1
-    ]
-    own = ("pos.", "attention.", *(f"evaluate.{key}" for key in RESCALING))
-    several = len({group[0].attention for group in groups}) > 1
-    labels = []
-    for group, options in zip(groups, flat, strict=True):
-        parts = [
-            f"{plain(group[0].pos, 80)} / {plain(group[0].attention, 80)}"
-            if several
-            else plain(group[0].pos, 80)
-        ]
-        parts += [_setting(key, options) for key in differing if not key.startswith(own)]
-        labels.append(", ".join(parts))
-    # The scheme's label should already say its options; where it does not, the options do.
-    first = tuple(labels)
-    for i, (label, options) in enumerate(zip(first, flat, strict=True)):
-        same = [other for other, text in zip(flat, first, strict=True) if text == label]
-        extra = [
-            key for key in differing if key.startswith(own) and len({repr(o.get(key)) for o in same}) > 1
-        ]
-        labels[i] = ", ".join([label, *(_setting(key, options) for key in extra)])
-    second = tuple(labels)
-    for i, label in enumerate(second):
-        if second.count(label) > 1:
-            digest = hashlib.sha256(_key(groups[i][0].config).encode()).hexdigest()
-            labels[i] = f"{label} ({digest[:6]})"
-    return [
-        Arm(
-            label,
-            plain(group[0].pos, 80),
-            plain(group[0].attention, 80),
-            tuple(group),
-            {key: options.get(key) for key in differing},
-        )
-        for label, group, options in zip(labels, groups, flat, strict=True)
-    ]
-
-
-def _setting(key: str, options: Mapping[str, Any]) -> str:
-    value = options.get(key)
-    shown = f"{value:g}" if isinstance(value, float) else plain(value, 60)
-    return f"{key}={shown}" if key in options else f"no {key}"
-
-
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in config.items():
-        if not prefix and key in BESIDE_THE_RESULT:
-            continue
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{plain(key, 60)}.")
-        else:
-            yield f"{prefix}{plain(key, 60)}", value

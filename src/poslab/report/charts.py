@@ -13,6 +13,7 @@ from poslab.report.statistics import estimate
 # A run's values, by x and by what the CSV calls that x.
 Place = tuple[float, tuple[tuple[str, Value], ...]]
 Values = dict[Place, float]
+SAID = 120  # dots of a figure that its description tells one by one
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,21 @@ class TargetChart:
 
     @property
     def description(self) -> str:
+        if len(self.reaches) > SAID:
+            return f"{self.title}. {'; '.join(self._counted())}."
         said = [
             f"{r.label} seed {r.seed}, target {number(r.target.loss)}: "
             f"{quantity(r.tokens) if r.tokens is not None else 'not reached'}"
             for r in self.reaches
         ]
         return f"{self.title}. {'; '.join(said)}."
+
+    def _counted(self) -> list[str]:
+        """How many of its runs' targets each arm has reached."""
+        counts: dict[str, list[bool]] = {}
+        for reach in self.reaches:
+            counts.setdefault(reach.label, []).append(reach.tokens is not None)
+        return [f"{label}: {sum(hits)} of {len(hits)} reached" for label, hits in counts.items()]
 
 
 def line_charts(results: Results) -> list[LineChart]:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-from poslab.report.charts import LineChart, Reach, Series, TargetChart
+from poslab.report.charts import LineChart, Series, TargetChart
 from poslab.report.figures_heat import heat_figure
 from poslab.report.formatting import quantity
 from poslab.report.heat import HeatPanels
@@ -28,6 +28,8 @@ from poslab.report.style import look
 HEIGHT = 2.1  # inches
 PANEL = 1.45  # the height of one of several
 LEGEND_ROW = 0.16
+MANY = 14  # lines that a legend has room for
+NAMED = 8  # lines in the legend of more
 FORMATS = ("svg", "png", "pdf")
 
 STYLE: dict[str, Any] = {
@@ -106,15 +108,30 @@ def _canvas(height: float) -> tuple[Figure, Axes]:
 
 @_drawn.register
 def _lines(chart: LineChart) -> Figure:
-    legend = [(series.arm, series.label) for series in chart.series]
+    shown = _named(chart.series)
+    legend = [(series.arm, series.label) for series in shown]
     columns = _legend_columns(legend, 48)
-    figure, axes = _canvas(HEIGHT + LEGEND_ROW * math.ceil(len(legend) / columns))
+    left_out = len(chart.series) - len(shown)
+    figure, axes = _canvas(HEIGHT + LEGEND_ROW * (math.ceil(len(legend) / columns) + 2 * bool(left_out)))
     _axes(axes, chart)
     axes.set_ylim(*(limits(chart.series) if chart.frame is None else _within(chart.frame)))
     axes.set_xlabel(_text(chart.x_label))
     axes.set_ylabel(_text(chart.y_label))
-    _legend(figure, legend, columns)
+    heading = f"The {len(shown)} lowest of {len(chart.series)} at the end;\nthe page names them all"
+    _legend(figure, legend, columns, heading if left_out else None)
     return figure
+
+
+def _named(series: Sequence[Series]) -> Sequence[Series]:
+    """The lines in the legend: of very many, which it would take more room for than for the plot, the lowest.
+
+    Lowest where the longest lines end; those that end before come last.
+    """
+    if len(series) <= MANY:
+        return series
+    last = max(one.points[-1].x for one in series)
+    order = sorted(series, key=lambda one: (one.points[-1].x < last, one.points[-1].mean, one.arm))
+    return order[:NAMED]
 
 
 @_drawn.register
@@ -185,14 +202,12 @@ def _line(axes: Axes, series: Series, stepped: bool = False) -> None:
         markevery=1 if few else (series.arm % 4 + 2, max(1, len(x) // 7)),
         markeredgewidth=0,
     )
-    half = [point.half_width for point in series.points]
+    half = [math.nan if point.half_width is None else point.half_width for point in series.points]
     if few:
-        for a, m, h in zip(x, mean, half, strict=True):
-            if h is not None:
-                axes.errorbar(a, m, h, fmt="none", ecolor=style.light, elinewidth=0.8, capsize=1.8)
+        axes.errorbar(x, mean, half, fmt="none", ecolor=style.light, elinewidth=0.8, capsize=1.8)
     else:
-        low = [m - h if h is not None else math.nan for m, h in zip(mean, half, strict=True)]
-        high = [m + h if h is not None else math.nan for m, h in zip(mean, half, strict=True)]
+        low = [m - h for m, h in zip(mean, half, strict=True)]
+        high = [m + h for m, h in zip(mean, half, strict=True)]
         axes.fill_between(x, low, high, color=style.light, alpha=0.16, linewidth=0)
 
 
@@ -219,11 +234,17 @@ def _targets(chart: TargetChart) -> Figure:
     arms = list(dict.fromkeys((reach.arm, reach.label) for reach in chart.reaches))
     fractions = sorted({reach.target.fraction for reach in chart.reaches})
     labels = {arm: textwrap.wrap(label, 20) for arm, label in arms}
-    figure, axes = _canvas(0.95 + 0.16 * sum(max(2, len(lines)) for lines in labels.values()))
+    least = 2 if len(arms) <= MANY else 1  # lines of text that a row is high
+    figure, axes = _canvas(0.95 + 0.16 * sum(max(least, len(lines)) for lines in labels.values()))
     edge = max(reach.budget for reach in chart.reaches)
     rows = {arm: -i for i, (arm, _) in enumerate(arms)}
+    heights = {(arm, f): rows[arm] + 0.24 * (1 - i) for arm in rows for i, f in enumerate(fractions)}
+    dots: dict[tuple[int, float, bool], list[float]] = {}
     for reach in chart.reaches:
-        _dot(axes, reach, rows[reach.arm] + 0.24 * (1 - fractions.index(reach.target.fraction)), edge)
+        x = edge * 1.04 if reach.tokens is None else reach.tokens
+        dots.setdefault((reach.arm, reach.target.fraction, reach.tokens is None), []).append(x)
+    for (arm, fraction, missed), found in dots.items():
+        _dots(axes, arm, found, heights[arm, fraction], ">" if missed else _mark(fraction), missed)
     axes.axvline(edge, color="#777777", linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
     axes.set_yticks([rows[arm] for arm, _ in arms], [_text("\n".join(labels[arm])) for arm, _ in arms])
     axes.set_ylim(0.6 - len(arms), 0.6)
@@ -240,13 +261,12 @@ def _targets(chart: TargetChart) -> Figure:
     return figure
 
 
-def _dot(axes: Axes, reach: Reach, y: float, edge: float) -> None:
-    color = look(reach.arm).light
-    missed = reach.tokens is None
+def _dots(axes: Axes, arm: int, x: Sequence[float], y: float, marker: str, missed: bool) -> None:
+    color = look(arm).light
     axes.plot(
-        [edge * 1.04 if reach.tokens is None else reach.tokens],
-        [y],
-        marker=">" if missed else _mark(reach.target.fraction),
+        x,
+        [y] * len(x),
+        marker=marker,
         markerfacecolor="white" if missed else color,
         markeredgecolor=color,
         markeredgewidth=0.8,
@@ -264,7 +284,9 @@ def _legend_columns(legend: Sequence[tuple[int, str]], room: int) -> int:
     return max(1, min(len(legend), max(4, room // 20), room // (max(len(label) for _, label in legend) + 6)))
 
 
-def _legend(figure: Figure, legend: Sequence[tuple[int, str]], columns: int) -> None:
+def _legend(
+    figure: Figure, legend: Sequence[tuple[int, str]], columns: int, heading: str | None = None
+) -> None:
     handles = []
     for number, label in legend:
         style = look(number)
@@ -272,4 +294,4 @@ def _legend(figure: Figure, legend: Sequence[tuple[int, str]], columns: int) -> 
         handle.set_dashes(style.dash or (None, None))
         handle.set_label(_text("\n".join(textwrap.wrap(label, 52))))
         handles.append(handle)
-    figure.legend(handles=handles, loc="outside upper center", ncols=columns)
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns, title=heading)

@@ -3,6 +3,7 @@
 import html
 import math
 import re
+from decimal import Decimal
 from urllib.parse import quote, urlsplit
 
 DASH = "–"
@@ -98,6 +99,11 @@ def quantity(value: float | None) -> str:
         if abs(value) >= scale * 0.9995:
             return f"{value / scale:.3g} {unit}" if abs(value) < 1e15 else f"{value:.2e}"
     return f"{value:.3g}"
+
+
+def rate_text(rate: float) -> str:
+    """A learning rate with all its digits and no exponent: 0.00025."""
+    return f"{Decimal(repr(rate)):f}"
 
 
 def duration(seconds: float | None) -> str:

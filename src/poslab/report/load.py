@@ -1,9 +1,11 @@
 """Records of a study, read and checked: what cannot be read is listed with its reason, never dropped."""
 
 import csv
+import gc
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,15 @@ from poslab.report.sums import (
 )
 from poslab.report.sums_scheme import Probe, SchemeRecord
 
+PART = "part"  # what a run of a study is for, in its configuration
+TUNING = "tuning"  # it helps to choose a learning rate; any other is one of the comparison
+
 
 @dataclass(frozen=True)
 class Run:
     """One run directory. The measurements are there for finished runs alone."""
 
-    name: str
+    name: str  # its directory, in its study's folder where the report is on several
     status: str
     reason: str = ""
     manifest: Mapping[str, Any] = field(default_factory=dict)
@@ -34,6 +39,22 @@ class Run:
     rescaled: Mapping[str, RescaledMeasurement] = field(default_factory=dict)
     probe: Probe = field(default_factory=dict)  # empty where it was not asked for
     scheme: SchemeRecord = field(default_factory=SchemeRecord)
+    study: str = ""
+
+    @property
+    def directory(self) -> str:
+        """The name of its directory."""
+        return self.name.rpartition("/")[2]
+
+    @property
+    def tunes(self) -> bool:
+        """Whether it was made to choose a learning rate: it has validation losses and no other."""
+        return self.readable and self.config.get(PART) == TUNING
+
+    @property
+    def learning_rate(self) -> float | None:
+        rate = self.config["trainer"].get("learning_rate")
+        return float(rate) if isinstance(rate, int | float) and not isinstance(rate, bool) else None
 
     @property
     def readable(self) -> bool:
@@ -111,15 +132,46 @@ def studies(runs: Path) -> list[str]:
 
 def load(study: str, runs: Path) -> Records:
     """The records of `study` under `runs`. Raises ReportError where there is no such study."""
+    (records,) = load_studies(study, runs)
+    return records
+
+
+def load_studies(names: str, runs: Path) -> tuple[Records, ...]:
+    """The records of a study, or of several with commas between their names. Raises ReportError."""
+    wanted = names.split(",")
     known = studies(runs)
-    if study not in known:
-        raise ReportError(f"study={_short(study)} has no records; {_choices(known)}")
-    folder = runs / study
+    for study in wanted:
+        if not study:
+            raise ReportError(f"study={_short(names)} lacks a name; {_choices(known)}")
+        if wanted.count(study) > 1:
+            raise ReportError(f"study={_short(names)} names {_short(study)} twice")
+        if study not in known:
+            raise ReportError(f"study={_short(study)} has no records; {_choices(known)}")
+    with _no_collecting():
+        return tuple(_load_study(runs / study, len(wanted) > 1) for study in wanted)
+
+
+@contextmanager
+def _no_collecting() -> Iterator[None]:
+    """Records are millions of plain values without cycles: to look through them takes longer than to read."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _load_study(folder: Path, several: bool) -> Records:
     asked, reference, commands = _plan(folder)
     present = sorted(path.parent.name for path in folder.glob("*/manifest.json"))
     order = list(dict.fromkeys([*asked, *present]))
-    loaded = tuple(_load_run(folder / name) for name in order)
-    return Records(study, loaded, bool(asked), reference, commands)
+    within = f"{folder.name}/" if several else ""
+    loaded = tuple(
+        replace(_load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in order
+    )
+    return Records(folder.name, loaded, bool(asked), reference, commands)
 
 
 def _choices(known: list[str]) -> str:
@@ -171,12 +223,15 @@ def _load_run(folder: Path) -> Run:
     if damaged:
         return Run(folder.name, "unreadable", f"{damaged[0]} is damaged", manifest)
     try:
+        validations = sums.validations(folder / "metrics.csv")
+        if manifest["config"].get(PART) == TUNING:
+            return Run(folder.name, status, reason, manifest, validations)
         return Run(
             folder.name,
             status,
             reason,
             manifest,
-            sums.validations(folder / "metrics.csv"),
+            validations,
             sums.segments(folder / "extrapolation.csv"),
             sums.positions(folder / "position.csv"),
             _rescaled(folder, manifest["config"]),

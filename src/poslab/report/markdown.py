@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 from poslab.report import provenance, tables
 from poslab.report.charts import LineChart, TargetChart
+from poslab.report.folding import folded
 from poslab.report.formatting import escape_markdown
 from poslab.report.heat import HeatPanels
 from poslab.report.notes import notes
 from poslab.report.panels import PanelChart
+from poslab.report.rates_words import rates_table
 from poslab.report.rescaled_words import TITLE, about, findings, rescaled_table
 from poslab.report.results import Results
 from poslab.report.section import Section
@@ -38,7 +40,8 @@ def markdown(
     parts += [_figure(i, chart) for i, chart in enumerate(charts, 1)]
     parts += _rescaled(results, panels, len(charts) + 1)
     parts += _more(sections, len(charts) + len(panels) + 1)
-    parts += [_section(tables.protocols_table(results)), _section(tables.runs_table(results))]
+    last = [tables.protocols_table(results), rates_table(results), folded(tables.runs_table(results))]
+    parts += [_section(table) for table in last if table is not None]
     parts += ["## Reproduce", "The report is made from the run records alone:"]
     parts.append(_code(provenance.report_command(results)))
     if results.commands:

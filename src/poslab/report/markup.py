@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from poslab.report.figures import FORMATS
+from poslab.report.folding import LONG
 from poslab.report.formatting import DASH, escape_html
 from poslab.report.sorting import sort_value
 from poslab.report.style import look
@@ -47,8 +48,9 @@ def table_html(table: Table) -> str:
         for column in columns
     )
     label = escape_html(f"Table: {table.title}")
+    tall = " tall" if len(table.rows) > LONG else ""
     return (
-        f'<div class="box" tabindex="0" role="region" aria-label="{label}"><table>'
+        f'<div class="box{tall}" tabindex="0" role="region" aria-label="{label}"><table>'
         f"<thead>{head}<tr>{titles}</tr></thead>{_bodies(table)}</table></div>"
     )
 

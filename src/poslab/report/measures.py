@@ -33,7 +33,7 @@ def multiples(runs: Iterable[Run]) -> tuple[float, ...]:
 def mean_loss(stretches: Iterable[Stretch]) -> float | None:
     """Nats a token over all the stretches together."""
     parts = list(stretches)
-    return _divide(math.fsum(part.nll for part in parts), sum(part.tokens for part in parts))
+    return _divide(math.fsum([part.nll for part in parts]), sum([part.tokens for part in parts]))
 
 
 def mean_bits(stretches: Iterable[Stretch]) -> float | None:
@@ -42,7 +42,7 @@ def mean_bits(stretches: Iterable[Stretch]) -> float | None:
     counts = [part.bytes for part in parts if part.bytes]
     if len(counts) < len(parts):
         return None
-    return _divide(math.fsum(part.nll for part in parts) / math.log(2), sum(counts))
+    return _divide(math.fsum([part.nll for part in parts]) / math.log(2), sum(counts))
 
 
 def _divide(nll: float, count: int) -> float | None:
@@ -144,10 +144,11 @@ def position_bins(run: Run) -> tuple[Bin, ...]:
     edges = sorted({0, *(math.floor(length * 2 ** (i / BINS_AN_OCTAVE) + 1e-9) for i in steps)})
     bins = []
     for low, high in pairwise(edges):
-        members = [c for c in range(low + 1, min(high, longest) + 1) if c - 1 in run.positions]
-        loss = mean_loss(run.positions[c - 1] for c in members)
+        members = [p for p in range(low, min(high, longest)) if p in run.positions]
+        loss = mean_loss([run.positions[p] for p in members])
         if loss is not None:
-            bins.append(Bin(members[0] - 1, members[-1] - 1, math.sqrt(members[0] * members[-1]), loss))
+            first, last = members[0], members[-1]
+            bins.append(Bin(first, last, math.sqrt((first + 1) * (last + 1)), loss))
     return tuple(bins)
 
 
@@ -191,7 +192,8 @@ def rise(run: Run) -> dict[str, Value]:
 
 def _plateau(run: Run) -> float | None:
     length = run.context_length
-    return mean_loss(value for p, value in run.positions.items() if length / 2 <= p + 1 <= length)
+    within = range(math.ceil(length / 2) - 1, length)
+    return mean_loss([run.positions[p] for p in within if p in run.positions])
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """What a reader has to know beside the figures: warnings, and how far the statistics reach."""
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
 
+from poslab.report.between import differences
 from poslab.report.formatting import listing, number, plain, quantity
 from poslab.report.load import Run
+from poslab.report.rates_words import rates_remarks, rates_warnings
 from poslab.report.rescaled import measured
 from poslab.report.results import Results
 from poslab.report.statistics import EXPLORATORY
@@ -28,11 +30,11 @@ def notes(results: Results) -> tuple[Note, ...]:
 def _warnings(results: Results) -> list[str]:
     finished = results.finished
     found = [results.reference_warning] if results.reference_warning else []
-    uncounted = [run for run in results.runs if run.status != "done"]
+    uncounted = [run for run in results.compared if run.status != "done"]
     if uncounted:
         shown = [f"{run.name} ({plain(run.status, 30)})" for run in uncounted]
         found.append(
-            f"{len(uncounted)} of {len(results.runs)} runs do not count (see the table of runs): "
+            f"{len(uncounted)} of {len(results.compared)} runs do not count (see the table of runs): "
             f"{listing(shown)}."
         )
     if not results.reference.rows:
@@ -40,6 +42,7 @@ def _warnings(results: Results) -> list[str]:
             f"The reference, {results.reference.arm.label}, has no finished run: no targets, no comparisons."
         )
     found += _differences(finished)
+    found += rates_warnings(results)
     seeds = {item.arm.label: {row["seed"] for row in item.rows} for item in results.arms if item.rows}
     if len({frozenset(values) for values in seeds.values()}) > 1:
         found.append(
@@ -59,37 +62,11 @@ def _warnings(results: Results) -> list[str]:
 
 def _differences(runs: tuple[Run, ...]) -> list[str]:
     """What makes arms hard to compare, where it is not the same in all of them."""
-    questions: tuple[tuple[Callable[[Run], object], str], ...] = (
-        (
-            lambda run: run.data_fingerprint,
-            "The data differ (fingerprints {}): no difference or target is taken across them.",
-        ),
-        (lambda run: run.manifest.get("code"), "The runs were made by different code ({})."),
-        (
-            lambda run: run.context_length,
-            "The training lengths differ (L = {}): lengths are shown as multiples of L.",
-        ),
-        (lambda run: run.budget, "The budgets differ ({} training tokens)."),
-        (
-            lambda run: run.vocabulary,
-            "The vocabularies differ ({} tokens): compare bits per byte, not nats a token.",
-        ),
-        (
-            lambda run: run.manifest.get("device"),
-            "The devices differ ({}): speeds and seconds do not compare.",
-        ),
-        (lambda run: run.manifest.get("precision"), "The precisions differ ({})."),
-    )
-    found = []
-    for value, text in questions:
-        values = list(dict.fromkeys(value(run) for run in runs))
-        if len(values) > 1:
-            shown = [f"{v:,}" if isinstance(v, int) else plain(v, 60) for v in values]
-            found.append(text.format(listing(shown)))
+    found = differences(runs)
     scored: dict[tuple[int, str], set[object]] = {}
     for run in _measurements(runs):
         for (protocol, _), segments in run.segments.items():
-            tokens = sum(part.tokens for part in segments.values())
+            tokens = sum([part.tokens for part in segments.values()])
             scored.setdefault((run.context_length, protocol), set()).add((tokens, frozenset(segments)))
     if any(len(entries) > 1 for entries in scored.values()):
         found.append(
@@ -100,7 +77,7 @@ def _differences(runs: tuple[Run, ...]) -> list[str]:
 
 def _not_finite(runs: tuple[Run, ...]) -> list[str]:
     def finite(values: list[float]) -> bool:
-        return all(abs(value) < float("inf") for value in values)
+        return all(map(math.isfinite, values))
 
     found = [
         run.name
@@ -125,9 +102,7 @@ def _remarks(results: Results) -> list[str]:
         found.append(
             f"{results.seeds} seeds an arm at most: exploratory. Intervals are Student t over seeds, 95 %."
         )
-    rates = {run.config["trainer"].get("learning_rate") for run in results.finished}
-    if len(rates) == 1 and len(results.arms) > 1:
-        found.append(f"One learning rate for every arm ({plain(rates.pop(), 20)}), not tuned arm by arm.")
+    found += rates_remarks(results)
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
         found.append(

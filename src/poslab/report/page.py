@@ -9,6 +9,7 @@ from pathlib import Path
 
 from poslab.report import provenance, tables
 from poslab.report.charts import LineChart, TargetChart
+from poslab.report.folding import folded
 from poslab.report.formatting import escape_html, plain, quantity
 from poslab.report.markup import cell_html, legend_html, links_html, section_html, table_html, value_html
 from poslab.report.notes import notes
@@ -16,6 +17,7 @@ from poslab.report.page_data import chart_data
 from poslab.report.page_rescaled import rescaled_section
 from poslab.report.page_sections import sections_html
 from poslab.report.panels import PanelChart
+from poslab.report.rates_words import rates_table
 from poslab.report.results import Results
 from poslab.report.section import Section
 from poslab.report.style import look
@@ -49,6 +51,7 @@ def page(
     lines = [*lines, *(chart for section in sections for chart in section.lines)]
     every = [*panels, *(chart for section in sections for chart in section.panels)]
     first = [tables.arms_table(results), tables.comparisons_table(results)]
+    last = [tables.protocols_table(results), rates_table(results), folded(tables.runs_table(results))]
     parts = {
         "policy": escape_html(policy),
         "study": escape_html(results.study),
@@ -60,9 +63,7 @@ def page(
         "figures": "\n".join(figures),
         "rescaled": rescaled_section(results, panels, len(figures) + 1),
         "sections": sections_html(results, sections, before + 1, _line_figure),
-        "records": "\n".join(
-            section_html(t) for t in (tables.protocols_table(results), tables.runs_table(results))
-        ),
+        "records": "\n".join(section_html(t) for t in last if t is not None),
         "reproduce": _reproduce(results),
         "data": chart_data(results, lines, every),
         **scripts,

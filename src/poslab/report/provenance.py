@@ -14,9 +14,12 @@ from poslab.report.tables import Cell, Column, Table
 def facts(results: Results) -> list[tuple[str, str]]:
     """What the finished runs have in common or differ in, for the head of the report."""
     finished = len(results.finished)
+    tuning = [run for run in results.runs if run.tunes]
+    tuned = f"{sum(run.status == 'done' for run in tuning)} of {len(tuning)}" if tuning else ""
     return [
         ("Arms", str(len(results.arms))),
-        ("Runs finished", f"{finished} of {len(results.runs)}"),
+        ("Runs finished", f"{finished} of {len(results.compared)}"),
+        *([("Tuning runs finished", tuned)] if tuning else []),
         ("Training length L", _all(results, lambda run: f"{count(run.context_length)} tokens")),
         ("Budget", _all(results, lambda run: f"{quantity(run.budget)} tokens")),
         ("Model", _all(results, _model)),
@@ -39,7 +42,8 @@ def origins(results: Results) -> list[tuple[str, str]]:
 
 def report_command(results: Results) -> str:
     """The command line that makes this report again from the records."""
-    return f"python report.py study={results.study} {shlex.quote('reference=' + results.reference.arm.label)}"
+    options = f"study={','.join(results.studies)}", f"reference={results.reference.arm.label}"
+    return f"python report.py {' '.join(map(shlex.quote, options))}"
 
 
 def shown_run(results: Results) -> Run:

@@ -11,9 +11,10 @@ from poslab.report.aggregate import TARGETS, ArmFigures, arm_figures, diverged_t
 from poslab.report.arms import Arm, arms, choose_reference
 from poslab.report.compare import Comparison, comparable, compare, primary_figure
 from poslab.report.formatting import plain
-from poslab.report.load import Records, Run, load
+from poslab.report.load import TUNING, Records, Run, load_studies
 from poslab.report.measures import Value
 from poslab.report.ranks import Pair, Rank, pairs, ranks
+from poslab.report.rates import Tuning, tunings
 from poslab.report.rescaled import RescaledArm, rescaled_arms
 from poslab.report.sums import ReportError
 
@@ -30,9 +31,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Results:
-    """A study's figures: a row a run, and what the arms' seeds say together."""
+    """A study's figures, or several studies': a row a run, and what the arms' seeds say together."""
 
-    study: str
+    studies: tuple[str, ...]
     commands: tuple[str, ...]
     runs: tuple[Run, ...]
     rows: tuple[Mapping[str, Value], ...]  # beside `runs`
@@ -47,10 +48,21 @@ class Results:
     pairs: tuple[Pair, ...]  # of arms, on the primary figure
     ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed
     rescaled: tuple[RescaledArm, ...]  # of the arms whose runs were measured under other rotations too
+    tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
+
+    @property
+    def study(self) -> str:
+        """What the report is called: the study, or all of them."""
+        return "+".join(self.studies)
 
     @property
     def finished(self) -> tuple[Run, ...]:
         return tuple(run for item in self.arms for run in item.arm.finished)
+
+    @property
+    def compared(self) -> tuple[Run, ...]:
+        """Every run that was made to be compared, whatever became of it."""
+        return tuple(run for run in self.runs if not run.tunes)
 
     @property
     def context_length(self) -> int | None:
@@ -69,12 +81,16 @@ class Results:
 
 
 def gather(study: str, runs: Path, reference: str | None) -> Results:
-    """All figures of a study. Raises ReportError where there is nothing to report or no such reference."""
-    records = load(study, runs)
+    """All figures of a study, or of several with commas between their names.
+
+    Raises ReportError where there is nothing to report or no such reference.
+    """
+    records = load_studies(study, runs)
     listed, found = arms(records)
-    finished = [run for run in listed if run.status == "done"]
-    if not finished:
-        raise ReportError(_nothing(records))
+    finished = [run for run in listed if run.status == "done" and not run.tunes]
+    for one in records:
+        if one.study not in {run.study for run in finished}:
+            raise ReportError(_nothing(one))
     against, warning = choose_reference(found, records, reference)
     multiples = measures.multiples(finished)
     targets = _targets(against)
@@ -82,10 +98,11 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
         run.name for run in listed if run.status in ("done", "diverged") and comparable(run, against)
     }
     interval = measures.common_interval(run for run in finished if run.validations)
+    tuned = tunings(listed, found)
     label_of = {run.name: arm.label for arm in found for run in arm.runs}
+    label_of |= {run.name: one.label for one in reversed(tuned) for run in one.runs}
     rows = {
         run.name: _row(
-            study,
             run,
             label_of.get(run.name),
             multiples,
@@ -104,9 +121,10 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
     )
     primary = primary_figure(base, multiples)
     every_pair = pairs(everything, base, primary)
+    commands = dict.fromkeys(line for one in records for line in one.commands)
     return Results(
-        study,
-        tuple(plain(line, 1000) for line in records.commands),
+        tuple(one.study for one in records),
+        tuple(plain(line, 1000) for line in commands),
         listed,
         tuple(rows[run.name] for run in listed),
         everything,
@@ -120,15 +138,20 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
         every_pair,
         ranks(every_pair),
         rescaled_arms(everything, multiples),
+        tuned,
     )
 
 
 def _nothing(records: Records) -> str:
     counts: dict[str, int] = {}
-    for run in records.runs:
+    compared = [run for run in records.runs if not run.tunes]
+    for run in compared:
         counts[run.status] = counts.get(run.status, 0) + 1
     said = ", ".join(f"{n} {plain(status, 30)}" for status, n in sorted(counts.items()))
-    why = next((f" ({plain(run.reason, 120)})" for run in records.runs if run.reason), "")
+    why = next((f" ({plain(run.reason, 120)})" for run in compared if run.reason), "")
+    if len(compared) < len(records.runs):
+        tuning = f"{len(records.runs) - len(compared)} that tune learning rates"
+        said, why = f"{said}{why} and {tuning}" if said else f"only {tuning}", ""
     return f"study={records.study} has no finished run: {said}{why}; run its command again to finish them"
 
 
@@ -142,7 +165,6 @@ def _targets(reference: Arm) -> tuple[Target, ...]:
 
 
 def _row(
-    study: str,
     run: Run,
     label: str | None,
     multiples: tuple[float, ...],
@@ -150,12 +172,18 @@ def _row(
     interval: tuple[int, int] | None,
 ) -> dict[str, Value]:
     """A run's row of summary.csv. Figures are there for the runs that count alone."""
-    row: dict[str, Value] = {"study": study, "run": run.name, "arm": label, "status": plain(run.status, 40)}
-    row["reason"] = plain(run.reason) or None
+    # A run that tunes is in no arm: a mean over the rows of an arm is one over its own runs.
+    named = ("tuning_of", "arm") if run.tunes else ("arm", "tuning_of")
+    row: dict[str, Value] = {"study": run.study, "run": run.directory, named[0]: label, named[1]: None}
+    row |= {"status": plain(run.status, 40), "reason": plain(run.reason) or None}
     if not run.readable:
         return row
     row |= _described(run)
     if run.status != "done":
+        return row
+    last = run.validations[-1].loss if run.validations else math.inf
+    row["validation_loss"] = last if math.isfinite(last) else None
+    if run.tunes:
         return row
     row |= measures.extrapolation(run, multiples)
     row |= measures.changes(row, row["loss_1x"], multiples, "loss_change")
@@ -164,8 +192,6 @@ def _row(
         row |= _reached(run, target)
     row["aulc_from"], row["aulc_to"] = interval or (None, None)
     row["aulc"] = measures.area(run.validations, interval) if interval and run.validations else None
-    last = run.validations[-1].loss if run.validations else math.inf
-    row["validation_loss"] = last if math.isfinite(last) else None
     return row
 
 
@@ -176,6 +202,8 @@ def _described(run: Run) -> dict[str, Value]:
     return {
         "pos": plain(run.pos, 80),
         "attention": plain(run.attention, 80),
+        "part": TUNING if run.tunes else "comparison",
+        "learning_rate": run.learning_rate,
         "seed": run.seed,
         "context_length": run.context_length,
         "budget": run.budget,

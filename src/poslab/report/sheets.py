@@ -18,7 +18,7 @@ REACH += ["plateau"]
 def summary(results: Results) -> tuple[list[str], Rows]:
     """summary.csv: a row a run. Figures are empty where not defined and for runs that do not count."""
     columns = ["study", "run", "pos", "attention", "arm", "seed", "status", "reason", "context_length"]
-    columns += ["parameters", "tokens", "budget"]
+    columns += ["part", "tuning_of", "learning_rate", "parameters", "tokens", "budget"]
     columns += [f"{family}_{name(k)}" for family in BY_LENGTH for k in results.multiples]
     columns += [f"loss_change_{name(k)}" for k in results.multiples]
     columns += REACH
@@ -49,7 +49,7 @@ def arms(results: Results) -> tuple[list[str], Rows]:
     rows: Rows = []
     for item in results.arms:
         row: dict[str, Value] = {
-            "study": results.study,
+            "study": item.arm.study,
             "arm": item.arm.label,
             "pos": item.arm.pos,
             "attention": item.arm.attention,

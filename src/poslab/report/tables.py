@@ -14,6 +14,7 @@ from poslab.report.formatting import (
     number,
     plain,
     quantity,
+    rate_text,
     web_link,
 )
 from poslab.report.load import Run
@@ -172,8 +173,7 @@ def runs_table(results: Results) -> Table:
     columns += [Column(title, number=False) for title in ("Kernel", "Device", "W&B", "Reason")]
     rows = []
     for run, row in zip(results.runs, results.rows, strict=True):
-        arm = row.get("arm")
-        cells = [Cell(plain(run.name, 80)), Cell(str(arm or DASH), arm=numbers.get(run.name))]
+        cells = [Cell(plain(run.name, 160)), Cell(_arm(run, row), arm=numbers.get(run.name))]
         cells += [Cell(_text(row.get("attention"))), Cell(_text(row.get("seed"))), Cell(_text(row["status"]))]
         cells += [
             Cell(quantity(_float(row, "parameters"))),
@@ -189,6 +189,13 @@ def runs_table(results: Results) -> Table:
         rows.append(tuple(cells))
     caption = "Every record of the study. Only runs that are done count in the figures above."
     return Table("runs", "Runs", caption, tuple(columns), tuple(rows), "summary.csv")
+
+
+def _arm(run: Run, row: Mapping[str, Value]) -> str:
+    if not run.tunes:
+        return _text(row.get("arm"))
+    rate = "" if run.learning_rate is None else f" at {rate_text(run.learning_rate)}"
+    return f"{_text(row.get('tuning_of'))} (tuning{rate})"
 
 
 def terminal_rows(results: Results) -> list[dict[str, str]]:

@@ -18,6 +18,7 @@ from poslab.report.charts import LineChart, TargetChart, line_charts, target_cha
 from poslab.report.gains import gain_charts
 from poslab.report.panels import panel_charts
 from poslab.report.performance import performance_profile
+from poslab.report.rates_words import rates_chart, rates_sheet
 from poslab.report.results import gather
 from poslab.report.retrieval_words import retrieval_section
 from poslab.report.schemes import schemes_section
@@ -34,6 +35,7 @@ FIGURES = (
     "loss_by_position",
     "validation_loss",
     "performance_profile",
+    "learning_rates",
     "tokens_to_target",
     "rescaled_bits_per_byte_by_length",
     "rescaled_loss_by_length",
@@ -42,7 +44,7 @@ FIGURES = (
     *("bias_by_distance", "rotation_bound", "attention_distance"),
 )
 TABLES = (
-    *("rescaled", "rescaled_arms", "retrieval", "retrieval_arms", "wavelengths", "wavelength_pairs"),
+    *("rates", "rescaled", "rescaled_arms", "retrieval", "retrieval_arms", "wavelengths", "wavelength_pairs"),
     *("attention_distance_arms", "attention_distance_runs"),
 )
 
@@ -60,9 +62,10 @@ class Report:
 def write_report(study: str, runs: Path, reports: Path, reference: str | None = None) -> Report:
     """Make the report of `runs`/`study` in `reports`/`study` from its records alone.
 
-    The same records give the same bytes. `reference` names the arm that the others are compared with,
-    over the study's own choice. Raises ReportError, one line that says what to do, where there is no such
-    study, no finished run or no such arm.
+    Studies with commas between their names are reported together: a,b in `reports`/a+b. The same records
+    give the same bytes. `reference` names the arm that the others are compared with, over the study's own
+    choice. Raises ReportError, one line that says what to do, where there is no such study, no finished run
+    or no such arm.
     """
     results = gather(study, runs, reference)
     # Matplotlib takes a second to load: after everything that can be wrong with the request.
@@ -71,8 +74,9 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     from poslab.report.page import page
     from poslab.report.verdict import verdict
 
-    directory = reports / study
+    directory = reports / results.study
     lines = [*gain_charts(results), *line_charts(results), *performance_profile(results)]
+    lines += rates_chart(results)
     targets, panels = target_chart(results), panel_charts(results)
     charts: list[LineChart | TargetChart] = [*lines, *([targets] if targets is not None else [])]
     tables = {
@@ -83,6 +87,8 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     }
     if results.rescaled:
         tables |= {"rescaled": sheets.rescaled(results), "rescaled_arms": sheets.rescaled_arms(results)}
+    if results.tunings:
+        tables["rates"] = rates_sheet(results)
     found = (retrieval_section(results), schemes_section(results))
     sections = [section for section in found if section is not None]
     for section in sections:
