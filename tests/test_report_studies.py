@@ -55,7 +55,7 @@ def test_the_same_run_counts_once_in_each_study(tmp_path: Path) -> None:
     assert [row["status"] for row in results.rows].count("superseded") == 2
     (primary,) = [item for item in results.comparisons if item.figure == results.primary]
     assert (primary.arm.label, primary.difference.n, primary.difference.mean) == ("b: rope", 2, 0)
-    assert primary.verdict == "no spread"
+    assert primary.reading == "no spread"
 
 
 def test_the_reference_is_the_first_study_s_or_the_one_named(tmp_path: Path) -> None:
