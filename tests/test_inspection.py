@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make, make_gpt, request
 
-from poslab.inspection import inspect, spaced, upper_bound
+from poslab.inspection import _bias, inspect, spaced, upper_bound
 from poslab.plan import plan
 from poslab.positions import Geometry, Scheme, build_scheme
 
@@ -154,3 +154,13 @@ def test_a_run_records_it(tmp_path):
     lines = (plan(asked, tmp_path).directory / "attention_distance.csv").read_text().splitlines()
     assert lines[0] == "layer,head,queries,distance"
     assert len(lines) == 1 + 2 * 2
+
+
+def test_a_scheme_is_looked_at_where_the_model_is(monkeypatch):
+    """As on a GPU: tensors that stay elsewhere, such as a scheme's buffers, would stop the run."""
+    gpt = make_gpt(SCHEMES["alibi"], ATTENTIONS["softmax"], context_length=L).to("meta")
+    layer = gpt.scheme.layer(0)
+    asked = []
+    monkeypatch.setattr(layer, "pairwise_bias", lambda queries, keys: asked.append((queries, keys)))
+    assert _bias(0, layer, [0, 3], next(gpt.parameters()).device) == []
+    assert all(each.device.type == "meta" for pair in asked for each in pair)

@@ -11,7 +11,7 @@ from poslab.config import ConfigError
 from poslab.data import prepare
 from poslab.plan import plan
 from poslab.rates import choose
-from poslab.record import read_manifest, read_sealed
+from poslab.record import RunRecord, read_manifest, read_sealed
 from poslab.reuse import take_over
 from poslab.tuning import trials, tuned
 
@@ -75,8 +75,26 @@ def test_each_arm_gets_the_rate_of_its_own_trials(tmp_path):
     }
     assert chosen == min(means, key=means.get)
     assert ready[0].config.part == "comparison"
-    other = [wanted(seed=0, model__width=64)]
-    assert tuned(other, jobs) == ([], other)  # nobody tried a rate for this arm
+    other = wanted(seed=0, model__width=64)  # nobody tried a rate for this arm
+    assert [each for each, _ in tuned([other], jobs)[1]] == [other]
+
+
+def test_a_trial_that_was_lost_decides_nothing(tmp_path):
+    """A rate whose process was killed may be the best: the arm waits for it. One that diverged is out."""
+    asked = [wanted(seed=0, trainer__max_steps=6, evaluate__validations=2)]
+    jobs = [plan(each, tmp_path) for each in trials(asked)]
+    for job in jobs[:-1]:
+        make(job.request, tmp_path)
+    ready, without = tuned(asked, jobs)
+    assert ready == []
+    assert "give the command again" in without[0][1]
+    last = RunRecord(jobs[-1].directory)
+    last.update(**{**read_manifest(jobs[0].directory), "files": {}})
+    last.end("diverged", "the loss is not a number at step 3")
+    ready, without = tuned(asked, jobs)
+    assert without == []
+    diverged = jobs[-1].request.config.trainer.learning_rate
+    assert ready[0].config.trainer.learning_rate != diverged
 
 
 @pytest.mark.parametrize(

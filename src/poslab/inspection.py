@@ -28,12 +28,13 @@ def inspect(gpt: GPT, windows: Int[np.ndarray, "N T+1"], longest: int) -> tuple[
     target more; attention is looked at on the queries of their second half.
     """
     limit = min(longest, gpt.scheme.max_length or longest)
+    device = next(gpt.parameters()).device
     gates, attended = _attended(gpt, windows)
     bias, rotation, bound = [], [], []
     if type(gpt.scheme).place is Scheme.place:  # else distances are none of tokens
         distances = spaced(limit)
         for index, layer in _different_layers(gpt):
-            bias += _bias(index, layer, distances) + gates.get(index, [])
+            bias += _bias(index, layer, distances, device) + gates.get(index, [])
             turns = layer.relative_turns(torch.tensor(distances))
             if turns is not None:
                 rotation += _rotation(index, layer)
@@ -73,10 +74,9 @@ def _different_layers(gpt: GPT) -> Iterator[tuple[int, Scheme]]:
 
 
 @torch.no_grad()
-def _bias(index: int, layer: Scheme, distances: list[int]) -> Rows:
+def _bias(index: int, layer: Scheme, distances: list[int], device: torch.device) -> Rows:
     """By a query at L - 1, or further on where the distance needs it."""
     last = layer.geometry.context_length - 1
-    device = next((parameter.device for parameter in layer.parameters()), torch.device("cpu"))
     rows: Rows = []
     for distance in distances:
         query = torch.tensor([max(last, distance)], device=device)

@@ -137,6 +137,8 @@ class _Look:
         match manifest.get("status"):
             case "done":
                 entry.state = "done"
+            case "diverged" if (manifest.get("config") or {}).get("part") == "tuning":
+                entry.state = "done"  # which says that its learning rate is too high
             case "running" if _held(entry.directory):
                 entry.state = "running"
             case "running" | "interrupted":

@@ -49,7 +49,7 @@ def conduct(requests: Sequence[Request], runs: Path, reports: Path, command: str
         planned = _plan_all(requests, runs, launcher)
         refused = planned.refused
         tried: list[Member] = []
-        untuned: list[Request] = []
+        untuned: list[tuple[Request, str]] = []
         if first := trials(job.request for job in planned.jobs):
             console.print(f"{len(first)} trials choose the learning rates of {len(planned.jobs)} runs")
             tried = _make(_plan_all(first, runs, launcher), command, references, console, stopper)
@@ -58,7 +58,7 @@ def conduct(requests: Sequence[Request], runs: Path, reports: Path, command: str
         planned.refused = refused
         members = [*tried, *_make(planned, command, references, console, stopper)]
         failed = [f"{line} (see {directory})" for directory, line in refused.items()]
-        failed += [f"{title(each)}: no learning rate finished: choose lower tune.factors" for each in untuned]
+        failed += [f"{title(request)}: {why}" for request, why in untuned]
         return _report(members, failed, runs, reports, console)
 
 
@@ -67,6 +67,7 @@ def _make(
 ) -> list[Member]:
     """Make the runs that are not yet made."""
     if not planned.jobs:
+        _enlist(list(planned.refused), command, references)
         return []
     kind, options = _one_launcher([job.request for job in planned.jobs])
     launcher = kind(options, len(planned.jobs))
@@ -132,7 +133,7 @@ def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
 
 
 def _manifests(study: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted(study.glob("*/manifest.json")):
+    for path in sorted(study.glob("[!.]*/manifest.json")):
         with suppress(DamagedError):
             yield read_manifest(path.parent) or {}
 
@@ -188,7 +189,7 @@ def _known(path: Path) -> dict[str, Any]:
         return {}
     except DamagedError as error:  # it holds no result
         print(f"poslab: {error} and is made again from the runs", file=sys.stderr)
-        return {"runs": sorted(manifest.parent.name for manifest in path.parent.glob("*/manifest.json"))}
+        return {"runs": sorted(manifest.parent.name for manifest in path.parent.glob("[!.]*/manifest.json"))}
 
 
 def _tell_what_is_there(members: Sequence[Member], console: Console) -> None:

@@ -41,20 +41,30 @@ def trials(requests: Iterable[Request]) -> list[Request]:
     return list(found.values())
 
 
-def tuned(requests: Sequence[Request], made: Iterable[Job]) -> tuple[list[Request], list[Request]]:
-    """`requests` with the rates that the trials chose, and those whose trials left no rate to choose."""
+def tuned(
+    requests: Sequence[Request], made: Iterable[Job]
+) -> tuple[list[Request], list[tuple[Request, str]]]:
+    """`requests` with the rates that the trials chose, and those that have none yet, each with a reason."""
     losses: dict[str, dict[float, list[float | None]]] = {}
+    unfinished: set[str] = set()
     for job in made:
-        rates = losses.setdefault(_arm(job.request), {})
+        arm = _arm(job.request)
+        if not job.settled:  # a lost process says nothing of a rate: without it another one might be chosen
+            unfinished.add(arm)
+            continue
+        rates = losses.setdefault(arm, {})
         rates.setdefault(job.request.config.trainer.learning_rate, []).append(_final_loss(job))
     ready, without = [], []
     for request in requests:
         if not request.config.tune.factors:
             ready.append(request)
             continue
+        if _arm(request) in unfinished:
+            without.append((request, "a trial of its learning rate is not done: give the command again"))
+            continue
         choice = choose(_of(request, losses))
         if choice is None:
-            without.append(request)
+            without.append((request, "it diverged at every learning rate: choose lower tune.factors"))
             continue
         trainer = request.config.trainer.model_copy(update={"learning_rate": choice.rate})
         ready.append(replace(request, config=request.config.model_copy(update={"trainer": trainer})))
@@ -77,16 +87,16 @@ def _rate(base: float, factor: float) -> float:
 
 
 def _arm(request: Request) -> str:
-    """What a request and its trials have in common."""
+    """What a request and its trials have in common, by whatever name it was asked for."""
     config = request.config.model_dump(
         mode="json", exclude={"seed", "part", "tune", "evaluate", "reference", "logger", "launcher"}
     )
     del config["trainer"]["learning_rate"]
-    return json.dumps([config, request.pos, request.attention], sort_keys=True)
+    return json.dumps(config, sort_keys=True)
 
 
 def _final_loss(job: Job) -> float | None:
-    """Nats a token at the last validation of a finished run, else None."""
+    """Nats a token at the last validation of a run that is done, None of one that diverged."""
     manifest = read_manifest(job.directory) or {}
     if manifest.get("status") != "done":
         return None

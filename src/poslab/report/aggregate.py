@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from poslab.report import measures
 from poslab.report.arms import Arm
+from poslab.report.load import Run
 from poslab.report.measures import Value
 from poslab.report.statistics import Estimate, Ratio, Time, estimate, ratio
 
@@ -101,12 +102,20 @@ def _times(rows: Iterable[Mapping[str, Value]], suffix: str) -> dict[int, Time]:
     return found
 
 
-def diverged_times(arm: Arm, comparable: Set[str], suffixes: Iterable[str]) -> Times:
-    """Runs that diverged reached no target within their budget; a seed that was run again counts anew."""
+def diverged_times(arm: Arm, comparable: Set[str], targets: Mapping[str, float]) -> Times:
+    """Tokens to each target, by its suffix, of runs that diverged: reached before, or never.
+
+    A seed that was run again counts anew.
+    """
     finished = {run.seed for run in arm.finished}
-    lost = {
-        run.seed: Time(float(run.budget), False)
+    lost = [
+        run
         for run in arm.runs
         if run.status == "diverged" and run.name in comparable and run.seed not in finished
-    }
-    return dict.fromkeys(suffixes, lost)
+    ]
+    return {suffix: {run.seed: _before(run, target) for run in lost} for suffix, target in targets.items()}
+
+
+def _before(run: Run, target: float) -> Time:
+    found = measures.crossing(run.validations, target)
+    return Time(float(run.budget), False) if found is None else Time(found.tokens, True)

@@ -16,6 +16,8 @@ from poslab.report.labels import differing, key, labels, settings
 from poslab.report.load import Records, Run
 from poslab.report.sums import ReportError
 
+ENDED = ("done", "diverged")  # made again, such a run would end the same
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -53,8 +55,9 @@ def arms(studies: Sequence[Records]) -> tuple[tuple[Run, ...], tuple[Arm, ...]]:
     """
     runs: list[Run] = []
     groups: dict[tuple[str, str], list[Run]] = {}
+    known: dict[str, str] = {}  # by identity, what is counted already
     for records in studies:
-        marked = _supersede(records.runs)
+        marked = [_known(run, known) for run in _supersede(records.runs)]
         runs += marked
         for run in marked:
             if run.readable and not run.tunes:
@@ -131,17 +134,28 @@ def _fitting(found: Sequence[Arm], label: str) -> list[Arm]:
     return []
 
 
+def _known(run: Run, known: dict[str, str]) -> Run:
+    """A run that another of the studies has as well counts there alone."""
+    identity = run.manifest.get("identity")
+    if run.status not in ENDED or not isinstance(identity, str):
+        return run
+    first = known.setdefault(identity, run.name)
+    if first == run.name:
+        return run
+    return replace(run, status="superseded", reason=f"{first} is the same run")
+
+
 def _supersede(runs: Iterable[Run]) -> tuple[Run, ...]:
     runs = tuple(runs)
     latest: dict[tuple[bool, str, int], Run] = {}
     for run in runs:
-        if run.status == "done":
+        if run.status in ENDED:
             same = _same(run)
             if same not in latest or finished_at(run) >= finished_at(latest[same]):
                 latest[same] = run
     marked = []
     for run in runs:
-        winner = latest[_same(run)] if run.status == "done" else run
+        winner = latest[_same(run)] if run.status in ENDED else run
         if winner is not run:
             changed = _what_changed(run, winner)
             why = f"{winner.name} is the same configuration and seed, finished later{changed}"

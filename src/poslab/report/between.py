@@ -86,6 +86,11 @@ def _parts(runs: Sequence[Run]) -> list[str]:
     found = []
     for whole, made in wholes.items():
         by_study = _by_study(made, lambda run: run.manifest.get("code_parts"))
+        mixed = {study: answers for study, answers in by_study.items() if len(answers) > 1}
+        if mixed and _alike(by_study):
+            found.append(
+                f"The runs of {whole} were made by different code ({_shown(by_study[made[0].study])})."
+            )
         if not _alike(by_study):
             found.append(f"{_names(by_study)} made {whole} by different code ({_told(by_study)}).")
     return found

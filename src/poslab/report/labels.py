@@ -18,13 +18,21 @@ Settings = Mapping[str, Any]  # a configuration by dotted key
 
 def key(config: Mapping[str, Any]) -> str:
     """The same for the runs of one arm."""
+    return json.dumps(deciding(config), sort_keys=True, default=str)
+
+
+def deciding(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections that make an arm. No probe is the same as a record from before there was any."""
     kept = {name: value for name, value in config.items() if name not in BESIDE_THE_RESULT}
-    return json.dumps(kept, sort_keys=True, default=str)
+    probe = kept.get("probe")
+    if isinstance(probe, Mapping) and not probe.get("tasks"):
+        del kept["probe"]
+    return kept
 
 
 def settings(config: Mapping[str, Any]) -> Settings:
     """All that makes an arm, by dotted key."""
-    return dict(_flatten(config))
+    return dict(_flatten(deciding(config)))
 
 
 def differing(found: Sequence[Settings]) -> list[str]:

@@ -124,7 +124,7 @@ class Records:
 def studies(runs: Path) -> list[str]:
     """The studies with at least one record, the newest record first."""
     newest: dict[str, float] = {}
-    for manifest in runs.glob("*/*/manifest.json"):
+    for manifest in runs.glob("*/[!.]*/manifest.json"):
         study = manifest.parent.parent.name
         newest[study] = max(newest.get(study, 0.0), manifest.stat().st_mtime)
     return sorted(newest, key=lambda study: (-newest[study], study))
@@ -165,7 +165,7 @@ def _no_collecting() -> Iterator[None]:
 
 def _load_study(folder: Path, several: bool) -> Records:
     asked, reference, commands = _plan(folder)
-    present = sorted(path.parent.name for path in folder.glob("*/manifest.json"))
+    present = sorted(path.parent.name for path in folder.glob("[!.]*/manifest.json"))
     order = list(dict.fromkeys([*asked, *present]))
     within = f"{folder.name}/" if several else ""
     loaded = tuple(
@@ -197,7 +197,11 @@ def _plan(folder: Path) -> tuple[list[str], str | None, tuple[str, ...]]:
         ) from None
     names = plan.get("runs")
     # A name is a directory inside the study: anything else would read elsewhere.
-    safe = [n for n in names if isinstance(n, str) and Path(n).name == n] if isinstance(names, list) else []
+    safe = (
+        [n for n in names if isinstance(n, str) and Path(n).name == n and n != ".."]
+        if isinstance(names, list)
+        else []
+    )
     reference, commands = plan.get("reference"), plan.get("commands")
     return (
         safe,
@@ -217,6 +221,8 @@ def _load_run(folder: Path) -> Run:
     if missing:
         return Run(folder.name, "unreadable", f"manifest.json has no valid {missing}")
     status, reason = str(manifest.get("status")), str(manifest.get("reason") or "")
+    if status == "diverged":  # it may have reached a target before
+        return Run(folder.name, status, reason, manifest, _reached(folder, manifest))
     if status != "done":
         return Run(folder.name, status, reason, manifest)
     damaged = damaged_files(folder, manifest, ".csv")
@@ -241,6 +247,16 @@ def _load_run(folder: Path) -> Run:
     except (ArithmeticError, ValueError, OSError, csv.Error) as error:
         what = error.args[0] if type(error) is ReportError else "its CSV files cannot be read"
         return Run(folder.name, "unreadable", str(what), manifest)
+
+
+def _reached(folder: Path, manifest: Mapping[str, Any]) -> tuple[Validation, ...]:
+    """The validations of a run that diverged; none where they cannot be read."""
+    if damaged_files(folder, manifest, "metrics.csv"):
+        return ()
+    try:
+        return sums.validations(folder / "metrics.csv")
+    except (ArithmeticError, ValueError, OSError, csv.Error):
+        return ()
 
 
 def _rescaled(folder: Path, config: Mapping[str, Any]) -> Mapping[str, RescaledMeasurement]:

@@ -12,7 +12,7 @@ from typing import Any
 from poslab.rates import Choice, choose
 from poslab.report.arms import Arm, finished_at
 from poslab.report.formatting import plain
-from poslab.report.labels import BESIDE_THE_RESULT, labels
+from poslab.report.labels import deciding, labels
 from poslab.report.load import Run
 from poslab.report.statistics import Estimate, estimate
 
@@ -93,7 +93,9 @@ def _tuning(label: str, arm: int | None, runs: Sequence[Run], used: Sequence[flo
         by_rate.setdefault(run.learning_rate, {})[run.seed] = run
     counted = [by_rate[rate][seed] for rate in sorted(by_rate) for seed in sorted(by_rate[rate])]
     tried = tuple(_tried(rate, [by_rate[rate].get(seed) for seed in seeds]) for rate in sorted(by_rate))
-    choice = choose({one.rate: (*one.losses, *(None for _ in one.without)) for one in tried})
+    # Rates of another grid lack some of the seeds: they are no edge of the one that was chosen from.
+    whole = [one for one in tried if "missing" not in one.without] or tried
+    choice = choose({one.rate: (*one.losses, *(None for _ in one.without)) for one in whole})
     return Tuning(label, arm, tuple(counted), tried, choice, tuple(used))
 
 
@@ -120,8 +122,7 @@ def _fate(run: Run | None) -> str:
 
 def _key(run: Run) -> str:
     """The same for an arm's runs and for those that tune its learning rate."""
-    beside = {*BESIDE_THE_RESULT, "evaluate"}
-    kept: dict[str, Any] = {name: value for name, value in run.config.items() if name not in beside}
+    kept = {name: value for name, value in deciding(run.config).items() if name != "evaluate"}
     trainer: Mapping[str, Any] = run.config["trainer"]
     kept["trainer"] = {name: value for name, value in trainer.items() if name != "learning_rate"}
     return json.dumps([run.study, kept], sort_keys=True, default=str)

@@ -111,12 +111,12 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
         )
         for run in listed
     }
-    suffixes = [target.suffix for target in targets]
-    base = arm_figures(against, rows, multiples, diverged_times(against, same_data, suffixes), None)
+    aims = {target.suffix: target.loss for target in targets}
+    base = arm_figures(against, rows, multiples, diverged_times(against, same_data, aims), None)
     everything = tuple(
         base
         if arm is against
-        else arm_figures(arm, rows, multiples, diverged_times(arm, same_data, suffixes), base)
+        else arm_figures(arm, rows, multiples, diverged_times(arm, same_data, aims), base)
         for arm in found
     )
     primary = primary_figure(base, multiples)

@@ -75,6 +75,8 @@ def _first(results: Results) -> str:
     """Who may be first, by the ranks."""
     n = len(results.ranks)
     first = [label for label, rank in results.ranks.items() if rank.best == 1]
+    if not first:  # over different seeds each may be above another
+        return f"no arm of {n} ranks first"
     if len(first) == n:
         return "the two arms are not separated" if n == 2 else f"no two of {n} arms are separated"
     if results.ranks[first[0]].worst == 1:
@@ -194,7 +196,7 @@ def _target(results: Results, found: Sequence[tuple[ArmFigures, Ratio]]) -> str:
         parts = [f"takes {between} of its tokens"] if ends else []
         parts += [f"is not reached by {listing(missed, NAMED)}"] if missed else []
         return f"{target} {' and '.join(parts)}" if parts else ""
-    sooner = [item for item, ratio in found if (ratio.high or math.inf) < 1]
+    sooner = [item for item, ratio in found if ratio.n > 1 and (ratio.high or math.inf) < 1]
     later = [item for item, ratio in found if ratio.n > 1 and (ratio.low or 0) > 1]
     sooner.sort(key=lambda item: item.ratios[TARGET].high or math.inf)
     unclear = [_timed(item, short=True) for item, _ in found if item not in sooner and item not in later]
@@ -246,9 +248,9 @@ def _belief(results: Results) -> str:
     unfinished = [item.arm.label for item in results.arms if not item.rows]
     if unfinished:
         said.append(f"no finished run of {listing(unfinished, NAMED)}")
-    diverged = sum(run.status == "diverged" for run in results.runs)
+    diverged = sum(run.status == "diverged" for run in results.compared)
     if diverged:
-        said.append(f"{diverged} of {len(results.runs)} runs diverged and count in no loss")
+        said.append(f"{diverged} of {len(results.compared)} runs diverged and count in no loss")
     return "; ".join(said)
 
 
