@@ -7,6 +7,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,32 @@ def test_another_process_writes_the_same_bytes(study: Path) -> None:
     assert {f"figures/loss_by_position.{kind}" for kind in ("svg", "png", "pdf")} <= first.keys()
     assert "again/made_up/index.html" in done.stdout
     assert "rope" in done.stdout
+
+
+def test_neither_wandb_s_files_nor_the_place_nor_the_machine_s_settings_count(
+    study: Path, tmp_path: Path
+) -> None:
+    first = contents(study / "reports" / "made_up")
+    moved = tmp_path / "another place"
+    shutil.copytree(study / "runs", moved / "records")
+    folders = [path.parent for path in sorted(moved.glob("records/made_up/*/manifest.json"))]
+    for folder in folders[:3]:  # W&B was here, and wrote something else in each run
+        (folder / "wandb").mkdir()
+        (folder / "wandb" / "run.wandb").write_bytes(os.urandom(64))
+    settings = [
+        {"PYTHONHASHSEED": "1", "TZ": "America/St_Johns", "LC_ALL": "C", "LANG": "C"},
+        {"PYTHONHASHSEED": "2", "TZ": "Pacific/Chatham", "LC_ALL": "de_DE.UTF-8", "PYTHONUTF8": "0"},
+    ]
+    for i, environment in enumerate(settings):
+        cwd = tmp_path / f"elsewhere {i}"
+        cwd.mkdir()
+        (cwd / "matplotlibrc").write_text("lines.linewidth: 7\n")
+        options = [f"runs={moved / 'records'}", f"reports={cwd / 'out'}"]
+        done = command("study=made_up", *options, cwd=cwd, **environment)
+        assert done.returncode == 0, done.stderr
+        assert contents(cwd / "out" / "made_up") == first
+        for folder in folders:
+            shutil.rmtree(folder / "wandb", ignore_errors=True)
 
 
 class Page(html.parser.HTMLParser):

@@ -113,17 +113,17 @@ def _lines(chart: LineChart) -> Figure:
     columns = _legend_columns(legend, 48)
     left_out = len(chart.series) - len(shown)
     figure, axes = _canvas(HEIGHT + LEGEND_ROW * (math.ceil(len(legend) / columns) + 2 * bool(left_out)))
-    _axes(axes, chart)
+    _axes(axes, chart, shown)
     axes.set_ylim(*(limits(chart.series) if chart.frame is None else _within(chart.frame)))
     axes.set_xlabel(_text(chart.x_label))
     axes.set_ylabel(_text(chart.y_label))
-    heading = f"The {len(shown)} lowest of {len(chart.series)} at the end;\nthe page names them all"
+    heading = f"The {len(shown)} that end lowest; {left_out} others in grey,\nwhich the page tells apart"
     _legend(figure, legend, columns, heading if left_out else None)
     return figure
 
 
 def _named(series: Sequence[Series]) -> Sequence[Series]:
-    """The lines in the legend: of very many, which it would take more room for than for the plot, the lowest.
+    """The lines in the legend: of more than it has room for, those that end lowest.
 
     Lowest where the longest lines end; those that end before come last.
     """
@@ -148,7 +148,7 @@ def _panels(chart: PanelChart) -> Figure:
     grid = figure.subplots(down, across, squeeze=False, sharey=True).flatten()
     bounds = limits([series for panel in chart.panels for series in panel.series], chart.panels[0].ceiling)
     for axes, panel in zip(grid, chart.panels, strict=False):
-        _axes(axes, panel)
+        _axes(axes, panel, panel.series)
         axes.set_ylim(*bounds)
         axes.set_title(_text("\n".join(textwrap.wrap(panel.title, 120 // across))), fontsize=8.5)
     for axes in grid[n:]:
@@ -160,10 +160,17 @@ def _panels(chart: PanelChart) -> Figure:
     return figure
 
 
-def _axes(axes: Axes, chart: LineChart) -> None:
+def _axes(axes: Axes, chart: LineChart, shown: Sequence[Series]) -> None:
+    """The lines of `shown`, and those of the others in grey behind them."""
     axes.set_xscale("log", base=chart.base)
+    named = {series.arm for series in shown}
     for series in chart.series:
-        _line(axes, series, chart.stepped)
+        if series.arm in named:
+            _line(axes, series, chart.stepped)
+        else:
+            x, mean = zip(*((point.x, point.mean) for point in series.points), strict=True)
+            drawn = "steps-post" if chart.stepped else "default"
+            axes.plot(x, mean, color="#cccccc", linewidth=0.6, zorder=1.5, drawstyle=drawn)
     axes.set_xticks([x for x, _ in chart.ticks], [label for _, label in chart.ticks])
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_minor_locator(NullLocator())

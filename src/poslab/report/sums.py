@@ -100,7 +100,7 @@ def _by_rescaling(rows: Iterable[Row]) -> dict[str, list[Row]]:
 def _rows(path: Path, columns: tuple[str, ...], wanted: tuple[str, ...] | None = None) -> Iterable[Row]:
     """The cells of the `wanted` columns, by default all that the file must have, in this order."""
     try:
-        with path.open(newline="") as file:
+        with path.open(newline="", encoding="utf-8") as file:
             reader = csv.reader(file, strict=True)
             header = next(reader, [])
             rows = [row for row in reader if row]

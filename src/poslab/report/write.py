@@ -1,5 +1,7 @@
 """Records in, report out."""
 
+import io
+import sys
 import textwrap
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -70,6 +72,7 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     results = gather(study, runs, reference)
     # Matplotlib takes a second to load: after everything that can be wrong with the request.
     from poslab.report.figures import draw
+    from poslab.report.latex import latex
     from poslab.report.markdown import markdown
     from poslab.report.page import page
     from poslab.report.verdict import verdict
@@ -102,6 +105,7 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
             write_atomic(directory / "figures" / f"{chart.name}.{kind}", content)
     _remove_stale(directory, tables.keys())
     write_atomic(directory / "report.md", markdown(results, charts, panels, sections))
+    write_atomic(directory / "table.tex", latex(results))
     index = directory / "index.html"
     write_atomic(index, page(results, lines, targets, panels, sections))
     return Report(directory, index, tuple(terminal_rows(results)), verdict(results))
@@ -137,6 +141,10 @@ def terminal_table(report: Report) -> Table:
 
 def show(report: Report) -> None:
     """Print the table and where the page is. A narrow terminal wraps lines; it never cuts a number short."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # a terminal without ≥ shows its number all the same
     console, table = Console(), terminal_table(report)
     wanted = Measurement.get(console, console.options.update(max_width=1000), table).maximum
     console.width = max(console.width, min(wanted, 200))
