@@ -15,6 +15,7 @@ from rich.text import Text
 from poslab.record import write_atomic, write_table
 from poslab.report import sheets
 from poslab.report.charts import LineChart, TargetChart, line_charts, target_chart
+from poslab.report.facts import facts, settings
 from poslab.report.gains import gain_charts
 from poslab.report.panels import panel_charts
 from poslab.report.performance import performance_profile
@@ -42,6 +43,7 @@ FIGURES = (
     *("bias_by_distance", "rotation_bound", "attention_distance"),
 )
 TABLES = (
+    "settings",
     *("rescaled", "rescaled_arms", "retrieval", "retrieval_arms", "wavelengths", "wavelength_pairs"),
     *("attention_distance_arms", "attention_distance_runs"),
 )
@@ -68,6 +70,7 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     # Matplotlib takes a second to load: after everything that can be wrong with the request.
     from poslab.report.figures import draw
     from poslab.report.markdown import markdown
+    from poslab.report.method import method
     from poslab.report.page import page
     from poslab.report.verdict import verdict
 
@@ -80,7 +83,11 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
         "arms": sheets.arms(results),
         "differences": sheets.differences(results),
         "pairs": sheets.pairs(results),
+        "facts": facts(results),
+        "method": method(),
     }
+    differing = settings(results)
+    tables |= {} if differing is None else {"settings": differing}
     if results.rescaled:
         tables |= {"rescaled": sheets.rescaled(results), "rescaled_arms": sheets.rescaled_arms(results)}
     found = (retrieval_section(results), schemes_section(results))
