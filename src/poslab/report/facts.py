@@ -67,7 +67,7 @@ def settings(results: Results) -> tuple[list[str], Rows] | None:
 
 
 def _counts(results: Results) -> Iterator[tuple[str, Value]]:
-    """How many arms, runs and seeds there are."""
+    """How many arms, runs and seeds there are, and which runs do not count."""
     yield "arms", len(results.arms)
     yield "arms_ranked", len(results.ranks)
     yield "runs", len(results.runs)
@@ -76,6 +76,9 @@ def _counts(results: Results) -> Iterator[tuple[str, Value]]:
     statuses = [plain(run.status, 30) for run in results.runs]
     for status in dict.fromkeys(statuses):
         yield f"runs {status}", statuses.count(status)
+    for run in results.runs:
+        if run.status != "done":
+            yield "uncounted", plain(run.name)
     yield "seeds_most", results.seeds
 
 

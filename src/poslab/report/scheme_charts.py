@@ -29,7 +29,8 @@ def bias_chart(results: Results) -> PanelChart | None:
             title = item.arm.label + (f", layer {layer}" if len(layers) > 1 else "")
             lines = [(head, found, shown(found)) for (at, head), found in heads.items() if at == layer]
             rows += [
-                {"arm": item.arm.label, "layer": layer, "head": head, **point.row, "drawn": point.x in kept}
+                {"arm": item.arm.label, "layer": layer, "head": head, **point.row}
+                | {"distance_plus_1": int(point.x), "drawn": point.x in kept}
                 for head, found, line in lines
                 for kept in [{point.x for point in line}]
                 for point in found
