@@ -2,7 +2,7 @@
 
 from poslab.report.aggregate import ArmFigures
 from poslab.report.formatting import DASH, interval, number
-from poslab.report.heat import HeatPanel, HeatPanels, intervals
+from poslab.report.heat import SCALE_FROM, HeatPanel, HeatPanels, intervals
 from poslab.report.load import Run
 from poslab.report.measures import Value
 from poslab.report.results import Results
@@ -55,7 +55,7 @@ def attended_heat(results: Results) -> HeatPanels | None:
         "Layer",
         "Head",
         "Tokens",
-        0.0,
+        SCALE_FROM,
         max(cell.mean for panel in panels for cell, _, _ in panel.known),
         False,
         tuple(panels),

@@ -10,6 +10,7 @@ from poslab.report.measures import name
 from poslab.report.statistics import EXPLORATORY, FALSE_ALARMS, Difference, holm, paired
 
 COMPARED = ("loss", "sliding", "context_gain")
+PRIMARY = 8.0  # the longest multiple of L whose loss is tested
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def comparable(run: Run, reference: Arm) -> bool:
 
 def primary_figure(reference: ArmFigures, multiples: tuple[float, ...]) -> str | None:
     """The figure that is tested: the reference's loss at 8 L, or at the longest below that was scored."""
-    scored = [f"loss_{name(k)}" for k in multiples if 1 <= k <= 8]
+    scored = [f"loss_{name(k)}" for k in multiples if 1 <= k <= PRIMARY]
     return next((figure for figure in reversed(scored) if figure in reference.figures), None)
 
 

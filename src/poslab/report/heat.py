@@ -7,6 +7,8 @@ from poslab.report.formatting import DASH, number, share
 from poslab.report.measures import Value
 from poslab.report.statistics import Estimate
 
+SCALE_FROM = 0.0  # where every scale begins
+
 
 @dataclass(frozen=True)
 class HeatPanel:

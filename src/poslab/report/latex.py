@@ -84,13 +84,13 @@ def latex(results: Results) -> str:
         [
             r"% \usepackage{booktabs}",
             *warned,
-            r"\begin{table}",
+            r"\begin{table*}",
             r"\centering",
             r"\small",
             f"\\caption{{{escape_latex(f'{table.caption} {_how_sure(results)}')}}}",
             f"\\label{{tab:poslab-{label}}}",
             *_tabular(table),
-            r"\end{table}",
+            r"\end{table*}",
             "",
         ]
     )

@@ -49,9 +49,10 @@ def markdown(
     parts.append(
         "\n".join(f"- {escape_markdown(k)}: {escape_markdown(v)}" for k, v in provenance.origins(results))
     )
+    parts.append(_sources(provenance.SOURCES))
     settings = provenance.settings_table(results)
     if settings is not None:
-        parts += [f"### {settings.title}", _table(settings)]
+        parts += [f"### {settings.title}", _table(settings), _sources(settings.sources)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -89,8 +90,12 @@ def _more(sections: Sequence[Section], first: int) -> list[str]:
 def _section(table: Table, level: str = "##") -> str:
     return (
         f"{level} {escape_markdown(table.title)}\n\n{escape_markdown(table.caption)}\n\n{_table(table)}\n\n"
-        f"In full: {' and '.join(f'[{escape_markdown(name)}]({name})' for name in table.sources)}"
+        f"{_sources(table.sources)}"
     )
+
+
+def _sources(names: Sequence[str]) -> str:
+    return f"In full: {' and '.join(f'[{escape_markdown(name)}]({name})' for name in names)}"
 
 
 def _table(table: Table) -> str:

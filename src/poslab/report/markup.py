@@ -69,7 +69,12 @@ def _bodies(table: Table) -> str:
 
 def source_html(table: Table) -> str:
     """Where the table's figures are in full."""
-    links = " and ".join(f'<a href="{name}">{name}</a>' for name in table.sources)
+    return sources_html(table.sources)
+
+
+def sources_html(names: Sequence[str]) -> str:
+    """Links to CSV files with everything in full."""
+    links = " and ".join(f'<a href="{name}">{name}</a>' for name in names)
     return f'<p class="source">In full: {links}</p>'
 
 

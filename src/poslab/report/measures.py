@@ -12,9 +12,10 @@ from poslab.report.load import Run
 from poslab.report.sums import Stretch, Validation
 
 MULTIPLES = (1.0, 2.0, 4.0, 8.0)  # always a column; others where a run has them
-FRACTIONS = (0.5, 0.75, 0.9)  # of the budget: where the reference's loss becomes a target
 TOLERANCES = {"": 0.05, "_1pct": 0.01}  # how much loss usable length and failure position allow
 BINS_AN_OCTAVE = 4
+PLATEAU_FROM = 1 / 2  # of L
+STRIDE = 1 / 8  # of L: how far the sliding windows of evaluate.py move
 CONFIRMATIONS = 3  # evaluations in a row that have to stay at or below a target
 
 Value = float | int | str | bool | None
@@ -192,7 +193,7 @@ def rise(run: Run) -> dict[str, Value]:
 
 def _plateau(run: Run) -> float | None:
     length = run.context_length
-    within = range(math.ceil(length / 2) - 1, length)
+    within = range(math.ceil(PLATEAU_FROM * length) - 1, length)
     return mean_loss([run.positions[p] for p in within if p in run.positions])
 
 

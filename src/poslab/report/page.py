@@ -11,7 +11,17 @@ from poslab.report import provenance, tables
 from poslab.report.charts import LineChart, TargetChart
 from poslab.report.folding import folded
 from poslab.report.formatting import escape_html, plain, quantity
-from poslab.report.markup import cell_html, legend_html, links_html, section_html, table_html, value_html
+from poslab.report.heat import SCALE_FROM
+from poslab.report.markup import (
+    cell_html,
+    legend_html,
+    links_html,
+    section_html,
+    source_html,
+    sources_html,
+    table_html,
+    value_html,
+)
 from poslab.report.notes import notes
 from poslab.report.page_data import chart_data
 from poslab.report.page_rescaled import rescaled_section
@@ -138,7 +148,7 @@ def _target_figure(index: int, chart: TargetChart, results: Results) -> str:
         f'<th scope="col" class="key"><i class="p{100 * t.fraction:g}"></i>{100 * t.fraction:g} %</th>'
         for t in results.targets
     )
-    scale = "".join(f"<span>{'0' if k == 0 else quantity(edge * k / 4)}</span>" for k in range(5))
+    scale = f"<span>{SCALE_FROM:g}</span><span>{quantity(edge)}</span>"
     return (
         f'<figure class="whole" id="{chart.name}">'
         f"<figcaption><b>Figure {index}. {escape_html(chart.title)}</b>"
@@ -157,9 +167,10 @@ def _reproduce(results: Results) -> str:
         lines = escape_html("\n".join(results.commands))
         parts.append(f"<p>The runs were made by:</p><pre>{lines}</pre>")
     parts.append(f'<dl class="facts">{_facts(provenance.origins(results))}</dl>')
+    parts.append(sources_html(provenance.SOURCES))
     settings = provenance.settings_table(results)
     if settings is not None:
-        parts.append(f"<h3>{escape_html(settings.title)}</h3>{table_html(settings)}")
+        parts.append(f"<h3>{escape_html(settings.title)}</h3>{table_html(settings)}{source_html(settings)}")
     whose = escape_html(plain(provenance.shown_run(results).name, 80))
     parts.append(
         f"<details><summary>Configuration of {whose}</summary>"

@@ -16,20 +16,20 @@ TICKS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 def performance_profile(results: Results) -> list[LineChart]:
     """The profile of the arms whose times compare, or none where there are not two of them and a target."""
     timed = [(i, item) for i, item in enumerate(results.arms) if item.times]
-    problems = _problems([item for _, item in timed])
-    if len(timed) < 2 or not problems:
+    found = problems([item for _, item in timed])
+    if len(timed) < 2 or not found:
         return []
-    factors = {i: _factors(item, [one for _, one in timed], problems) for i, item in timed}
-    finite = sorted({factor for found in factors.values() for factor in found if math.isfinite(factor)})
+    factors = {i: _factors(item, [one for _, one in timed], found) for i, item in timed}
+    finite = sorted({factor for mine in factors.values() for factor in mine if math.isfinite(factor)})
     if not finite:
         return []
     edge = finite[-1] if finite[-1] > 1 else 2.0
     series = tuple(
         Series(i, item.arm.label, _steps(factors[i], sorted({1.0, *finite, edge}))) for i, item in timed
     )
-    seeds = len({seed for _, seed in problems})
+    seeds = len({seed for _, seed in found})
     caption = (
-        f"The share of {len(problems)} problems (a target at 50, 75 or 90 % of the budget of "
+        f"The share of {len(found)} problems (a target at 50, 75 or 90 % of the budget of "
         f"{results.reference.arm.label}, on one of {seeds} shared seed{'s' if seeds > 1 else ''}) that an "
         "arm solves within a factor of the tokens that the fastest arm needs on that problem: at 1 how often "
         "it is the fastest, at the right how often it gets there at all. A target that a run did not reach "
@@ -52,16 +52,16 @@ def performance_profile(results: Results) -> list[LineChart]:
     ]
 
 
-def _problems(items: Sequence[ArmFigures]) -> list[Problem]:
+def problems(items: Sequence[ArmFigures]) -> list[Problem]:
     """Every target on every seed that all the arms have, whatever became of the runs."""
     found = [{(suffix, seed) for suffix, by_seed in item.times.items() for seed in by_seed} for item in items]
     return sorted(set.intersection(*found)) if found else []
 
 
-def _factors(item: ArmFigures, items: Sequence[ArmFigures], problems: Sequence[Problem]) -> list[float]:
+def _factors(item: ArmFigures, items: Sequence[ArmFigures], asked: Sequence[Problem]) -> list[float]:
     """The arm's tokens over the fastest arm's on each problem, infinite where it did not get there."""
     found = []
-    for suffix, seed in problems:
+    for suffix, seed in asked:
         fastest = min(_tokens(one.times[suffix][seed]) for one in items)
         mine = _tokens(item.times[suffix][seed])
         # Where the fastest arm had got there before its first step, no other is within a factor of it.

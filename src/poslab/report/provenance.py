@@ -10,6 +10,8 @@ from poslab.report.load import Run
 from poslab.report.results import Results
 from poslab.report.tables import Cell, Column, Table
 
+SOURCES = ("facts.csv", "method.csv")  # with what the words say of the study and of the method
+
 
 def facts(results: Results) -> list[tuple[str, str]]:
     """What the finished runs have in common or differ in, for the head of the report."""
@@ -52,13 +54,23 @@ def shown_run(results: Results) -> Run:
 
 
 def configuration(results: Results) -> str:
-    """The whole configuration of that run as JSON, with no path of the machine."""
-    return json.dumps(_without_paths(shown_run(results).config), indent=2, ensure_ascii=False)
+    """The whole configuration of that run as JSON."""
+    return json.dumps(shown_configuration(results), indent=2, ensure_ascii=False)
+
+
+def shown_configuration(results: Results) -> Any:
+    """The whole configuration of that run, with no path of the machine."""
+    return _without_paths(shown_run(results).config)
+
+
+def differing(results: Results) -> list[str]:
+    """The configuration keys in which the arms differ."""
+    return sorted({key for item in results.arms for key in item.arm.differing})
 
 
 def settings_table(results: Results) -> Table | None:
     """The configuration keys in which the arms differ, or None where there is but one arm."""
-    keys = sorted({key for item in results.arms for key in item.arm.differing})
+    keys = differing(results)
     if not keys:
         return None
     rows = tuple(
@@ -69,7 +81,7 @@ def settings_table(results: Results) -> Table | None:
         for i, item in enumerate(results.arms)
     )
     columns = (Column("Arm", number=False), *(Column(key, number=False) for key in keys))
-    return Table("settings", "What the arms differ in", "", columns, rows, "")
+    return Table("settings", "What the arms differ in", "", columns, rows, "settings.csv")
 
 
 def _setting(value: Any) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from poslab.report.aggregate import ArmFigures
 from poslab.report.formatting import multiple, plain
-from poslab.report.heat import HeatPanel, HeatPanels, intervals
+from poslab.report.heat import SCALE_FROM, HeatPanel, HeatPanels, intervals
 from poslab.report.load import Run
 from poslab.report.measures import Value
 from poslab.report.results import Results
@@ -20,6 +20,9 @@ from poslab.report.sums_scheme import Retrieved
 
 TASKS = {"passkey": "Pass-key", "copy": "Copy"}
 SYMBOLS = {"passkey": 10, "copy": 26}  # that an answer is drawn from: digits, letters
+
+WINDOW_START, BEFORE_QUESTION = 0.0, 1.0  # depths
+EVERY_ANSWER = 1.0  # where the scale ends
 
 
 @dataclass(frozen=True)
@@ -97,13 +100,14 @@ def retrieval_heat(results: Results, task: TaskFigures) -> HeatPanels:
     return HeatPanels(
         f"retrieval_{task.task}",
         f"{task.title} retrieval by length and depth",
-        f"Answers that are exact, in percent of the samples. Depth 0 is the start of the window, 1 right "
-        f"before the question. {_asked(results, task)}{intervals(results.seeds)}",
+        f"Answers that are exact, in percent of the samples. Depth {WINDOW_START:g} is the start of the "
+        f"window, {BEFORE_QUESTION:g} right before the question. {_asked(results, task)}"
+        f"{intervals(results.seeds)}",
         "Depth",
         "Length of the window",
         "Percent of answers exact",
-        0.0,
-        1.0,
+        SCALE_FROM,
+        EVERY_ANSWER,
         True,
         tuple(panels),
         rows,

@@ -13,6 +13,8 @@ from poslab.report.results import Results
 from poslab.report.style import head_number
 
 DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
+BOUND_SOURCE = "Su et al. 2021, section 3.4.3"
+BOUND_OVER = 0  # the distance in tokens whose bound the others are held against
 AN_OCTAVE = 12  # points of a line that are drawn, where there are more
 
 
@@ -27,7 +29,8 @@ def bias_chart(results: Results) -> PanelChart | None:
             title = item.arm.label + (f", layer {layer}" if len(layers) > 1 else "")
             lines = [(head, found, shown(found)) for (at, head), found in heads.items() if at == layer]
             rows += [
-                {"arm": item.arm.label, "layer": layer, "head": head, **point.row, "drawn": point.x in kept}
+                {"arm": item.arm.label, "layer": layer, "head": head, **point.row}
+                | {"distance_plus_1": int(point.x), "drawn": point.x in kept}
                 for head, found, line in lines
                 for kept in [{point.x for point in line}]
                 for point in found
@@ -131,9 +134,9 @@ def bound_chart(results: Results) -> LineChart | None:
         return None
     several = any(len(run.scheme.bound or {}) > 1 for run in results.finished)
     caption = (
-        "How large the part of a logit that rotation leaves can be at a distance, over that at distance 0: "
-        "the mean over pairs of |S_j|, S_j being the sum of the first j pairs' exp(i t theta) (Su et al. "
-        "2021, section 3.4.3)"
+        "How large the part of a logit that rotation leaves can be at a distance, over that at distance "
+        f"{BOUND_OVER}: the mean over pairs of |S_j|, S_j being the sum of the first j pairs' "
+        f"exp(i t theta) ({BOUND_SOURCE})"
         + ("; the mean over layers that have one of their own. " if several else ". ")
         + bars(results)
         + _same(point for line in series for point in line.points)
@@ -143,7 +146,7 @@ def bound_chart(results: Results) -> LineChart | None:
         "Upper bound of decay by distance",
         caption,
         "Distance in tokens" + _length(results),
-        "Bound, over that at distance 0",
+        f"Bound, over that at distance {BOUND_OVER}",
         2,
         octaves(series, count),
         _mark(results),

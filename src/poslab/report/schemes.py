@@ -18,6 +18,8 @@ ASKED: dict[str, Callable[[SchemeRecord], object]] = {
     "attention distance": lambda scheme: scheme.attended or None,
 }
 
+COUNTED_FROM = 0  # layers, heads and pairs
+
 
 def schemes_section(results: Results) -> Section | None:
     """What the schemes do, or None where no record says it."""
@@ -38,7 +40,7 @@ def schemes_section(results: Results) -> Section | None:
         "schemes",
         "What the schemes do",
         "Read from the trained models: what each scheme adds to the logits, how it turns queries and keys, "
-        "and how far back attention then reaches. Layers and heads are counted from 0.",
+        f"and how far back attention then reaches. Layers and heads are counted from {COUNTED_FROM}.",
         _findings(results),
         tuple(charts),
         tuple(tables),

@@ -21,6 +21,8 @@ from poslab.report.load import Run
 from poslab.report.measures import Value, name
 from poslab.report.results import Results
 
+SMALLEST_P = 0.001
+
 
 @dataclass(frozen=True)
 class Column:
@@ -269,7 +271,7 @@ def _last(results: Results) -> float:
 
 
 def _probability(p: float | None) -> str:
-    return "< 0.001" if p is not None and p < 0.001 else number(p, 2)
+    return f"< {SMALLEST_P:g}" if p is not None and p < SMALLEST_P else number(p, 2)
 
 
 def _tracked(run: Run) -> Cell:

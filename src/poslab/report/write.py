@@ -17,6 +17,7 @@ from rich.text import Text
 from poslab.record import write_atomic, write_table
 from poslab.report import sheets
 from poslab.report.charts import LineChart, TargetChart, line_charts, target_chart
+from poslab.report.facts import facts, settings
 from poslab.report.gains import gain_charts
 from poslab.report.panels import panel_charts
 from poslab.report.performance import performance_profile
@@ -46,7 +47,8 @@ FIGURES = (
     *("bias_by_distance", "rotation_bound", "attention_distance"),
 )
 TABLES = (
-    *("rates", "rescaled", "rescaled_arms", "retrieval", "retrieval_arms", "wavelengths", "wavelength_pairs"),
+    *("settings", "rates", "rescaled", "rescaled_arms", "retrieval", "retrieval_arms"),
+    *("wavelengths", "wavelength_pairs"),
     *("attention_distance_arms", "attention_distance_runs"),
 )
 
@@ -74,6 +76,7 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     from poslab.report.figures import draw
     from poslab.report.latex import latex
     from poslab.report.markdown import markdown
+    from poslab.report.method import method
     from poslab.report.page import page
     from poslab.report.verdict import verdict
 
@@ -87,7 +90,11 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
         "arms": sheets.arms(results),
         "differences": sheets.differences(results),
         "pairs": sheets.pairs(results),
+        "facts": facts(results),
+        "method": method(),
     }
+    differing = settings(results)
+    tables |= {} if differing is None else {"settings": differing}
     if results.rescaled:
         tables |= {"rescaled": sheets.rescaled(results), "rescaled_arms": sheets.rescaled_arms(results)}
     if results.tunings:
