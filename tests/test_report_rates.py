@@ -285,9 +285,10 @@ def test_printed_rates_are_those_of_the_sheet(tmp_path: Path) -> None:
     rope, alibi = ([cell.text for cell in row] for row in table.rows)
     grid = "0.001, 0.002, 0.004, 0.008"
     assert rope[:2] == ["rope", "0.002"]
-    assert rope[2].startswith("2.105 ± 0.06")
-    assert rope[3:] == ["2", grid, "diverged at 0.008 (1 of 2 seeds)", "–"]
-    assert alibi[3:] == ["2", grid, "–", "at the grid's edge: widen it"]
+    assert rope[3].startswith("2.105 ± 0.06")
+    assert rope[4:] == ["2", grid, "diverged at 0.008 (1 of 2 seeds)"]
+    assert alibi[4:] == ["2", grid, "–"]
+    assert (rope[2], alibi[2]) == ("–", "at the grid's edge: widen it")
 
 
 def test_rates_of_two_studies_stay_in_their_study(tmp_path: Path) -> None:
@@ -295,4 +296,4 @@ def test_rates_of_two_studies_stay_in_their_study(tmp_path: Path) -> None:
     write_run(tmp_path, "rope", study="other")
     results = gather("made_up,other", tmp_path, None)
     assert [one.label for one in results.tunings] == ["made_up: rope", "made_up: alibi"]
-    assert "No runs tune" not in warned(results)
+    assert "No runs tune the learning rate of other: rope." in warned(results)

@@ -60,11 +60,11 @@ def rates_table(results: Results) -> Table | None:
     columns = (
         Column("Arm", number=False),
         Column("Chosen rate"),
+        Column("Edge", number=False),
         Column("Validation loss"),
         Column("Seeds"),
         Column("Grid", number=False),
         Column("Without a loss", number=False),
-        Column("Edge", number=False),
     )
     rows = []
     for one in results.tunings:
@@ -73,11 +73,11 @@ def rates_table(results: Results) -> Table | None:
         cells = (
             Cell(one.label, arm=one.arm),
             Cell(DASH if chosen is None else rate_text(chosen.rate)),
+            Cell(EDGE if one.choice is not None and one.choice.edge else DASH),
             Cell(DASH if at is None else interval(at.mean, at.half_width)),
             Cell(str(len(one.seeds))),
             Cell(", ".join(rate_text(tried.rate) for tried in one.tried)),
             Cell("; ".join(said for tried in one.tried if (said := _without(tried))) or DASH),
-            Cell(EDGE if one.choice is not None and one.choice.edge else DASH),
         )
         rows.append(cells)
     caption = (
@@ -144,11 +144,8 @@ def rates_warnings(results: Results) -> list[str]:
                 f"The tuning runs of {one.label} do not have the same {listing(unlike)}: "
                 "their losses do not compare."
             )
-    studies = {one.runs[0].study for one in results.tunings}
     tuned = {one.arm for one in results.tunings}
-    untuned = [
-        item.arm.label for i, item in enumerate(results.arms) if item.arm.study in studies and i not in tuned
-    ]
+    untuned = [item.arm.label for i, item in enumerate(results.arms) if tuned and i not in tuned]
     if untuned:
         found.append(f"No runs tune the learning rate of {listing(untuned)}.")
     if _shared_seeds(results):

@@ -190,6 +190,8 @@ def runs_table(results: Results) -> Table:
         ]
         rows.append(tuple(cells))
     caption = "Every record of the study. Only runs that are done count in the figures above."
+    if results.tunings:
+        caption += " Those that tune a learning rate count in nothing but that."
     return Table("runs", "Runs", caption, tuple(columns), tuple(rows), "summary.csv")
 
 
