@@ -60,7 +60,7 @@ def settings(results: Results) -> tuple[list[str], Rows] | None:
     if not keys:
         return None
     rows: Rows = [
-        {"arm": item.arm.label} | {plain(key): _cell(item.arm.differing.get(key)) for key in keys}
+        {"arm": item.arm.label, **{plain(key): _cell(item.arm.differing.get(key)) for key in keys}}
         for item in results.arms
     ]
     return ["arm", *map(plain, keys)], rows
@@ -118,7 +118,8 @@ def _flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 def _different(values: Iterable[object]) -> list[object]:
     """Each value once. A boolean is not the number that it equals."""
-    return list({json.dumps(value, default=str): value for value in values}.values())
+    found: dict[str, object] = {json.dumps(value, default=str): value for value in values}
+    return list(found.values())
 
 
 def _cell(value: Any) -> Value:
