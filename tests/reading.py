@@ -1,11 +1,13 @@
 """What a reader sees of a report, in pieces with the CSV files that each is said to come from."""
 
 import html.parser
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from tracing import WORDS, Piece, Sheets, multiple, table_pieces
+from tracing import WORDS, Piece, Row, Sheets, multiple, number, table_pieces
 
 SHEET = re.compile(r"\]\(([\w.-]+)\.csv\)")
 BLOCKS = {
@@ -45,12 +47,14 @@ def markdown_pieces(sheets: Sheets, text: str) -> Iterator[Piece]:
                     Piece("report.md, command", line.strip(), whole=True) for line in block.split("\n")
                 )
             elif not block.startswith("![") and not block.startswith("In full: "):
-                names = (*WORDS, *SHEET.findall(block)) if "[CSV](" in block else linked
-                yield from (_sentence("report.md", _unmarked(line), names) for line in block.split("\n"))
+                caption = "[CSV](" in block
+                names = (*WORDS, *SHEET.findall(block)) if caption else linked
+                for line in block.split("\n"):
+                    yield _sentence("report.md", _unmarked(line), names, caption)
 
 
-def _sentence(where: str, text: str, sheets: tuple[str, ...]) -> Piece:
-    return Piece(where, text, sheets, percent="ercent" in text)
+def _sentence(where: str, text: str, sheets: tuple[str, ...], caption: bool = False) -> Piece:
+    return Piece(where, text, sheets, percent="ercent" in text, caption=caption)
 
 
 def _unmarked(text: str) -> str:
@@ -125,7 +129,7 @@ def _walk(sheets: Sheets, node: Node, names: tuple[str, ...]) -> Iterator[Piece]
         if node.tag == "pre" and not own.startswith("{"):  # commands; the other one is the configuration
             yield from (Piece("page, command", line, whole=True) for line in own.split("\n"))
         elif node.tag != "pre":
-            yield _sentence(f"page, {node.tag}", own, names)
+            yield _sentence(f"page, {node.tag}", own, names, node.tag == "figcaption")
         inner = [child for child in node.children if child.tag in BLOCKS]
     else:
         yield _sentence(f"page, {node.tag}", "".join(child.content for child in node.children), names)
@@ -183,6 +187,64 @@ def _figure_table(sheets: Sheets, table: Node, names: tuple[str, ...]) -> Iterat
                 equal.append((column_label.lower(), float(column)))
             percent = own[0].startswith("retrieval")
             yield Piece(f"page, {own[0]}, {caption}", text, own, (caption,), at, tuple(equal), percent)
+
+
+def chart_faults(sheets: Sheets, data: Mapping[str, Any]) -> Iterator[str]:
+    """The points of the page's charts that no row of their arm in the chart's CSV holds."""
+    for chart in data["charts"]:
+        of_arms = chart["of"] == "arms"
+        for series in chart["series"]:
+            label = data[chart["of"]][series["arm"] if of_arms else str(series["arm"])]["label"]
+            rows = [
+                r for r in sheets.rows[chart["name"]] if _drawn(r, label, "" if of_arms else chart["title"])
+            ]
+            where = f"{chart['name']}, {label}"
+            for end in ("lowest", "highest"):
+                if not any(_same(series[end], row[end]) for row in rows):
+                    yield f"{where}: {end} {series[end]}"
+            counts = series["n"] if isinstance(series["n"], list) else [series["n"]] * len(chart["x"])
+            for x, mean, half, n in zip(chart["x"], series["mean"], series["half"], counts, strict=True):
+                if mean is not None and not any(
+                    _same(mean, row["mean"]) and _same(half, row["half_width"]) and float(row["n"]) == n
+                    and any(_same(x, cell) for cell in row.values())
+                    for row in rows
+                ):  # fmt: skip
+                    yield f"{where}: {mean} ± {half} (n = {n}) at {x}"
+
+
+def _drawn(row: Row, label: str, panel: str) -> bool:
+    if not panel:
+        return row["arm"] == label
+    line = row["line"] if "line" in row else f"head {row['head']}"
+    return line == label and panel in (row["arm"], f"{row['arm']}, layer {row.get('layer')}")
+
+
+def _same(shown: float | None, cell: str) -> bool:
+    """Whether a cell is the number, to 6, 9, 12 or all of its digits; None is an empty cell."""
+    value = number(cell)
+    if shown is None or value is None:
+        return shown is None and cell == ""
+    return any(float(f"{value:.{digits}g}") == shown for digits in (6, 9, 12, 17))
+
+
+def flattened(value: Any, key: str = "configuration") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from flattened(item, f"{key}.{name}")
+    elif isinstance(value, list):
+        for item in value:
+            yield from flattened(item, key)
+    elif value is not None:
+        yield key, value
+
+
+def configuration_faults(sheets: Sheets, text: str) -> list[str]:
+    """The settings of the configuration that are not as facts.csv has them."""
+    shown = [
+        (key, json.dumps(v) if isinstance(v, bool) else str(v)) for key, v in flattened(json.loads(text))
+    ]
+    cells = [(r["key"], r["value"]) for r in sheets.rows["facts"] if r["key"].startswith("configuration.")]
+    return [f"configuration: {one}" for one in {*shown} ^ {*cells}]
 
 
 def chart_data(page: str) -> str:

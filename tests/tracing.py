@@ -1,7 +1,6 @@
 """Which numbers of a report have no cell in the CSV files beside it. It knows no code of the report."""
 
 import csv
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +40,7 @@ class Piece:
     at: float | None = None  # the multiple of L that the head of its column names
     equal: tuple[tuple[str, float], ...] = ()  # cells that a row has to hold
     percent: bool = False  # whether its head or its sentence says that it is in percent
+    caption: bool = False  # of a figure: it speaks of all of it, and of no point
     whole: bool = False  # whether a cell has to hold all of it
 
 
@@ -66,29 +66,37 @@ class Shown:
     sign: str
     scales: tuple[float, ...]
     unit: str
+    figure: bool  # whether it may be the rounded figure of an arm or run; in words, small ones are counts
 
-    def of(self, cell: str) -> bool:
-        """Whether it is the cell's number, rounded to the digits shown."""
-        value = number(cell)
-        if value is None:
-            return False
+    @cached_property
+    def range(self) -> tuple[float, float]:
+        """What is printed so, before it is scaled by 1, 100 or its unit."""
         shown = float(self.digits) * (-1 if self.sign == "−" else 1)
         whole, _, decimals = self.digits.partition("e")[0].partition(".")
         places = len(decimals)
         if self.unit not in ("", "%"):  # three digits, without zeros at their end
             places = max(places, 3 - len(whole))
         half = 0.5 * 10.0 ** (int(self.digits.partition("e")[2] or 0) - places)
-        if len(self.digits) == 1 and self.unit in ("", "%"):
+        if len(self.digits) <= (1 if self.figure or self.sign else 2) and self.unit in ("", "%"):
             half = 0.0  # a count, or a constant
-        return any(abs(value * scale - shown) <= half + 1e-9 * abs(shown) for scale in self.scales)
+        half += 1e-9 * abs(shown)
+        return shown - half, shown + half
+
+    def of(self, cell: str) -> bool:
+        """Whether it is the cell's number, rounded to the digits shown."""
+        value = number(cell)
+        if value is None:
+            return False
+        low, high = self.range
+        return any(low <= value * scale <= high for scale in self.scales)
 
 
-def read_number(text: str, found: re.Match[str], percent: bool) -> Shown:
+def read_number(text: str, found: re.Match[str], percent: bool, figure: bool = True) -> Shown:
     unit = (found["unit"] or "").strip()
     scales = [SCALES[unit]] if unit else [1.0]
     if not unit and (percent or PERCENT_LATER.match(text, found.end("number"))):
         scales.append(100.0)
-    return Shown(found["number"].replace(",", ""), found["sign"], tuple(scales), unit)
+    return Shown(found["number"].replace(",", ""), found["sign"], tuple(scales), unit, figure)
 
 
 @dataclass(frozen=True)
@@ -120,6 +128,15 @@ class Sheets:
         rows = (row for name in names for row in self.rows[name])
         return {row[key] for row in rows for key in KEYS if row.get(key)}
 
+    def ends_of(self, sheets: tuple[str, ...]) -> list[Row]:
+        """Of each file that is no table of the report, the lowest and the highest number of every column."""
+        found: list[Row] = []
+        for name in (name for name in sheets if name not in WORDS):
+            columns = {column: [row[column] for row in self.rows[name]] for column in self.rows[name][0]}
+            known = {c: [cell for cell in cells if number(cell) is not None] for c, cells in columns.items()}
+            found += [{c: end(cells, key=float) for c, cells in known.items() if cells} for end in (min, max)]
+        return found
+
     def rows_of(self, sheets: tuple[str, ...], keys: tuple[str, ...]) -> list[Row]:
         """The rows that hold every one of the names."""
         if (sheets, keys) not in self.found:
@@ -142,12 +159,15 @@ class Sheets:
         found: tuple[list[str], set[str]] = self.found["names", sheets, keys]
         return found
 
-    def cells(self, piece: Piece, keys: tuple[str, ...]) -> Cells:
+    def cells(self, piece: Piece) -> Cells:
         """Every cell that a piece may speak of, as its row and column."""
         at = "" if piece.at is None else f"_{piece.at:g}x"
+        rows = self.rows_of(piece.sheets, piece.keys)
+        if piece.caption:
+            rows = [*self.rows_of(WORDS, piece.keys), *self.ends_of(piece.sheets)]
         return [
             (row, column)
-            for row in self.rows_of(piece.sheets, keys)
+            for row in rows
             if all(number(row.get(column, "")) == value for column, value in piece.equal)
             for here in (piece.at is None or number(row.get("multiple", "")) == piece.at,)
             for column in row
@@ -177,14 +197,15 @@ class Sheets:
             else:
                 arm = bound.get(found.start("number"))
                 keys = piece.keys if arm is None else (*piece.keys, arm)
-                right = self.held(piece, text, found, self.cells(piece, keys))
+                right = self.held(replace(piece, keys=keys), text, found)
             if not right:
                 around = text[max(0, found.start() - 60) :][:120]
                 self.faults.append(f"{piece.where}: {found[0]!r} in {around!r}")
 
-    def held(self, piece: Piece, text: str, found: re.Match[str], cells: Cells) -> bool:
+    def held(self, piece: Piece, text: str, found: re.Match[str]) -> bool:
         """Whether a cell, rounded as the number is, is that number; beside half its interval, where shown."""
-        shown = read_number(text, found, piece.percent)
+        cells = self.cells(piece)
+        shown = read_number(text, found, piece.percent, bool(piece.keys))
         before, after = text[: found.start()], text[found.end() :]
         if before.endswith("L/"):
             return any(number(row[column]) == 1 / float(shown.digits) for row, column in cells)
@@ -272,61 +293,3 @@ def _column(title: str) -> str:
 def figures_in_order(pieces: Iterable[Piece]) -> bool:
     found = [int(number[1]) for piece in pieces if (number := FIGURE.match(piece.text))]
     return found == list(range(1, len(found) + 1)) and len(found) > 0
-
-
-def chart_faults(sheets: Sheets, data: Mapping[str, Any]) -> Iterator[str]:
-    """The points of the page's charts that no row of their arm in the chart's CSV holds."""
-    for chart in data["charts"]:
-        of_arms = chart["of"] == "arms"
-        for series in chart["series"]:
-            label = data[chart["of"]][series["arm"] if of_arms else str(series["arm"])]["label"]
-            rows = [
-                r for r in sheets.rows[chart["name"]] if _drawn(r, label, "" if of_arms else chart["title"])
-            ]
-            where = f"{chart['name']}, {label}"
-            for end in ("lowest", "highest"):
-                if not any(_same(series[end], row[end]) for row in rows):
-                    yield f"{where}: {end} {series[end]}"
-            counts = series["n"] if isinstance(series["n"], list) else [series["n"]] * len(chart["x"])
-            for x, mean, half, n in zip(chart["x"], series["mean"], series["half"], counts, strict=True):
-                if mean is not None and not any(
-                    _same(mean, row["mean"]) and _same(half, row["half_width"]) and float(row["n"]) == n
-                    and any(_same(x, cell) for cell in row.values())
-                    for row in rows
-                ):  # fmt: skip
-                    yield f"{where}: {mean} ± {half} (n = {n}) at {x}"
-
-
-def _drawn(row: Row, label: str, panel: str) -> bool:
-    if not panel:
-        return row["arm"] == label
-    line = row["line"] if "line" in row else f"head {row['head']}"
-    return line == label and panel in (row["arm"], f"{row['arm']}, layer {row.get('layer')}")
-
-
-def _same(shown: float | None, cell: str) -> bool:
-    """Whether a cell is the number, to 6, 9, 12 or all of its digits; None is an empty cell."""
-    value = number(cell)
-    if shown is None or value is None:
-        return shown is None and cell == ""
-    return any(float(f"{value:.{digits}g}") == shown for digits in (6, 9, 12, 17))
-
-
-def flattened(value: Any, key: str = "configuration") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from flattened(item, f"{key}.{name}")
-    elif isinstance(value, list):
-        for item in value:
-            yield from flattened(item, key)
-    elif value is not None:
-        yield key, value
-
-
-def configuration_faults(sheets: Sheets, text: str) -> list[str]:
-    """The settings of the configuration that are not as facts.csv has them."""
-    shown = [
-        (key, json.dumps(v) if isinstance(v, bool) else str(v)) for key, v in flattened(json.loads(text))
-    ]
-    cells = [(r["key"], r["value"]) for r in sheets.rows["facts"] if r["key"].startswith("configuration.")]
-    return [f"configuration: {one}" for one in {*shown} ^ {*cells}]

@@ -119,7 +119,8 @@ def _flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 def _different(values: Iterable[object]) -> list[object]:
     """Each value once. A boolean is not the number that it equals."""
-    return list({json.dumps(value, default=str): value for value in values}.values())
+    found: dict[str, object] = {json.dumps(value, default=str): value for value in values}
+    return list(found.values())
 
 
 def _cell(value: Any) -> Value:
