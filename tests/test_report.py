@@ -242,13 +242,16 @@ def test_the_target_is_the_reference_median_and_what_misses_it_is_counted(tmp_pa
         write_run(tmp_path, f"r{seed}", seed=seed, shift=shift)
         write_run(tmp_path, f"a{seed}", pos="alibi", seed=seed, shift=(-0.2, 5.0, -0.2)[seed])
     write_run(tmp_path, "n0", pos="none", seed=0, shift=-0.5)
-    write_run(tmp_path, "n1", pos="none", seed=1, status="diverged", reason="the loss is not finite")
-    plan(tmp_path, ["r0", "r1", "r2", "a0", "a1", "a2", "n0", "n1"], "rope")
+    for seed, end in ((1, 30), (2, 80)):  # before the target and after it
+        curve = [3 - i / 100 if i < end else math.nan for i in range(101)]
+        lost = {"status": "diverged", "reason": "the loss is not finite", "curve": curve}
+        write_run(tmp_path, f"n{seed}", pos="none", seed=seed, **lost)
+    plan(tmp_path, ["r0", "r1", "r2", "a0", "a1", "a2", "n0", "n1", "n2"], "rope")
     results = gather("made_up", tmp_path, None)
     assert [target.loss for target in results.targets] == pytest.approx([2.6, 2.35, 2.2])
     by_label = {item.arm.label: item for item in results.arms}
     assert by_label["alibi"].reached[""] == (2, 3)
-    assert by_label["none"].reached[""] == (1, 2)
+    assert by_label["none"].reached[""] == (2, 3)  # a run has reached what it reached before it diverged
     # No mean where a run did not get there.
     assert "tokens_to_target" not in by_label["alibi"].figures
     assert "tokens_to_target" not in by_label["none"].figures
