@@ -54,7 +54,7 @@ def test_a_run_without_memory_says_what_to_choose(tmp_path):
     assert "choose a smaller trainer.batch_size or a larger trainer.accumulate" in printed.splitlines()[-1]
 
 
-@pytest.mark.parametrize("commands", [3, pytest.param(8, marks=pytest.mark.study)])
+@pytest.mark.parametrize("commands", [2, pytest.param(8, marks=pytest.mark.study)])
 def test_commands_on_one_study_make_each_run_once(commands, tmp_path):
     settings = ["-m", "pos=rope,alibi", "study=x", *tiny(trainer__max_steps=60)]
     outputs = [tmp_path / f"printed{index}.txt" for index in range(commands)]

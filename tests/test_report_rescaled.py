@@ -285,6 +285,8 @@ def test_rescalings_leave_the_other_sheets_as_they_are(study: Path, tmp_path: Pa
     plan(tmp_path, ["a0", "a1", "b0", "b1", "n0", "n1"], "rope")
     without = write_report("made_up", tmp_path, tmp_path / "reports").directory
     for path in without.glob("*.csv"):
+        if path.name in ("facts.csv", "settings.csv"):  # which say how the runs were evaluated
+            continue
         assert path.read_bytes() == (study / "reports" / "made_up" / path.name).read_bytes(), path.name
 
 
