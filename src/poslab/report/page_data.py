@@ -11,7 +11,7 @@ from poslab.report.panels import PanelChart
 from poslab.report.results import Results
 from poslab.report.style import look
 
-POINTS = 24_000  # in all charts together: more would take the page past 1 MB
+POINTS = 16_000  # in all charts together: more would take the page past 1 MB
 
 
 def chart_data(results: Results, lines: Sequence[LineChart], panels: Sequence[PanelChart]) -> str:
