@@ -11,7 +11,7 @@ from poslab.report.panels import PanelChart
 from poslab.report.results import Results
 from poslab.report.style import look
 
-POINTS = 16_000  # in all charts together: more would take the page past 1 MB
+POINTS = 3_000  # in a chart: more, of a thousand runs, would take the page past 1 MB
 
 
 def chart_data(results: Results, lines: Sequence[LineChart], panels: Sequence[PanelChart]) -> str:
@@ -25,14 +25,10 @@ def chart_data(results: Results, lines: Sequence[LineChart], panels: Sequence[Pa
 
 
 def _data(results: Results, lines: Sequence[LineChart], panels: Sequence[PanelChart]) -> dict[str, Any]:
-    drawn = [*lines, *(panel for chart in panels for panel in chart.panels)]
-    total = sum(len(series.points) for chart in drawn for series in chart.series)
-    every = math.ceil(total / POINTS)
-    charts = [_chart(chart, every) | {"of": "arms", "panel": 0, "panels": 1} for chart in lines]
+    charts = [_chart(chart) | {"of": "arms", "panel": 0, "panels": 1} for chart in lines]
     for chart in panels:
         charts += [
-            _chart(panel, every)
-            | {"of": "lines", "panel": i, "panels": len(chart.panels), "title": panel.title}
+            _chart(panel) | {"of": "lines", "panel": i, "panels": len(chart.panels), "title": panel.title}
             for i, panel in enumerate(chart.panels)
         ]
     rotations = {number: _look(number, label) for chart in panels for number, label in chart.legend}
@@ -51,8 +47,9 @@ def _look(number: int, label: str) -> dict[str, Any]:
     }
 
 
-def _chart(chart: LineChart, every: int) -> dict[str, Any]:
+def _chart(chart: LineChart) -> dict[str, Any]:
     """A chart for the script; of very many points every n-th, the CSV has them all."""
+    every = max(1, math.ceil(sum(len(series.points) for series in chart.series) / POINTS))
     kept = [s.points[::-1][::every][::-1] for s in chart.series]
     xs = sorted({point.x for points in kept for point in points})
     series = []
