@@ -67,6 +67,8 @@ def draw(chart: LineChart | TargetChart | PanelChart | HeatPanels) -> dict[str, 
     """The figure in each format, by file ending."""
     with _style():
         figure = _drawn(chart)
+        figure.draw_without_rendering()  # laid out once, not once more for each format
+        figure.set_layout_engine("none")
         return {kind: _save(figure, kind) for kind in FORMATS}
 
 
