@@ -17,7 +17,7 @@ def take_over(job: Job) -> str | None:
 
     Nothing is done where the run has a record of its own.
     """
-    if job.standing.status is not None or job.standing.damage:
+    if job.directory.exists():
         return None
     runs = job.directory.parent.parent
     for manifest in sorted(runs.glob(f"*/*-{job.identity}/manifest.json")):

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from poslab.report.formatting import listing, plain
-from poslab.report.labels import RESCALING as RESCALING
 from poslab.report.labels import differing, key, labels, settings
 from poslab.report.load import Records, Run
 from poslab.report.sums import ReportError

@@ -1,12 +1,13 @@
 """How far back the trained heads attend, on validation windows of length L."""
 
 from poslab.report.aggregate import ArmFigures
-from poslab.report.formatting import DASH, interval, number
+from poslab.report.cells import mean_cell
+from poslab.report.formatting import number
 from poslab.report.heat import SCALE_FROM, HeatPanel, HeatPanels, intervals
 from poslab.report.load import Run
 from poslab.report.measures import Value
 from poslab.report.results import Results
-from poslab.report.sheets import Rows
+from poslab.report.sheets import Rows, estimate_columns
 from poslab.report.statistics import Estimate, estimate
 from poslab.report.tables import Cell, Column, Table
 
@@ -124,7 +125,7 @@ def attended_table(results: Results) -> Table | None:
     rows = tuple(
         (
             Cell(item.arm.label, arm=i),
-            *(Cell(_text(item, name)) for name in FIGURES),
+            *(Cell(mean_cell(arm_figure(item, name), item)) for name in FIGURES),
             Cell(number(uniform(item.arm.context_length))),
         )
         for i, item in arms
@@ -144,13 +145,6 @@ def attended_table(results: Results) -> Table | None:
     )
 
 
-def _text(item: ArmFigures, name: str) -> str:
-    found = arm_figure(item, name)
-    if found is None:
-        return DASH
-    return interval(found.mean, found.half_width) + (f" (n = {found.n})" if found.n < len(item.rows) else "")
-
-
 def arms_sheet(results: Results) -> Rows:
     """attention_distance_arms.csv: a row an arm."""
     rows: Rows = []
@@ -159,10 +153,7 @@ def arms_sheet(results: Results) -> Rows:
         row: dict[str, Value] = {"arm": item.arm.label, "context_length": length}
         row["seeds_finished"] = len(item.rows)
         for name in FIGURES:
-            found = arm_figure(item, name)
-            row[f"{name}_n"] = found.n if found else 0
-            row[f"{name}_mean"] = found.mean if found else None
-            row[f"{name}_half_width"] = found.half_width if found else None
+            row |= estimate_columns(name, arm_figure(item, name))
         rows.append(row | {"uniform_distance": uniform(length)})
     return rows
 

@@ -1,8 +1,21 @@
 """What an arm's comparisons are called in a cell or a sentence."""
 
 from poslab.report.aggregate import ArmFigures
-from poslab.report.formatting import DASH, multiple, number
+from poslab.report.formatting import DASH, interval, multiple, number
 from poslab.report.results import Results
+from poslab.report.statistics import Estimate
+
+
+def fewer(n: int, item: ArmFigures) -> str:
+    """Of how many seeds a figure is, where not all finished ones of the arm have it."""
+    return f" (n = {n})" if n < len(item.rows) else ""
+
+
+def mean_cell(found: Estimate | None, item: ArmFigures, digits: int = 4, sign: bool = False) -> str:
+    """The mean over an arm's seeds with its interval."""
+    if found is None:
+        return DASH
+    return interval(found.mean, found.half_width, digits, sign) + fewer(found.n, item)
 
 
 def over_reference(item: ArmFigures, suffix: str = "") -> str:
@@ -16,7 +29,7 @@ def over_reference(item: ArmFigures, suffix: str = "") -> str:
     if found.mean is None:
         return DASH
     ends = "" if found.low is None else f" [{number(found.low, 3)}, {number(found.high, 3)}]"
-    return f"×{number(found.mean, 3)}{ends}" + (f" (n = {found.n})" if found.n < len(item.rows) else "")
+    return f"×{number(found.mean, 3)}{ends}{fewer(found.n, item)}"
 
 
 def rank(item: ArmFigures, results: Results) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from poslab.report.aggregate import ArmFigures
-from poslab.report.arms import RESCALING, Arm
+from poslab.report.arms import Arm
+from poslab.report.labels import RESCALING
 from poslab.report.load import Run
 from poslab.report.measures import name
 from poslab.report.statistics import EXPLORATORY, FALSE_ALARMS, Difference, holm, paired

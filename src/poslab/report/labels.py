@@ -5,11 +5,12 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from poslab.config import BESIDE_THE_RESULT
 from poslab.report.formatting import plain
 from poslab.report.load import PART, Run
 
 # Keys that do not make an arm.
-BESIDE_THE_RESULT = ("seed", "study", "logger", "launcher", "reference", "tune", PART)
+BESIDE_AN_ARM = {*BESIDE_THE_RESULT, "seed", PART}
 RESCALING = ("rescale", "rescale_factor", "recalibration_steps")  # of evaluate: lines beside the run's own
 RATE = "trainer.learning_rate"
 
@@ -23,7 +24,7 @@ def key(config: Mapping[str, Any]) -> str:
 
 def deciding(config: Mapping[str, Any]) -> dict[str, Any]:
     """The sections that make an arm. No probe is the same as a record from before there was any."""
-    kept = {name: value for name, value in config.items() if name not in BESIDE_THE_RESULT}
+    kept = {name: value for name, value in config.items() if name not in BESIDE_AN_ARM}
     probe = kept.get("probe")
     if isinstance(probe, Mapping) and not probe.get("tasks"):
         del kept["probe"]
@@ -92,7 +93,7 @@ def _setting(name: str, options: Settings) -> str:
 
 def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     for name, value in config.items():
-        if not prefix and name in BESIDE_THE_RESULT:
+        if not prefix and name in BESIDE_AN_ARM:
             continue
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{plain(name, 60)}.")

@@ -8,18 +8,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from poslab.data.tasks import TASKS as ASKED
 from poslab.report.aggregate import ArmFigures
 from poslab.report.formatting import multiple, plain
 from poslab.report.heat import SCALE_FROM, HeatPanel, HeatPanels, intervals
 from poslab.report.load import Run
 from poslab.report.measures import Value
 from poslab.report.results import Results
-from poslab.report.sheets import Rows
+from poslab.report.sheets import Rows, estimate_columns
 from poslab.report.statistics import Estimate, estimate
 from poslab.report.sums_scheme import Retrieved
 
 TASKS = {"passkey": "Pass-key", "copy": "Copy"}
-SYMBOLS = {"passkey": 10, "copy": 26}  # that an answer is drawn from: digits, letters
+SYMBOLS = {name: len(task.symbols) for name, task in ASKED.items()}  # that an answer is drawn from
 
 WINDOW_START, BEFORE_QUESTION = 0.0, 1.0  # depths
 EVERY_ANSWER = 1.0  # where the scale ends
@@ -202,8 +203,7 @@ def arms_sheet(results: Results, tasks: Sequence[TaskFigures]) -> list[dict[str,
                 row["seeds_finished"] = len(item.rows)
                 row["guess_nats"] = math.log(SYMBOLS[task.task]) if task.task in SYMBOLS else None
                 for column, at in columns.items():
-                    row |= {f"{column}_n": at.n if at else 0, f"{column}_mean": at.mean if at else None}
-                    row[f"{column}_half_width"] = at.half_width if at else None
+                    row |= estimate_columns(column, at)
                 rows.append(row)
     return rows
 

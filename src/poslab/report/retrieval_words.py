@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from poslab.report.aggregate import ArmFigures
+from poslab.report.cells import fewer
 from poslab.report.formatting import DASH, interval, listing, multiple, number, share
 from poslab.report.results import Results
 from poslab.report.retrieval import (
@@ -96,9 +97,8 @@ def _text(item: ArmFigures, task: str, length: float, column: str) -> str:
     found = over_seeds(item, task, length, column)
     if found is None:
         return DASH
-    fewer = f" (n = {found.n})" if found.n < len(item.rows) else ""
     shown = share if column == "exact_share" else interval
-    return shown(found.mean, found.half_width) + fewer
+    return shown(found.mean, found.half_width) + fewer(found.n, item)
 
 
 def _findings(results: Results, tasks: Sequence[TaskFigures]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from poslab.report.aggregate import BY_LENGTH, SINGLE, TARGETS, ArmFigures
 from poslab.report.measures import TOLERANCES, Value, name
 from poslab.report.rescaled import FAMILIES
 from poslab.report.results import Results
+from poslab.report.statistics import Estimate
 
 Rows = list[dict[str, Value]]
 
@@ -75,11 +76,15 @@ def arms(results: Results) -> tuple[list[str], Rows]:
 def _estimates(item: ArmFigures, figures: Iterable[str]) -> dict[str, Value]:
     row: dict[str, Value] = {}
     for figure in figures:
-        found = item.figures.get(figure)
-        row[f"{figure}_n"] = found.n if found else 0
-        row[f"{figure}_mean"] = found.mean if found else None
-        row[f"{figure}_half_width"] = found.half_width if found else None
+        row |= estimate_columns(figure, item.figures.get(figure))
     return row
+
+
+def estimate_columns(name: str, found: Estimate | None) -> dict[str, Value]:
+    """The three cells of a figure over the seeds."""
+    if found is None:
+        return {f"{name}_n": 0, f"{name}_mean": None, f"{name}_half_width": None}
+    return {f"{name}_n": found.n, f"{name}_mean": found.mean, f"{name}_half_width": found.half_width}
 
 
 def _usable(rows: Iterable[Mapping[str, Value]]) -> dict[str, Value]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from poslab.report.aggregate import ArmFigures
-from poslab.report.cells import figure_title, over_reference, rank
+from poslab.report.cells import figure_title, mean_cell, over_reference, rank
 from poslab.report.formatting import (
     DASH,
     count,
@@ -255,11 +255,7 @@ def _seeds(item: ArmFigures) -> str:
 
 def estimated(item: ArmFigures, figure: str, digits: int = 4, sign: bool = False) -> str:
     """The mean with its interval, and of how many seeds where not all of them have it."""
-    found = item.figures.get(figure)
-    if found is None:
-        return DASH
-    fewer = f" (n = {found.n})" if found.n < len(item.rows) else ""
-    return interval(found.mean, found.half_width, digits, sign) + fewer
+    return mean_cell(item.figures.get(figure), item, digits, sign)
 
 
 def _scored(results: Results, family: str) -> list[float]:

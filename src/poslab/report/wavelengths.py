@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from poslab.report.aggregate import ArmFigures
-from poslab.report.formatting import DASH, interval, number
+from poslab.report.cells import fewer, mean_cell
+from poslab.report.formatting import DASH, number
 from poslab.report.load import Run
 from poslab.report.measures import Value
 from poslab.report.results import Results
-from poslab.report.sheets import Rows
+from poslab.report.sheets import Rows, estimate_columns
 from poslab.report.statistics import Estimate, estimate
 from poslab.report.tables import Cell, Column, Table
 
@@ -79,11 +80,10 @@ def _text(item: ArmFigures, name: str) -> str:
     found = arm_figure(item, name)
     if found is None:
         return DASH
-    fewer = f" (n = {found.n})" if found.n < len(item.rows) else ""
     if found.half_width:
-        return interval(found.mean, found.half_width) + fewer
+        return mean_cell(found, item)
     # The same in every seed: no interval, and a count is whole.
-    return (f"{found.mean:g}" if found.mean.is_integer() else number(found.mean)) + fewer
+    return (f"{found.mean:g}" if found.mean.is_integer() else number(found.mean)) + fewer(found.n, item)
 
 
 def wavelengths_sheet(results: Results) -> Rows:
@@ -93,10 +93,7 @@ def wavelengths_sheet(results: Results) -> Rows:
         row: dict[str, Value] = {"arm": item.arm.label, "context_length": item.arm.context_length}
         row["seeds_finished"] = len(item.rows)
         for name in FIGURES:
-            found = arm_figure(item, name)
-            row[f"{name}_n"] = found.n if found else 0
-            row[f"{name}_mean"] = found.mean if found else None
-            row[f"{name}_half_width"] = found.half_width if found else None
+            row |= estimate_columns(name, arm_figure(item, name))
         rows.append(row)
     return rows
 

@@ -149,9 +149,7 @@ def terminal_table(report: Report) -> Table:
 def show(report: Report) -> None:
     """Print the table and where the page is. A narrow terminal wraps lines; it never cuts a number short."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # a terminal without ≥ shows its number all the same
+        sys.stdout.reconfigure(errors="backslashreplace")  # without ≥ its number is shown all the same
     console, table = Console(), terminal_table(report)
     wanted = Measurement.get(console, console.options.update(max_width=1000), table).maximum
     console.width = max(console.width, min(wanted, 200))
