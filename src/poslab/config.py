@@ -153,11 +153,14 @@ class LoggerOptions(Options):
     name: Literal["wandb", "local"]
     project: str | None = Field(default=None, min_length=1, max_length=128)
     entity: str | None = None
+    checkpoints: bool | None = None
 
     @model_validator(mode="after")
     def _project_belongs_to_wandb(self) -> Self:
         if (self.name == "wandb") != (self.project is not None):
             raise ValueError("project is needed by logger=wandb and unknown to logger=local")
+        if (self.name == "wandb") != (self.checkpoints is not None):
+            raise ValueError("checkpoints is needed by logger=wandb and unknown to logger=local")
         if self.name == "local" and self.entity is not None:
             raise ValueError("entity is unknown to logger=local")
         return self

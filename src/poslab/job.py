@@ -64,6 +64,8 @@ def _make(told: Mapping[str, Any], stopper: Stopper) -> int:
     directory = Path(told["directory"])
     # The directory as it was told: two names of one run must not become two runs.
     job = replace(plan(request, directory.parent.parent), directory=directory)
+    # Where W&B puts what it has to send later: in the user's home, if it is not told.
+    os.environ.setdefault("WANDB_DATA_DIR", str(directory / "wandb"))
     if slurm:
         stopper.patience = PATIENCE_OF_SLURM
     if job.identity != told["identity"]:

@@ -1,7 +1,7 @@
 """A study: its runs, each in a fresh process, then the report of all of them."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -252,8 +252,12 @@ def _report(
     return int(bool(lines))
 
 
-def _say_how_to_sync(jobs: Iterable[Job], console: Console) -> None:
-    """One line for all runs that W&B kept on this machine."""
+def _say_how_to_sync(jobs: Sequence[Job], console: Console) -> None:
+    """One line for all runs that W&B kept on this machine, and one for those that it failed on."""
+    failed = [job for job in jobs if "failed" in _place(job)]
+    if failed:
+        why = _place(failed[0])["failed"]
+        console.print(f"W&B failed on {len(failed)} of {len(jobs)} runs; their records are whole: {why}")
     offline = [job for job in jobs if _place(job).get("mode") == "offline"]
     if offline:
         studies = dict.fromkeys(str(job.directory.parent) for job in offline)
