@@ -21,6 +21,7 @@ from poslab.report.sums import ReportError
 from poslab.report.write import show, write_report
 from poslab.reuse import take_over
 from poslab.stopping import Stopped, Stopper
+from poslab.tracking.after import check_sweep, say_what_is_left, show_report, show_runs
 from poslab.tuning import trials, tuned
 from poslab.view import StudyDisplay
 
@@ -54,6 +55,7 @@ def conduct(requests: Sequence[Request], runs: Path, reports: Path, command: str
     """
     console = _console()
     with _stoppable(console, command) as stopper:
+        check_sweep(requests)
         launcher, _ = _one_launcher(requests)
         told = _Told(command, _references(requests, runs), _questions(requests))
         planned = _plan_all(requests, runs, launcher)
@@ -230,14 +232,16 @@ def _report(
     members: Sequence[Member], failed: Sequence[str], runs: Path, reports: Path, console: Console
 ) -> int:
     jobs = [each.job for each in members]
+    show_runs(jobs, console)
     for study in dict.fromkeys(job.config.study for job in jobs):
         try:
             with alone(runs / study / ".report.lock", QUEUE):
                 report = write_report(study, runs, reports)
             show(report)
+            show_report(study, jobs, runs, report, console)
         except ReportError as error:
             console.print(f"no report: {error}")
-    _say_how_to_sync(jobs, console)
+    say_what_is_left(jobs, console)
     lines = [f"not done: {line}" for line in failed]
     for each in members:
         job, standing = each.job, each.job.standing
@@ -250,23 +254,3 @@ def _report(
     for line in dict.fromkeys(lines):
         console.print(line, style="red")
     return int(bool(lines))
-
-
-def _say_how_to_sync(jobs: Sequence[Job], console: Console) -> None:
-    """One line for all runs that W&B kept on this machine, and one for those that it failed on."""
-    failed = [job for job in jobs if "failed" in _place(job)]
-    if failed:
-        why = _place(failed[0])["failed"]
-        console.print(f"W&B failed on {len(failed)} of {len(jobs)} runs; their records are whole: {why}")
-    offline = [job for job in jobs if _place(job).get("mode") == "offline"]
-    if offline:
-        studies = dict.fromkeys(str(job.directory.parent) for job in offline)
-        folders = " ".join(f"{study}/*/wandb/offline-run-*" for study in studies)
-        console.print(f"W&B ran offline; after `wandb login`: wandb sync {folders}")
-
-
-def _place(job: Job) -> dict[str, Any]:
-    try:
-        return (read_manifest(job.directory) or {}).get("wandb") or {}
-    except DamagedError:
-        return {}

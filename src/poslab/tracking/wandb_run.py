@@ -4,8 +4,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,7 @@ class TrackedRun:
 
 def open_run(options: LoggerOptions, card: Card, directory: Path, number: str) -> tuple[Any, str]:
     """A W&B run, and whether it is online or offline: offline where the server does not answer in time."""
+    os.environ.setdefault("WANDB_SILENT", "true")  # else it says how it has logged in
     mode = os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
     arguments: dict[str, Any] = {
         "project": options.project,
@@ -182,6 +183,18 @@ def define_axes(run: Any) -> None:
 def _add(artifact: wandb.Artifact, path: Path) -> None:
     """As it lies there: W&B would copy it into the user's home."""
     artifact.add_file(str(path), policy="immutable", skip_cache=True)
+
+
+@contextmanager
+def staged_beside(folder: Path) -> Iterator[None]:
+    """W&B stages what it sends below `folder`, unless the user has said where; else in the user's home."""
+    before = os.environ.get("WANDB_DATA_DIR")
+    os.environ.setdefault("WANDB_DATA_DIR", str(folder / "wandb"))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["WANDB_DATA_DIR"]
 
 
 def _settings() -> wandb.Settings:

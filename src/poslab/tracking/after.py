@@ -1,0 +1,85 @@
+"""What a study does about W&B once its runs are made: what is not there yet is shown, the rest said."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+from poslab.config import ConfigError, Request
+from poslab.plan import Job
+from poslab.record import DamagedError, read_manifest
+from poslab.report.write import Report
+from poslab.tracking import SWEPT
+from poslab.tracking.offline import parts
+
+
+def check_sweep(requests: Sequence[Request]) -> None:
+    """Raises ConfigError where an agent of a W&B sweep, which watches one run, would get several."""
+    if os.environ.get(SWEPT) and (len(requests) > 1 or any(each.config.tune.factors for each in requests)):
+        raise ConfigError("an agent of a W&B sweep watches one run a command: leave -m and tune= out of it")
+
+
+def show_runs(jobs: Sequence[Job], console: Console) -> None:
+    """Mirror the finished runs that W&B has not: made with logger=local, or by another study."""
+    from poslab.tracking import mirror  # W&B takes a second to import
+
+    missing = [job for job in jobs if job.settled and mirror.lacks(job)]
+    if not missing:
+        return
+    console.print(f"{len(missing)} runs that were made without W&B are shown there now")
+    for job in track(missing, "to W&B", console=console, disable=not console.is_terminal, transient=True):
+        try:
+            mirror.mirror(job)
+        except Exception as error:
+            console.print(f"{job.title}: W&B failed: {_told(error)}", style="red")
+
+
+def show_report(study: str, jobs: Sequence[Job], runs: Path, report: Report, console: Console) -> None:
+    """Show a study's report in W&B, where its runs are there."""
+    tracked = [job for job in jobs if job.config.study == study and job.config.logger.name == "wandb"]
+    if not tracked or os.environ.get(SWEPT):  # an agent watches a run and no report
+        return
+    from poslab.tracking.report_run import publish
+
+    try:
+        place = publish(study, tracked[0].config.logger, runs / study, report.directory)
+    except Exception as error:
+        console.print(f"the report is not in W&B: {_told(error)}", style="red")
+        return
+    if place and place["url"]:
+        console.print(f"report in W&B: {place['url']}")
+
+
+def say_what_is_left(jobs: Sequence[Job], console: Console) -> None:
+    """One line for all that W&B kept on this machine, and one for the runs that it failed on."""
+    failed = [why for job in jobs if (why := _place(job).get("failed"))]
+    if failed:
+        count = f"{len(failed)} of {len(jobs)} runs"
+        console.print(f"W&B failed on {count}; their records are whole: {failed[0]}")
+    left: dict[str, None] = {}
+    for folder in dict.fromkeys(job.directory.parent for job in jobs):
+        if any(_unsent(path) for path in folder.glob("[!.]*") if path.name != "wandb"):
+            left[f"{folder}/*/wandb/offline-run-*"] = None
+        if _unsent(folder):
+            left[f"{folder}/wandb/offline-run-*"] = None
+    if left:
+        console.print(f"W&B ran offline; after `wandb login`: wandb sync {' '.join(left)}")
+
+
+def _unsent(directory: Path) -> bool:
+    """Whether something below lies there that `wandb sync` has not marked as sent."""
+    return any(not list(part.glob("*.synced")) for part in parts(directory))
+
+
+def _place(job: Job) -> dict[str, Any]:
+    try:
+        return (read_manifest(job.directory) or {}).get("wandb") or {}
+    except DamagedError:
+        return {}
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -1,0 +1,45 @@
+"""Runs that were made without W&B, or under an id that nobody watches, mirrored to it from their records."""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from poslab.lock import alone, run_lock
+from poslab.plan import Job
+from poslab.record import RunRecord, read_manifest, sealed
+from poslab.tracking import first_place
+from poslab.tracking.card import of_run
+from poslab.tracking.wandb_run import TrackedRun, staged_beside
+
+
+def lacks(job: Job) -> bool:
+    """Whether a run that is made already has no place in W&B that is wanted of it."""
+    if job.config.logger.name != "wandb":
+        return False
+    known = (read_manifest(job.directory) or {}).get("wandb") or {}
+    wanted = first_place(job.config.logger, job.directory, known)
+    return "mode" not in known or "failed" in known or wanted is None or wanted["id"] != known["id"]
+
+
+def mirror(job: Job) -> None:
+    """Show a finished run in W&B as if it had been tracked, and note where in its manifest."""
+    with alone(run_lock(job.directory)):
+        manifest = read_manifest(job.directory) or {}
+        place = first_place(job.config.logger, job.directory, manifest.get("wandb"))
+        assert place is not None
+        rows = _rows(job.directory / "metrics.csv")
+        with staged_beside(job.directory):
+            tracked = TrackedRun(
+                job.config.logger, of_run(job), job.directory, str(place["id"]), sealed(manifest), rows
+            )
+            whole = {**manifest, "wandb": tracked.place}
+            tracked.finish(sealed(whole), int(manifest["status"] != "done"))
+        RunRecord(job.directory, whole).update()
+
+
+def _rows(path: Path) -> list[Mapping[str, Any]]:
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))

@@ -1,0 +1,109 @@
+"""A study's report in W&B: a run of job type report, whose artifact is the page with what lies beside it."""
+
+import csv
+import hashlib
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+from poslab.config import LoggerOptions
+from poslab.record import DamagedError, read_sealed, write_sealed
+from poslab.tracking.card import Card
+from poslab.tracking.offline import parts
+from poslab.tracking.wandb_run import FOLDER, open_run, staged_beside, where
+
+PLACE = ".report_run.json"  # in the study's folder: which W&B run shows the report, and which report that was
+TABLES = ("arms", "summary", "pairs", "differences")
+
+
+def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Mapping[str, Any] | None:
+    """Show the report in W&B, in the run that showed it before; its place, or None where nothing changed.
+
+    `runs` is the study's folder of run directories, `report` the folder of its page.
+    """
+    known = _known(runs / PLACE)
+    digest = _digest([*_files(report), runs / "study.json"])
+    if known.get("digest") == digest:
+        return None
+    listed = _known(runs / "study.json")
+    card = Card(
+        group=study,
+        job_type="report",
+        name=f"report of {study}",
+        tags=("report",),
+        notes=listed.get("question"),
+        config={"study": study, **{key: listed.get(key) for key in ("question", "reference", "runs")}},
+    )
+    earlier = parts(runs)
+    with staged_beside(runs):
+        run, mode = open_run(options, card, runs, str(known.get("id") or secrets.token_hex(4)))
+        place = where(run, mode, runs)
+        try:
+            _show(run, study, runs, report)
+            if mode == "online":
+                _name_sources(run, listed.get("runs") or [])
+        finally:
+            run.finish()
+    for replaced in earlier:
+        shutil.rmtree(replaced, ignore_errors=True)
+    write_sealed(runs / PLACE, {**place, "digest": digest})
+    return place
+
+
+def _show(run: Any, study: str, runs: Path, report: Path) -> None:
+    folder = Path(run.dir) / FOLDER
+    folder.mkdir(exist_ok=True)
+    (folder / "study.json").write_bytes((runs / "study.json").read_bytes())
+    run.save(folder / "study.json", base_path=run.dir, policy="now")
+    shown: dict[str, Any] = {
+        f"figures/{path.stem}": wandb.Image(str(path)) for path in sorted(report.glob("figures/*.png"))
+    }
+    for name in TABLES:
+        path = report / f"{name}.csv"
+        if path.exists():
+            with path.open(newline="") as file:
+                columns, *rows = csv.reader(file)
+            cells = [list(map(_cell, row)) for row in rows]
+            shown[f"tables/{name}"] = wandb.Table(columns=list(columns), data=cells)
+    run.log(shown)
+    page = wandb.Artifact(f"report-{study}", "report", metadata={"study": study})
+    for path in _files(report):
+        page.add_file(str(path), name=str(path.relative_to(report)), skip_cache=True)
+    run.log_artifact(page)
+
+
+def _name_sources(run: Any, names: Iterable[str]) -> None:
+    """The lineage: the tables of each run that W&B has."""
+    for name in names:
+        with suppress(wandb.errors.Error, ValueError):  # a run that failed has none
+            run.use_artifact(f"evaluation-{name}:latest")
+
+
+def _cell(text: str) -> float | str | None:
+    if not text:
+        return None
+    with suppress(ValueError):
+        return float(text)
+    return text
+
+
+def _files(report: Path) -> list[Path]:
+    return sorted(path for path in report.rglob("*") if path.is_file() and not path.name.startswith("."))
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    found = hashlib.sha256()
+    for path in paths:
+        found.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def _known(path: Path) -> dict[str, Any]:
+    with suppress(FileNotFoundError, DamagedError):
+        return read_sealed(path)
+    return {}

@@ -1,0 +1,252 @@
+"""What the real W&B client sends of runs and of a study's report, to a stand-in for its server."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from commands import rows
+from conftest import POSITIONS, StopsAt, make, request
+from rich.console import Console
+from wandb_server import online, serve
+
+from poslab.config import ConfigError
+from poslab.making import run
+from poslab.plan import plan
+from poslab.record import read_manifest, write_sealed
+from poslab.report.write import write_report
+from poslab.stopping import Stopped, Stopper
+from poslab.tracking.after import check_sweep, say_what_is_left, show_report, show_runs
+from poslab.tracking.charts import AXES
+
+TRACKED = {"name": "wandb", "project": "poslab", "checkpoints": True}
+PROBE = {"tasks": ["passkey"], "share": 0.25, "samples": 2, "depths": 2}
+WANDB = Path(sys.executable).parent / "wandb"
+
+
+def asked(pos="rope", **changes):
+    return replace(request("shown", pos=POSITIONS[pos], logger=TRACKED, **changes), pos=pos)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """Two finished runs and their study's report, made online, the report twice."""
+    folder = tmp_path_factory.mktemp("online")
+    runs = folder / "runs"
+    requests = [
+        asked(evaluate__rescale=["none", "dynamic"]),
+        asked("alibi", seed=1, question="Which?", probe=PROBE, context_length=128),
+    ]
+    told = io.StringIO()
+    with serve(folder / "client") as server, online(server), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POSLAB_CACHE", str(folder / "cache"))
+        for each in requests:
+            assert make(each, runs)["status"] == "done"
+        jobs = [plan(each, runs) for each in requests]
+        names = [job.directory.name for job in jobs]
+        write_sealed(runs / "shown" / "study.json", {"study": "shown", "runs": names, "question": "Which?"})
+        report = write_report("shown", runs, folder / "reports")
+        for _ in range(2):  # the second time nothing has changed
+            show_report("shown", jobs, runs, report, Console(file=told, soft_wrap=True))
+        yield SimpleNamespace(server=server, jobs=jobs, report=report.directory, told=told.getvalue())
+        assert server.unknown == []
+
+
+def tracked(shown, job):
+    manifest = read_manifest(job.directory)
+    assert manifest["wandb"]["mode"] == "online"
+    return shown.server.runs[manifest["wandb"]["id"]]
+
+
+def test_a_run_says_what_it_is(shown):
+    rope, alibi = (tracked(shown, job) for job in shown.jobs)
+    assert (rope.project, rope.group, rope.job_type) == ("poslab", "shown", "train")
+    assert alibi.display_name == "alibi / flash / seed 1"
+    assert set(alibi.tags) == {"alibi", "flash", "copy"}
+    assert (alibi.notes, rope.notes) == ("Which?", None)
+    assert (alibi.state, alibi.exit_code) == ("finished", 0)
+    assert alibi.config["pos"] == "alibi"
+    assert alibi.config["arm"] == "alibi / flash"
+    assert alibi.config["trainer"]["learning_rate"] == 1e-2
+    assert rope.config["pos_options"] == POSITIONS["rope"]
+    assert alibi.config["data_fingerprint"] == shown.jobs[1].corpus.fingerprint
+
+
+def test_the_curve_is_the_record_s(shown):
+    for job in shown.jobs:
+        curve = [row for row in tracked(shown, job).history if "validation/loss" in row]
+        metrics = rows(job.directory / "metrics.csv")
+        assert [row["tokens"] for row in curve] == [int(row["tokens"]) for row in metrics]
+        for row, metric in zip(curve, metrics, strict=True):
+            assert row["validation/loss"] == float(metric["validation_nll"]) / int(
+                metric["validation_tokens"]
+            )
+            assert row["train/loss"] == float(metric["train_nll"]) / int(metric["train_tokens"])
+            assert row["seconds"] == float(metric["seconds"])
+            assert row["optimizer/gradient_norm"] == float(metric["gradient_norm"])
+            assert row["cost/memory_gigabytes"] > 0
+
+
+def test_the_summary_holds_the_report_s_figures(shown):
+    """By the same names, so that W&B's tables sort by what the report says."""
+    for row in rows(shown.report / "summary.csv"):
+        (job,) = (each for each in shown.jobs if each.directory.name == row["run"])
+        summary = tracked(shown, job).summary
+        figures = [name for name in row if name.startswith(("loss_", "sliding", "bits", "context_gain"))]
+        figures += ["usable_length", "plateau", "parameters", "flops", "validation_loss", "tokens_per_second"]
+        for name in figures:
+            assert summary.get(name) == (float(row[name]) if row[name] else None), name
+        assert row["loss_4x"]
+        losses = [
+            float(each["validation_nll"]) / int(each["validation_tokens"])
+            for each in rows(job.directory / "metrics.csv")
+        ]
+        assert summary["validation/loss"] == {"min": min(losses), "last": losses[-1]}
+
+
+def test_charts_have_their_own_axes(shown):
+    rope, alibi = (tracked(shown, job) for job in shown.jobs)
+    figure = rows(shown.report / "bits_per_byte_by_length.csv")
+    for found, arm in ((rope, "rope"), (alibi, "alibi")):
+        points = {
+            row["extrapolation/length"]: row["extrapolation/bits_per_byte"]
+            for row in found.history
+            if "extrapolation/bits_per_byte" in row
+        }
+        own = {int(row["length"]): float(row["mean"]) for row in figure if row["arm"].startswith(arm)}
+        assert points == own
+        assert len(points) == 4  # L/2 to 4 L
+    seen = {key for found in (rope, alibi) for row in found.history for key in row if "/" in key}
+    families = {"position/loss", "rescaled/dynamic/loss", "retrieval/passkey/1x", "attention_distance/mean"}
+    assert families | {"scheme/bias/layer0_head0", "scheme/bound/layer0"} <= seen
+    for row in (*rope.history, *alibi.history):
+        for key in row:
+            axis = AXES.get(f"{key.partition('/')[0]}/*")
+            assert axis is None or axis in row
+
+
+def test_the_record_itself_is_among_the_files(shown):
+    for job in shown.jobs:
+        files = tracked(shown, job).files
+        for name in read_manifest(job.directory)["files"]:
+            if name.endswith(".csv"):
+                assert files[f"record/{name}"] == (job.directory / name).read_bytes()
+        assert files["record/manifest.json"] == (job.directory / "manifest.json").read_bytes()
+
+
+def test_lineage_leads_from_the_text_to_the_report(shown):
+    report = next(run for run in shown.server.runs.values() if run.job_type == "report")
+    assert {each.collection for each in report.used} == {
+        f"evaluation-{job.directory.name}" for job in shown.jobs
+    }
+    (page,) = (each for each in report.logged if each.type == "report")
+    on_disk = {
+        str(path.relative_to(shown.report)): path.read_bytes()
+        for path in shown.report.rglob("*")
+        if path.is_file()
+    }
+    assert page.files == on_disk
+    for job in shown.jobs:
+        run = tracked(shown, job)
+        (data,) = run.used
+        assert json.loads(data.files["data.json"])["fingerprint"] == job.corpus.fingerprint
+        made = {each.type: each for each in run.logged}
+        assert made["model"].collection == f"checkpoint-{job.directory.name}"
+        assert made["model"].files["checkpoint.pt"] == (job.directory / "checkpoint.pt").read_bytes()
+        assert made["evaluation"].files["position.csv"] == (job.directory / "position.csv").read_bytes()
+
+
+def test_a_report_that_did_not_change_is_sent_once(shown):
+    assert shown.told.count("report in W&B: http") == 1
+    reports = [run for run in shown.server.runs.values() if run.job_type == "report"]
+    assert len(reports) == 1
+    assert "figures/validation_loss" in reports[0].history[0]
+    assert [each.version for each in shown.server.artifacts.values() if each.type == "report"] == [0]
+
+
+def test_nothing_of_the_machine_is_sent(shown):
+    """But for where an artifact's file lay, which W&B's client puts into the artifact's manifest."""
+    here = str(shown.report.parent.parent)
+    for seen in shown.server.requests:
+        text = re.sub(r'"local_path": ?"[^"]*"', "", seen.text)
+        assert here not in text
+        assert " ".join(sys.argv) not in text
+        assert not re.search(r'"(host|username|email|executable)": ?"[^"]', text)
+
+
+def stop_and_go_on(request, runs):
+    """Stopped in the middle, then made to its end; its job."""
+    job = plan(request, runs)
+    with pytest.raises(Stopped), Stopper().installed() as stopper:
+        run(job, StopsAt(11), stopper)
+    assert make(request, runs)["status"] == "done"
+    return job
+
+
+def test_an_interrupted_run_goes_on_in_the_same_place(shown, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "online")
+    job = stop_and_go_on(asked(seed=5, trainer__checkpoint_seconds=0.0), tmp_path)
+    found = tracked(shown, job)
+    tokens = [row["tokens"] for row in found.history if "tokens" in row]
+    assert tokens == [int(row["tokens"]) for row in rows(job.directory / "metrics.csv")]
+    assert found.state == "finished"
+    assert found.summary["status"] == "done"
+
+
+def test_offline_runs_synced_late_are_the_same(shown, tmp_path, monkeypatch):
+    """By the one command that a study prints; one run was interrupted, one was made without W&B at first."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    runs = tmp_path / "runs"
+    alike = request("shown", seed=8)  # logger=local
+    make(alike, runs)
+    requests = [asked(seed=7, trainer__checkpoint_seconds=0.0), asked(seed=8)]
+    stop_and_go_on(requests[0], runs)
+    jobs = [plan(each, runs) for each in requests]
+    write_sealed(runs / "shown" / "study.json", {"study": "shown", "runs": [j.directory.name for j in jobs]})
+    told = io.StringIO()
+    console = Console(file=told, soft_wrap=True)
+    show_runs(jobs, console)
+    assert "1 runs that were made without W&B" in told.getvalue()
+    show_report("shown", jobs, runs, write_report("shown", runs, tmp_path / "reports"), console)
+    say_what_is_left(jobs, console)
+    before = len(shown.server.requests)
+    (line,) = (line for line in told.getvalue().splitlines() if "wandb sync" in line)
+    sync = line.partition("wandb sync ")[2]
+    ended = subprocess.run(
+        f"{WANDB} sync {sync}",
+        shell=True,
+        cwd="/",
+        env={**os.environ, **shown.server.environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert len(shown.server.requests) > before
+    for job in jobs:
+        place = read_manifest(job.directory)["wandb"]
+        assert place["mode"] == "offline"
+        found = shown.server.runs[place["id"]]
+        assert found.group == "shown"
+        tokens = [row["tokens"] for row in found.history if "tokens" in row]
+        assert tokens == [int(row["tokens"]) for row in rows(job.directory / "metrics.csv")]
+        assert found.files["record/manifest.json"] == (job.directory / "manifest.json").read_bytes()
+        assert {each.type for each in found.logged} >= {"dataset", "evaluation", "model"}
+        assert "loss_4x" in found.summary
+    again = io.StringIO()
+    say_what_is_left(jobs, Console(file=again))
+    assert again.getvalue() == ""
+
+
+def test_an_agent_of_a_sweep_gets_one_run(monkeypatch):
+    check_sweep([asked(), asked(seed=1)])
+    monkeypatch.setenv("WANDB_SWEEP_ID", "abc")
+    check_sweep([asked()])
+    with pytest.raises(ConfigError, match="one run"):
+        check_sweep([asked(), asked(seed=1)])
