@@ -72,7 +72,7 @@ def write_study(runs: Path, study: str = STUDY) -> None:
 
 
 @pytest.fixture
-def _no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No key anywhere, and no connection either: one that is tried is an error."""
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -85,7 +85,7 @@ def _no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _no_login: None) -> Path:
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_login: None) -> Path:
     """Where a study has its records and, without a login, its two files."""
     monkeypatch.chdir(tmp_path)
     write_study(Path("runs"))
@@ -223,24 +223,25 @@ def test_the_report_says_what_it_asks_and_text_from_configs_stays_text(study: Pa
     assert order == ["list", *["list", "panel-grid"] * 4]  # a text above each section's panels
 
 
-def test_another_process_writes_the_same_bytes(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_process_writes_the_same_bytes(study: Path) -> None:
     before = {path.name: path.read_bytes() for path in study.iterdir()}
     assert set(before) == {"workspace.json", "report.json"}
-    subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-m", "poslab.dashboard", f"study={STUDY}"],
         cwd=study.parents[2],
         env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)},
         check=True,
         capture_output=True,
+        text=True,
         timeout=120,
     )
     assert {path.name: path.read_bytes() for path in study.iterdir()} == before
-    (line,) = capsys.readouterr().out.splitlines()
+    (line,) = ended.stdout.splitlines()
     assert "workspace.json" in line
     assert "wandb login" in line
 
 
-def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, _no_login: None) -> None:
+def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no_login: None) -> None:
     write_run(tmp_path / "runs", "a", study="plain")
     write_run(tmp_path / "runs", "a", study="begun", status="running")
     plan(tmp_path / "runs", ["a"], study="begun")
@@ -271,10 +272,8 @@ def test_keys_in_wandb_tell_the_same_as_records(tmp_path: Path) -> None:
     rope = {"sliding_1x", "scheme/bound/layer0", "rescaled/yarn/loss", "rescaled/length", "_step"}
     config = {"question": QUESTION, "part": "comparison"}
     trial = ({"part": "tuning"}, {"sliding_16x"})
-    assert (
-        from_wandb([trial, (config, alibi), (config, rope), ({}, ()), (config, rope), (config, ())])
-        == recorded
-    )
+    runs = [trial, (config, alibi), (config, rope), ({}, ()), (config, rope), (config, ())]
+    assert from_wandb(runs) == recorded
     assert recorded.question == PLAIN
 
 
@@ -296,7 +295,7 @@ def test_what_cannot_be_made_is_one_line_and_status_2(
     capsys: pytest.CaptureFixture[str],
     told: list[str],
     said: str,
-    _no_login: None,
+    no_login: None,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_run(Path("runs"), "a")
