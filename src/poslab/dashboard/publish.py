@@ -105,6 +105,8 @@ def _view_id(study: str, project: Project) -> str:
     """W&B's id of the study's view, empty where there is none yet."""
     try:
         found = get_view_dict(project.entity, project.name, view_name(study)[len("nw-") : -len("-v")])
+    except json.JSONDecodeError:
+        raise
     except ValueError:  # the project is there, so that this says that the view is not
         return ""
     return str(found["id"])
