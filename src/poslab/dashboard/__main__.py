@@ -97,7 +97,7 @@ def _publish(study: str, recorded: Contents | None, project: str, entity: str | 
         return 1
     print(f"workspace: {view}\nreport: {report}")
     if not there:
-        print(f"no run of the study is in {opened.path} yet: wandb sync runs/{study}/*/wandb/offline-run-*")
+        print(f"no run of the study is in {opened.path} yet: wandb sync {runs / study}/*/wandb/offline-run-*")
     return 0
 
 

@@ -10,7 +10,7 @@ from wandb_workspaces import expr
 
 from poslab.dashboard import words
 from poslab.dashboard.contents import Contents
-from poslab.dashboard.panels import ARM, Group, groups, headline, identifier
+from poslab.dashboard.panels import ARM, Group, groups, headline, identifier, shown
 
 COLUMNS = 3  # panels beside each other in a workspace
 WIDE, HIGH = 12, 8  # a report's panel, of the 24 columns of its grid
@@ -50,11 +50,7 @@ def make_workspace(study: str, contents: Contents, entity: str, project: str) ->
             )
             for group in groups(contents, f"{study}/workspace")
         ],
-        settings=ws.WorkspaceSettings(
-            x_axis="tokens",
-            max_runs=max(1, contents.runs),
-            point_visualization_method="downsampling",
-        ),
+        settings=ws.WorkspaceSettings(max_runs=shown(contents), point_visualization_method="downsampling"),
         runset_settings=ws.RunsetSettings(
             filters=_of_study(study),
             groupby=[ws.Config(ARM)],

@@ -205,7 +205,7 @@ def _lines(
         groupby_rangefunc="minmax",
         smoothing_factor=0,
         smoothing_type="none",
-        max_runs_to_show=_shown(contents),
+        max_runs_to_show=shown(contents),
         # Buckets of one width would lump together what a logarithmic axis shows apart; this draws every
         # point of a run that has at most 1,500.
         point_visualization_method="sampling",
@@ -224,10 +224,11 @@ def _bars(contents: Contents, title: str, unit: str, metric: str) -> wr.BarPlot:
         groupby=wr.Config(ARM),
         groupby_aggfunc="min" if worst else "mean",
         groupby_rangefunc="minmax",
-        max_runs_to_show=_shown(contents),
-        max_bars_to_show=_shown(contents),
+        max_runs_to_show=shown(contents),
+        max_bars_to_show=shown(contents),
     )
 
 
-def _shown(contents: Contents) -> int:
+def shown(contents: Contents) -> int:
+    """How many lines or bars a panel may show: all."""
     return max(SHOWN, contents.runs)
