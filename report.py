@@ -35,7 +35,9 @@ def main(arguments: list[str]) -> int:
         options[key] = value
 
     # After the arguments, so that a mistake in them is answered at once.
-    from poslab.report import ReportError, show, studies, write_report
+    from poslab.report.load import studies
+    from poslab.report.sums import ReportError
+    from poslab.report.write import show, write_report
 
     runs, reports = Path(options.get("runs", "runs")), Path(options.get("reports", "reports"))
     try:

@@ -115,6 +115,7 @@ def request(study: str = "test", **changes: Any) -> Request:
     """A checked request for a run of seconds on the copy task; `changes` `a__b` for a.b."""
     plain: dict[str, Any] = {
         "study": study,
+        "question": None,
         "seed": 0,
         "context_length": 32,
         "pos": POSITIONS["rope"],

@@ -13,7 +13,8 @@ from poslab.checkpoint import unpacked
 from poslab.making import run
 from poslab.plan import plan
 from poslab.record import DamagedError, read_manifest, read_sealed, write_sealed
-from poslab.report import ReportError, write_report
+from poslab.report.sums import ReportError
+from poslab.report.write import write_report
 from poslab.stopping import Stopped, Stopper
 from poslab.terminal import RunDisplay
 from poslab.trained import load

@@ -195,6 +195,7 @@ def _batches(config: dict) -> str:
     sections = {
         "study": "x",
         "tune": {"factors": [], "seeds": []},
+        "question": None,
         "reference": None,
         "logger": {"name": "local"},
         "launcher": {"name": "local"},

@@ -22,7 +22,7 @@ from test_report_schemes import answers, biases, bounds, reaches, turns, write_s
 from tracing import Piece, Sheets, figures_in_order
 
 from poslab.record import RunRecord, read_sealed, write_sealed
-from poslab.report import write_report
+from poslab.report.write import write_report
 
 SEEDS = 5
 # The loss at L over rope's, and what each doubling past L adds to it.

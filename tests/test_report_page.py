@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from test_report import plan, read, write_run
 
-from poslab.report import ReportError, terminal_table, write_report
 from poslab.report.sorting import sort_value
+from poslab.report.sums import ReportError
+from poslab.report.write import terminal_table, write_report
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1))"

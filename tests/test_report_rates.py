@@ -9,11 +9,12 @@ import pytest
 from test_report import BATCH, STEPS, plan, read, row_of, write_run
 
 from poslab.rates import Choice, choose
-from poslab.report import ReportError, write_report
 from poslab.report.notes import notes
 from poslab.report.rates_words import rates_table
 from poslab.report.results import Results, gather
 from poslab.report.statistics import estimate
+from poslab.report.sums import ReportError
+from poslab.report.write import write_report
 
 GRID = (0.001, 0.002, 0.004, 0.008)
 # Final validation loss at each rate of the grid, without its seed's share; None: diverged.

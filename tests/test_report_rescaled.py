@@ -15,13 +15,14 @@ import pytest
 from test_report import STEEP, L, length_rows, plan, position_rows, read, write_run
 
 from poslab.record import RESCALED, RunRecord, read_sealed, write_sealed
-from poslab.report import measures, write_report
+from poslab.report import measures
 from poslab.report.load import Run, load
 from poslab.report.notes import notes
 from poslab.report.rescaled import label
 from poslab.report.rescaled_words import findings, rescaled_table
 from poslab.report.results import Results, gather
 from poslab.report.sums import Stretch
+from poslab.report.write import write_report
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = "<script>alert(1)</script>|$x$ /home/me/secret/y"

@@ -13,7 +13,6 @@ import pytest
 from test_report import L, plan, read, write_run
 
 from poslab.record import PROBE, SCHEME_BIAS, RunRecord, read_sealed
-from poslab.report import write_report
 from poslab.report.attended import attended_heat, uniform
 from poslab.report.load import load
 from poslab.report.results import Results, gather
@@ -22,6 +21,7 @@ from poslab.report.scheme_charts import bias_chart, bound_chart
 from poslab.report.schemes import schemes_section
 from poslab.report.section import Section
 from poslab.report.wavelengths import wavelengths_table
+from poslab.report.write import write_report
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = "<script>alert(1)</script>|$x$ /home/me/secret/y"

@@ -75,10 +75,12 @@ def test_wandb_holds_every_point_offline(study):
         assert str(float(row["validation_nll"]) / float(row["validation_tokens"]))[:12] in history
     started = next(record["run"] for record in records if record["type"] == "run")
     assert started["run_group"] == "ablation"
-    assert started["config"]["update"]["pos"]["base"] == 10_000
+    assert started["display_name"] == "rope / flash / seed 0"
+    assert started["config"]["update"]["pos"] == "rope"
+    assert started["config"]["update"]["pos_options"]["base"] == 10_000
     summary = json.dumps([record for record in records if record["type"] == "summary"])
     assert "bits_per_byte_8x" in summary
-    assert "extrapolation" in summary
+    assert "extrapolation/bits_per_byte" in history
 
 
 def test_the_same_command_again_trains_nothing(study):
@@ -187,7 +189,7 @@ def test_identity_is_what_decides(tmp_path):
 
     same = name()
     assert name() == same
-    assert name(logger={"name": "wandb", "project": "poslab"}) == same
+    assert name(logger={"name": "wandb", "project": "poslab", "checkpoints": True}) == same
     if not torch.cuda.is_available():
         assert name(trainer__accelerator="auto") == same  # what auto means here
     others = [name(seed=1), name(pos__base=500.0), name(trainer__max_steps=21), name(data__seed=1)]

@@ -1,5 +1,6 @@
 """From what Hydra composed to a checked request, with the names that tables and legends show."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +10,17 @@ from omegaconf import DictConfig, OmegaConf
 
 from poslab.config import Config, ConfigError, Request, check
 
+# What a label or a study says already.
+NAMED = re.compile(r"[+~]*(pos|attention|seed|study|reference|question)(\.[^=]*)?=")
 
-def request_from(composed: DictConfig, choices: dict[str, str], arms: Path) -> Request:
+
+def request_from(
+    composed: DictConfig, choices: dict[str, str], arms: Path, apart: Sequence[str] = ()
+) -> Request:
     """The request in Hydra's `composed` configuration; `arms` is the folder conf/, for the options' files.
 
-    Raises ConfigError, with one line, when a key is unknown or a value has a wrong type or range.
+    `apart` are the overrides that not all requests of the command have. Raises ConfigError, with one line,
+    when a key is unknown or a value has a wrong type or range.
     """
     plain: Any = OmegaConf.to_container(composed, resolve=True)
     plain.pop("hydra", None)
@@ -22,6 +29,7 @@ def request_from(composed: DictConfig, choices: dict[str, str], arms: Path) -> R
         config,
         label(choices["pos"], config.pos, arms / "pos"),
         label(choices["attention"], config.attention, arms / "attention"),
+        " ".join(item for item in apart if not NAMED.match(item)),
     )
 
 

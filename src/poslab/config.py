@@ -72,7 +72,7 @@ class TrainerOptions(Options):
 
 
 # Keys that say where a run is kept, tracked, launched and held against, not what it is.
-BESIDE_THE_RESULT = {"study", "tune", "reference", "logger", "launcher"}
+BESIDE_THE_RESULT = {"study", "question", "tune", "reference", "logger", "launcher"}
 FACTOR_METHODS = {"pi", "ntk", "yarn"}  # the rescalings that take a factor
 
 
@@ -153,11 +153,14 @@ class LoggerOptions(Options):
     name: Literal["wandb", "local"]
     project: str | None = Field(default=None, min_length=1, max_length=128)
     entity: str | None = None
+    checkpoints: bool | None = None
 
     @model_validator(mode="after")
     def _project_belongs_to_wandb(self) -> Self:
         if (self.name == "wandb") != (self.project is not None):
             raise ValueError("project is needed by logger=wandb and unknown to logger=local")
+        if (self.name == "wandb") != (self.checkpoints is not None):
+            raise ValueError("checkpoints is needed by logger=wandb and unknown to logger=local")
         if self.name == "local" and self.entity is not None:
             raise ValueError("entity is unknown to logger=local")
         return self
@@ -167,6 +170,7 @@ class Config(Options):
     """One run. `pos`, `attention`, `data` and `launcher` are checked by the part that each of them names."""
 
     study: str
+    question: str | None = Field(min_length=1, max_length=500, description="what the study is to answer")
     seed: int = Field(ge=0, lt=2**63)
     context_length: int = Field(ge=1)
     pos: dict[str, Any]
@@ -220,6 +224,7 @@ class Request:
     config: Config
     pos: str
     attention: str
+    apart: str = ""  # what else tells it from the others of its command: `model.width=64`
 
 
 Section = TypeVar("Section", bound=Options)

@@ -9,6 +9,7 @@ descriptors keeps the devices until it ends, even where the command that leased 
 import fcntl
 import itertools
 import os
+import resource
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -43,6 +44,15 @@ def gpus() -> tuple[str, ...]:
     names = (name.strip() for name in visible.split(","))
     # CUDA itself reads the list up to the first entry that is no device, such as -1.
     return tuple(dict.fromkeys(itertools.takewhile(lambda name: name and name[0] != "-", names)))
+
+
+def peak_memory() -> int:
+    """Bytes that this process has held at most: of its GPU where it uses one, else of the machine."""
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
 
 
 def cores() -> tuple[int, ...]:

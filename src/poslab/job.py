@@ -35,6 +35,7 @@ def as_json(job: Job) -> str:
             "config": job.config.model_dump(mode="json"),  # without `auto`: what was planned is what is made
             "pos": job.request.pos,
             "attention": job.request.attention,
+            "apart": job.request.apart,
             "identity": job.identity,
             "directory": str(job.directory.resolve()),
         }
@@ -57,12 +58,14 @@ def main() -> int:
 
 
 def _make(told: Mapping[str, Any], stopper: Stopper) -> int:
-    request = Request(check(Config, told["config"], ""), told["pos"], told["attention"])
+    request = Request(check(Config, told["config"], ""), told["pos"], told["attention"], told["apart"])
     command = [sys.executable, "-m", "poslab.job", *sys.argv[1:]]
     slurm = request.config.launcher.get("name") == "slurm"
     directory = Path(told["directory"])
     # The directory as it was told: two names of one run must not become two runs.
     job = replace(plan(request, directory.parent.parent), directory=directory)
+    # Where W&B puts what it has to send later: in the user's home, if it is not told.
+    os.environ.setdefault("WANDB_DATA_DIR", str(directory / "wandb"))
     if slurm:
         stopper.patience = PATIENCE_OF_SLURM
     if job.identity != told["identity"]:

@@ -3,7 +3,6 @@
 import platform
 import shutil
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -14,18 +13,28 @@ from typing import Any
 import torch
 
 from poslab.checkpoint import newest_checkpoint, packed, unpacked, write_checkpoint
-from poslab.evaluate import Extrapolation
+from poslab.devices import peak_memory
 from poslab.identity import describe_versions
 from poslab.lock import alone, run_lock
 from poslab.measuring import measure
 from poslab.model import GPT, build
 from poslab.plan import Job
-from poslab.record import FINAL, FORMAT, DamagedError, RunRecord, damaged_files, read_manifest, write_atomic
+from poslab.record import (
+    FINAL,
+    FORMAT,
+    DamagedError,
+    RunRecord,
+    damaged_files,
+    read_manifest,
+    sealed,
+    write_atomic,
+)
 from poslab.stopping import Stopped, Stopper
 from poslab.terminal import RunDisplay
-from poslab.tracking import NoTracker, Tracker, by_length, first_place, open_tracker, summary
+from poslab.tracking import NoTracker, Tracker, first_place, open_tracker
 from poslab.watching import Silent
 
+OPENING = 30.0  # seconds that the end of a run waits until W&B is open
 CLOSING = 1.0  # seconds that W&B has to take the last points when the run was asked to stop
 SHARE_OF_TIME = 20  # training goes on for so many times what writing a checkpoint took, at least
 CHECKPOINTS = "checkpoints"
@@ -82,38 +91,33 @@ class Making:
             threads=torch.get_num_threads(),
             processes=self.record.manifest.get("processes", 0) + 1,  # that have worked on it
         )
-        config = {"study": job.config.study, **job.config.deciding()}
-        named = {**config, "pos": {"name": job.request.pos, **config["pos"]}}
-        found = Extrapolation()
         try:
-            place = self.record.manifest.get("wandb") or first_place(job.config.logger, job.directory)
+            place = first_place(job.config.logger, job.directory, self.record.manifest.get("wandb"))
             self.record.update(wandb=place)
-            self.tracker = open_tracker(
-                job.config.logger, job.directory, job.config.study, job.title, named, place
-            )
-            self.record.update(wandb=self.tracker.place or place)  # an id once given stays the run's
-            for row in self.rows:
-                self.tracker.log(row)
-            found = self._train_and_evaluate()
+            self.tracker = open_tracker(job, sealed(self.record.manifest), place, self.rows)
+            self._train_and_evaluate()
             outcome: dict[str, Any] = {"status": "done", "reason": None}
         except DivergedError as error:
             outcome = {"status": "diverged", "reason": str(error)}
         except Stopped as stop:
             self.stopper.closing()
+            self._note_place()
             self.record.update(status="interrupted", reason=str(stop), finished=_now())
-            self._finish_soon(stop)
+            self.tracker.finish(sealed(self.record.manifest), stop.status, CLOSING)
             raise
         except Exception as error:
             write_atomic(job.directory / "error.txt", traceback.format_exc())
             outcome = {"status": "failed", "reason": _reason(error)}
-        lengths = by_length(found.lengths)
+        self._note_place(OPENING)
+        ended = self.record.ended(**outcome, finished=_now())
         # Before the record is closed: a crash between the two makes the run go on, and W&B's part anew.
-        self.tracker.finish(summary(outcome, lengths), lengths, exit_code=int(outcome["status"] != "done"))
+        self.tracker.finish(sealed(ended), int(outcome["status"] != "done"))
+        self._note_place()
         # What a crash in between leaves is enough to go on from. A failed run keeps its checkpoints.
         if outcome["status"] == "done":
             self.record.update(files=self.record.files)
             shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
-        self.record.end(**outcome, finished=_now())
+        self.record.update(**{**ended, "wandb": self.record.manifest["wandb"]})
         if outcome["status"] == "diverged":
             shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
         with suppress(OSError):
@@ -135,8 +139,9 @@ class Making:
         self.rows.append(row)
         self.record.write_metrics(self.rows)
         flops = self.gpt.training_flops(row["tokens"])
+        self._note_place()
         self.record.update(tokens=row["tokens"], flops=flops, seconds=row["seconds"])
-        self.tracker.log(row)
+        self.tracker.log({**row, "memory_bytes": peak_memory()})
 
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         self.display.step(step, loss, tokens_per_second)
@@ -162,7 +167,12 @@ class Making:
             "kernel": self.record.manifest.get("kernel") or self.gpt.kernel,
         }
 
-    def _train_and_evaluate(self) -> Extrapolation:
+    def _note_place(self, wait: float = 0.0) -> None:
+        """Where the run is in W&B, once that is known; an id once given stays the run's."""
+        known, found = self.record.manifest.get("wandb"), self.tracker.place(wait)
+        self.record.manifest["wandb"] = {**(known or {}), **found} if found else known
+
+    def _train_and_evaluate(self) -> None:
         from poslab.training import train
 
         job, record = self.job, self.record
@@ -191,21 +201,13 @@ class Making:
             "validation_seconds": trained.validation_seconds,
         }
         record.write_checkpoint(packed({**self._identified(), **reached, "sums": sums}))
-        return measure(job, gpt, record, self.display, self.stopper)
+        measure(job, gpt, record, self.display, self.stopper)
+        record.update(memory_bytes=peak_memory())
 
     def _take_state(self) -> dict[str, Any] | None:
         """The state to go on from, which is not kept: it is as large as all that training holds."""
         state, self.state = self.state, None
         return state
-
-    def _finish_soon(self, stop: Stopped) -> None:
-        """Close W&B's run if that is quick; what it has not sent by then is on disk."""
-        closing = threading.Thread(
-            target=lambda: self.tracker.finish({"status": "interrupted"}, [], exit_code=stop.status),
-            daemon=True,
-        )
-        closing.start()
-        closing.join(CLOSING)
 
     def _earlier_manifest(self) -> dict[str, Any]:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from poslab.data import validation_windows
-from poslab.evaluate import Extrapolation, evaluate, longest_length, rescalings
+from poslab.evaluate import evaluate, longest_length, rescalings
 from poslab.inspection import inspect
 from poslab.model import GPT
 from poslab.plan import Job
@@ -18,8 +18,8 @@ from poslab.terminal import RunDisplay
 from poslab.watching import Silent
 
 
-def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> Extrapolation:
-    """Evaluate `gpt` as the run asks and record all of it; what its own rotation gave."""
+def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> None:
+    """Evaluate `gpt` as the run asks and record all of it."""
     config, corpus = job.config, job.corpus
     started = time.perf_counter()
     told = f"lengths up to {longest_length(config)}"
@@ -36,7 +36,6 @@ def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper:
     if rescalings(config):
         seconds += _measure_rescaled(job, gpt, record, display, stopper)
     record.update(seconds_evaluation=seconds)
-    return found
 
 
 def _measure_rescaled(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> float:

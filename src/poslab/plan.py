@@ -72,8 +72,9 @@ class Job:
 def title(request: Request) -> str:
     """What the terminal calls a run."""
     config = request.config
-    rate = f" / rate {config.trainer.learning_rate:g}" if config.part == "tuning" else ""
-    return f"{request.pos} / {request.attention}{rate} / seed {config.seed}"
+    rate = f"rate {config.trainer.learning_rate:g}" if config.part == "tuning" else ""
+    parts = (request.pos, request.attention, request.apart, rate, f"seed {config.seed}")
+    return " / ".join(part for part in parts if part)
 
 
 def plan(request: Request, runs: Path, here: bool = True, corpora: dict[str, Corpus] | None = None) -> Job:

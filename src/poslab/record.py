@@ -146,16 +146,21 @@ def _replace(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
+def sealed(value: Mapping[str, Any]) -> str:
     """JSON that ends with the SHA-256 of all its bytes, for which zeros stand while it is taken."""
     text = json.dumps({**value, "sha256": UNSEALED}, indent=2, ensure_ascii=False) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()
     head, _, tail = text.rpartition(UNSEALED)
-    write_atomic(path, f"{head}{digest}{tail}")
+    return f"{head}{digest}{tail}"
+
+
+def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
+    """Write what `read_sealed` reads."""
+    write_atomic(path, sealed(value))
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """What `write_sealed` wrote. Raises FileNotFoundError, and DamagedError where a bit is not as it was."""
+    """The value of a `sealed` file. Raises FileNotFoundError, and DamagedError where a bit is not right."""
     data = path.read_bytes()
     found = re.search(rb'"sha256": "([0-9a-f]{64})"\n\}\n$', data)
     if found is not None:
@@ -190,9 +195,13 @@ class RunRecord:
         self.manifest.update(fields)
         write_sealed(self.directory / "manifest.json", self.manifest)
 
+    def ended(self, status: Status, reason: str | None, **fields: Any) -> dict[str, Any]:
+        """The manifest of the closed record, whose files must from then on be as they are now."""
+        return {**self.manifest, "status": status, "reason": reason, "files": self.files, **fields}
+
     def end(self, status: Status, reason: str | None, **fields: Any) -> None:
-        """Close the record: from here on its files must be as they are now."""
-        self.update(status=status, reason=reason, files=self.files, **fields)
+        """Close the record."""
+        self.update(**self.ended(status, reason, **fields))
 
     def write_metrics(self, rows: Iterable[Mapping[str, Any]]) -> None:
         self._table("metrics.csv", METRICS, rows)

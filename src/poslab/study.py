@@ -1,7 +1,7 @@
 """A study: its runs, each in a fresh process, then the report of all of them."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,8 @@ from poslab.lock import alone
 from poslab.plan import Job, accept, plan, refuse, title
 from poslab.pool import Member, Pool
 from poslab.record import DamagedError, read_manifest, read_sealed, write_sealed
-from poslab.report import ReportError, show, write_report
+from poslab.report.sums import ReportError
+from poslab.report.write import show, write_report
 from poslab.reuse import take_over
 from poslab.stopping import Stopped, Stopper
 from poslab.tuning import trials, tuned
@@ -34,6 +35,15 @@ class _Plan:
     refused: dict[Path, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Told:
+    """What a command says of its studies, by their names."""
+
+    command: str
+    references: Mapping[str, str]
+    questions: Mapping[str, str]
+
+
 def conduct(requests: Sequence[Request], runs: Path, reports: Path, command: str) -> int:
     """Make the runs that are not yet made, report on their studies, and return the exit status.
 
@@ -45,29 +55,27 @@ def conduct(requests: Sequence[Request], runs: Path, reports: Path, command: str
     console = _console()
     with _stoppable(console, command) as stopper:
         launcher, _ = _one_launcher(requests)
-        references = _references(requests, runs)
+        told = _Told(command, _references(requests, runs), _questions(requests))
         planned = _plan_all(requests, runs, launcher)
         refused = planned.refused
         tried: list[Member] = []
         untuned: list[tuple[Request, str]] = []
         if first := trials(job.request for job in planned.jobs):
             console.print(f"{len(first)} trials choose the learning rates of {len(planned.jobs)} runs")
-            tried = _make(_plan_all(first, runs, launcher), command, references, console, stopper)
+            tried = _make(_plan_all(first, runs, launcher), told, console, stopper)
             ready, untuned = tuned([job.request for job in planned.jobs], [each.job for each in tried])
             planned = _plan_all(ready, runs, launcher) if ready else _Plan()
         planned.refused = refused
-        members = [*tried, *_make(planned, command, references, console, stopper)]
+        members = [*tried, *_make(planned, told, console, stopper)]
         failed = [f"{line} (see {directory})" for directory, line in refused.items()]
         failed += [f"{title(request)}: {why}" for request, why in untuned]
         return _report(members, failed, runs, reports, console)
 
 
-def _make(
-    planned: _Plan, command: str, references: Mapping[str, str], console: Console, stopper: Stopper
-) -> list[Member]:
+def _make(planned: _Plan, told: _Told, console: Console, stopper: Stopper) -> list[Member]:
     """Make the runs that are not yet made."""
     if not planned.jobs:
-        _enlist(list(planned.refused), command, references)
+        _enlist(list(planned.refused), told)
         return []
     kind, options = _one_launcher([job.request for job in planned.jobs])
     launcher = kind(options, len(planned.jobs))
@@ -78,7 +86,7 @@ def _make(
     taken = [study for job in planned.jobs if (study := take_over(job)) is not None]
     if taken:
         console.print(f"{len(taken)} runs are taken over from {', '.join(dict.fromkeys(taken))}")
-    _enlist([*(job.directory for job in planned.jobs), *planned.refused], command, references)
+    _enlist([*(job.directory for job in planned.jobs), *planned.refused], told)
     _tell_what_is_there(members, console)
     waiting = [each for each in members if each.entry.state == "waiting"]
     if waiting:
@@ -107,6 +115,11 @@ def _one_launcher(requests: Sequence[Request]) -> tuple[type[Launcher], Launcher
     if any(request.config.launcher != requests[0].config.launcher for request in requests):
         raise ConfigError("launcher: a study has one launcher, it cannot be swept; give one command for each")
     return launcher_class(requests[0].config.launcher)
+
+
+def _questions(requests: Sequence[Request]) -> dict[str, str]:
+    """What each study is to answer, where it says so."""
+    return {each.config.study: each.config.question for each in requests if each.config.question}
 
 
 def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
@@ -166,7 +179,7 @@ def _plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher])
     return planned
 
 
-def _enlist(directories: Sequence[Path], command: str, references: Mapping[str, str]) -> None:
+def _enlist(directories: Sequence[Path], told: _Told) -> None:
     """Put runs on their studies' lists, in the order in which they were asked for, with the commands."""
     for study in dict.fromkeys(directory.parent for directory in directories):
         path = study / "study.json"
@@ -176,10 +189,14 @@ def _enlist(directories: Sequence[Path], command: str, references: Mapping[str, 
             begun = [name for name in known.get("runs", []) if (study / name / "manifest.json").exists()]
             asked = [directory.name for directory in directories if directory.parent == study]
             names = list(dict.fromkeys([*begun, *asked]))
-            commands = list(dict.fromkeys([*known.get("commands", []), command]))
-            reference = references.get(study.name, known.get("reference"))
-            told = {"study": study.name, "runs": names, "reference": reference, "commands": commands}
-            write_sealed(path, told)
+            list_of = {
+                "study": study.name,
+                "runs": names,
+                "reference": told.references.get(study.name, known.get("reference")),
+                "question": told.questions.get(study.name, known.get("question")),
+                "commands": list(dict.fromkeys([*known.get("commands", []), told.command])),
+            }
+            write_sealed(path, list_of)
 
 
 def _known(path: Path) -> dict[str, Any]:
@@ -235,8 +252,12 @@ def _report(
     return int(bool(lines))
 
 
-def _say_how_to_sync(jobs: Iterable[Job], console: Console) -> None:
-    """One line for all runs that W&B kept on this machine."""
+def _say_how_to_sync(jobs: Sequence[Job], console: Console) -> None:
+    """One line for all runs that W&B kept on this machine, and one for those that it failed on."""
+    failed = [job for job in jobs if "failed" in _place(job)]
+    if failed:
+        why = _place(failed[0])["failed"]
+        console.print(f"W&B failed on {len(failed)} of {len(jobs)} runs; their records are whole: {why}")
     offline = [job for job in jobs if _place(job).get("mode") == "offline"]
     if offline:
         studies = dict.fromkeys(str(job.directory.parent) for job in offline)

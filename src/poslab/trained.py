@@ -19,6 +19,7 @@ def load(directory: Path) -> GPT:
     saved = unpacked((directory / FINAL).read_bytes())
     sections: dict[str, Any] = {
         "study": "loaded",
+        "question": None,
         "tune": {"factors": [], "seeds": []},
         "reference": None,
         "logger": {"name": "local"},

@@ -43,13 +43,15 @@ class PoslabLauncher(Launcher):
         if swept:  # Hydra would take neither of them, and not say so
             raise ConfigError(f"{swept[0]}: a sweep or a launcher cannot be swept; give one command for each")
         requests = []
+        common = set.intersection(*(set(overrides) for overrides in job_overrides))
         for overrides in job_overrides:
             composed: Any = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
             source = next(
                 item.path for item in composed.hydra.runtime.config_sources if item.provider == "main"
             )
+            apart = [item for item in overrides if item not in common]
             try:
-                requests.append(request_from(composed, composed.hydra.runtime.choices, Path(source)))
+                requests.append(request_from(composed, composed.hydra.runtime.choices, Path(source), apart))
             except ConfigError as error:
                 raise ConfigError(f"{' '.join(overrides)}: {error}") from None
         command = command_line(self.config.hydra.overrides.task, multirun=True)

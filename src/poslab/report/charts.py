@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from poslab.report.formatting import count, multiple, number, quantity
 from poslab.report.load import Run
 from poslab.report.measures import Bin, Value, mean_bits, mean_loss, position_bins
-from poslab.report.results import Results, Target
+from poslab.report.results import Results
+from poslab.report.rows import Target
 from poslab.report.statistics import estimate
 
 # A run's values, by x and by what the CSV calls that x.

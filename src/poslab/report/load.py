@@ -169,7 +169,7 @@ def _load_study(folder: Path, several: bool) -> Records:
     order = list(dict.fromkeys([*asked, *present]))
     within = f"{folder.name}/" if several else ""
     loaded = tuple(
-        replace(_load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in order
+        replace(load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in order
     )
     return Records(folder.name, loaded, bool(asked), reference, commands)
 
@@ -210,7 +210,8 @@ def _plan(folder: Path) -> tuple[list[str], str | None, tuple[str, ...]]:
     )
 
 
-def _load_run(folder: Path) -> Run:
+def load_run(folder: Path) -> Run:
+    """The record of one run directory; what cannot be read has a status and a reason that say so."""
     try:
         manifest = read_manifest(folder)
     except (ValueError, OSError):

@@ -1,6 +1,5 @@
 """Everything a report says, as figures of runs and of arms; tables, charts and pages only show it."""
 
-import math
 import statistics as order_statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,22 +10,13 @@ from poslab.report.aggregate import TARGETS, ArmFigures, arm_figures, diverged_t
 from poslab.report.arms import Arm, arms, choose_reference
 from poslab.report.compare import Comparison, comparable, compare, primary_figure
 from poslab.report.formatting import plain
-from poslab.report.load import TUNING, Records, Run, load_studies
+from poslab.report.load import Records, Run, load_studies
 from poslab.report.measures import Value
 from poslab.report.ranks import Pair, Rank, pairs, ranks
 from poslab.report.rates import Tuning, tunings
 from poslab.report.rescaled import RescaledArm, rescaled_arms
+from poslab.report.rows import Target, row
 from poslab.report.sums import ReportError
-
-
-@dataclass(frozen=True)
-class Target:
-    """A validation loss to reach: the reference's median over its seeds at a fraction of its budget."""
-
-    fraction: float
-    suffix: str
-    loss: float
-    n: int
 
 
 @dataclass(frozen=True)
@@ -102,7 +92,7 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
     label_of = {run.name: arm.label for arm in found for run in arm.runs}
     label_of |= {run.name: one.label for one in reversed(tuned) for run in one.runs}
     rows = {
-        run.name: _row(
+        run.name: row(
             run,
             label_of.get(run.name),
             multiples,
@@ -162,88 +152,3 @@ def _targets(reference: Arm) -> tuple[Target, ...]:
         if losses and all(measures.can_confirm(run, fraction) for run in reference.finished):
             targets.append(Target(fraction, suffix, order_statistics.median(losses), len(losses)))
     return tuple(targets)
-
-
-def _row(
-    run: Run,
-    label: str | None,
-    multiples: tuple[float, ...],
-    targets: tuple[Target, ...],
-    interval: tuple[int, int] | None,
-) -> dict[str, Value]:
-    """A run's row of summary.csv. Figures are there for the runs that count alone."""
-    # A run that tunes is in no arm: a mean over the rows of an arm is one over its own runs.
-    named = ("tuning_of", "arm") if run.tunes else ("arm", "tuning_of")
-    row: dict[str, Value] = {"study": run.study, "run": run.directory, named[0]: label, named[1]: None}
-    row |= {"status": plain(run.status, 40), "reason": plain(run.reason) or None}
-    if not run.readable:
-        return row
-    row |= _described(run)
-    if run.status != "done":
-        return row
-    last = run.validations[-1].loss if run.validations else math.inf
-    row["validation_loss"] = last if math.isfinite(last) else None
-    if run.tunes:
-        return row
-    row |= measures.extrapolation(run, multiples)
-    row |= measures.changes(row, row["loss_1x"], multiples, "loss_change")
-    row |= measures.usable_length(run) | measures.failure(run)
-    for target in targets:
-        row |= _reached(run, target)
-    row["aulc_from"], row["aulc_to"] = interval or (None, None)
-    row["aulc"] = measures.area(run.validations, interval) if interval and run.validations else None
-    return row
-
-
-def _described(run: Run) -> dict[str, Value]:
-    manifest = run.manifest
-    data = manifest.get("data") or {}
-    tokens, seconds = _number(manifest.get("tokens")), _number(manifest.get("seconds"))
-    return {
-        "pos": plain(run.pos, 80),
-        "attention": plain(run.attention, 80),
-        "part": TUNING if run.tunes else "comparison",
-        "learning_rate": run.learning_rate,
-        "seed": run.seed,
-        "context_length": run.context_length,
-        "budget": run.budget,
-        "parameters": _number(manifest.get("parameters")),
-        "tokens": tokens,
-        "flops": _number(manifest.get("flops")),
-        "seconds": seconds,
-        "tokens_per_second": tokens / seconds if tokens and seconds else None,
-        "seconds_validation": _number(manifest.get("seconds_validation")),
-        "seconds_evaluation": _number(manifest.get("seconds_evaluation")),
-        **{
-            key: _text(manifest.get(key))
-            for key in ("kernel", "precision", "device", "code", "started", "finished")
-        },
-        "data": _text(data.get("name")),
-        "data_fingerprint": _text(data.get("fingerprint")),
-        "vocabulary": _number(data.get("vocabulary")),
-    }
-
-
-def _number(value: object) -> float | int | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else plain(value, 120)
-
-
-def _reached(run: Run, target: Target) -> dict[str, Value]:
-    found = measures.crossing(run.validations, target.loss)
-    figures: dict[str, Value] = {
-        f"tokens_to_target{target.suffix}": found.tokens if found else None,
-        f"reached{target.suffix}": found is not None,
-        f"tokens_without_target{target.suffix}": None
-        if found
-        else measures.tokens_without(run.validations, target.loss),
-    }
-    if target.suffix == "":
-        flops, tokens = _number(run.manifest.get("flops")), _number(run.manifest.get("tokens"))
-        figures["steps_to_target"] = found.steps if found else None
-        figures["seconds_to_target"] = found.seconds if found else None
-        figures["flops_to_target"] = flops * found.tokens / tokens if found and flops and tokens else None
-    return figures

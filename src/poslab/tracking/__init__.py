@@ -1,0 +1,84 @@
+"""Tracking: what a run shows in W&B while and after it trains.
+
+It mirrors the record, which stays the source of every result; nothing that happens here costs a run more than
+the line that says so.
+"""
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from poslab.config import LoggerOptions
+from poslab.plan import Job
+from poslab.tracking.background import Background
+from poslab.tracking.card import of_run
+from poslab.tracking.offline import identifier, parts
+
+SWEPT = "WANDB_SWEEP_ID"  # in the environment of a command that an agent of a W&B sweep gives
+
+
+class Tracker(Protocol):
+    """What a run tells. A run that goes on after an interruption opens it anew with the rows so far."""
+
+    def place(self, wait: float = 0.0) -> Mapping[str, Any] | None:
+        """How to find the run again, for the manifest; None where it is not known within `wait` seconds."""
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """A row of metrics.csv, perhaps with memory_bytes."""
+
+    def finish(self, manifest: str, exit_code: int, wait: float | None = None) -> None:
+        """The run's end: the text of its manifest, beside which its files are all written.
+
+        Returns after `wait` seconds at the latest, or once all is sent.
+        """
+
+
+class NoTracker:
+    """logger=local: the record alone."""
+
+    def place(self, wait: float = 0.0) -> Mapping[str, Any] | None:
+        return None
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        pass
+
+    def finish(self, manifest: str, exit_code: int, wait: float | None = None) -> None:
+        pass
+
+
+def first_place(
+    options: LoggerOptions, directory: Path, earlier: Mapping[str, Any] | None = None
+) -> Mapping[str, Any] | None:
+    """What the manifest says of a run's tracking before it is opened: its id, so that a crash keeps it.
+
+    `earlier` is what the manifest said before; the id of what is there already, where the manifest was lost.
+    An agent of a W&B sweep has chosen an id, which it watches.
+    """
+    if options.name == "local":
+        return earlier or None
+    if os.environ.get(SWEPT) and os.environ.get("WANDB_RUN_ID"):
+        chosen = {"id": os.environ["WANDB_RUN_ID"]}
+        return earlier if earlier and earlier["id"] == chosen["id"] else chosen
+    if earlier:
+        return earlier
+    known = [identifier(part) for part in parts(directory)]
+    return {"id": known[-1] if known else secrets.token_hex(4)}
+
+
+def open_tracker(
+    job: Job, manifest: str, place: Mapping[str, Any] | None, rows: Iterable[Mapping[str, Any]]
+) -> Tracker:
+    """The tracker that `logger` names, for the run at `place` that has `manifest` and `rows` so far."""
+    options = job.config.logger
+    if place is None or options.name == "local":
+        return NoTracker()
+    from poslab.tracking.wandb_run import TrackedRun
+
+    earlier = list(rows)
+
+    def begin() -> TrackedRun:
+        return TrackedRun(options, of_run(job), job.directory, str(place["id"]), manifest, earlier)
+
+    return Background(begin)

@@ -1,0 +1,62 @@
+"""A run's tracking in a thread of its own: training waits for none of it."""
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+FINISH = 180.0  # seconds for what is left to send at the end; the rest stays on disk, to be synced
+
+
+class Opened(Protocol):
+    """What the thread speaks to."""
+
+    place: Mapping[str, Any]
+
+    def log(self, row: Mapping[str, Any]) -> None: ...
+
+    def finish(self, manifest: str, exit_code: int) -> None: ...
+
+
+class Background:
+    """Tells an `Opened` what it is told, in the same order. Its first failure is said once and ends it."""
+
+    def __init__(self, begin: Callable[[], Opened]) -> None:
+        self._tasks: SimpleQueue[Callable[[Opened], None] | None] = SimpleQueue()
+        self._place: Mapping[str, Any] | None = None
+        self._begun = threading.Event()
+        self._thread = threading.Thread(target=self._work, args=(begin,), name="tracking", daemon=True)
+        self._thread.start()
+
+    def place(self, wait: float = 0.0) -> Mapping[str, Any] | None:
+        self._begun.wait(wait)
+        return self._place
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        self._tasks.put(lambda opened: opened.log(row))
+
+    def finish(self, manifest: str, exit_code: int, wait: float | None = None) -> None:
+        self._tasks.put(lambda opened: opened.finish(manifest, exit_code))
+        self._tasks.put(None)
+        self._thread.join(FINISH if wait is None else wait)
+        if self._thread.is_alive() and wait is None:
+            _say(f"is not done after {FINISH:g} s; what it has not sent lies on disk, for `wandb sync`")
+
+    def _work(self, begin: Callable[[], Opened]) -> None:
+        try:
+            opened = begin()
+            self._place = opened.place
+            self._begun.set()
+            while (task := self._tasks.get()) is not None:
+                task(opened)
+        except Exception as error:
+            told = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            self._place = {**(self._place or {}), "failed": told}
+            _say(f"failed, the run goes on without it: {told}")
+        finally:
+            self._begun.set()
+
+
+def _say(what: str) -> None:
+    print(f"W&B {what}", file=sys.stderr, flush=True)

@@ -1,0 +1,52 @@
+"""What a run is called in W&B, and which of its settings stand there under which names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from poslab.plan import Job
+
+LONGEST_TAG = 64  # characters that W&B takes
+
+
+@dataclass(frozen=True)
+class Card:
+    """How a run stands in W&B's tables."""
+
+    group: str  # the study
+    job_type: Literal["train", "evaluate", "report"]
+    name: str
+    tags: tuple[str, ...]
+    notes: str | None
+    config: Mapping[str, Any]
+
+
+def of_run(job: Job) -> Card:
+    """A run that trains: named by what differs, with its settings by the names of the command line.
+
+    `pos` and `attention` are the arms' names there and not their sections: so they sort and filter, and are
+    what a W&B sweep calls them.
+    """
+    config, request = job.config, job.request
+    settings = config.deciding()
+    sections = {f"{name}_options": settings.pop(name) for name in ("pos", "attention")}
+    named = {
+        "study": config.study,
+        "arm": " / ".join(part for part in (request.pos, request.attention, request.apart) if part),
+        "pos": request.pos,
+        "attention": request.attention,
+        **settings,
+        **sections,
+        "identity": job.identity,
+        "code": job.code.shared,
+        "data_fingerprint": job.corpus.fingerprint,
+    }
+    tags = [request.pos, request.attention, str(config.data.get("source", "")), config.part]
+    return Card(
+        group=config.study,
+        job_type="train",
+        name=job.title,
+        tags=tuple(tag[:LONGEST_TAG] for tag in dict.fromkeys(tags) if tag and tag != "comparison"),
+        notes=config.question,
+        config=named,
+    )

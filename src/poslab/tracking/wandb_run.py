@@ -1,0 +1,198 @@
+"""One run in W&B: its curve while it trains, then its charts, tables, summary, record and artifacts."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+from poslab.config import LoggerOptions
+from poslab.record import FINAL
+from poslab.report.load import Run, load_run
+from poslab.tracking.card import Card
+from poslab.tracking.charts import AXES, chart_rows, sheets, summary, training_row
+from poslab.tracking.login import logged_in
+from poslab.tracking.offline import identifier, parts
+
+ONLINE_WAIT = 20  # seconds until a W&B server that does not answer means offline
+FINISH_WAIT = 120  # seconds for what is left to send; what is not sent by then stays on disk, to be synced
+FLUSH = 2  # seconds between two writes of an offline run's file: what a kill can cost
+FOLDER = "record"  # among a run's files in W&B
+MANIFEST = "manifest.json"
+
+
+class TrackedRun:
+    """A W&B run, online where the user is logged in and the server answers, else offline at once.
+
+    Made and used by one thread. Offline, W&B cannot add to what an earlier process wrote: the whole curve is
+    written anew, and what it replaces is removed only once the new one is on disk.
+    """
+
+    def __init__(
+        self,
+        options: LoggerOptions,
+        card: Card,
+        directory: Path,
+        number: str,
+        manifest: str,
+        rows: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
+        """`number` is W&B's id of the run, the same whenever the run is opened again."""
+        self.options = options
+        self.directory = directory
+        self.replaced = [part for part in parts(directory) if identifier(part) == number]
+        self.run, mode = open_run(options, card, directory, number)
+        self.online = mode == "online"
+        self.place = where(self.run, mode, directory)
+        define_axes(self.run)
+        self._keep(MANIFEST, manifest)
+        for row in rows:
+            self._log(training_row(row), int(row["step"]))
+        self.since = time.monotonic()
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        self._log(training_row(row), int(row["step"]))
+        if self.replaced and time.monotonic() - self.since > 2 * FLUSH:
+            self._remove_replaced()
+
+    def finish(self, manifest: str, exit_code: int) -> None:
+        facts = json.loads(manifest)
+        names = [name for name in facts.get("files") or {} if name.endswith(".csv")]
+        self._keep(MANIFEST, manifest)
+        for name in names:
+            self._keep(name, (self.directory / name).read_bytes())
+        run = replace(load_run(self._folder), name=self.directory.name, study=str(facts["study"]))
+        try:
+            self._show(run)
+            self.run.summary.update(summary(run))
+            if run.status == "done":
+                self._log_artifacts(facts, names)
+        finally:
+            self.run.finish(exit_code=exit_code)
+        self._remove_replaced()
+
+    def _log(self, row: Mapping[str, Any], step: int) -> None:
+        if step >= self.run.step:  # else the server has it from before an interruption
+            # Committed at once: W&B would hold it back until the next one, and a crash would lose it.
+            self.run.log(dict(row), step=step, commit=True)
+
+    def _show(self, run: Run) -> None:
+        step = int(run.config["trainer"]["max_steps"])
+        for row in chart_rows(run):
+            step += 1
+            self._log(row, step)
+        tables = {
+            f"tables/{name}": wandb.Table(columns=list(sheet.columns), data=[list(row) for row in sheet.rows])
+            for name, sheet in sheets(run).items()
+        }
+        if tables:
+            self._log(tables, step + 1)
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.run.dir) / FOLDER
+
+    def _keep(self, name: str, content: str | bytes) -> None:
+        """Among the run's files, where W&B takes them from, offline too, wherever the directory is moved."""
+        path = self._folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        self.run.save(path, base_path=self.run.dir, policy="now")
+
+    def _log_artifacts(self, facts: Mapping[str, Any], names: Iterable[str]) -> None:
+        about = {key: facts.get(key) for key in ("study", "run", "identity", "pos", "attention", "seed")}
+        data = facts.get("data") or {}
+        source = wandb.Artifact(f"data-{facts['config']['data']['source']}", "dataset", metadata=dict(data))
+        with source.new_file("data.json") as file:
+            json.dump(data, file, indent=2, sort_keys=True)
+        if self.online:
+            self.run.use_artifact(source)
+        else:  # W&B lets no run use an artifact offline
+            self.run.log_artifact(source)
+        tables = wandb.Artifact(f"evaluation-{self.directory.name}", "evaluation", metadata=about)
+        for name in names:
+            _add(tables, self._folder / name)
+        _add(tables, self._folder / MANIFEST)
+        self.run.log_artifact(tables)
+        if self.options.checkpoints:
+            weights = wandb.Artifact(f"checkpoint-{self.directory.name}", "model", metadata=about)
+            _add(weights, self.directory / FINAL)
+            _add(weights, self._folder / MANIFEST)
+            self.run.log_artifact(weights)
+
+    def _remove_replaced(self) -> None:
+        for left in self.replaced:
+            shutil.rmtree(left, ignore_errors=True)
+        self.replaced = []
+
+
+def open_run(options: LoggerOptions, card: Card, directory: Path, number: str) -> tuple[Any, str]:
+    """A W&B run, and whether it is online or offline: offline where the server does not answer in time."""
+    mode = os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
+    arguments: dict[str, Any] = {
+        "project": options.project,
+        "entity": options.entity,
+        "dir": directory,
+        "id": number,
+        "resume": "allow",
+        "group": card.group,
+        "job_type": card.job_type,
+        "name": card.name,
+        "tags": card.tags,
+        "notes": card.notes,
+        "config": dict(card.config),
+    }
+    try:
+        return wandb.init(**arguments, mode=mode, settings=_settings()), mode  # type: ignore[arg-type]
+    except wandb.errors.Error:
+        if mode != "online":
+            raise
+        return wandb.init(**arguments, mode="offline", settings=_settings()), "offline"
+
+
+def where(run: Any, mode: str, directory: Path) -> Mapping[str, Any]:
+    """How to find the run again, for a manifest: no path of the machine."""
+    place: dict[str, Any] = {"id": run.id, "mode": mode, "url": None, "path": None}
+    if mode == "online":
+        place["url"] = run.url
+    with suppress(ValueError):  # disabled: it lies nowhere
+        if mode == "offline":
+            place["path"] = str(Path(run.dir).parent.resolve().relative_to(directory.resolve()))
+    return place
+
+
+def define_axes(run: Any) -> None:
+    """Curves over tokens, with the best validation loss; every other chart over an x axis of its own."""
+    run.define_metric("tokens", hidden=True)
+    for name in ("train/*", "validation/*", "optimizer/*", "cost/*"):
+        run.define_metric(name, step_metric="tokens")
+    run.define_metric("validation/loss", step_metric="tokens", summary="min,last")
+    run.define_metric("validation/bits_per_byte", step_metric="tokens", summary="min,last")
+    for family, axis in AXES.items():  # whose last point is no summary of anything
+        run.define_metric(axis, hidden=True, summary="none")
+        run.define_metric(family, step_metric=axis, summary="none")
+
+
+def _add(artifact: wandb.Artifact, path: Path) -> None:
+    """As it lies there: W&B would copy it into the user's home."""
+    artifact.add_file(str(path), policy="immutable", skip_cache=True)
+
+
+def _settings() -> wandb.Settings:
+    return wandb.Settings(
+        silent=True,
+        console="off",
+        init_timeout=ONLINE_WAIT,
+        save_code=False,
+        finish_timeout=FINISH_WAIT,
+        host="",
+        x_disable_meta=True,  # no command line and no host name leave the machine
+        x_disable_stats=True,
+        x_transaction_log_flush_interval=FLUSH,
+    )
