@@ -1,19 +1,22 @@
 """A study's dashboards where there is a login: what the real client sends, to a stand-in for W&B's server."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import wandb
-from test_dashboard import QUESTION, STUDY, check_metrics, run_sets, sections, write_study
+from test_dashboard import QUESTION, STUDY, run_sets, sections, write_study
 from test_report import write_run
 from wandb_server import online, served
 from wandb_store import Server
 
 from poslab.dashboard.__main__ import main
-from poslab.dashboard.contents import from_records
+from poslab.dashboard.contents import from_records, from_wandb
 from poslab.dashboard.documents import make_workspace, specification
+from poslab.dashboard.publish import open_project
+from poslab.report.load import load
+from poslab.tracking.charts import chart_rows, summary
+from poslab.tracking.wandb_run import define_axes
 
 server = served("function")
 Capture = pytest.CaptureFixture[str]
@@ -99,42 +102,29 @@ def test_another_study_and_what_somebody_wrote_under_the_same_title_are_left_alo
     ]
 
 
-def test_without_records_the_runs_in_wandb_decide(server: Server, capsys: Capture) -> None:
-    logged = {
-        "alibi": {"scheme/bias/layer0_head0": -1.0, "sliding_1x": 2.0, "sliding_4x": 2.1},
-        "rope": {"scheme/bound/layer0": 0.9, "sliding_1x": 2.0, "sliding_4x": 2.5},
-        "trial": {"sliding_16x": 1.0},
-    }
+def test_without_records_the_runs_in_wandb_tell_the_same(server: Server, capsys: Capture) -> None:
+    write_study(Path("kept"))
     with online(server):
-        for arm, values in logged.items():
-            config = {
-                "arm": arm,
-                "part": "tuning" if arm == "trial" else "comparison",
-                "question": QUESTION,
-            }
-            run = wandb.init(
+        for record in load(STUDY, Path("kept")).runs:
+            tracked = wandb.init(
                 project="poslab",
                 group=STUDY,
                 job_type="train",
-                config=config,
+                config={"part": "tuning" if record.tunes else "comparison"},
+                notes=QUESTION,
                 settings=wandb.Settings(silent=True, console="off"),
             )
-            run.log(values)
-            run.finish()
-    shutil.rmtree("wandb")
+            define_axes(tracked)
+            for row in chart_rows(record):
+                tracked.log(row)
+            tracked.summary.update(summary(record))
+            tracked.finish()
+        project = open_project(None, "poslab")
+        assert from_wandb(project.runs(STUDY)) == from_records(STUDY, Path("kept"))
     assert len(made(server, capsys)) == 2
-    workspace = saved(server, "project-view")
-    panels = sections(workspace)
-    titles = [panel["config"]["chartTitle"] for panel in panels["Extrapolation"]]
-    assert "Context gain at 4 L" in titles
-    assert [panel["config"]["chartTitle"] for panel in panels["Schemes"]] == [
-        "Bias by distance, layer 0",
-        "Upper bound of RoPE's decay by distance",
-    ]
-    for section in panels.values():
-        for panel in section:
-            check_metrics(panel)
-    assert "evil.example" in str(saved(server, "runs")["spec"])
+    told = saved(server, "project-view")["spec"]
+    assert made(server, capsys, "runs=kept")
+    assert saved(server, "project-view")["spec"] == told
 
 
 def test_a_study_known_nowhere_and_a_refused_key_are_one_line(

@@ -9,6 +9,7 @@ from typing import Any
 from poslab.panel import plain
 from poslab.record import read_sealed
 from poslab.report.load import Run, load
+from poslab.tracking.charts import chart_rows, summary
 
 LONGEST_QUESTION = 500  # letters
 
@@ -42,37 +43,38 @@ class Contents:
 
 def from_records(study: str, runs: Path) -> Contents:
     """What the records in `runs`/`study` hold. Raises ReportError where there are none."""
-    found = load(study, runs).runs
-    compared = [run for run in found if run.readable and not run.tunes]
+    compared = [run for run in load(study, runs).runs if run.readable and not run.tunes]
     keys = {key for run in compared for key in _keys(run)}
-    manifests = [run.manifest for run in found if run.readable]
-    asked = [_plan(runs / study), *manifests, *(manifest["config"] for manifest in manifests)]
-    return _contents(keys, asked, len(compared))
+    return _contents(keys, [_plan(runs / study).get("question")], len(compared))
 
 
-def from_wandb(runs: Iterable[tuple[Mapping[str, Any], Collection[str]]]) -> Contents:
-    """What W&B has of a study: its runs' configurations, each with the keys that the run has logged."""
-    found = [(config, keys) for config, keys in runs if config.get("part") != "tuning"]
-    logged = {key for _, keys in found for key in keys}
-    return _contents(logged, [config for config, _ in found], len(found))
+@dataclass(frozen=True)
+class Tracked:
+    """A training run as W&B has it."""
+
+    config: Mapping[str, Any]
+    notes: str | None  # the study's question
+    keys: Collection[str]  # that it has logged, and of its summary
+
+
+def from_wandb(runs: Iterable[Tracked]) -> Contents:
+    """What W&B has of a study."""
+    compared = [run for run in runs if run.config.get("part") != "tuning"]
+    keys = {key for run in compared for key in run.keys}
+    return _contents(keys, [run.notes for run in compared], len(compared))
 
 
 def _keys(run: Run) -> Iterable[str]:
-    """The keys under which W&B has what the record of a finished run holds."""
-    yield from (f"sliding_{multiple:g}x" for protocol, multiple in run.segments if protocol == "sliding")
-    yield from (f"rescaled/{method}/loss" for method in run.rescaled)
-    yield from (f"retrieval/{task}/{multiple:g}x" for task, multiple, _ in run.probe)
-    yield from (f"scheme/bias/layer{layer}_head{head}" for layer, head in run.scheme.bias or ())
-    yield from (f"scheme/bound/layer{layer}" for layer in run.scheme.bound or ())
-    if run.scheme.attended:
-        yield ATTENDED
+    """The keys under which W&B has what a record holds."""
+    yield from summary(run)
+    for row in chart_rows(run):
+        yield from row
 
 
-def _contents(keys: Collection[str], asked: Iterable[Mapping[str, Any]], runs: int) -> Contents:
+def _contents(keys: Collection[str], questions: Iterable[object], runs: int) -> Contents:
     heads: dict[int, list[int]] = {}
     for layer, head in sorted((int(one), int(other)) for one, other in _matches(BIAS, keys)):
         heads.setdefault(layer, []).append(head)
-    questions = (config.get("question") for config in asked)
     question = next((text for text in questions if isinstance(text, str) and text.strip()), "")
     return Contents(
         question=plain(question).strip()[:LONGEST_QUESTION],

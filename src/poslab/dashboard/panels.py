@@ -131,7 +131,7 @@ def _extrapolation(contents: Contents) -> Iterable[Panel]:
 def _cost(contents: Contents) -> Iterable[Panel]:
     speed, memory = "cost/tokens_per_second", "cost/memory_gigabytes"
     yield _lines(contents, "Speed by tokens", "training tokens a second", TOKENS, [speed])
-    yield _lines(contents, "Memory by tokens", "memory (gigabytes)", TOKENS, [memory])
+    yield _lines(contents, "Memory by tokens", "highest memory so far (gigabytes)", TOKENS, [memory])
     figures = {
         "tokens_per_second": ("Speed over the whole training", "training tokens a second"),
         "seconds": ("Training time", "seconds"),

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import wandb
 from wandb_workspaces.workspaces.internal import get_view_dict
 
-from poslab.dashboard.contents import Contents
+from poslab.dashboard.contents import Contents, Tracked
 from poslab.dashboard.documents import (
     make_report,
     make_workspace,
@@ -20,7 +20,8 @@ from poslab.dashboard.documents import (
     view_name,
 )
 from poslab.record import write_atomic
-from poslab.tracking import ONLINE_WAIT, logged_in
+from poslab.tracking.login import logged_in
+from poslab.tracking.wandb_run import ONLINE_WAIT
 
 OFFLINE = ("offline", "disabled", "dryrun")  # values of WANDB_MODE
 PAGE = 100  # runs asked for at once
@@ -50,13 +51,15 @@ class Project:
     def exists(self) -> bool:
         return any(project.name == self.name for project in self.api.projects(self.entity))
 
-    def runs(self, study: str) -> list[tuple[Mapping[str, Any], Collection[str]]]:
-        """Of each training run of a study its configuration and the keys that it has logged."""
+    def runs(self, study: str) -> list[Tracked]:
+        """The training runs of a study."""
         if not self.exists:
             return []
         wanted = {"group": study, "jobType": "train"}
-        found = self.api.runs(self.path, filters=wanted, per_page=PAGE, lazy=False)
-        return [(run.config, set(run.summary_metrics)) for run in found]
+        return [
+            Tracked(run.config, run.notes, {*run.summary_metrics, *(run.historyKeys or {}).get("keys", ())})
+            for run in self.api.runs(self.path, filters=wanted, per_page=PAGE, lazy=False)
+        ]
 
 
 def open_project(entity: str | None, name: str) -> Project:

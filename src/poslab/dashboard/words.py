@@ -2,7 +2,7 @@
 
 from poslab.dashboard.contents import Contents
 
-NO_QUESTION = "The study's sweep names no question."
+NO_QUESTION = "None is on record: question=... with train.py says what a study is to answer."
 
 
 def reading(study: str) -> tuple[str, ...]:
@@ -92,8 +92,9 @@ def _extrapolation(contents: Contents) -> tuple[str, ...]:
 def _cost(contents: Contents) -> tuple[str, ...]:
     loss = "the sliding loss at L" if contents.multiples else "the last validation loss"
     return (
-        "Speed is in tokens trained a second, memory in gigabytes, and seconds are those of training "
-        "alone. They compare on one kind of machine only.",
+        "Speed is in tokens trained a second. Memory is the most that the run's process has held so far: of "
+        "its GPU where it uses one, else of the machine. Seconds are those of training alone. All three "
+        "compare on one kind of machine only.",
         "FLOPs are those of the whole training, counted from the model's shape. Parameters are all that are "
         "trained, the scheme's own among them.",
         f"The scatter and the parallel axes show {loss} beside what it cost.",
