@@ -20,6 +20,7 @@ RETRIEVAL = re.compile(rf"retrieval/(\w+)/{NUMBER}x")
 BIAS = re.compile(r"scheme/bias/layer(\d+)_head(\d+)")
 BOUND = re.compile(r"scheme/bound/layer(\d+)")
 ATTENDED = "attention_distance/mean"
+FAILURE = "failure_position"
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Contents:
     bias: tuple[tuple[int, tuple[int, ...]], ...]  # a layer and its heads
     bound: tuple[int, ...]  # layers
     attended: bool
+    failed: bool  # a run failed past L: its loss by position rose over 5 % above the plateau
 
     @property
     def longest(self) -> float | None:
@@ -85,6 +87,7 @@ def _contents(keys: Collection[str], questions: Iterable[object], runs: int) -> 
         bias=tuple((layer, tuple(found)) for layer, found in heads.items()),
         bound=tuple(sorted(int(layer) for (layer,) in _matches(BOUND, keys))),
         attended=ATTENDED in keys,
+        failed=FAILURE in keys,
     )
 
 

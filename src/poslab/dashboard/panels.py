@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import wandb_workspaces.reports.v2.interface as wr
 
-from poslab.dashboard.contents import Contents
+from poslab.dashboard.contents import FAILURE, Contents
 
 Panel = wr.LinePlot | wr.BarPlot | wr.ScatterPlot | wr.ParallelCoordinatesPlot
 
@@ -88,8 +88,9 @@ def headline(contents: Contents) -> dict[str, tuple[str, str]]:
             f"early_token_curse_{far}x": (f"Early-token curse at {far} L", CURSE),
             "usable_length": ("Usable length of the worst seed, 5 %", "tokens"),
             "usable_length_1pct": ("Usable length of the worst seed, 1 %", "tokens"),
-            "failure_position": ("First failure position of any seed, 5 %", "tokens"),
         }
+    if contents.failed:
+        figures[FAILURE] = ("First failure position of any seed, 5 %", "tokens")
     return figures
 
 
@@ -214,7 +215,7 @@ def _lines(
 
 def _bars(contents: Contents, title: str, unit: str, metric: str) -> wr.BarPlot:
     # A mean over seeds of which some reach "at least" so far, or never fail, would be no figure of the arm.
-    worst = metric.startswith(("usable_length", "failure_position"))
+    worst = metric.startswith(("usable_length", FAILURE))
     return wr.BarPlot(
         title=title,
         metrics=[metric],
