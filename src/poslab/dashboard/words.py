@@ -69,11 +69,14 @@ def _extrapolation(contents: Contents) -> tuple[str, ...]:
     ]
     if contents.longest is not None:
         items.append(
-            "Usable length: the largest tested length up to which the sliding loss stays within 5 % (1 %) "
-            "of its value at L; the longest length that was tested stands for at least so much. Failure "
-            "position: the first position past L whose bin loses more than 5 % over the mean of L/2 to L; "
-            "seeds that do not fail have none and do not show. The bar is the worst seed's, the band "
-            "reaches to the best's."
+            "Usable length: the largest tested length up to which the sliding loss stays within 5 % (1 %) of "
+            "its value at L; the longest length that was tested stands for at least so much. The bar is the "
+            "worst seed's, the band reaches to the best's."
+        )
+    if contents.failed:
+        items.append(
+            "Failure position: the first position past L whose bin loses more than 5 % over the mean of L/2 "
+            "to L. The bar is the first of any seed; seeds and arms that do not fail have none and do not show."
         )
     if contents.rescaled:
         items.append(
