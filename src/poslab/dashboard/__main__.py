@@ -3,12 +3,13 @@
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from poslab.dashboard.contents import Contents, from_records, from_wandb
 from poslab.panel import plain
-from poslab.report.load import studies
-from poslab.report.sums import ReportError
 from poslab.status import NAME
+
+if TYPE_CHECKING:
+    from poslab.dashboard.contents import Contents
 
 USAGE = """\
 Make a study's workspace view and Report in W&B, from what its runs have measured. Give the command again
@@ -53,16 +54,19 @@ def main(arguments: list[str]) -> int:
     study, project = options["study"], options.get("project", "poslab")
     if not NAME.fullmatch(study):
         return _refuse(f"study={plain(study)[:100]!r} cannot be the name of a study; {_known(runs)}")
-    recorded: Contents | None = None
+
+    # After the arguments, so that a mistake in them is answered at once.
+    from poslab.dashboard.contents import from_records
+    from poslab.dashboard.publish import why_offline, write_files
+    from poslab.report.load import studies
+    from poslab.report.sums import ReportError
+
+    recorded = None
     if study in studies(runs):
         try:
             recorded = from_records(study, runs)
         except (ReportError, OSError) as error:
             return _refuse(str(error))
-
-    # Both import W&B's client, which takes a second.
-    from poslab.dashboard.publish import why_offline, write_files
-
     offline = why_offline()
     if offline is None:
         return _publish(study, recorded, project, options.get("entity"), runs)
@@ -82,7 +86,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _publish(study: str, recorded: Contents | None, project: str, entity: str | None, runs: Path) -> int:
+def _publish(study: str, recorded: "Contents | None", project: str, entity: str | None, runs: Path) -> int:
+    from poslab.dashboard.contents import from_wandb
     from poslab.dashboard.publish import open_project, publish
 
     try:
@@ -106,6 +111,8 @@ def _one_line(error: Exception) -> str:
 
 
 def _known(runs: Path) -> str:
+    from poslab.report.load import studies
+
     known = studies(runs)[:8]
     return f"studies with records: {', '.join(known)}" if known else f"no study has records in {runs}"
 

@@ -75,8 +75,9 @@ def _extrapolation(contents: Contents) -> tuple[str, ...]:
         )
     if contents.failed:
         items.append(
-            "Failure position: the first position past L whose bin loses more than 5 % over the mean of L/2 "
-            "to L. The bar is the first of any seed; seeds and arms that do not fail have none and do not show."
+            "Failure position: the first position past L whose bin loses more than 5 % over the mean of "
+            "L/2 to L. The bar is the first of any seed; seeds and arms that do not fail have none and do "
+            "not show."
         )
     if contents.rescaled:
         items.append(
