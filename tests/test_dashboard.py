@@ -273,6 +273,7 @@ def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no
     [
         (["study=gone"], "study=gone has no records in runs"),
         (["study=../made_up"], "cannot be the name of a study; studies with records: made_up"),
+        (["study=" + "a" * 101], "cannot be the name of a study"),
         ([], "say study=NAME; studies with records: made_up"),
         (["study="], "study= has no value"),
         (["study=made_up", "study=made_up"], "study is given twice"),

@@ -26,6 +26,7 @@ after more runs: it replaces both, and what was changed in them by hand.
              default: reports
 """
 KEYS = ("study", "project", "entity", "runs", "reports")
+LONGEST_NAME = 100  # letters of a study's
 IN_A_URL = re.compile(r"[^\s/\\#?%:]{1,128}")  # as W&B takes it for the name of a project or entity
 
 
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> int:
         if key in options and not IN_A_URL.fullmatch(options[key]):
             return _refuse(f"{key}={plain(options[key])!r} cannot be the name of one in W&B")
     study, project = options["study"], options.get("project", "poslab")
-    if not NAME.fullmatch(study):
+    if not NAME.fullmatch(study) or len(study) > LONGEST_NAME:
         return _refuse(f"study={plain(study)[:100]!r} cannot be the name of a study; {_known(runs)}")
 
     # After the arguments, so that a mistake in them is answered at once.
