@@ -16,6 +16,7 @@ takes one key (others get 401) and one entity, and makes a project when a run or
 import base64
 import gzip
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import wandb_artifacts
 import wandb_runs
+import wandb_sweeps
+import wandb_views
 from wandb_graphql import Document, Refused, Resolver, Unanswered
 from wandb_store import KEY, Seen, Server
 
@@ -39,7 +42,10 @@ def serve(folder: Path) -> Iterator[Server]:
     with _Listener(("127.0.0.1", 0), _Handler) as listener:
         address = f"http://127.0.0.1:{listener.server_port}"
         listener.kept = Server(address, _environment(address, folder))
-        listener.resolvers = wandb_runs.roots(listener.kept)
+        parts = (wandb_runs, wandb_artifacts, wandb_views, wandb_sweeps)
+        listener.resolvers = {
+            name: root for part in parts for name, root in part.roots(listener.kept).items()
+        }
         thread = threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
@@ -75,6 +81,14 @@ def online(server: Server) -> Iterator[None]:
             wandb.teardown()
 
 
+def agent_command(sweep: str, trials: int) -> list[str]:
+    """`wandb agent` for ENTITY/PROJECT/SWEEP as a process, which asks every 0.3 s instead of every 5."""
+    program = (
+        "from wandb.cli.cli import cli; from wandb.wandb_agent import Agent; Agent.POLL_INTERVAL = 0.3; cli()"
+    )
+    return [sys.executable, "-c", program, "agent", "--count", str(trials), sweep]
+
+
 def _environment(address: str, folder: Path) -> dict[str, str]:
     folders = {name: str(folder / name.lower()) for name in ("CACHE", "CONFIG", "DATA", "ARTIFACT")}
     return {
@@ -102,6 +116,9 @@ class _Listener(ThreadingHTTPServer):
                 return _json({"data": None, "errors": [{"message": str(refused)}]}, refused.status)
 
     def _answer(self, seen: Seen, path: str, key: str | None) -> Reply:
+        for start, status in self.kept.refuse.items():
+            if path.startswith(start):
+                raise Refused("refused as the test wants it", status)
         if path.startswith("/storage/"):  # such addresses are handed out and need no key
             return self._stored(seen, path.removeprefix("/storage/"))
         if key != self.kept.key:
