@@ -94,7 +94,8 @@ class Making:
         try:
             place = first_place(job.config.logger, job.directory, self.record.manifest.get("wandb"))
             self.record.update(wandb=place)
-            self.tracker = open_tracker(job, sealed(self.record.manifest), place, self.rows)
+            manifest = sealed(self.record.manifest)
+            self.tracker = open_tracker(job, manifest, place, self.rows, self.stopper.ask)
             self._train_and_evaluate()
             outcome: dict[str, Any] = {"status": "done", "reason": None}
         except DivergedError as error:

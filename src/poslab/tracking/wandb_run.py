@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ import wandb
 from poslab.config import LoggerOptions
 from poslab.record import FINAL
 from poslab.report.load import Run, load_run
+from poslab.tracking import SWEPT
 from poslab.tracking.card import Card
 from poslab.tracking.charts import AXES, chart_rows, sheets, summary, training_row
 from poslab.tracking.login import logged_in
@@ -23,6 +24,7 @@ from poslab.tracking.offline import identifier, parts
 ONLINE_WAIT = 20  # seconds until a W&B server that does not answer means offline
 FINISH_WAIT = 120  # seconds for what is left to send; what is not sent by then stays on disk, to be synced
 FLUSH = 2  # seconds between two writes of an offline run's file: what a kill can cost
+OBJECTIVE = "objective"  # what a W&B sweep goes by: one number, where the loss has its best and its last
 FOLDER = "record"  # among a run's files in W&B
 MANIFEST = "manifest.json"
 
@@ -42,22 +44,26 @@ class TrackedRun:
         number: str,
         manifest: str,
         rows: Iterable[Mapping[str, Any]] = (),
+        stop: Callable[[str], None] | None = None,
     ) -> None:
-        """`number` is W&B's id of the run, the same whenever the run is opened again."""
+        """`number` is W&B's id of the run, the same whenever the run is opened again.
+
+        `stop` is called, from another thread, when somebody stops the run in W&B.
+        """
         self.options = options
         self.directory = directory
         self.replaced = [part for part in parts(directory) if identifier(part) == number]
-        self.run, mode = open_run(options, card, directory, number)
+        self.run, mode = open_run(options, card, directory, number, stop)
         self.online = mode == "online"
         self.place = where(self.run, mode, directory)
         define_axes(self.run)
         self._keep(MANIFEST, manifest)
         for row in rows:
-            self._log(training_row(row), int(row["step"]))
+            self._log_training(row)
         self.since = time.monotonic()
 
     def log(self, row: Mapping[str, Any]) -> None:
-        self._log(training_row(row), int(row["step"]))
+        self._log_training(row)
         if self.replaced and time.monotonic() - self.since > 2 * FLUSH:
             self._remove_replaced()
 
@@ -76,6 +82,12 @@ class TrackedRun:
         finally:
             self.run.finish(exit_code=exit_code)
         self._remove_replaced()
+
+    def _log_training(self, row: Mapping[str, Any]) -> None:
+        shown = training_row(row)
+        if os.environ.get(SWEPT):
+            shown[OBJECTIVE] = shown["validation/loss"]
+        self._log(shown, int(row["step"]))
 
     def _log(self, row: Mapping[str, Any], step: int) -> None:
         if step >= self.run.step:  # else the server has it from before an interruption
@@ -132,7 +144,13 @@ class TrackedRun:
         self.replaced = []
 
 
-def open_run(options: LoggerOptions, card: Card, directory: Path, number: str) -> tuple[Any, str]:
+def open_run(
+    options: LoggerOptions,
+    card: Card,
+    directory: Path,
+    number: str,
+    stop: Callable[[str], None] | None = None,
+) -> tuple[Any, str]:
     """A W&B run, and whether it is online or offline: offline where the server does not answer in time."""
     os.environ.setdefault("WANDB_SILENT", "true")  # else it says how it has logged in
     mode = os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
@@ -150,11 +168,11 @@ def open_run(options: LoggerOptions, card: Card, directory: Path, number: str) -
         "config": dict(card.config),
     }
     try:
-        return wandb.init(**arguments, mode=mode, settings=_settings()), mode  # type: ignore[arg-type]
+        return wandb.init(**arguments, mode=mode, settings=_settings(stop)), mode  # type: ignore[arg-type]
     except wandb.errors.Error:
         if mode != "online":
             raise
-        return wandb.init(**arguments, mode="offline", settings=_settings()), "offline"
+        return wandb.init(**arguments, mode="offline", settings=_settings(stop)), "offline"
 
 
 def where(run: Any, mode: str, directory: Path) -> Mapping[str, Any]:
@@ -197,7 +215,7 @@ def staged_beside(folder: Path) -> Iterator[None]:
             del os.environ["WANDB_DATA_DIR"]
 
 
-def _settings() -> wandb.Settings:
+def _settings(stop: Callable[[str], None] | None) -> wandb.Settings:
     return wandb.Settings(
         silent=True,
         console="off",
@@ -208,4 +226,5 @@ def _settings() -> wandb.Settings:
         x_disable_meta=True,  # no command line and no host name leave the machine
         x_disable_stats=True,
         x_transaction_log_flush_interval=FLUSH,
+        stop_fn=lambda: stop("W&B") if stop else None,
     )
