@@ -6,11 +6,13 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import wandb
 import wandb_workspaces.reports.v2 as reports
 import wandb_workspaces.workspaces as workspaces
-from wandb_server import agent_command, online, served
+from wandb.sdk.lib.service.service_connection import WandbApiFailedError
+from wandb_server import agent_command, online, serve, served
 from wandb_store import KEY
 
 server = served("module")
@@ -40,18 +42,11 @@ def logged(server, tmp_path_factory):
         for tokens, loss in ((0, 3.0), (10, 1.0), (20, 2.0)):
             run.log({"tokens": tokens, "validation/loss": loss})
         run.log({"tables/x": wandb.Table(columns=["length", "loss"], data=[[64, 1.5]])})
-        run.log({"picture": wandb.Image(str(_picture(folder)))})
+        run.log({"picture": wandb.Image(np.zeros((4, 4, 3), np.uint8))})
         run.summary["status"] = "done"
         run.save(str(folder / "record" / "manifest.json"), base_path=str(folder), policy="now")
         run.finish()
     return server.runs["first"]
-
-
-def _picture(folder):
-    from PIL import Image
-
-    Image.new("RGB", (4, 4)).save(folder / "picture.png")
-    return folder / "picture.png"
 
 
 def test_a_run_arrives_with_what_was_logged(server, logged):
@@ -283,5 +278,18 @@ def test_a_run_that_is_stopped_on_the_page_is_told_so(server, tmp_path):
             assert told.wait(60)
 
 
-def test_every_call_was_known(server):
-    assert server.unknown == []
+def test_a_key_that_is_not_the_server_s_is_refused(server, tmp_path, monkeypatch):
+    monkeypatch.setitem(server.environment, "WANDB_API_KEY", "9" * 40)
+    with online(server), pytest.raises(wandb.errors.CommError, match="not logged in"):
+        wandb.init(**MINE, id="refused", dir=tmp_path)
+    assert "refused" not in server.runs
+
+
+def test_what_the_stand_in_does_not_know_is_an_error_and_is_kept(tmp_path):
+    with serve(tmp_path) as own, online(own):
+        api = wandb.Api()._service_api
+        with pytest.raises(WandbApiFailedError, match="does not know New: news"):
+            api.execute_graphql("query New { viewer { id } news { text } }")
+        assert api.execute_graphql("query Old { viewer { id shoe { size } } }")["viewer"]["shoe"] is None
+        assert own.unknown == ["New: news"]
+        assert own.missing == {"Old: query.viewer.shoe"}

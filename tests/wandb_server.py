@@ -5,12 +5,12 @@
     def test_x(server):
         subprocess.run([...], env={**os.environ, **server.environment})
         assert server.runs["id"].history[0]["tokens"] == 0
-        assert server.unknown == []
 
 The client keeps its server, key and settings for a whole process: after `wandb.init` or `wandb.Api()` a new
 WANDB_BASE_URL counts once `wandb.teardown()` was called, and a server that is gone costs 90 s of retries.
 So: a process of its own for a client, or `with online(server):` around its use in this one. The stand-in
-takes one key (others get 401) and one entity, and makes a project when a run or a view comes for it.
+takes one key (others get 401) and one entity, makes a project when a run or a sweep comes for it, and
+refuses a view of a project that is not there.
 """
 
 import base64
@@ -56,12 +56,13 @@ def serve(folder: Path) -> Iterator[Server]:
 
 
 def served(scope: Literal["function", "module"]) -> Any:
-    """The fixture `server`."""
+    """The fixture `server`, which fails where a client asked for what the stand-in does not know."""
 
     @pytest.fixture(scope=scope, name="server")
     def fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         with serve(tmp_path_factory.mktemp("wandb")) as server:
             yield server
+        assert server.unknown == []
 
     return fixture
 
@@ -114,6 +115,9 @@ class _Listener(ThreadingHTTPServer):
                 return self._answer(seen, path, key)
             except Refused as refused:
                 return _json({"data": None, "errors": [{"message": str(refused)}]}, refused.status)
+            except Exception as error:  # else the client would try again for minutes
+                self.kept.unknown.append(f"{seen.method} {path}: {error!r}")
+                return _json({"data": None, "errors": [{"message": repr(error)}]}, 400)
 
     def _answer(self, seen: Seen, path: str, key: str | None) -> Reply:
         for start, status in self.kept.refuse.items():
