@@ -11,10 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from commands import rows
+import wandb
+import yaml  # type: ignore[import-untyped]
+from commands import ROOT, TINY, command, environment, rows
 from conftest import POSITIONS, StopsAt, make, request
 from rich.console import Console
-from wandb_server import online, serve
+from wandb_server import agent_command, online, serve
 
 from poslab.config import ConfigError
 from poslab.making import run
@@ -250,3 +252,48 @@ def test_an_agent_of_a_sweep_gets_one_run(monkeypatch):
     check_sweep([asked()])
     with pytest.raises(ConfigError, match="one run"):
         check_sweep([asked(), asked(seed=1)])
+
+
+def test_an_agent_of_a_sweep_makes_runs_and_stops_one(shown, tmp_path):
+    """The kept sweep files, with settings of a small run; the second trial is stopped while it trains."""
+    config = yaml.safe_load((ROOT / "sweeps" / "wandb" / "learning_rate.yaml").read_text())
+    config["command"] = ["${env}", sys.executable, str(ROOT / "train.py"), "${args_no_hyphens}"]
+    fixed = {name: given["value"] for name, given in config["parameters"].items() if "value" in given}
+    tiny = {**dict(item.split("=") for item in TINY), **fixed, "evaluate.validations": 500}
+    server = shown.server
+    server.trials = [
+        {**tiny, "trainer.max_steps": 20, "trainer.learning_rate": 0.003},
+        {**tiny, "trainer.max_steps": 20_000, "trainer.learning_rate": 0.004},
+    ]
+    with online(server):
+        name = wandb.sweep(config, entity="someone", project="poslab")
+    server.sweeps[name].stop = {f"{name}-2": 2}
+    ended = subprocess.run(
+        agent_command(f"someone/poslab/{name}", 2),
+        cwd=tmp_path,
+        env={**environment(tmp_path), **server.environment, "WANDB_X_FILE_STREAM_TRANSMIT_INTERVAL": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert ended.returncode == 0, ended.stderr
+    first, second = server.runs[f"{name}-1"], server.runs[f"{name}-2"]
+    assert (first.sweep, first.state, first.summary["status"]) == (name, "finished", "done")
+    assert first.summary["objective"] == first.summary["validation/loss"]["last"]
+    assert first.config["trainer"]["learning_rate"] == 0.003
+    assert first.config["pos"] == "rope"
+    assert "tuning" in first.tags
+    assert second.summary["status"] == "interrupted"
+    assert second.history
+    (directory,) = (tmp_path / "runs" / "learning_rate").glob("rope-*/checkpoints")
+    assert list(directory.glob("*.pt"))  # what it had reached
+
+
+def test_every_parameter_of_a_kept_sweep_is_a_setting(tmp_path):
+    for path in sorted((ROOT / "sweeps" / "wandb").glob("*.yaml")):
+        config = yaml.safe_load(path.read_text())
+        given = {name: each.get("value", each.get("min")) for name, each in config["parameters"].items()}
+        given |= {n: each["values"][0] for n, each in config["parameters"].items() if "values" in each}
+        ended = command(*(f"{name}={value}" for name, value in given.items()), "--cfg=job", cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr

@@ -90,7 +90,7 @@ class TrackedRun:
         self._log(shown, int(row["step"]))
 
     def _log(self, row: Mapping[str, Any], step: int) -> None:
-        if step >= self.run.step:  # else the server has it from before an interruption
+        if step >= self.run.starting_step:  # else the server has it from before an interruption
             # Committed at once: W&B would hold it back until the next one, and a crash would lose it.
             self.run.log(dict(row), step=step, commit=True)
 
@@ -223,6 +223,8 @@ def _settings(stop: Callable[[str], None] | None) -> wandb.Settings:
         save_code=False,
         finish_timeout=FINISH_WAIT,
         host="",
+        program="train.py",  # not its path
+        disable_git=True,  # the address of a repository says who and where
         x_disable_meta=True,  # no command line and no host name leave the machine
         x_disable_stats=True,
         x_transaction_log_flush_interval=FLUSH,
