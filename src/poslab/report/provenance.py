@@ -19,6 +19,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
     tuning = [run for run in results.runs if run.tunes]
     tuned = f"{sum(run.status == 'done' for run in tuning)} of {len(tuning)}" if tuning else ""
     return [
+        *(("Question", question) for question in results.questions),
         ("Arms", str(len(results.arms))),
         ("Runs finished", f"{finished} of {len(results.compared)}"),
         *([("Tuning runs finished", tuned)] if tuning else []),

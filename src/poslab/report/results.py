@@ -24,6 +24,7 @@ class Results:
     """A study's figures, or several studies': a row a run, and what the arms' seeds say together."""
 
     studies: tuple[str, ...]
+    questions: tuple[str, ...]
     commands: tuple[str, ...]
     runs: tuple[Run, ...]
     rows: tuple[Mapping[str, Value], ...]  # beside `runs`
@@ -114,6 +115,7 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
     commands = dict.fromkeys(line for one in records for line in one.commands)
     return Results(
         tuple(one.study for one in records),
+        tuple(dict.fromkeys(plain(one.question, 500) for one in records if one.question)),
         tuple(plain(line, 1000) for line in commands),
         listed,
         tuple(rows[run.name] for run in listed),
