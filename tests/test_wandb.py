@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -297,3 +298,25 @@ def test_every_parameter_of_a_kept_sweep_is_a_setting(tmp_path):
         given |= {n: each["values"][0] for n, each in config["parameters"].items() if "values" in each}
         ended = command(*(f"{name}={value}" for name, value in given.items()), "--cfg=job", cwd=tmp_path)
         assert ended.returncode == 0, ended.stderr
+
+
+def test_without_a_login_nothing_is_asked_of_the_server(shown, tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("WANDB_BASE_URL", shown.server.address)
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    before = len(shown.server.requests)
+    place = make(asked(seed=11), tmp_path / "runs")["wandb"]
+    assert (place["mode"], "failed" in place) == ("offline", False)
+    assert len(shown.server.requests) == before
+
+
+def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
+    """With a key: what the client would ask for minutes is asked once, beside the training."""
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789" * 4)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{port}")
+    place = make(asked(seed=12), tmp_path / "runs")["wandb"]
+    assert (place["mode"], "failed" in place) == ("offline", False)

@@ -15,10 +15,9 @@ import wandb
 from poslab.config import LoggerOptions
 from poslab.record import FINAL
 from poslab.report.load import Run, load_run
-from poslab.tracking import SWEPT
+from poslab.tracking import SWEPT, login
 from poslab.tracking.card import Card
 from poslab.tracking.charts import AXES, chart_rows, sheets, summary, training_row
-from poslab.tracking.login import logged_in
 from poslab.tracking.offline import identifier, parts
 
 ONLINE_WAIT = 20  # seconds until a W&B server that does not answer means offline
@@ -153,7 +152,7 @@ def open_run(
 ) -> tuple[Any, str]:
     """A W&B run, and whether it is online or offline: offline where the server does not answer in time."""
     os.environ.setdefault("WANDB_SILENT", "true")  # else it says how it has logged in
-    mode = os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
+    mode = os.environ.get("WANDB_MODE") or login.mode()
     arguments: dict[str, Any] = {
         "project": options.project,
         "entity": options.entity,
@@ -172,6 +171,7 @@ def open_run(
     except wandb.errors.Error:
         if mode != "online":
             raise
+        wandb.teardown()  # it still has a run of this id
         return wandb.init(**arguments, mode="offline", settings=_settings(stop)), "offline"
 
 
