@@ -11,7 +11,7 @@ from commands import environment, rows, start, tiny
 from test_kill import PATIENCE, _descendants, _kill
 
 LOST = 3.0  # seconds of points that a kill may cost
-ENDLESS = tiny(trainer__max_steps=10**6, trainer__checkpoint_seconds=1, evaluate__validations=10**5)
+ENDLESS = tiny(trainer__max_steps=10**6, evaluate__validations=10**5)
 
 
 def test_a_kill_costs_three_seconds_of_points_and_a_second_one_none_of_them(tmp_path):
@@ -26,7 +26,7 @@ def test_a_kill_costs_three_seconds_of_points_and_a_second_one_none_of_them(tmp_
         (part,) = parts(tmp_path)
         told = curve(part)
         assert told.keys() >= max((steps for when, steps in seen if when < moment - LOST), key=len)
-        for _ in moments(command, tmp_path):  # from a checkpoint: up to the kill all is told anew
+        for _ in moments(command, tmp_path):  # from the start: up to the kill all is told anew
             if not part.exists():
                 break
     finally:
