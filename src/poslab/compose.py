@@ -12,6 +12,13 @@ from poslab.config import Config, ConfigError, Request, check
 
 # What a label or a study says already.
 NAMED = re.compile(r"[+~]*(pos|attention|seed|study|reference|question)(\.[^=]*)?=")
+# What sets a variable or is called a secret (`data.tokens` is a number of them), and such a word in a value.
+SECRET = re.compile(
+    r"[+~]*(hydra\.job\.env_.*|.*(key|token|(secret|passw(or)?d|credential)s?))", re.IGNORECASE
+)
+ASSIGNED = re.compile(
+    r"(\w*(?:key|token|secret|passw(?:or)?d|credential)\w*=)\S+|(?<=://)[^/@\s]+(?=@)", re.IGNORECASE
+)
 
 
 def request_from(
@@ -70,8 +77,20 @@ def _flat(section: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def command_line(overrides: Sequence[str], multirun: bool) -> str:
-    """The command that asks for what `overrides` say."""
-    return shlex.join(["python", "train.py", *(["-m"] if multirun else []), *overrides])
+    """The command that asks for what `overrides` say. It is published: `...` stands for a secret."""
+    told = [_without_secret(override) for override in overrides]
+    return shlex.join(["python", "train.py", *(["-m"] if multirun else []), *told])
+
+
+def _without_secret(override: str) -> str:
+    key, is_set, value = override.partition("=")
+    if SECRET.fullmatch(key):
+        return f"{key}{is_set}..."
+    return f"{key}{is_set}{ASSIGNED.sub(_hidden, value)}"
+
+
+def _hidden(found: re.Match[str]) -> str:
+    return f"{found[1] or ''}..."
 
 
 def _short(value: Any) -> str:

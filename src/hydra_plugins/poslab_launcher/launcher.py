@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from hydra.core.utils import JobReturn
+from hydra.core.utils import JobReturn, env_override
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
@@ -55,7 +55,8 @@ class PoslabLauncher(Launcher):
             except ConfigError as error:
                 raise ConfigError(f"{' '.join(overrides)}: {error}") from None
         command = command_line(self.config.hydra.overrides.task, multirun=True)
-        status = conduct(requests, Path("runs"), Path("reports"), command)
+        with env_override(self.config.hydra.job.env_set):  # as Hydra does for a single run
+            status = conduct(requests, Path("runs"), Path("reports"), command)
         if status:
             sys.exit(status)
         return []

@@ -15,3 +15,8 @@ def identifier(part: Path) -> str | None:
 def parts(directory: Path) -> list[Path]:
     """The offline directories below a run directory, the oldest first."""
     return sorted(path for path in (directory / "wandb").glob("offline-run-*") if identifier(path))
+
+
+def written(part: Path) -> int:
+    """Bytes of what W&B was told that are on disk."""
+    return sum(path.stat().st_size for path in part.glob("*.wandb"))

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,7 +17,7 @@ from poslab.report.load import Run, load_run
 from poslab.tracking import SWEPT, login
 from poslab.tracking.card import Card
 from poslab.tracking.charts import AXES, chart_rows, sheets, summary, training_row
-from poslab.tracking.offline import identifier, parts
+from poslab.tracking.offline import identifier, parts, written
 
 ONLINE_WAIT = 20  # seconds until a W&B server that does not answer means offline
 FINISH_WAIT = 120  # seconds for what is left to send; what is not sent by then stays on disk, to be synced
@@ -32,7 +31,8 @@ class TrackedRun:
     """A W&B run, online where the user is logged in and the server answers, else offline at once.
 
     Made and used by one thread. Offline, W&B cannot add to what an earlier process wrote: the whole curve is
-    written anew, and what it replaces is removed only once the new one is on disk.
+    written anew, and what it replaces is removed only once as much of the new one is on disk: a process that
+    was killed had told more than the checkpoint that this one goes on from.
     """
 
     def __init__(
@@ -59,11 +59,10 @@ class TrackedRun:
         self._keep(MANIFEST, manifest)
         for row in rows:
             self._log_training(row)
-        self.since = time.monotonic()
 
     def log(self, row: Mapping[str, Any]) -> None:
         self._log_training(row)
-        if self.replaced and time.monotonic() - self.since > 2 * FLUSH:
+        if self.replaced and written(Path(self.run.dir).parent) >= max(map(written, self.replaced)):
             self._remove_replaced()
 
     def finish(self, manifest: str, exit_code: int) -> None:

@@ -1,0 +1,30 @@
+"""What is before the launcher behind `-m`: Hydra's own sweeper, without the file that it leaves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper, BasicSweeperConf
+from hydra.core.config_store import ConfigStore
+
+
+@dataclass
+class PoslabSweeperConfig(BasicSweeperConf):
+    _target_: str = "hydra_plugins.poslab_launcher.sweeper.PoslabSweeper"
+
+
+ConfigStore.instance().store(
+    group="hydra/sweeper", name="poslab", node=PoslabSweeperConfig, provider="poslab"
+)
+
+
+class PoslabSweeper(BasicSweeper):
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        """Called between the writing of multirun.yaml and the launch.
+
+        The file repeats the command with the variables that it sets or copies (hydra.job.env_set, env_copy),
+        which may be secrets, and nothing reads it.
+        """
+        assert self.config is not None
+        (Path(self.config.hydra.sweep.dir) / "multirun.yaml").unlink(missing_ok=True)
+        super().validate_batch_is_legal(batch)
