@@ -147,11 +147,16 @@ def terminal_table(report: Report) -> Table:
 
 
 def show(report: Report) -> None:
-    """Print the table and where the page is. A narrow terminal wraps lines; it never cuts a number short."""
+    """Print the table and where the page is."""
+    print_table(terminal_table(report))
+    print(f"report: {report.page}")
+
+
+def print_table(table: Table) -> None:
+    """On standard output. A narrow terminal wraps lines; it never cuts a number short."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # without ≥ its number is shown all the same
-    console, table = Console(), terminal_table(report)
+    console = Console()
     wanted = Measurement.get(console, console.options.update(max_width=1000), table).maximum
     console.width = max(console.width, min(wanted, 200))
     console.print(table)
-    print(f"report: {report.page}")

@@ -1,0 +1,74 @@
+"""Evaluate a trained model again, without training: python evaluate.py checkpoint=PATH evaluate.longest=16"""
+
+import sys
+from pathlib import Path
+
+USAGE = """\
+Evaluate the model of a finished run again, without training it.
+
+  python evaluate.py checkpoint=PATH [SETTING=VALUE ...]
+
+  checkpoint  a run directory (runs/<study>/<run>), its checkpoint.pt, or a W&B artifact such as
+              checkpoint-<run>:latest or entity/project/checkpoint-<run>:v3
+
+Settings are called as train.py calls them. What is not given is as the run has it, so that nothing given
+makes the very numbers of the run's record again:
+
+  evaluate.longest=16                 the longest window, as a multiple of the training length L
+  evaluate.segments=128               stretches of text that are scored
+  evaluate.sliding_windows=512        sliding windows at each length
+  evaluate.rescale=[none,ntk,yarn]    a trained rotation under other frequencies as well
+  evaluate.rescale_factor=4           s of pi, ntk and yarn; auto: the longest length over L
+  trainer.accelerator=cpu             cpu, cuda or auto
+  trainer.precision=float32           float32, bfloat16 or auto
+  data=text data.path=FILE            other text, for a model of bytes; data.path=FILE alone: where a text of
+                                      one's own lies now
+  logger=local                        no W&B; else logger.project=NAME logger.entity=NAME
+
+It prints losses by length, and records them in evaluations/<run>-<hash>/.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0, 1 where something failed, or 2 with one line on stderr where the command is wrong."""
+    if {"-h", "--help", "help"} & set(arguments):
+        print(USAGE, end="")
+        return 0
+    named = [argument for argument in arguments if argument.startswith("checkpoint=")]
+    if len(named) != 1 or named == ["checkpoint="]:
+        return _refuse("say one checkpoint=PATH: a run directory, its checkpoint.pt or a W&B artifact")
+
+    from poslab.config import ConfigError
+    from poslab.settable import asked
+
+    conf = Path(__file__).parent / "conf"
+    try:
+        # PyTorch is imported only after: a wrong setting answers at once.
+        wanted = asked([argument for argument in arguments if argument not in named])
+
+        from poslab.lock import TakenError
+        from poslab.stopping import Stopped
+
+        try:
+            from poslab.evaluating import evaluate_again
+            from poslab.trained import run_directory
+
+            directory = run_directory(named[0].partition("=")[2])
+            return evaluate_again(directory, wanted, conf, Path("evaluations"))
+        except TakenError as error:
+            return _refuse(f"another command makes the same evaluation and holds {error}", 1)
+        except Stopped as stop:
+            return _refuse("stopped; the same command begins again", stop.status)
+    except ConfigError as error:
+        return _refuse(" ".join(str(error).split()))
+    except OSError as error:
+        return _refuse(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1)
+
+
+def _refuse(message: str, status: int = 2) -> int:
+    print(f"evaluate.py: {message}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
