@@ -1,0 +1,172 @@
+"""Answers a GraphQL document by what it selects: plain values, cut to the asked fields, without a schema.
+
+A value may be a callable: it is given the field's arguments. A field that a value does not have is answered
+with None, or with an empty connection where `edges` are asked of it, and its place is kept in `missing`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphql import (
+    FieldNode,
+    FragmentDefinitionNode,
+    FragmentSpreadNode,
+    OperationDefinitionNode,
+    SelectionNode,
+    SelectionSetNode,
+    Undefined,
+    parse,
+)
+from graphql.utilities import value_from_ast_untyped
+
+Arguments = dict[str, Any]
+Resolver = Callable[[Arguments], Any]
+
+INTERFACES = {"ArtifactSequence": "ArtifactCollection", "ArtifactPortfolio": "ArtifactCollection"}
+
+
+class Refused(Exception):
+    """The server's own error: its message goes to the client, with this HTTP status."""
+
+    def __init__(self, message: str, status: int = 200) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unanswered(Refused):
+    """Something that the stand-in does not know: a client that asks for it shows in `Server.unknown`."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the stand-in does not know {what}", 400)
+        self.what = what
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A field of the answer: its nodes (one a fragment that names it), and the type it stands under."""
+
+    nodes: list[FieldNode]
+    parent: str
+
+
+class Document:
+    """One operation with its variables; `name` is the operation's."""
+
+    def __init__(self, text: str, variables: Mapping[str, Any] | None) -> None:
+        definitions = parse(text).definitions
+        self.fragments = {
+            node.name.value: node for node in definitions if isinstance(node, FragmentDefinitionNode)
+        }
+        (self.operation,) = (node for node in definitions if isinstance(node, OperationDefinitionNode))
+        self.name = self.operation.name.value if self.operation.name else ""
+        defaults = {
+            node.variable.name.value: value_from_ast_untyped(node.default_value)
+            for node in self.operation.variable_definitions or ()
+            if node.default_value is not None
+        }
+        self.variables = {**defaults, **(variables or {})}
+        self.missing: set[str] = set()
+
+    def roots(self) -> list[str]:
+        """The fields asked for at the top, e.g. `upsertBucket`."""
+        asked = self._fields([self.operation.selection_set], None, "Query")
+        return [field.nodes[0].name.value for field in asked.values()]
+
+    def answer(self, resolvers: Mapping[str, Resolver]) -> dict[str, Any]:
+        chosen: dict[str, Any] = self._select(
+            resolvers, [self.operation.selection_set], "Query", self.operation.operation.value
+        )
+        return chosen
+
+    def _select(self, value: Any, selections: list[SelectionSetNode], parent: str, path: str) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, list | tuple):
+            return [self._select(item, selections, parent, path) for item in value]
+        own = value.get("__typename")
+        chosen: dict[str, Any] = {}
+        for name, asked in self._fields(selections, own, parent).items():
+            node = asked.nodes[0]
+            field = node.name.value
+            inner = [each.selection_set for each in asked.nodes if each.selection_set is not None]
+            if field == "__typename":
+                chosen[name] = own or asked.parent
+                continue
+            if field in value:
+                found = value[field]
+                if callable(found):
+                    found = found(self._arguments(node))
+            else:
+                self.missing.add(f"{self.name}: {path}.{field}")
+                found = {"edges": [], "pageInfo": PAGE_END} if self._connects(inner) else None
+            chosen[name] = self._select(found, inner, "", f"{path}.{field}") if inner else found
+        return chosen
+
+    def _connects(self, selections: list[SelectionSetNode]) -> bool:
+        return any(
+            asked.nodes[0].name.value == "edges" for asked in self._fields(selections, None, "").values()
+        )
+
+    def _fields(
+        self, selections: Iterable[SelectionSetNode], own: str | None, parent: str
+    ) -> dict[str, _Asked]:
+        """The fields by the names that they have in the answer, with fragments opened."""
+        found: dict[str, _Asked] = {}
+        for selection in selections:
+            for node in selection.selections:
+                if not self._included(node):
+                    continue
+                if isinstance(node, FieldNode):
+                    name = node.alias.value if node.alias else node.name.value
+                    found.setdefault(name, _Asked([], parent)).nodes.append(node)
+                    continue
+                if isinstance(node, FragmentSpreadNode):
+                    fragment: Any = self.fragments[node.name.value]
+                else:
+                    fragment = node
+                condition = fragment.type_condition.name.value if fragment.type_condition else parent
+                if own and condition not in (own, INTERFACES.get(own)) and fragment.type_condition:
+                    continue
+                for name, inner in self._fields([fragment.selection_set], own, condition).items():
+                    kept = found.setdefault(name, _Asked([], condition))
+                    kept.nodes.extend(inner.nodes)
+        return found
+
+    def _included(self, node: SelectionNode) -> bool:
+        conditions = {
+            directive.name.value: value_from_ast_untyped(argument.value, self.variables)
+            for directive in node.directives or ()
+            for argument in directive.arguments or ()
+        }
+        return bool(conditions.get("include", True)) and not conditions.get("skip", False)
+
+    def _arguments(self, node: FieldNode) -> Arguments:
+        given = {
+            argument.name.value: value_from_ast_untyped(argument.value, self.variables)
+            for argument in node.arguments or ()
+        }
+        cleaned: Arguments = _without_undefined(given)
+        return cleaned
+
+
+PAGE_END = {"endCursor": None, "hasNextPage": False}
+
+
+def connection(nodes: Iterable[Any], arguments: Arguments) -> dict[str, Any]:
+    """The page of `nodes` that `first` and `after` ask for."""
+    every = list(nodes)
+    start = int(arguments.get("after") or 0)
+    first = arguments.get("first")
+    end = len(every) if first is None else min(len(every), start + int(first))
+    edges = [{"node": every[index], "cursor": str(index + 1)} for index in range(start, end)]
+    page = {"endCursor": str(end) if edges else None, "hasNextPage": end < len(every)}
+    return {"edges": edges, "pageInfo": page, "totalCount": len(every)}
+
+
+def _without_undefined(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_undefined(item) for key, item in value.items() if item is not Undefined}
+    if isinstance(value, list):
+        return [_without_undefined(item) for item in value]
+    return value
