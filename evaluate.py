@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
 
         try:
             from poslab.evaluating import evaluate_again
-            from poslab.trained import run_directory
+            from poslab.located import run_directory
 
             directory = run_directory(named[0].partition("=")[2])
             return evaluate_again(directory, wanted, conf, Path("evaluations"))

@@ -2,20 +2,27 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from poslab.report import Report
 
 USAGE = """\
 Make the report of a study from its run records, without training anything.
 
   python report.py [study=NAME[,NAME...]] [runs=DIR] [reports=DIR] [reference=LABEL]
+  python report.py checkpoint=PATH[,PATH...] [reports=DIR] [reference=LABEL]
 
-  study      the study to report, or several to compare: study=a,b goes to reports/a+b/;
-             the one with the newest record when not said
-  runs       where the records are (runs/<study>/<run>/); default: runs
-  reports    where the report goes (reports/<study>/index.html); default: reports
-  reference  the arm that the others are compared with, such as reference=rope;
-             default: the one the (first) study names, else its first arm
+  study       the study to report, or several to compare: study=a,b goes to reports/a+b/;
+              the one with the newest record when not said
+  runs        where the records are (runs/<study>/<run>/); default: runs
+  checkpoint  chosen runs instead of whole studies, each by its directory or its checkpoint.pt;
+              the report of one run goes to reports/<run>/, of several to reports/<study>-<n>-runs-<hash>/
+  reports     where the report goes (reports/<study>/index.html); default: reports
+  reference   the arm that the others are compared with, such as reference=rope;
+              default: the one the (first) study names, else its first arm
 """
-KEYS = ("study", "runs", "reports", "reference")
+KEYS = ("study", "runs", "checkpoint", "reports", "reference")
 
 
 def main(arguments: list[str]) -> int:
@@ -33,26 +40,38 @@ def main(arguments: list[str]) -> int:
         if key in options:
             return _refuse(f"{key} is given twice")
         options[key] = value
+    if "checkpoint" in options and (others := {"study", "runs"} & options.keys()):
+        return _refuse(f"checkpoint= names the runs itself: leave {others.pop()}= out")
 
     # After the arguments, so that a mistake in them is answered at once.
-    from poslab.report import ReportError, show, studies, write_report
+    from poslab.config import ConfigError
+    from poslab.report import ReportError, show
 
-    runs, reports = Path(options.get("runs", "runs")), Path(options.get("reports", "reports"))
     try:
-        if "study" not in options:
-            known = studies(runs)
-            if not known:
-                return _refuse(
-                    f"no records in {runs}; train a study first: python train.py -m pos=rope,alibi"
-                )
-            options["study"] = known[0]
-        report = write_report(options["study"], runs, reports, options.get("reference"))
-    except ReportError as error:
+        report = _report(options)
+    except (ConfigError, ReportError) as error:
         return _refuse(str(error))
     except OSError as error:
         return _refuse(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
     show(report)
     return 0
+
+
+def _report(options: dict[str, str]) -> "Report":
+    from poslab.located import run_directory
+    from poslab.report import ReportError, studies, write_chosen, write_report
+
+    runs, reports = Path(options.get("runs", "runs")), Path(options.get("reports", "reports"))
+    reference = options.get("reference")
+    if "checkpoint" in options:
+        directories = [run_directory(name) for name in options["checkpoint"].split(",")]
+        return write_chosen(directories, reports, reference)
+    if "study" not in options:
+        known = studies(runs)
+        if not known:
+            raise ReportError(f"no records in {runs}; train a study first: python train.py -m pos=rope,alibi")
+        options["study"] = known[0]
+    return write_report(options["study"], runs, reports, reference)
 
 
 def _refuse(message: str) -> int:

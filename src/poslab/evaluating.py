@@ -215,7 +215,9 @@ def _show(directory: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _value(value: Any) -> str:
-    return f"[{','.join(map(_value, value))}]" if isinstance(value, list) else plain(value, 60)
+    if isinstance(value, list):
+        return f"[{','.join(map(_value, value))}]"
+    return f"{value:g}" if isinstance(value, float) else plain(value, 60)
 
 
 def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -71,18 +71,3 @@ def with_weights(config: Config, trained: Trained) -> GPT:
     except RuntimeError:  # a line for each name
         raise ConfigError("the weights do not fit the model: they were made by other code") from None
     return gpt.eval()
-
-
-def run_directory(name: str) -> Path:
-    """The directory of the run that a path to it, or to its checkpoint, names. Raises ConfigError."""
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return path
-    if path.is_file() and path.name == FINAL:
-        return path.parent
-    if path.exists():
-        raise ConfigError(f"checkpoint={name} is no {FINAL} of a run")
-    raise ConfigError(
-        f"checkpoint={name} does not exist: name a run directory such as runs/STUDY/RUN, its {FINAL}, or a "
-        "W&B artifact such as checkpoint-RUN:latest"
-    )

@@ -147,12 +147,12 @@ def load_studies(names: str, runs: Path) -> tuple[Records, ...]:
             raise ReportError(f"study={_short(names)} names {_short(study)} twice")
         if study not in known:
             raise ReportError(f"study={_short(study)} has no records; {_choices(known)}")
-    with _no_collecting():
+    with no_collecting():
         return tuple(_load_study(runs / study, len(wanted) > 1) for study in wanted)
 
 
 @contextmanager
-def _no_collecting() -> Iterator[None]:
+def no_collecting() -> Iterator[None]:
     """Records are millions of plain values without cycles: to look through them takes longer than to read."""
     enabled = gc.isenabled()
     gc.disable()
@@ -164,12 +164,12 @@ def _no_collecting() -> Iterator[None]:
 
 
 def _load_study(folder: Path, several: bool) -> Records:
-    asked, reference, commands = _plan(folder)
+    asked, reference, commands = plan_of(folder)
     present = sorted(path.parent.name for path in folder.glob("[!.]*/manifest.json"))
     order = list(dict.fromkeys([*asked, *present]))
     within = f"{folder.name}/" if several else ""
     loaded = tuple(
-        replace(_load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in order
+        replace(load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in order
     )
     return Records(folder.name, loaded, bool(asked), reference, commands)
 
@@ -185,7 +185,7 @@ def _short(text: str) -> str:
     return repr(text[:60]) if not re.fullmatch(r"[\w.-]{1,60}", text) else text
 
 
-def _plan(folder: Path) -> tuple[list[str], str | None, tuple[str, ...]]:
+def plan_of(folder: Path) -> tuple[list[str], str | None, tuple[str, ...]]:
     """Run names in the order asked for, the reference's label and the commands, as study.json has them."""
     try:
         plan = read_sealed(folder / "study.json")
@@ -210,7 +210,7 @@ def _plan(folder: Path) -> tuple[list[str], str | None, tuple[str, ...]]:
     )
 
 
-def _load_run(folder: Path) -> Run:
+def load_run(folder: Path) -> Run:
     try:
         manifest = read_manifest(folder)
     except (ValueError, OSError):
