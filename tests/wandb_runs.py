@@ -1,30 +1,18 @@
 """The stand-in's answers about projects, runs, their history and their files."""
 
-import base64
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from wandb_graphql import Arguments, Refused, Resolver, Unanswered, connection
+import wandb_artifacts
+from wandb_filters import matches, ordered
+from wandb_graphql import Arguments, Refused, Resolver, connection
 from wandb_store import Run, Server, md5
+from wandb_versions import artifact_page, project_fields, run_facts
 
 Row = dict[str, Any]
 LONG_AGO = "2026-01-01T00:00:00"
-
-COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "$eq": lambda held, asked: held == asked,
-    "$ne": lambda held, asked: held != asked,
-    "$gt": lambda held, asked: held is not None and held > asked,
-    "$gte": lambda held, asked: held is not None and held >= asked,
-    "$lt": lambda held, asked: held is not None and held < asked,
-    "$lte": lambda held, asked: held is not None and held <= asked,
-    "$in": lambda held, asked: any(each in asked for each in _many(held)),
-    "$nin": lambda held, asked: not any(each in asked for each in _many(held)),
-    "$exists": lambda held, asked: (held is not None) == asked,
-    "$regex": lambda held, asked: held is not None and re.search(asked, held) is not None,
-}
 
 
 def roots(server: Server) -> dict[str, Resolver]:
@@ -37,6 +25,7 @@ def roots(server: Server) -> dict[str, Resolver]:
         "models": lambda given: _projects(server, given),
         "upsertModel": lambda given: _upsert_project(server, given["input"]),
         "upsertBucket": lambda given: _upsert_run(server, given["input"]),
+        **wandb_artifacts.roots(server),
         "createRunFiles": lambda given: _create_files(server, given["input"]),
         "markRunFilesUploaded": lambda _: {"success": True},
         "stopRun": lambda given: _stop(server, given["input"]["id"]),
@@ -71,23 +60,18 @@ def project(server: Server, entity: str | None, name: str | None) -> Row | None:
     entity = entity or server.entity
     if name is None or (entity, name) not in server.projects:
         return None
-    number = server.project_number(entity, name)
     runs = [run for run in server.kept_runs.values() if (run.entity, run.project) == (entity, name)]
 
     def one(given: Arguments) -> Row | None:
         return next((_run(server, run) for run in runs if run.name == given["name"]), None)
 
     def chosen(given: Arguments) -> list[Run]:
-        kept = [run for run in runs if _matches(run, json.loads(given.get("filters") or "{}"))]
-        return _ordered(kept, given.get("order") or "+created_at")
+        kept = [run for run in runs if matches(run, json.loads(given.get("filters") or "{}"))]
+        return ordered(kept, given.get("order") or "+created_at")
 
     return {
-        "__typename": "Project",
-        "id": f"project-{number}",
-        "internalId": str(number),
-        "name": name,
-        "entityName": entity,
-        "entity": {"id": f"entity-{entity}", "name": entity},
+        **server.project_facts(entity, name),
+        **project_fields(server, entity, name),
         "createdAt": LONG_AGO,
         "isBenchmark": False,
         "readOnly": False,
@@ -116,15 +100,6 @@ def _own_entity(server: Server, entity: str | None, field: str) -> str:
     if entity not in (None, "", server.entity):
         raise Refused(f"entity {entity} not found during {field}", 404)
     return server.entity
-
-
-def find_run(server: Server, entity: str | None, project_name: str | None, name: str) -> Run:
-    """The run that the client names; else the server's error."""
-    wanted = (entity or server.entity, project_name, name)
-    for run in server.kept_runs.values():
-        if (run.entity, run.project, run.name) == wanted:
-            return run
-    raise Refused(f"run {'/'.join(map(str, wanted))} not found", 404)
 
 
 def _upsert_run(server: Server, given: Arguments) -> Row:
@@ -177,11 +152,8 @@ def _run(server: Server, run: Run) -> Row:
         return connection([_file(server, run, name) for name in names], given)
 
     return {
-        "__typename": "Run",
-        "id": run.key,
-        "name": run.name,
+        **run_facts(server, run),
         "projectId": str(server.project_number(run.entity, run.project)),
-        "project": lambda _: project(server, run.entity, run.project),
         "displayName": run.display_name,
         "description": "",
         "notes": run.notes,
@@ -216,6 +188,8 @@ def _run(server: Server, run: Run) -> Row:
         "parquetHistory": {"parquetUrls": [], "liveData": run.history},
         "fileCount": len(run.files),
         "files": files,
+        "inputArtifacts": lambda given: artifact_page(server, run.used, given),
+        "outputArtifacts": lambda given: artifact_page(server, run.logged, given),
     }
 
 
@@ -248,8 +222,7 @@ def _spread(rows: list[Any], samples: int | None) -> list[Any]:
 
 def _file(server: Server, run: Run, name: str) -> Row:
     content = run.files[name]
-    address = f"{server.address}/storage/{quote(run.key)}/{quote(name)}"
-    digest = base64.b64encode(bytes.fromhex(md5(content))).decode()
+    address = f"{server.address}/storage/run/{quote(run.path)}/{quote(name)}"
     return {
         "__typename": "File",
         "id": f"{run.key}/{name}",
@@ -259,13 +232,13 @@ def _file(server: Server, run: Run, name: str) -> Row:
         "sizeBytes": str(len(content)),
         "mimetype": "application/octet-stream",
         "updatedAt": LONG_AGO,
-        "md5": digest,
+        "md5": md5(content),
     }
 
 
 def _create_files(server: Server, given: Arguments) -> Row:
-    run = find_run(server, given.get("entityName"), given.get("projectName"), given["runName"])
-    urls = [f"{server.address}/storage/{quote(run.key)}/{quote(name)}" for name in given["files"]]
+    run = server.run(given.get("entityName"), given.get("projectName"), given["runName"])
+    urls = [f"{server.address}/storage/run/{quote(run.path)}/{quote(name)}" for name in given["files"]]
     return {
         "runID": run.key,
         "uploadHeaders": [],
@@ -274,19 +247,17 @@ def _create_files(server: Server, given: Arguments) -> Row:
 
 
 def take_file(server: Server, path: str, content: bytes | None) -> bytes | None:
-    """The run's file at `run/ENTITY/PROJECT/NAME/FILE`, after putting `content` there if there is any."""
-    key, name = "/".join(path.split("/")[:4]), "/".join(path.split("/")[4:])
-    run = server.kept_runs.get(key)
-    if run is None:
-        return None
+    """The run's file at `ENTITY/PROJECT/NAME/FILE`, after putting `content` there if there is any."""
+    entity, project_name, run_name, name = path.split("/", 3)
+    files = server.run(entity, project_name, run_name).files
     if content is not None:
-        run.files[name] = content
-    return run.files.get(name)
+        files[name] = content
+    return files.get(name)
 
 
 def take_stream(server: Server, path: str, sent: Row) -> Row:
     """What the client streams of a run: lines at their place in each file, and how the run ended."""
-    run = find_run(server, *path.split("/", 2))
+    run = server.run(*path.split("/", 2))
     for name, part in (sent.get("files") or {}).items():
         lines = run.lines.setdefault(name, [])
         start, content = part["offset"], part["content"]
@@ -298,56 +269,3 @@ def take_stream(server: Server, path: str, sent: Row) -> Row:
         run.exit_code = sent.get("exitcode") or 0
         run.state = "finished" if run.exit_code == 0 else "failed"
     return {"exitcode": None, "limits": {}, "stopped": run.stop}
-
-
-def _many(held: Any) -> list[Any]:
-    return held if isinstance(held, list) else [held]
-
-
-def _held(run: Run, key: str) -> Any:
-    """What a filter's or an order's key names."""
-    first, _, rest = key.partition(".")
-    if first in ("config", "summary_metrics"):
-        value: Any = run.config if first == "config" else run.summary
-        for part in rest.removesuffix(".value").split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        return value
-    columns: Row = {
-        "name": run.name,
-        "display_name": run.display_name,
-        "displayName": run.display_name,
-        "group": run.group,
-        "job_type": run.job_type,
-        "jobType": run.job_type,
-        "state": run.state,
-        "tags": run.tags,
-        "sweep": run.sweep,
-        "created_at": run.number,
-        "createdAt": run.number,
-    }
-    if first not in columns:
-        raise Unanswered(f"a run's column {key!r}")
-    return columns[first]
-
-
-def _matches(run: Run, filters: Row) -> bool:
-    def holds(key: str, asked: Any) -> bool:
-        if key == "$and":
-            return all(_matches(run, each) for each in asked)
-        if key == "$or":
-            return any(_matches(run, each) for each in asked)
-        held = _held(run, key)
-        if isinstance(asked, dict):
-            if unknown := set(asked) - set(COMPARISONS):
-                raise Unanswered(f"a filter {sorted(unknown)}")
-            return all(COMPARISONS[each](held, value) for each, value in asked.items())
-        return asked in held if isinstance(held, list) else held == asked
-
-    return all(holds(key, asked) for key, asked in filters.items())
-
-
-def _ordered(runs: list[Run], order: str) -> list[Run]:
-    key = order.lstrip("+-")
-    present = [run for run in runs if _held(run, key) is not None]
-    absent = [run for run in runs if _held(run, key) is None]
-    return sorted(present, key=lambda run: _held(run, key), reverse=order.startswith("-")) + absent

@@ -8,7 +8,7 @@
         assert server.unknown == []
 
 The client keeps its server, key and settings for a whole process: after `wandb.init` or `wandb.Api()` a new
-WANDB_BASE_URL counts only once `wandb.teardown()` was called, and a server that is gone costs 90 s of retries.
+WANDB_BASE_URL counts once `wandb.teardown()` was called, and a server that is gone costs 90 s of retries.
 So: a process of its own for a client, or `with online(server):` around its use in this one. The stand-in
 takes one key (others get 401) and one entity, and makes a project when a run or a view comes for it.
 """
@@ -25,6 +25,7 @@ from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import wandb_artifacts
 import wandb_runs
 from wandb_graphql import Document, Refused, Resolver, Unanswered
 from wandb_store import KEY, Seen, Server
@@ -126,7 +127,9 @@ class _Listener(ThreadingHTTPServer):
             self.kept.missing |= document.missing
 
     def _stored(self, seen: Seen, path: str) -> Reply:
-        content = wandb_runs.take_file(self.kept, path, seen.body if seen.method == "PUT" else None)
+        kind, _, rest = path.partition("/")
+        take = {"run": wandb_runs.take_file, **wandb_artifacts.STORAGE}[kind]
+        content = take(self.kept, rest, seen.body if seen.method == "PUT" else None)
         if content is None:
             raise Refused("no such file", 404)
         return 200, "application/octet-stream", b"" if seen.method == "PUT" else content

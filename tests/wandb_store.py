@@ -1,9 +1,12 @@
 """What the stand-in for W&B's server keeps, as plain data for tests to look at."""
 
+import base64
 import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import Any
+
+from wandb_graphql import Refused
 
 Rows = list[dict[str, Any]]
 KEY = "0123456789" * 4  # the one key that the server takes
@@ -44,8 +47,8 @@ class Run:
     raw_summary: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, list[str]] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
-    used: list[str] = field(default_factory=list)  # artifacts, `name:v0`
-    logged: list[str] = field(default_factory=list)
+    used: list["Artifact"] = field(default_factory=list)
+    logged: list["Artifact"] = field(default_factory=list)
 
     @property
     def key(self) -> str:
@@ -75,6 +78,33 @@ class Run:
 
 
 @dataclass
+class Artifact:
+    """A version of an artifact. `version` is None until its files and manifest are there."""
+
+    entity: str
+    project: str
+    type: str
+    collection: str  # its name without the version
+    number: int
+    digest: str
+    description: str | None
+    metadata: dict[str, Any]
+    asked_aliases: list[str]
+    version: int | None = None
+    aliases: list[str] = field(default_factory=list)
+    manifest: bytes = b""
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return f"artifact-{self.number}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.collection}:v{self.version}"
+
+
+@dataclass
 class Server:
     """Everything that came, and what a process needs to find the server (`environment`)."""
 
@@ -84,6 +114,10 @@ class Server:
     key: str = KEY
     projects: list[tuple[str, str]] = field(default_factory=list)  # (entity, name)
     kept_runs: dict[str, Run] = field(default_factory=dict)  # by Run.key
+    kept_artifacts: list[Artifact] = field(default_factory=list)
+    blobs: dict[str, bytes] = field(default_factory=dict)  # artifacts' files by MD5
+    made_artifacts: int = 0
+    clients: dict[str, str] = field(default_factory=dict)  # an artifact's key by another name that it has
     requests: list[Seen] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)  # operations that got an error: empty at a test's end
     missing: set[str] = field(
@@ -95,6 +129,35 @@ class Server:
         """Runs by the id in their address."""
         return {run.name: run for run in self.kept_runs.values()}
 
+    @property
+    def artifacts(self) -> dict[str, Artifact]:
+        """What was committed, by `name:v0`."""
+        return {each.name: each for each in self.committed()}
+
+    def committed(self, entity: str | None = None, project: str | None = None) -> list[Artifact]:
+        """The artifacts of a project, or all of them."""
+        whole = [each for each in self.kept_artifacts if each.version is not None]
+        return [each for each in whole if project is None or (each.entity, each.project) == (entity, project)]
+
+    def run(self, entity: str | None, project: str | None, name: str) -> Run:
+        """The run that the client names; else the server's error."""
+        wanted = (entity or self.entity, project, name)
+        for run in self.kept_runs.values():
+            if (run.entity, run.project, run.name) == wanted:
+                return run
+        raise Refused(f"run {'/'.join(map(str, wanted))} not found", 404)
+
+    def project_facts(self, entity: str, project: str) -> dict[str, Any]:
+        number = self.project_number(entity, project)
+        return {
+            "__typename": "Project",
+            "id": f"project-{number}",
+            "internalId": str(number),
+            "name": project,
+            "entityName": entity,
+            "entity": {"id": f"entity-{entity}", "name": entity},
+        }
+
     def project_number(self, entity: str, project: str) -> int:
         if (entity, project) not in self.projects:
             self.projects.append((entity, project))
@@ -102,4 +165,5 @@ class Server:
 
 
 def md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+    """As W&B writes it: base64."""
+    return base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
