@@ -1,7 +1,9 @@
 """Evaluate a trained model again, without training: python evaluate.py checkpoint=PATH evaluate.longest=16"""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 USAGE = """\
 Evaluate the model of a finished run again, without training it.
@@ -38,31 +40,50 @@ def main(arguments: list[str]) -> int:
     if len(named) != 1 or named == ["checkpoint="]:
         return _refuse("say one checkpoint=PATH: a run directory, its checkpoint.pt or a W&B artifact")
 
+    # After the arguments, so that a mistake in them is answered at once; PyTorch last, for the same reason.
     from poslab.config import ConfigError
     from poslab.settable import asked
 
-    conf = Path(__file__).parent / "conf"
     try:
-        # PyTorch is imported only after: a wrong setting answers at once.
         wanted = asked([argument for argument in arguments if argument not in named])
-
-        from poslab.lock import TakenError
-        from poslab.stopping import Stopped
-
-        try:
-            from poslab.evaluating import evaluate_again
-            from poslab.located import run_directory
-
-            directory = run_directory(named[0].partition("=")[2])
-            return evaluate_again(directory, wanted, conf, Path("evaluations"))
-        except TakenError as error:
-            return _refuse(f"another command makes the same evaluation and holds {error}", 1)
-        except Stopped as stop:
-            return _refuse("stopped; the same command begins again", stop.status)
+        return _evaluated(named[0].partition("=")[2], wanted)
     except ConfigError as error:
         return _refuse(" ".join(str(error).split()))
     except OSError as error:
         return _refuse(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1)
+
+
+def _evaluated(name: str, wanted: Mapping[str, Any]) -> int:
+    from poslab.lock import TakenError
+    from poslab.stopping import Stopped
+    from poslab.wandb_account import SourceError
+
+    try:
+        directory, artifact = _model(name, wanted)
+        from poslab.evaluating import evaluate_again
+
+        conf = Path(__file__).parent / "conf"
+        return evaluate_again(directory, wanted, conf, Path("evaluations"), artifact)
+    except SourceError as error:
+        return _refuse(str(error), error.status)
+    except TakenError as error:
+        return _refuse(f"another command holds {error}: is it at the same?", 1)
+    except Stopped as stop:
+        return _refuse("stopped; the same command begins again", stop.status)
+
+
+def _model(name: str, wanted: Mapping[str, Any]) -> tuple[Path, str | None]:
+    """Where the model is on this machine, and what W&B calls it where it comes from there."""
+    from poslab.located import located
+
+    place = located(name)
+    if isinstance(place, Path):
+        return place, None
+    from poslab.wandb_account import opened
+    from poslab.wandb_model import fetch_model
+
+    project, entity = (wanted.get(f"logger.{key}") for key in ("project", "entity"))
+    return fetch_model(opened(place.project or project, place.entity or entity), place.name)
 
 
 def _refuse(message: str, status: int = 2) -> int:
