@@ -79,11 +79,14 @@ def _model(name: str, wanted: Mapping[str, Any]) -> tuple[Path, str | None]:
     place = located(name)
     if isinstance(place, Path):
         return place, None
-    from poslab.wandb_account import opened
+    from poslab.wandb_account import closed, opened
     from poslab.wandb_model import fetch_model
 
     project, entity = (wanted.get(f"logger.{key}") for key in ("project", "entity"))
-    return fetch_model(opened(place.project or project, place.entity or entity), place.name)
+    try:
+        return fetch_model(opened(place.project or project, place.entity or entity), place.name)
+    finally:
+        closed()
 
 
 def _refuse(message: str, status: int = 2) -> int:

@@ -37,6 +37,7 @@ def said(server, run, tmp_path, monkeypatch, capsys):
 
     def call(script, *arguments):
         main = runpy.run_path(str(ROOT / script))["main"]
+        capsys.readouterr()  # of the clients that a test has used itself
         with online(server):
             status = main(list(arguments))
         shown = capsys.readouterr()

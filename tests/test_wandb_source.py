@@ -14,9 +14,11 @@ import wandb
 from commands import environment
 from rich.console import Console
 from test_report import plan, read, write_run
-from wandb_server import online, served
+from wandb_graphql import Refused
+from wandb_server import _Listener, online, served
 from wandb_store import Run
 
+from poslab import wandb_account
 from poslab.record import read_manifest, write_sealed
 from poslab.report import write_report
 from poslab.report.load import load
@@ -334,6 +336,30 @@ def test_runs_synced_late_come_out_the_same(server, report, tmp_path, monkeypatc
     local = write_report("late", study.parent, tmp_path / "local")
     assert report("source=wandb", "study=late")[0] == 0
     assert contents(tmp_path / "reports" / "late") == contents(local.directory)
+
+
+@pytest.mark.parametrize(("code", "expected"), [(404, 0), (500, 1)])
+def test_a_file_that_is_listed_and_not_given(server, study, report, tmp_path, monkeypatch, code, expected):
+    """404: its sending was broken off, and the run is listed as damaged. Else no report is made."""
+    given = _Listener._stored
+
+    def stored(listener, seen, path):
+        if path.endswith("made-aa03/record/metrics.csv"):
+            raise Refused("not now", code)
+        return given(listener, seen, path)
+
+    monkeypatch.setattr(_Listener, "_stored", stored)
+    monkeypatch.setattr(wandb_account, "RETRIES", 1)
+    status, _, err = report("source=wandb", "study=made")
+    assert status == expected
+    if code == 404:
+        assert "alibi-1-aa03 (made-aa03): metrics.csv is missing in W&B" in err
+        rows = read(tmp_path / "reports" / "made" / "summary.csv")
+        assert {row["run"]: row["status"] for row in rows}["alibi-1-aa03"] == "unreadable"
+    else:
+        assert err.count("\n") == 1
+        assert "W&B does not give record/metrics.csv of made-aa03" in err
+        assert not (tmp_path / "reports").exists()
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,13 @@ def opened(project: str | None, entity: str | None) -> Account:
     return Account(api, entity, project)
 
 
+def closed() -> None:
+    """Leave W&B: the settings for reading are not those of a run that is logged by the same process."""
+    import wandb
+
+    wandb.teardown()
+
+
 @contextmanager
 def asking(what: str) -> Iterator[None]:
     """Inside, whatever the client raises becomes one line that says `what` was asked for."""
