@@ -75,17 +75,33 @@ def test_without_a_change_it_gives_the_numbers_of_the_run(runs, said, tmp_path, 
     assert (record["changed"], record["kernel"]) == ({}, read_manifest(runs[name])["kernel"])
 
 
-def test_the_table_has_every_length_and_rotation(runs, said):
-    _, out, _ = said(runs["rope"])
+def test_the_table_holds_what_is_recorded(runs, said, tmp_path):
+    _, out, _ = said(runs["bytes"], "evaluate.rescale=[none,ntk]")
+    sums = {}
+    for file, name in (("extrapolation.csv", "rope / flash"), ("rescaled.csv", "rope, ntk")):
+        for row in rows(made(tmp_path) / file):
+            total = sums.setdefault((name, row["protocol"]), {}).setdefault(row["multiple"], [0.0, 0])
+            total[0] += float(row["nll"])
+            total[1] += int(row["tokens"])
     lines = [line.split() for line in out.splitlines()]
-    losses = {
-        (row["multiple"]): float(row["nll"]) / float(row["tokens"])
-        for row in rows(runs["rope"] / "extrapolation.csv")
-        if row["protocol"] == "sliding" and row["segment"] == "0"
-    }
     assert lines[1] == ["scheme", "windows", "L/2", "L", "2", "L", "4", "L"]
-    assert [line[0] for line in lines[3:9]] == ["rope", "sliding", "rope,", "sliding", "rope,", "sliding"]
-    assert len(lines[4]) == 1 + len(losses) == 5
+    expected = [
+        [*(name.split() if protocol == "non_overlapping" else []), protocol.replace("_", "-")]
+        + [f"{nll / tokens:.3f}" for nll, tokens in sums[name, protocol].values()]
+        for name in ("rope / flash", "rope, ntk")
+        for protocol in ("non_overlapping", "sliding")
+    ]
+    assert lines[3:7] == expected
+
+
+def test_other_code_is_said_and_whether_the_numbers_are_still_the_same(runs, said, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(runs["alibi"], copy)
+    write_sealed(copy / "manifest.json", {**read_manifest(copy), "code": "0" * 16})
+    status, out, _ = said(copy)
+    assert status == 0
+    assert "note: made by other code than the run" in out
+    assert "note: the same numbers, to the last digit, as the run's own record" in out
 
 
 @pytest.mark.parametrize(

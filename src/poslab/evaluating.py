@@ -43,8 +43,9 @@ class Evaluation:
 
     @property
     def unchanged(self) -> bool:
-        """Whether configuration, code and data are those of the run."""
-        return self.job.identity == self.trained.manifest.get("identity")
+        """Whether configuration and text are those of the run; the code may be another."""
+        told = (self.trained.manifest.get("data") or {}).get("fingerprint")
+        return not self.changed() and self.job.corpus.fingerprint == told
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
         """By dotted key, each setting that is not the run's: what that was, and what it is."""
