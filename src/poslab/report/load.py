@@ -148,12 +148,12 @@ def load_studies(names: str, runs: Path) -> tuple[Records, ...]:
             raise ReportError(f"study={_short(names)} names {_short(study)} twice")
         if study not in known:
             raise ReportError(f"study={_short(study)} has no records; {_choices(known)}")
-    with _no_collecting():
+    with no_collecting():
         return tuple(_load_study(runs / study, len(wanted) > 1) for study in wanted)
 
 
 @contextmanager
-def _no_collecting() -> Iterator[None]:
+def no_collecting() -> Iterator[None]:
     """Records are millions of plain values without cycles: to look through them takes longer than to read."""
     enabled = gc.isenabled()
     gc.disable()
@@ -165,7 +165,7 @@ def _no_collecting() -> Iterator[None]:
 
 
 def _load_study(folder: Path, several: bool) -> Records:
-    asked, reference, commands, question = _plan(folder)
+    asked, reference, commands, question = plan_of(folder)
     present = sorted(path.parent.name for path in folder.glob("[!.]*/manifest.json"))
     order = list(dict.fromkeys([*asked, *present]))
     within = f"{folder.name}/" if several else ""
@@ -186,7 +186,7 @@ def _short(text: str) -> str:
     return repr(text[:60]) if not re.fullmatch(r"[\w.-]{1,60}", text) else text
 
 
-def _plan(folder: Path) -> tuple[list[str], str | None, tuple[str, ...], str | None]:
+def plan_of(folder: Path) -> tuple[list[str], str | None, tuple[str, ...], str | None]:
     """Run names in the order asked for, the reference's label, the commands and the question."""
     try:
         plan = read_sealed(folder / "study.json")

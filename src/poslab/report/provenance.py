@@ -45,7 +45,7 @@ def origins(results: Results) -> list[tuple[str, str]]:
 
 def report_command(results: Results) -> str:
     """The command line that makes this report again from the records."""
-    options = f"study={','.join(results.studies)}", f"reference={results.reference.arm.label}"
+    options = results.asked.option, f"reference={results.reference.arm.label}"
     return f"python report.py {' '.join(map(shlex.quote, options))}"
 
 

@@ -73,7 +73,7 @@ class TrackedRun:
             self._keep(name, (self.directory / name).read_bytes())
         run = replace(load_run(self._folder), name=self.directory.name, study=str(facts["study"]))
         try:
-            self._show(run)
+            log_charts(self.run, run, int(run.config["trainer"]["max_steps"]) + 1)
             self.run.summary.update(summary(run))
             if run.status == "done":
                 self._log_artifacts(facts, names)
@@ -91,18 +91,6 @@ class TrackedRun:
         if step >= self.run.starting_step:  # else the server has it from before an interruption
             # Committed at once: W&B would hold it back until the next one, and a crash would lose it.
             self.run.log(dict(row), step=step, commit=True)
-
-    def _show(self, run: Run) -> None:
-        step = int(run.config["trainer"]["max_steps"])
-        for row in chart_rows(run):
-            step += 1
-            self._log(row, step)
-        tables = {
-            f"tables/{name}": wandb.Table(columns=list(sheet.columns), data=[list(row) for row in sheet.rows])
-            for name, sheet in sheets(run).items()
-        }
-        if tables:
-            self._log(tables, step + 1)
 
     @property
     def _folder(self) -> Path:
@@ -200,6 +188,19 @@ def define_axes(run: Any) -> None:
 def _add(artifact: wandb.Artifact, path: Path) -> None:
     """As it lies there: W&B would copy it into the user's home."""
     artifact.add_file(str(path), policy="immutable", skip_cache=True)
+
+
+def log_charts(opened: Any, run: Run, step: int) -> None:
+    """The charts and tables of a record, from `step` on; what the server has of them already is left out."""
+    rows: list[dict[str, Any]] = [dict(row) for row in chart_rows(run)]
+    tables = {
+        f"tables/{name}": wandb.Table(columns=list(sheet.columns), data=[list(row) for row in sheet.rows])
+        for name, sheet in sheets(run).items()
+    }
+    for row in [*rows, tables] if tables else rows:
+        if step >= opened.starting_step:
+            opened.log(row, step=step, commit=True)
+        step += 1
 
 
 @contextmanager
