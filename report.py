@@ -59,6 +59,8 @@ def main(arguments: list[str]) -> int:
         report = _report(options)
     except SourceError as error:
         return _refuse(str(error), error.status)
+    except KeyboardInterrupt:
+        return _refuse("stopped", 130)
     except TakenError as error:
         return _refuse(f"another command holds {error}: is it at the same?", 1)
     except (ConfigError, ReportError) as error:
