@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -19,9 +20,10 @@ from conftest import POSITIONS, StopsAt, make, request
 from rich.console import Console
 from wandb_server import agent_command, online, serve
 
+from poslab.attention import PairError
 from poslab.config import ConfigError
 from poslab.making import run
-from poslab.plan import plan
+from poslab.plan import plan, refuse
 from poslab.record import read_manifest, write_sealed
 from poslab.report.write import write_report
 from poslab.stopping import Stopped, Stopper
@@ -52,7 +54,8 @@ def shown(tmp_path_factory):
         for each in requests:
             assert make(each, runs)["status"] == "done"
         jobs = [plan(each, runs) for each in requests]
-        names = [job.directory.name for job in jobs]
+        pair = PairError("cannot work")
+        names = [*(job.directory.name for job in jobs), refuse(asked(seed=3), runs, pair).name]
         write_sealed(runs / "shown" / "study.json", {"study": "shown", "runs": names, "question": "Which?"})
         report = write_report("shown", runs, folder / "reports")
         for _ in range(2):  # the second time nothing has changed
@@ -99,6 +102,8 @@ def test_the_curve_is_the_record_s(shown):
 def test_the_summary_holds_the_report_s_figures(shown):
     """By the same names, so that W&B's tables sort by what the report says."""
     for row in rows(shown.report / "summary.csv"):
+        if row["status"] == "failed":  # the pair that cannot work has no run
+            continue
         (job,) = (each for each in shown.jobs if each.directory.name == row["run"])
         summary = tracked(shown, job).summary
         figures = [name for name in row if name.startswith(("loss_", "sliding", "bits", "context_gain"))]
@@ -173,6 +178,18 @@ def test_a_report_that_did_not_change_is_sent_once(shown):
     assert [each.version for each in shown.server.artifacts.values() if each.type == "report"] == [0]
 
 
+def test_the_report_from_wandb_is_the_local_one(shown, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with online(shown.server):
+        monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
+        status = runpy.run_path(str(ROOT / "report.py"))["main"](["source=wandb", "study=shown"])
+    assert status == 0, capsys.readouterr().err
+    for path in shown.report.rglob("*"):
+        if path.is_file():
+            name = path.relative_to(shown.report)
+            assert (tmp_path / "reports" / "shown" / name).read_bytes() == path.read_bytes(), name
+
+
 def test_nothing_of_the_machine_is_sent(shown):
     """But for where an artifact's file lay, which W&B's client puts into the artifact's manifest."""
     here = str(shown.report.parent.parent)
@@ -192,9 +209,9 @@ def stop_and_go_on(request, runs):
     return job
 
 
-def test_an_interrupted_run_goes_on_in_the_same_place(shown, tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "online")
-    job = stop_and_go_on(asked(seed=5, trainer__checkpoint_seconds=0.0), tmp_path)
+def test_an_interrupted_run_goes_on_in_the_same_place(shown, tmp_path):
+    with online(shown.server):
+        job = stop_and_go_on(asked(seed=5, trainer__checkpoint_seconds=0.0), tmp_path)
     found = tracked(shown, job)
     tokens = [row["tokens"] for row in found.history if "tokens" in row]
     assert tokens == [int(row["tokens"]) for row in rows(job.directory / "metrics.csv")]

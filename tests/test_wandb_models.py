@@ -68,7 +68,7 @@ def test_a_model_of_wandb_is_evaluated_and_the_evaluation_is_a_run_beside_its_ow
     record = {name: content for name, content in evaluated.files.items() if name.startswith("record/")}
     for name in read_manifest(made(tmp_path))["files"]:
         assert record[f"record/{name}"] == (made(tmp_path) / name).read_bytes()
-    logged = [row["extrapolation/loss"] for row in evaluated.history]
+    logged = [row for row in evaluated.history if "extrapolation/loss" in row]
     assert len(logged) == len({row["length"] for row in rows(run / "extrapolation.csv")})
     assert read_manifest(made(tmp_path))["wandb"]["id"] == number
 
