@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from poslab.config import Config, ConfigError, Request, check
 
-# What a label or a study says already.
-NAMED = re.compile(r"[+~]*(pos|attention|seed|study|reference|question)(\.[^=]*)?=")
+GROUPS = ("model", "data", "trainer", "evaluate", "probe")  # whose options decide a result, beside the labels
 # What sets a variable or is called a secret (`data.tokens` is a number of them), and such a word in a value.
 SECRET = re.compile(
     r"[+~]*(hydra\.job\.env_.*|.*(key|token|(secret|passw(or)?d|credential)s?))", re.IGNORECASE
@@ -21,13 +21,10 @@ ASSIGNED = re.compile(
 )
 
 
-def request_from(
-    composed: DictConfig, choices: dict[str, str], arms: Path, apart: Sequence[str] = ()
-) -> Request:
+def request_from(composed: DictConfig, choices: dict[str, str], arms: Path) -> Request:
     """The request in Hydra's `composed` configuration; `arms` is the folder conf/, for the options' files.
 
-    `apart` are the overrides that not all requests of the command have. Raises ConfigError, with one line,
-    when a key is unknown or a value has a wrong type or range.
+    Raises ConfigError, with one line, when a key is unknown or a value has a wrong type or range.
     """
     plain: Any = OmegaConf.to_container(composed, resolve=True)
     plain.pop("hydra", None)
@@ -36,8 +33,45 @@ def request_from(
         config,
         label(choices["pos"], config.pos, arms / "pos"),
         label(choices["attention"], config.attention, arms / "attention"),
-        " ".join(item for item in apart if not NAMED.match(item)),
+        departures(config, choices, arms),
     )
+
+
+def departures(config: Config, choices: dict[str, str], conf: Path) -> tuple[str, ...]:
+    """What else decides the result and is not as the defaults have it: `model=micro`, `model.width=64`."""
+    loaded: Any = OmegaConf.to_container(OmegaConf.load(conf / "config.yaml"))
+    default = {
+        group: choice
+        for item in loaded["defaults"]
+        if isinstance(item, dict)
+        for group, choice in item.items()
+    }
+    default["trainer"] = choices["model"]  # each size has a budget that suits it
+    written: dict[str, Any] = {}
+    found = []
+    for group in GROUPS:
+        if choices[group] != default[group]:
+            found.append(f"{group}={choices[group]}")
+        section = OmegaConf.to_container(OmegaConf.load(conf / group / f"{choices[group]}.yaml"))
+        written |= _flat(section if group == "model" else {group: section})
+    asked = _flat(
+        {key: value for key, value in config.deciding().items() if key in (*GROUPS, "context_length")}
+    )
+    found += [
+        f"{key}={_short(value)}"
+        for key, value in asked.items()
+        if value is not None and written.get(key) != value
+    ]
+    return tuple(found)
+
+
+def told_apart(requests: Sequence[Request]) -> list[Request]:
+    """The requests of a command, each with what not all of them have of their departures."""
+    common = set.intersection(*(set(each.departures) for each in requests)) if requests else set()
+    return [
+        replace(each, apart=" ".join(item for item in each.departures if item not in common))
+        for each in requests
+    ]
 
 
 def label(choice: str, section: dict[str, Any], folder: Path) -> str:

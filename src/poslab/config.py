@@ -224,7 +224,8 @@ class Request:
     config: Config
     pos: str
     attention: str
-    apart: str = ""  # what else tells it from the others of its command: `model.width=64`
+    departures: tuple[str, ...] = ()  # what else is not as the defaults have it: `model.width=64`
+    apart: str = ""  # of it, what tells the run from the others of its command
 
 
 Section = TypeVar("Section", bound=Options)

@@ -35,6 +35,7 @@ def as_json(job: Job) -> str:
             "config": job.config.model_dump(mode="json"),  # without `auto`: what was planned is what is made
             "pos": job.request.pos,
             "attention": job.request.attention,
+            "departures": job.request.departures,
             "apart": job.request.apart,
             "identity": job.identity,
             "directory": str(job.directory.resolve()),
@@ -58,7 +59,13 @@ def main() -> int:
 
 
 def _make(told: Mapping[str, Any], stopper: Stopper) -> int:
-    request = Request(check(Config, told["config"], ""), told["pos"], told["attention"], told["apart"])
+    request = Request(
+        check(Config, told["config"], ""),
+        told["pos"],
+        told["attention"],
+        tuple(told["departures"]),
+        told["apart"],
+    )
     command = [sys.executable, "-m", "poslab.job", *sys.argv[1:]]
     slurm = request.config.launcher.get("name") == "slurm"
     directory = Path(told["directory"])

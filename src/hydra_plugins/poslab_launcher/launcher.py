@@ -35,7 +35,7 @@ class PoslabLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         # Imported here, since Hydra imports every plugin at start and PyTorch is slow to import.
-        from poslab.compose import command_line, request_from
+        from poslab.compose import command_line, request_from, told_apart
         from poslab.config import ConfigError
         from poslab.study import conduct
 
@@ -43,20 +43,18 @@ class PoslabLauncher(Launcher):
         if swept:  # Hydra would take neither of them, and not say so
             raise ConfigError(f"{swept[0]}: a sweep or a launcher cannot be swept; give one command for each")
         requests = []
-        common = set.intersection(*(set(overrides) for overrides in job_overrides))
         for overrides in job_overrides:
             composed: Any = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
             source = next(
                 item.path for item in composed.hydra.runtime.config_sources if item.provider == "main"
             )
-            apart = [item for item in overrides if item not in common]
             try:
-                requests.append(request_from(composed, composed.hydra.runtime.choices, Path(source), apart))
+                requests.append(request_from(composed, composed.hydra.runtime.choices, Path(source)))
             except ConfigError as error:
                 raise ConfigError(f"{' '.join(overrides)}: {error}") from None
         command = command_line(self.config.hydra.overrides.task, multirun=True)
         with env_override(self.config.hydra.job.env_set):  # as Hydra does for a single run
-            status = conduct(requests, Path("runs"), Path("reports"), command)
+            status = conduct(told_apart(requests), Path("runs"), Path("reports"), command)
         if status:
             sys.exit(status)
         return []

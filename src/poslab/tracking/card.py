@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from poslab.config import Request
 from poslab.plan import Job
 
-LONGEST_TAG = 64  # characters that W&B takes
+LONGEST_TAG, LONGEST_NAME = 64, 128  # characters that W&B takes
+TUNING = "tuning"
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,14 @@ class Card:
     config: Mapping[str, Any]
 
 
+def arm(request: Request) -> str:
+    """One name for all runs that differ in their seed alone, whatever command asked for them."""
+    config = request.config
+    rate = f"rate {config.trainer.learning_rate:g}" if config.part == TUNING else ""
+    parts = (request.pos, request.attention, " ".join(request.departures), rate)
+    return " / ".join(part for part in parts if part)
+
+
 def of_run(job: Job) -> Card:
     """A run that trains: named by what differs, with its settings by the names of the command line.
 
@@ -32,7 +42,7 @@ def of_run(job: Job) -> Card:
     sections = {f"{name}_options": settings.pop(name) for name in ("pos", "attention")}
     named = {
         "study": config.study,
-        "arm": " / ".join(part for part in (request.pos, request.attention, request.apart) if part),
+        "arm": arm(request),
         "pos": request.pos,
         "attention": request.attention,
         **settings,
@@ -45,8 +55,8 @@ def of_run(job: Job) -> Card:
     return Card(
         group=config.study,
         job_type="train",
-        name=job.title,
-        tags=tuple(tag[:LONGEST_TAG] for tag in dict.fromkeys(tags) if tag and tag != "comparison"),
+        name=job.title[:LONGEST_NAME],
+        tags=tuple(dict.fromkeys(tag[:LONGEST_TAG] for tag in tags if tag and tag != "comparison")),
         notes=config.question,
         config=named,
     )
