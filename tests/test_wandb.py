@@ -232,7 +232,7 @@ def test_offline_runs_synced_late_are_the_same(shown, tmp_path, monkeypatch):
     told = io.StringIO()
     console = Console(file=told, soft_wrap=True)
     show_runs(jobs, console)
-    assert "1 runs that were made without W&B" in told.getvalue()
+    assert "1 finished run that W&B has not" in told.getvalue()
     show_report("shown", jobs, runs, write_report("shown", runs, tmp_path / "reports"), console)
     say_what_is_left(jobs, console)
     before = len(shown.server.requests)
@@ -267,6 +267,7 @@ def test_offline_runs_synced_late_are_the_same(shown, tmp_path, monkeypatch):
 def test_an_agent_of_a_sweep_gets_one_run(monkeypatch):
     check_sweep([asked(), asked(seed=1)])
     monkeypatch.setenv("WANDB_SWEEP_ID", "abc")
+    monkeypatch.setenv("WANDB_RUN_ID", "def")
     check_sweep([asked()])
     with pytest.raises(ConfigError, match="one run"):
         check_sweep([asked(), asked(seed=1)])
@@ -309,7 +310,9 @@ def test_an_agent_of_a_sweep_makes_runs_and_stops_one(shown, tmp_path):
 
 
 def test_every_parameter_of_a_kept_sweep_is_a_setting(tmp_path):
-    for path in sorted((ROOT / "sweeps" / "wandb").glob("*.yaml")):
+    kept = sorted((ROOT / "sweeps" / "wandb").glob("*.yaml"))
+    assert len(kept) == 2
+    for path in kept:
         config = yaml.safe_load(path.read_text())
         given = {name: each.get("value", each.get("min")) for name, each in config["parameters"].items()}
         given |= {n: each["values"][0] for n, each in config["parameters"].items() if "values" in each}

@@ -24,6 +24,7 @@ from poslab.stopping import Stopped, Stopper
 from poslab.terminal import RunDisplay
 
 LOST = 71  # the exit status where one of the run's processes was killed: it can go on, by sysexits.h
+ASKED = 76  # the exit status where somebody stopped the run in W&B: it is not to be started again
 TAKEN = 75  # the exit status where another process makes the run: try again later, by sysexits.h
 PATIENCE_OF_SLURM = 20.0  # seconds for a step, of the 30 until Slurm's SIGKILL
 
@@ -55,7 +56,7 @@ def main() -> int:
     except TakenError:
         return TAKEN
     except Stopped as stop:
-        return 1 if stop.asked_by else stop.status  # whoever made it is to end it too, not to start it again
+        return ASKED if stop.asked_by else stop.status
 
 
 def _make(told: Mapping[str, Any], stopper: Stopper) -> int:

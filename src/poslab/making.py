@@ -109,21 +109,38 @@ class Making:
         except Exception as error:
             write_atomic(job.directory / "error.txt", traceback.format_exc())
             outcome = {"status": "failed", "reason": _reason(error)}
-        self._note_place(OPENING)
-        ended = self.record.ended(**outcome, finished=_now())
-        # Before the record is closed: a crash between the two makes the run go on, and W&B's part anew.
-        self.tracker.finish(sealed(ended), int(outcome["status"] != "done"))
-        self._note_place()
+        ended, stopped = self._finish_tracking(outcome)
         # What a crash in between leaves is enough to go on from. A failed run keeps its checkpoints.
         if outcome["status"] == "done":
             self.record.update(files=self.record.files)
             shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
-        self.record.update(**{**ended, "wandb": self.record.manifest["wandb"]})
+        self.record.update(**ended)
         if outcome["status"] == "diverged":
             shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
         with suppress(OSError):
             (job.directory / "progress.json").unlink(missing_ok=True)
+        if stopped is not None:
+            raise stopped
         return self.record.manifest
+
+    def _finish_tracking(self, outcome: Mapping[str, Any]) -> tuple[dict[str, Any], Stopped | None]:
+        """The manifest that closes the record, once W&B has it, and whether the run was asked to stop.
+
+        Before the record is closed: a crash between the two makes the run go on, and W&B's part anew. A stop
+        takes nothing from what is made: what W&B lacks then is sent by the next command.
+        """
+        finished, stopped = _now(), None
+        try:
+            self._note_place(OPENING)
+            place = self.record.manifest.get("wandb") or {}
+            sent = {**place, "complete": True} if "mode" in place else place or None
+            ended = self.record.ended(**outcome, finished=finished, wandb=sent)
+            self.tracker.finish(sealed(ended), int(outcome["status"] != "done"))
+        except Stopped as stop:
+            self.stopper.closing()
+            stopped = stop
+        self._note_place()
+        return self.record.ended(**outcome, finished=finished), stopped
 
     def share(self, gpt: GPT) -> None:
         """Train as one of the processes that have the batches in common, and leave the rest to number 0."""
@@ -171,7 +188,7 @@ class Making:
     def _note_place(self, wait: float = 0.0) -> None:
         """Where the run is in W&B, once that is known; an id once given stays the run's."""
         known, found = self.record.manifest.get("wandb"), self.tracker.place(wait)
-        self.record.manifest["wandb"] = {**(known or {}), **found} if found else known
+        self.record.manifest["wandb"] = {"id": (known or {}).get("id"), **found} if found else known
 
     def _train_and_evaluate(self) -> None:
         from poslab.training import train

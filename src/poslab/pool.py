@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from poslab.config import ConfigError
-from poslab.job import LOST, TAKEN, as_json
+from poslab.job import ASKED, LOST, TAKEN, as_json
 from poslab.launch import End, Launcher, Task
 from poslab.lock import TakenError, alone, is_taken, run_lock
 from poslab.plan import Job
@@ -150,7 +150,7 @@ class Pool:
         elif end.status == TAKEN:
             each.started -= 1
             each.entry.state = "elsewhere"
-        elif end.status in (1, 2) and standing.status == "interrupted":
+        elif end.status == ASKED:
             each.entry.state, each.entry.note = "stopped", standing.reason or ""
         elif end.status in (1, 2):
             _give_up(each, _last_line(end.task.log, each.printed) or _how(end))

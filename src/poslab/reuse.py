@@ -33,13 +33,12 @@ def _copy(source: Path, job: Job) -> bool:
         return False
     if manifest.get("status") != "done" or damaged_files(source, manifest):
         return False
-    tracked = manifest.get("wandb") or {}
     own = {
         "study": job.config.study,
         "run": job.directory.name,
         "pos": job.request.pos,
         "attention": job.request.attention,
-        "wandb": tracked if tracked.get("mode") == "online" else None,  # what is offline lies with the source
+        "wandb": None,  # it is shown in this study's group anew
         "taken_from": source.parent.name,
     }
     job.directory.parent.mkdir(parents=True, exist_ok=True)

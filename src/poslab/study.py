@@ -238,8 +238,8 @@ def _report(
         try:
             with alone(runs / study / ".report.lock", QUEUE):
                 report = write_report(study, runs, reports)
-            show(report)
-            show_report(study, jobs, runs, report, console)
+                show(report)
+                show_report(study, jobs, runs, report, console)
         except ReportError as error:
             console.print(f"no report: {error}")
     say_what_is_left(jobs, console)

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from poslab.config import LoggerOptions
 from poslab.tracking.background import Background, Opened
-from poslab.tracking.offline import identifier, parts
+from poslab.tracking.login import wanted
+from poslab.tracking.offline import last_identifier
 
 if TYPE_CHECKING:
     from poslab.plan import Job  # it imports PyTorch, which whoever asks only for a login need not wait for
-
-SWEPT = "WANDB_SWEEP_ID"  # in the environment of a command that an agent of a W&B sweep gives
 
 
 class Tracker(Protocol):
@@ -34,6 +33,11 @@ class Tracker(Protocol):
 
         Returns after `wait` seconds at the latest, or once all is sent.
         """
+
+
+def swept() -> bool:
+    """Whether an agent of a W&B sweep has given the command: it watches a run of its own choice."""
+    return bool(os.environ.get("WANDB_SWEEP_ID") and os.environ.get("WANDB_RUN_ID"))
 
 
 class NoTracker:
@@ -57,15 +61,14 @@ def first_place(
     `earlier` is what the manifest said before; the id of what is there already, where the manifest was lost.
     An agent of a W&B sweep has chosen an id, which it watches.
     """
-    if options.name == "local":
+    if not wanted(options):
         return earlier or None
-    if os.environ.get(SWEPT) and os.environ.get("WANDB_RUN_ID"):
+    if swept():
         chosen = {"id": os.environ["WANDB_RUN_ID"]}
         return earlier if earlier and earlier["id"] == chosen["id"] else chosen
     if earlier:
         return earlier
-    known = [identifier(part) for part in parts(directory)]
-    return {"id": known[-1] if known else secrets.token_hex(4)}
+    return {"id": last_identifier(directory) or secrets.token_hex(4)}
 
 
 def open_tracker(
@@ -80,7 +83,7 @@ def open_tracker(
     `stop` is told who it is that wants the run to end.
     """
     options = job.config.logger
-    if place is None or options.name == "local":
+    if place is None or not wanted(options):
         return NoTracker()
     from poslab.tracking.card import of_run
 

@@ -1,6 +1,5 @@
 """What a study does about W&B once its runs are made: what is not there yet is shown, the rest said."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,35 +11,45 @@ from poslab.config import ConfigError, Request
 from poslab.plan import Job
 from poslab.record import DamagedError, read_manifest
 from poslab.report.write import Report
-from poslab.tracking import SWEPT
+from poslab.tracking import first_place, swept
+from poslab.tracking.background import PATH
+from poslab.tracking.login import asked, wanted
 from poslab.tracking.offline import parts
 
 
 def check_sweep(requests: Sequence[Request]) -> None:
     """Raises ConfigError where an agent of a W&B sweep, which watches one run, would get several."""
-    if os.environ.get(SWEPT) and (len(requests) > 1 or any(each.config.tune.factors for each in requests)):
+    if swept() and (len(requests) > 1 or any(each.config.tune.factors for each in requests)):
         raise ConfigError("an agent of a W&B sweep watches one run a command: leave -m and tune= out of it")
 
 
 def show_runs(jobs: Sequence[Job], console: Console) -> None:
-    """Mirror the finished runs that W&B has not: made with logger=local, or by another study."""
-    from poslab.tracking import mirror  # W&B takes a second to import
-
-    missing = [job for job in jobs if job.settled and mirror.lacks(job)]
+    """Mirror the finished runs that W&B has not: made with logger=local, by another study, sent in part."""
+    missing = [job for job in jobs if wanted(job.config.logger) and _lacks(job) and job.settled]
     if not missing:
         return
-    console.print(f"{len(missing)} runs that were made without W&B are shown there now")
+    from poslab.tracking.mirror import mirror  # W&B takes a second to import
+
+    count = len(missing)
+    console.print(f"{count} finished run{'s' * (count > 1)} that W&B has not, or not wholly, shown there now")
     for job in track(missing, "to W&B", console=console, disable=not console.is_terminal, transient=True):
         try:
-            mirror.mirror(job)
+            mirror(job)
         except Exception as error:
             console.print(f"{job.title}: W&B failed: {_told(error)}", style="red")
 
 
+def _lacks(job: Job) -> bool:
+    """Whether a run that is made already is not in W&B, or not all of it, or not where it is wanted."""
+    options, known = job.config.logger, _place(job)
+    place = first_place(options, job.directory, known) or {}
+    return not known.get("complete") or known != {**known, **asked(options), "id": place["id"]}
+
+
 def show_report(study: str, jobs: Sequence[Job], runs: Path, report: Report, console: Console) -> None:
     """Show a study's report in W&B, where its runs are there."""
-    tracked = [job for job in jobs if job.config.study == study and job.config.logger.name == "wandb"]
-    if not tracked or os.environ.get(SWEPT):  # an agent watches a run and no report
+    tracked = [job for job in jobs if job.config.study == study and wanted(job.config.logger)]
+    if not tracked or swept():  # an agent watches a run and no report
         return
     from poslab.tracking.report_run import publish
 
@@ -59,6 +68,12 @@ def say_what_is_left(jobs: Sequence[Job], console: Console) -> None:
     if failed:
         count = f"{len(failed)} of {len(jobs)} runs"
         console.print(f"W&B failed on {count}; their records are whole: {failed[0]}")
+    offline = dict.fromkeys(why for job in jobs if (why := _place(job).get("because")))
+    if offline:
+        console.print(f"W&B ran offline although there is a login: {', '.join(offline)}")
+    part = sum(_place(job).get("mode") == "online" and not _place(job).get("complete") for job in jobs)
+    if part and not failed:
+        console.print(f"W&B has {part} of {len(jobs)} runs in part; the same command sends the rest")
     left: dict[str, None] = {}
     for folder in dict.fromkeys(job.directory.parent for job in jobs):
         if any(_unsent(path) for path in folder.glob("[!.]*") if path.name != "wandb"):
@@ -66,7 +81,7 @@ def say_what_is_left(jobs: Sequence[Job], console: Console) -> None:
         if _unsent(folder):
             left[f"{folder}/wandb/offline-run-*"] = None
     if left:
-        console.print(f"W&B ran offline; after `wandb login`: wandb sync {' '.join(left)}")
+        console.print(f"W&B ran offline; after `wandb login`, from here: wandb sync {' '.join(left)}")
 
 
 def _unsent(directory: Path) -> bool:
@@ -82,4 +97,4 @@ def _place(job: Job) -> dict[str, Any]:
 
 
 def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return f"{type(error).__name__}: {PATH.sub('', ' '.join(str(error).split()))[:300]}"

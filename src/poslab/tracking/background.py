@@ -1,5 +1,6 @@
 """A run's tracking in a thread of its own: training waits for none of it."""
 
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -8,11 +9,14 @@ from typing import Any, Protocol
 
 FINISH = 180.0  # seconds for what is left to send at the end; the rest stays on disk, to be synced
 
+PATH = re.compile(r"(?<![\w:/])/(?:[^\s/'\"]+/)+")  # records are published, and say nothing of the machine
+
 
 class Opened(Protocol):
     """What the thread speaks to."""
 
-    place: Mapping[str, Any]
+    @property
+    def place(self) -> Mapping[str, Any]: ...
 
     def log(self, row: Mapping[str, Any]) -> None: ...
 
@@ -37,7 +41,11 @@ class Background:
         self._tasks.put(lambda opened: opened.log(row))
 
     def finish(self, manifest: str, exit_code: int, wait: float | None = None) -> None:
-        self._tasks.put(lambda opened: opened.finish(manifest, exit_code))
+        def end(opened: Opened) -> None:
+            opened.finish(manifest, exit_code)
+            self._place = {**opened.place, "complete": True}
+
+        self._tasks.put(end)
         self._tasks.put(None)
         self._thread.join(FINISH if wait is None else wait)
         if self._thread.is_alive() and wait is None:
@@ -51,7 +59,7 @@ class Background:
             while (task := self._tasks.get()) is not None:
                 task(opened)
         except Exception as error:
-            told = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            told = f"{type(error).__name__}: {PATH.sub('', ' '.join(str(error).split()))[:300]}"
             self._place = {**(self._place or {}), "failed": told}
             _say(f"failed, the run goes on without it: {told}")
         finally:

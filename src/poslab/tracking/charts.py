@@ -175,7 +175,6 @@ def _sheet(rows: Iterable[Mapping[str, Value]]) -> Sheet:
 
 
 def summary(run: Run) -> dict[str, Value]:
-    """The run's cells of summary.csv that need no other run, empty ones left out."""
-    multiples = measures.multiples([run])
-    found = summary_row(run, None, multiples, (), measures.common_interval([run]))
-    return {key: value for key, value in found.items() if value is not None}
+    """The run's cells of summary.csv that need no other run; of the empty ones those that a stop fills."""
+    found = summary_row(run, None, measures.multiples([run]))
+    return {key: value for key, value in found.items() if value is not None or key in ("reason", "finished")}

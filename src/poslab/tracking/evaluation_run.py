@@ -12,6 +12,7 @@ from poslab.report import sums, sums_scheme
 from poslab.report.load import Run
 from poslab.report.measures import extrapolation, multiples
 from poslab.tracking.card import Card
+from poslab.tracking.login import wanted
 
 
 def mirror(
@@ -21,7 +22,7 @@ def mirror(
 
     The record does not need it: a failure is said and costs nothing else.
     """
-    if options.name == "local" or manifest.get("wandb"):
+    if not wanted(options) or manifest.get("wandb"):
         return None
     try:
         return _mirrored(options, directory, manifest, artifact)
@@ -35,17 +36,23 @@ def _mirrored(
 ) -> Mapping[str, Any]:
     import wandb
 
-    from poslab.tracking.wandb_run import FOLDER, define_axes, log_charts, open_run, staged_beside, where
+    from poslab.tracking.wandb_run import (
+        FOLDER,
+        artifact_name,
+        define_axes,
+        log_charts,
+        open_run,
+        staged_beside,
+    )
 
     number = f"evaluate-{directory.name.rpartition('-')[2]}"
     run = _measured(directory, manifest)
     with staged_beside(directory):
-        opened, mode = open_run(options, _card(directory, manifest), directory, number)
-        place = where(opened, mode, directory)
+        opened, place = open_run(options, _card(directory, manifest), directory, number)
         try:
-            if mode == "online":
+            if place["mode"] == "online":
                 with suppress(wandb.errors.Error, ValueError):  # the run may have left no weights there
-                    opened.use_artifact(artifact or f"checkpoint-{manifest['run']}:latest")
+                    opened.use_artifact(artifact or f"checkpoint-{artifact_name(manifest['run'])}:latest")
             define_axes(opened)
             log_charts(opened, run, 0)
             figures = extrapolation(run, multiples([run]))

@@ -1,24 +1,51 @@
 """Whether W&B has an account to use, and whether its server answers."""
 
+import configparser
 import netrc
 import os
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any
 from urllib.parse import urlsplit
+
+from poslab.config import LoggerOptions
 
 ANSWER = 5.0  # seconds that a server has to answer before a run goes on offline
 
 
-def mode() -> Literal["online", "offline"]:
-    """Online where the user is logged in and the server answers; without a login nothing is asked of it."""
-    return "online" if logged_in() and answers() else "offline"
+def wanted(options: LoggerOptions) -> bool:
+    """Whether runs are shown in W&B at all."""
+    return options.name == "wandb" and os.environ.get("WANDB_MODE") != "disabled"
+
+
+def asked(options: LoggerOptions) -> dict[str, Any]:
+    """What decides where a run is to be shown, and with what."""
+    return {"project": options.project, "entity": options.entity, "checkpoints": options.checkpoints}
+
+
+def mode() -> tuple[str | None, str | None]:
+    """The mode to open a run in, and why where that is not what the user would think.
+
+    None leaves it to W&B, whose own settings (`wandb offline`) count then. Without a login nothing is asked
+    of the server.
+    """
+    if told := os.environ.get("WANDB_MODE"):
+        return told, None
+    if not logged_in():
+        return "offline", None
+    return (None, None) if answers() else ("offline", f"{server()} does not answer")
 
 
 def server() -> str:
-    """The address of W&B's server, or of the user's own."""
-    return os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
+    """The address of W&B's server, or of the user's own: `wandb login --host` writes it to W&B's settings."""
+    folder = Path(os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb").expanduser()
+    settings = configparser.ConfigParser(interpolation=None)
+    with suppress(configparser.Error, OSError, UnicodeDecodeError):
+        settings.read(folder / "settings")
+    told = settings.get("default", "base_url", fallback=None)
+    return os.environ.get("WANDB_BASE_URL") or told or "https://api.wandb.ai"
 
 
 def answers() -> bool:

@@ -13,29 +13,21 @@ from poslab.tracking.card import of_run
 from poslab.tracking.wandb_run import TrackedRun, staged_beside
 
 
-def lacks(job: Job) -> bool:
-    """Whether a run that is made already has no place in W&B that is wanted of it."""
-    if job.config.logger.name != "wandb":
-        return False
-    known = (read_manifest(job.directory) or {}).get("wandb") or {}
-    wanted = first_place(job.config.logger, job.directory, known)
-    return "mode" not in known or "failed" in known or wanted is None or wanted["id"] != known["id"]
-
-
 def mirror(job: Job) -> None:
     """Show a finished run in W&B as if it had been tracked, and note where in its manifest."""
     with alone(run_lock(job.directory)):
         manifest = read_manifest(job.directory) or {}
         place = first_place(job.config.logger, job.directory, manifest.get("wandb"))
         assert place is not None
+        number = str(place["id"])
+        record = RunRecord(job.directory, manifest)
+        record.update(wandb={"id": number})  # before it is opened: a failure must not make a second one
         rows = _rows(job.directory / "metrics.csv")
         with staged_beside(job.directory):
-            tracked = TrackedRun(
-                job.config.logger, of_run(job), job.directory, str(place["id"]), sealed(manifest), rows
-            )
-            whole = {**manifest, "wandb": tracked.place}
-            tracked.finish(sealed(whole), int(manifest["status"] != "done"))
-        RunRecord(job.directory, whole).update()
+            opened = TrackedRun(job.config.logger, of_run(job), job.directory, number, sealed(manifest), rows)
+            whole = {**manifest, "wandb": {**opened.place, "complete": True}}
+            opened.finish(sealed(whole), int(manifest["status"] != "done"))
+        record.update(**whole)
 
 
 def _rows(path: Path) -> list[Mapping[str, Any]]:

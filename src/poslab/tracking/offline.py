@@ -12,6 +12,16 @@ def identifier(part: Path) -> str | None:
     return found["id"] if found else None
 
 
+def last_identifier(directory: Path) -> str | None:
+    """The id under which W&B last tracked a run directory, online or offline."""
+    found = [
+        (path.name.removeprefix("offline-"), known)
+        for path in (directory / "wandb").glob("*run-*-*")
+        if (known := identifier(path))
+    ]
+    return max(found)[1] if found else None
+
+
 def parts(directory: Path) -> list[Path]:
     """The offline directories below a run directory, the oldest first."""
     return sorted(path for path in (directory / "wandb").glob("offline-run-*") if identifier(path))

@@ -2,9 +2,10 @@
 
 import csv
 import hashlib
+import math
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ import wandb
 from poslab.config import LoggerOptions
 from poslab.record import DamagedError, read_manifest, read_sealed, write_sealed
 from poslab.tracking.card import Card
+from poslab.tracking.login import asked
 from poslab.tracking.offline import parts
-from poslab.tracking.wandb_run import FOLDER, open_run, staged_beside, where
+from poslab.tracking.wandb_run import FOLDER, artifact_name, open_run, staged_beside
 
 PLACE = ".report_run.json"  # in the study's folder: which W&B run shows the report, and which report that was
+NAMES = ("run", "code", "data_fingerprint")  # hexadecimal digits may read as a number
 TABLES = ("arms", "summary", "pairs", "differences")
 
 
@@ -27,9 +30,11 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
     `runs` is the study's folder of run directories, `report` the folder of its page.
     """
     known = _known(runs / PLACE)
-    digest = _digest([*_files(report), runs / "study.json"])
+    digest = _digest([*_files(report), runs / "study.json"], asked(options))
     if known.get("digest") == digest:
         return None
+    number = str(known.get("id") or secrets.token_hex(4))
+    write_sealed(runs / PLACE, {"id": number})  # before it is opened: a failure must not make a second one
     listed = _known(runs / "study.json")
     card = Card(
         group=study,
@@ -41,11 +46,11 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
     )
     earlier = parts(runs)
     with staged_beside(runs):
-        run, mode = open_run(options, card, runs, str(known.get("id") or secrets.token_hex(4)))
-        place = where(run, mode, runs)
+        shutil.rmtree(runs / "wandb" / "artifacts", ignore_errors=True)  # staged for reports before this one
+        run, place = open_run(options, card, runs, number)
         try:
             _show(run, study, runs, report)
-            if mode == "online":
+            if place["mode"] == "online":
                 _name_sources(run, listed.get("runs") or [])
         finally:
             run.finish()
@@ -70,10 +75,9 @@ def _show(run: Any, study: str, runs: Path, report: Path) -> None:
         if path.exists():
             with path.open(newline="") as file:
                 columns, *rows = csv.reader(file)
-            cells = [list(map(_cell, row)) for row in rows]
-            shown[f"tables/{name}"] = wandb.Table(columns=list(columns), data=cells)
+            shown[f"tables/{name}"] = _table(columns, rows)
     run.log(shown)
-    page = wandb.Artifact(f"report-{study}", "report", metadata={"study": study})
+    page = wandb.Artifact(f"report-{artifact_name(study)}", "report", metadata={"study": study})
     for path in _files(report):
         page.add_file(str(path), name=str(path.relative_to(report)), skip_cache=True)
     run.log_artifact(page)
@@ -95,23 +99,33 @@ def _name_sources(run: Any, names: Iterable[str]) -> None:
     """The lineage: the tables of each run that W&B has."""
     for name in names:
         with suppress(wandb.errors.Error, ValueError):  # a run that failed has none
-            run.use_artifact(f"evaluation-{name}:latest")
+            run.use_artifact(f"evaluation-{artifact_name(name)}:latest")
 
 
-def _cell(text: str) -> float | str | None:
-    if not text:
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> wandb.Table:
+    """Numbers where all cells of a column are finite ones and it is no name that may look like one."""
+    cells = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in columns]
+    typed: list[list[float | str | None]] = []
+    for name, column in zip(columns, cells, strict=True):
+        numbers = None if name in NAMES else _numbers(column)
+        typed.append(numbers if numbers is not None else [cell or None for cell in column])
+    return wandb.Table(columns=list(columns), data=[list(row) for row in zip(*typed, strict=True)])
+
+
+def _numbers(column: Sequence[str]) -> list[float | str | None] | None:
+    try:
+        found = [float(cell) if cell else None for cell in column]
+    except ValueError:
         return None
-    with suppress(ValueError):
-        return float(text)
-    return text
+    return list(found) if all(value is None or math.isfinite(value) for value in found) else None
 
 
 def _files(report: Path) -> list[Path]:
     return sorted(path for path in report.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
-def _digest(paths: Iterable[Path]) -> str:
-    found = hashlib.sha256()
+def _digest(paths: Iterable[Path], wanted: Mapping[str, Any]) -> str:
+    found = hashlib.sha256(repr(sorted(wanted.items())).encode())
     for path in paths:
         found.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
     return found.hexdigest()

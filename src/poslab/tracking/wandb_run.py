@@ -2,9 +2,10 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import wandb
 from poslab.config import LoggerOptions
 from poslab.record import FINAL
 from poslab.report.load import Run, load_run
-from poslab.tracking import SWEPT, login
+from poslab.tracking import login, swept
 from poslab.tracking.card import Card
 from poslab.tracking.charts import AXES, chart_rows, sheets, summary, training_row
 from poslab.tracking.offline import identifier, parts, written
@@ -52,10 +53,9 @@ class TrackedRun:
         self.options = options
         self.directory = directory
         self.replaced = [part for part in parts(directory) if identifier(part) == number]
-        self.run, mode = open_run(options, card, directory, number, stop)
-        self.online = mode == "online"
-        self.place = where(self.run, mode, directory)
+        self.run, self.place = open_run(options, card, directory, number, stop)
         define_axes(self.run)
+        self.run.summary.update({"status": "running", "reason": None, "finished": None})
         self._keep(MANIFEST, manifest)
         for row in rows:
             self._log_training(row)
@@ -83,7 +83,7 @@ class TrackedRun:
 
     def _log_training(self, row: Mapping[str, Any]) -> None:
         shown = training_row(row)
-        if os.environ.get(SWEPT):
+        if swept():
             shown[OBJECTIVE] = shown["validation/loss"]
         self._log(shown, int(row["step"]))
 
@@ -107,19 +107,20 @@ class TrackedRun:
         about = {key: facts.get(key) for key in ("study", "run", "identity", "pos", "attention", "seed")}
         data = facts.get("data") or {}
         source = wandb.Artifact(f"data-{facts['config']['data']['source']}", "dataset", metadata=dict(data))
-        with source.new_file("data.json") as file:
-            json.dump(data, file, indent=2, sort_keys=True)
-        if self.online:
+        with source.new_file("data.json") as facts_of_text:
+            json.dump(data, facts_of_text, indent=2, sort_keys=True)
+        if self.place["mode"] == "online":
             self.run.use_artifact(source)
         else:  # W&B lets no run use an artifact offline
             self.run.log_artifact(source)
-        tables = wandb.Artifact(f"evaluation-{self.directory.name}", "evaluation", metadata=about)
-        for name in names:
-            _add(tables, self._folder / name)
+        name = artifact_name(self.directory.name)
+        tables = wandb.Artifact(f"evaluation-{name}", "evaluation", metadata=about)
+        for file in names:
+            _add(tables, self._folder / file)
         _add(tables, self._folder / MANIFEST)
         self.run.log_artifact(tables)
         if self.options.checkpoints:
-            weights = wandb.Artifact(f"checkpoint-{self.directory.name}", "model", metadata=about)
+            weights = wandb.Artifact(f"checkpoint-{name}", "model", metadata=about)
             _add(weights, self.directory / FINAL)
             _add(weights, self._folder / MANIFEST)
             self.run.log_artifact(weights)
@@ -136,10 +137,10 @@ def open_run(
     directory: Path,
     number: str,
     stop: Callable[[str], None] | None = None,
-) -> tuple[Any, str]:
-    """A W&B run, and whether it is online or offline: offline where the server does not answer in time."""
+) -> tuple[Any, dict[str, Any]]:
+    """A W&B run, and how to find it again; offline where the server does not answer or refuses."""
     os.environ.setdefault("WANDB_SILENT", "true")  # else it says how it has logged in
-    mode = os.environ.get("WANDB_MODE") or login.mode()
+    mode, because = login.mode()
     arguments: dict[str, Any] = {
         "project": options.project,
         "entity": options.entity,
@@ -154,23 +155,22 @@ def open_run(
         "config": dict(card.config),
     }
     try:
-        return wandb.init(**arguments, mode=mode, settings=_settings(stop)), mode  # type: ignore[arg-type]
-    except wandb.errors.Error:
-        if mode != "online":
+        run = wandb.init(**arguments, mode=mode, settings=_settings(stop))  # type: ignore[arg-type]
+    except wandb.errors.Error as error:
+        if mode not in ("online", None):
             raise
+        because = " ".join(str(error).split())[:200]
         wandb.teardown()  # it still has a run of this id
-        return wandb.init(**arguments, mode="offline", settings=_settings(stop)), "offline"
+        run = wandb.init(**arguments, mode="offline", settings=_settings(stop))
+    return run, _place(run, options, directory, because)
 
 
-def where(run: Any, mode: str, directory: Path) -> Mapping[str, Any]:
+def _place(run: Any, options: LoggerOptions, directory: Path, because: str | None) -> dict[str, Any]:
     """How to find the run again, for a manifest: no path of the machine."""
-    place: dict[str, Any] = {"id": run.id, "mode": mode, "url": None, "path": None}
-    if mode == "online":
-        place["url"] = run.url
-    with suppress(ValueError):  # disabled: it lies nowhere
-        if mode == "offline":
-            place["path"] = str(Path(run.dir).parent.resolve().relative_to(directory.resolve()))
-    return place
+    place: dict[str, Any] = {"id": run.id, "mode": "offline" if run.offline else "online"}
+    path = Path(run.dir).parent.resolve().relative_to(directory.resolve()) if run.offline else None
+    place |= {"url": None if run.offline else run.url, "path": None if path is None else str(path)}
+    return {**place, **login.asked(options), **({"because": because} if because else {})}
 
 
 def define_axes(run: Any) -> None:
@@ -183,6 +183,11 @@ def define_axes(run: Any) -> None:
     for family, axis in AXES.items():  # whose last point is no summary of anything
         run.define_metric(axis, hidden=True, summary="none")
         run.define_metric(family, step_metric=axis, summary="none")
+
+
+def artifact_name(name: str) -> str:
+    """A run's name as W&B takes it for an artifact, with a word before it."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-110:]
 
 
 def _add(artifact: wandb.Artifact, path: Path) -> None:
@@ -222,10 +227,11 @@ def _settings(stop: Callable[[str], None] | None) -> wandb.Settings:
         init_timeout=ONLINE_WAIT,
         save_code=False,
         finish_timeout=FINISH_WAIT,
+        finish_timeout_raises=True,  # else nobody would know what is missing
         host="",
         program="train.py",  # not its path
         disable_git=True,  # the address of a repository says who and where
-        x_disable_meta=True,  # no command line and no host name leave the machine
+        x_disable_meta=True,  # no host name, no user, no files of the working directory
         x_disable_stats=True,
         x_transaction_log_flush_interval=FLUSH,
         stop_fn=lambda: stop("W&B") if stop else None,
