@@ -13,7 +13,7 @@ from poslab.plan import Job
 from poslab.record import DamagedError, read_manifest
 from poslab.report.write import Report
 from poslab.tracking import SWEPT
-from poslab.tracking.offline import parts
+from poslab.tracking.offline import VIEW, parts
 
 
 def check_sweep(requests: Sequence[Request]) -> None:
@@ -59,14 +59,20 @@ def say_what_is_left(jobs: Sequence[Job], console: Console) -> None:
     if failed:
         count = f"{len(failed)} of {len(jobs)} runs"
         console.print(f"W&B failed on {count}; their records are whole: {failed[0]}")
-    left: dict[str, None] = {}
+    left: list[str] = []
+    views: list[str] = []
     for folder in dict.fromkeys(job.directory.parent for job in jobs):
-        if any(_unsent(path) for path in folder.glob("[!.]*") if path.name != "wandb"):
-            left[f"{folder}/*/wandb/offline-run-*"] = None
-        if _unsent(folder):
-            left[f"{folder}/wandb/offline-run-*"] = None
+        apart = [path for path in folder.glob("[!.]*") if path.name != "wandb"]
+        found = [f"{folder}/*/wandb/offline-run-*"] if any(map(_unsent, apart)) else []
+        found += [f"{folder}/wandb/offline-run-*"] if _unsent(folder) else []
+        left += found
+        if found:
+            views.append(f"`wandb leet {folder}/{VIEW}`")
     if left:
-        console.print(f"W&B ran offline; after `wandb login`: wandb sync {' '.join(left)}")
+        console.print(
+            f"W&B ran offline; {' or '.join(views)} shows it here; after `wandb login`: "
+            f"wandb sync {' '.join(left)}"
+        )
 
 
 def _unsent(directory: Path) -> bool:

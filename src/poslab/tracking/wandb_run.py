@@ -17,7 +17,7 @@ from poslab.report.load import Run, load_run
 from poslab.tracking.card import Card
 from poslab.tracking.charts import AXES, chart_rows, sheets, summary, training_row
 from poslab.tracking.login import logged_in
-from poslab.tracking.offline import identifier, parts, written
+from poslab.tracking.offline import identifier, parts, show_in_terminal, written
 
 ONLINE_WAIT = 20  # seconds until a W&B server that does not answer means offline
 FINISH_WAIT = 120  # seconds for what is left to send; what is not sent by then stays on disk, to be synced
@@ -50,6 +50,7 @@ class TrackedRun:
         self.run, mode = open_run(options, card, directory, number)
         self.online = mode == "online"
         self.place = where(self.run, mode, directory)
+        show_in_terminal(Path(self.run.dir).parent, directory)
         define_axes(self.run)
         self._keep(MANIFEST, manifest)
         for row in rows:
