@@ -94,6 +94,7 @@ def write_records(runs: Path, finished: range) -> None:
         write_run(runs, name, text, study=STUDY, shift=i / 100, config=config, **manifest)
     asked = [*HOSTILE, *RUNS, "../../..", "/etc", ".", "run.0..json"]
     plan = {"study": STUDY, "runs": asked, "reference": HOSTILE[0], "commands": list(HOSTILE)}
+    plan["question"] = "".join(HOSTILE)
     write_sealed(runs / STUDY / "study.json", plan)
 
 

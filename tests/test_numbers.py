@@ -81,6 +81,7 @@ def write_study(runs: Path) -> None:
             names.append(name)
     plan(runs, names, "rope")
     commands = {"commands": ["python train.py -m pos=rope,t5 seed=range(5) trainer.max_steps=100"]}
+    commands["question"] = "Which of 17 schemes reaches 4096 tokens?"
     path = runs / "made_up" / "study.json"
     write_sealed(path, {**read_sealed(path), **commands})
 

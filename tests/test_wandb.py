@@ -4,6 +4,8 @@ import io
 import json
 import os
 import re
+import runpy
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,14 +13,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from commands import rows
+import wandb
+import yaml  # type: ignore[import-untyped]
+from commands import ROOT, TINY, command, environment, rows
 from conftest import POSITIONS, StopsAt, make, request
 from rich.console import Console
-from wandb_server import online, serve
+from wandb_server import agent_command, online, serve
 
+from poslab.attention import PairError
 from poslab.config import ConfigError
 from poslab.making import run
-from poslab.plan import plan
+from poslab.plan import plan, refuse
 from poslab.record import read_manifest, write_sealed
 from poslab.report.write import write_report
 from poslab.stopping import Stopped, Stopper
@@ -49,7 +54,8 @@ def shown(tmp_path_factory):
         for each in requests:
             assert make(each, runs)["status"] == "done"
         jobs = [plan(each, runs) for each in requests]
-        names = [job.directory.name for job in jobs]
+        pair = PairError("cannot work")
+        names = [*(job.directory.name for job in jobs), refuse(asked(seed=3), runs, pair).name]
         write_sealed(runs / "shown" / "study.json", {"study": "shown", "runs": names, "question": "Which?"})
         report = write_report("shown", runs, folder / "reports")
         for _ in range(2):  # the second time nothing has changed
@@ -96,6 +102,8 @@ def test_the_curve_is_the_record_s(shown):
 def test_the_summary_holds_the_report_s_figures(shown):
     """By the same names, so that W&B's tables sort by what the report says."""
     for row in rows(shown.report / "summary.csv"):
+        if row["status"] == "failed":  # the pair that cannot work has no run
+            continue
         (job,) = (each for each in shown.jobs if each.directory.name == row["run"])
         summary = tracked(shown, job).summary
         figures = [name for name in row if name.startswith(("loss_", "sliding", "bits", "context_gain"))]
@@ -170,6 +178,18 @@ def test_a_report_that_did_not_change_is_sent_once(shown):
     assert [each.version for each in shown.server.artifacts.values() if each.type == "report"] == [0]
 
 
+def test_the_report_from_wandb_is_the_local_one(shown, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with online(shown.server):
+        monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
+        status = runpy.run_path(str(ROOT / "report.py"))["main"](["source=wandb", "study=shown"])
+    assert status == 0, capsys.readouterr().err
+    for path in shown.report.rglob("*"):
+        if path.is_file():
+            name = path.relative_to(shown.report)
+            assert (tmp_path / "reports" / "shown" / name).read_bytes() == path.read_bytes(), name
+
+
 def test_nothing_of_the_machine_is_sent(shown):
     """But for where an artifact's file lay, which W&B's client puts into the artifact's manifest."""
     here = str(shown.report.parent.parent)
@@ -189,9 +209,9 @@ def stop_and_go_on(request, runs):
     return job
 
 
-def test_an_interrupted_run_goes_on_in_the_same_place(shown, tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "online")
-    job = stop_and_go_on(asked(seed=5, trainer__checkpoint_seconds=0.0), tmp_path)
+def test_an_interrupted_run_goes_on_in_the_same_place(shown, tmp_path):
+    with online(shown.server):
+        job = stop_and_go_on(asked(seed=5, trainer__checkpoint_seconds=0.0), tmp_path)
     found = tracked(shown, job)
     tokens = [row["tokens"] for row in found.history if "tokens" in row]
     assert tokens == [int(row["tokens"]) for row in rows(job.directory / "metrics.csv")]
@@ -250,3 +270,70 @@ def test_an_agent_of_a_sweep_gets_one_run(monkeypatch):
     check_sweep([asked()])
     with pytest.raises(ConfigError, match="one run"):
         check_sweep([asked(), asked(seed=1)])
+
+
+def test_an_agent_of_a_sweep_makes_runs_and_stops_one(shown, tmp_path):
+    """The kept sweep files, with settings of a small run; the second trial is stopped while it trains."""
+    config = yaml.safe_load((ROOT / "sweeps" / "wandb" / "learning_rate.yaml").read_text())
+    config["command"] = ["${env}", sys.executable, str(ROOT / "train.py"), "${args_no_hyphens}"]
+    fixed = {name: given["value"] for name, given in config["parameters"].items() if "value" in given}
+    tiny = {**dict(item.split("=") for item in TINY), **fixed, "evaluate.validations": 500}
+    server = shown.server
+    server.trials = [
+        {**tiny, "trainer.max_steps": 20, "trainer.learning_rate": 0.003},
+        {**tiny, "trainer.max_steps": 20_000, "trainer.learning_rate": 0.004},
+    ]
+    with online(server):
+        name = wandb.sweep(config, entity="someone", project="poslab")
+    server.sweeps[name].stop = {f"{name}-2": 2}
+    ended = subprocess.run(
+        agent_command(f"someone/poslab/{name}", 2),
+        cwd=tmp_path,
+        env={**environment(tmp_path), **server.environment, "WANDB_X_FILE_STREAM_TRANSMIT_INTERVAL": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert ended.returncode == 0, ended.stderr
+    first, second = server.runs[f"{name}-1"], server.runs[f"{name}-2"]
+    assert (first.sweep, first.state, first.summary["status"]) == (name, "finished", "done")
+    assert first.summary["objective"] == first.summary["validation/loss"]["last"]
+    assert first.config["trainer"]["learning_rate"] == 0.003
+    assert first.config["pos"] == "rope"
+    assert "tuning" in first.tags
+    assert second.summary["status"] == "interrupted"
+    assert second.history
+    (directory,) = (tmp_path / "runs" / "learning_rate").glob("rope-*/checkpoints")
+    assert list(directory.glob("*.pt"))  # what it had reached
+
+
+def test_every_parameter_of_a_kept_sweep_is_a_setting(tmp_path):
+    for path in sorted((ROOT / "sweeps" / "wandb").glob("*.yaml")):
+        config = yaml.safe_load(path.read_text())
+        given = {name: each.get("value", each.get("min")) for name, each in config["parameters"].items()}
+        given |= {n: each["values"][0] for n, each in config["parameters"].items() if "values" in each}
+        ended = command(*(f"{name}={value}" for name, value in given.items()), "--cfg=job", cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+
+
+def test_without_a_login_nothing_is_asked_of_the_server(shown, tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("WANDB_BASE_URL", shown.server.address)
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    before = len(shown.server.requests)
+    place = make(asked(seed=11), tmp_path / "runs")["wandb"]
+    assert (place["mode"], "failed" in place) == ("offline", False)
+    assert len(shown.server.requests) == before
+
+
+def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
+    """With a key: what the client would ask for minutes is asked once, beside the training."""
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789" * 4)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{port}")
+    place = make(asked(seed=12), tmp_path / "runs")["wandb"]
+    assert (place["mode"], "failed" in place) == ("offline", False)

@@ -3,11 +3,16 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import wandb
-from wandb_server import online, served
+import wandb_workspaces.reports.v2 as reports
+import wandb_workspaces.workspaces as workspaces
+from wandb.sdk.lib.service.service_connection import WandbApiFailedError
+from wandb_server import agent_command, online, serve, served
 from wandb_store import KEY
 
 server = served("module")
@@ -37,18 +42,11 @@ def logged(server, tmp_path_factory):
         for tokens, loss in ((0, 3.0), (10, 1.0), (20, 2.0)):
             run.log({"tokens": tokens, "validation/loss": loss})
         run.log({"tables/x": wandb.Table(columns=["length", "loss"], data=[[64, 1.5]])})
-        run.log({"picture": wandb.Image(str(_picture(folder)))})
+        run.log({"picture": wandb.Image(np.zeros((4, 4, 3), np.uint8))})
         run.summary["status"] = "done"
         run.save(str(folder / "record" / "manifest.json"), base_path=str(folder), policy="now")
         run.finish()
     return server.runs["first"]
-
-
-def _picture(folder):
-    from PIL import Image
-
-    Image.new("RGB", (4, 4)).save(folder / "picture.png")
-    return folder / "picture.png"
 
 
 def test_a_run_arrives_with_what_was_logged(server, logged):
@@ -160,10 +158,9 @@ def test_artifacts_have_versions_aliases_makers_and_users(server, tmp_path):
     assert server.runs["uses"].used == [server.artifacts["checkpoint-x:v1"]]
 
 
-def _command(server, *arguments):
-    reader = Path(sys.executable).parent / "wandb"
+def _run(server, command, **options):
     environment = {**os.environ, **server.environment}
-    return subprocess.run([reader, *arguments], env=environment, capture_output=True, text=True)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, **options)
 
 
 def test_offline_runs_are_synced_late(server, tmp_path, monkeypatch):
@@ -179,9 +176,10 @@ def test_offline_runs_are_synced_late(server, tmp_path, monkeypatch):
         run.finish()
     wandb.teardown()
     parts = [str(part) for part in tmp_path.glob("wandb/offline-run-*")]
-    synced = _command(server, "sync", *parts)
+    sync = [Path(sys.executable).parent / "wandb", "sync", *parts]
+    synced = _run(server, sync)
     assert synced.returncode == 0, synced.stderr
-    assert "Skipped 2 synced run(s)" in _command(server, "sync", *parts).stderr
+    assert "Skipped 2 synced run(s)" in _run(server, sync).stderr
     for name in ("late-1", "late-2"):
         run = server.runs[name]
         assert (run.group, run.state, run.config) == ("late", "finished", {"seed": 1})
@@ -192,5 +190,106 @@ def test_offline_runs_are_synced_late(server, tmp_path, monkeypatch):
         assert model.files == {"checkpoint.pkl": b"two"}
 
 
-def test_every_call_was_known(server):
-    assert server.unknown == []
+def test_a_workspace_is_saved_found_and_saved_again(server, logged):
+    plot = reports.LinePlot(x="tokens", y=["validation/loss"])
+    with online(server):
+        made = workspaces.Workspace(
+            entity="someone",
+            project="poslab",
+            name="study",
+            sections=[workspaces.Section(name="losses", panels=[plot])],
+            runset_settings=workspaces.RunsetSettings(groupby=[workspaces.Config("arm")]),
+        ).save()
+        found = workspaces.Workspace.from_url(made.url)
+        assert [section.name for section in found.sections] == ["losses"]
+        found.name = "study, again"
+        assert found.save().url == made.url
+        with pytest.raises(ValueError, match="not found in project"):
+            workspaces.Workspace.from_url(made.url + "x")
+    (view,) = (view for view in server.views.values() if view.type == "project-view")
+    assert (view.display_name, view.saves) == ("study, again", 2)
+    (section,) = view.spec["section"]["panelBankConfig"]["sections"]
+    assert section["panels"][0]["config"]["metrics"] == ["validation/loss"]
+
+
+def test_a_report_is_saved_found_and_saved_again(server, logged):
+    runs = reports.Runset(entity="someone", project="poslab", name="study")
+    with online(server):
+        made = reports.Report(
+            entity="someone",
+            project="poslab",
+            title="Study",
+            blocks=[reports.H1("Losses"), reports.PanelGrid(runsets=[runs], panels=[reports.LinePlot()])],
+        ).save()
+        found = reports.Report.from_url(made.url)
+        assert found.blocks[0].text == "Losses"
+        found.title = "Study, again"
+        found.save()
+        (listed,) = wandb.Api().reports("someone/poslab")
+        assert (listed.id, listed.display_name) == (made.id, "Study, again")
+    (view,) = (view for view in server.views.values() if view.type == "runs")
+    assert (view.display_name, view.saves) == ("Study, again", 2)
+    assert view.spec["blocks"][1]["children"] == [{"text": "Losses"}]
+
+
+TRAINS = """
+import signal, sys, wandb
+with wandb.init(project="elsewhere", id="own", config={"seed": 1}) as run:
+    run.log({"loss": 1.0})
+    if "waits=True" in sys.argv:
+        signal.pause()
+"""
+
+
+def test_an_agent_runs_a_sweep_s_trials_and_stops_one(server, logged, tmp_path):
+    (tmp_path / "trains.py").write_text(TRAINS)
+    server.trials = [{"rate": 0.1, "waits": False}, {"rate": 0.2, "waits": True}]
+    with online(server):
+        name = wandb.sweep(
+            {
+                "program": "trains.py",
+                "method": "bayes",
+                "metric": {"name": "loss", "goal": "minimize"},
+                "parameters": {"rate": {"min": 0.1, "max": 1.0}, "waits": {"values": [False, True]}},
+                "command": ["${env}", sys.executable, "${program}", "${args_no_hyphens}"],
+            },
+            **MINE,
+        )
+        server.sweeps[name].stop = {f"{name}-2": 0}
+        agent = _run(server, agent_command(f"someone/poslab/{name}", 2), cwd=tmp_path)
+        assert agent.returncode == 0, agent.stderr
+        sweep = wandb.Api().sweep(f"someone/poslab/{name}")
+        assert sweep.config["metric"] == {"name": "loss", "goal": "minimize"}
+        assert {run.id for run in sweep.runs} == {f"{name}-1", f"{name}-2"}
+    first, second = server.runs[f"{name}-1"], server.runs[f"{name}-2"]
+    assert (first.project, first.sweep, first.state) == ("poslab", name, "finished")
+    assert first.config == {"seed": 1, "rate": 0.1, "waits": False}
+    assert (second.config["rate"], second.state) == (0.2, "running")  # ended by SIGTERM, it says no more
+
+
+def test_a_run_that_is_stopped_on_the_page_is_told_so(server, tmp_path):
+    """Without `stop_fn` the client raises KeyboardInterrupt in the main thread."""
+    told = threading.Event()
+    with online(server):
+        wandb.init(**MINE, id="stopped", dir=tmp_path).finish()
+        server.runs["stopped"].stop = True
+        settings = wandb.Settings(stop_fn=told.set)
+        with wandb.init(**MINE, id="stopped", resume="allow", dir=tmp_path, settings=settings):
+            assert told.wait(60)
+
+
+def test_a_key_that_is_not_the_server_s_is_refused(server, tmp_path, monkeypatch):
+    monkeypatch.setitem(server.environment, "WANDB_API_KEY", "9" * 40)
+    with online(server), pytest.raises(wandb.errors.CommError, match="not logged in"):
+        wandb.init(**MINE, id="refused", dir=tmp_path)
+    assert "refused" not in server.runs
+
+
+def test_what_the_stand_in_does_not_know_is_an_error_and_is_kept(tmp_path):
+    with serve(tmp_path) as own, online(own):
+        api = wandb.Api()._service_api
+        with pytest.raises(WandbApiFailedError, match="does not know New: news"):
+            api.execute_graphql("query New { viewer { id } news { text } }")
+        assert api.execute_graphql("query Old { viewer { id shoe { size } } }")["viewer"]["shoe"] is None
+        assert own.unknown == ["New: news"]
+        assert own.missing == {"Old: query.viewer.shoe"}

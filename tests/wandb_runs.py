@@ -5,11 +5,12 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-import wandb_artifacts
+import wandb_sweeps
 from wandb_filters import matches, ordered
 from wandb_graphql import Arguments, Refused, Resolver, connection
 from wandb_store import Run, Server, md5
 from wandb_versions import artifact_page, project_fields, run_facts
+from wandb_views import project_views
 
 Row = dict[str, Any]
 LONG_AGO = "2026-01-01T00:00:00"
@@ -25,7 +26,6 @@ def roots(server: Server) -> dict[str, Resolver]:
         "models": lambda given: _projects(server, given),
         "upsertModel": lambda given: _upsert_project(server, given["input"]),
         "upsertBucket": lambda given: _upsert_run(server, given["input"]),
-        **wandb_artifacts.roots(server),
         "createRunFiles": lambda given: _create_files(server, given["input"]),
         "markRunFilesUploaded": lambda _: {"success": True},
         "stopRun": lambda given: _stop(server, given["input"]["id"]),
@@ -72,6 +72,8 @@ def project(server: Server, entity: str | None, name: str | None) -> Row | None:
     return {
         **server.project_facts(entity, name),
         **project_fields(server, entity, name),
+        **wandb_sweeps.project_fields(server, entity, name, lambda run: _run(server, run)),
+        "allViews": lambda given: project_views(server, entity, name, given),
         "createdAt": LONG_AGO,
         "isBenchmark": False,
         "readOnly": False,

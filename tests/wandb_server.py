@@ -5,17 +5,18 @@
     def test_x(server):
         subprocess.run([...], env={**os.environ, **server.environment})
         assert server.runs["id"].history[0]["tokens"] == 0
-        assert server.unknown == []
 
 The client keeps its server, key and settings for a whole process: after `wandb.init` or `wandb.Api()` a new
 WANDB_BASE_URL counts once `wandb.teardown()` was called, and a server that is gone costs 90 s of retries.
 So: a process of its own for a client, or `with online(server):` around its use in this one. The stand-in
-takes one key (others get 401) and one entity, and makes a project when a run or a view comes for it.
+takes one key (others get 401) and one entity, makes a project when a run or a sweep comes for it, and
+refuses a view of a project that is not there.
 """
 
 import base64
 import gzip
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import wandb_artifacts
 import wandb_runs
+import wandb_sweeps
+import wandb_views
 from wandb_graphql import Document, Refused, Resolver, Unanswered
 from wandb_store import KEY, Seen, Server
 
@@ -39,7 +42,10 @@ def serve(folder: Path) -> Iterator[Server]:
     with _Listener(("127.0.0.1", 0), _Handler) as listener:
         address = f"http://127.0.0.1:{listener.server_port}"
         listener.kept = Server(address, _environment(address, folder))
-        listener.resolvers = wandb_runs.roots(listener.kept)
+        parts = (wandb_runs, wandb_artifacts, wandb_views, wandb_sweeps)
+        listener.resolvers = {
+            name: root for part in parts for name, root in part.roots(listener.kept).items()
+        }
         thread = threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
@@ -50,12 +56,13 @@ def serve(folder: Path) -> Iterator[Server]:
 
 
 def served(scope: Literal["function", "module"]) -> Any:
-    """The fixture `server`."""
+    """The fixture `server`, which fails where a client asked for what the stand-in does not know."""
 
     @pytest.fixture(scope=scope, name="server")
     def fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         with serve(tmp_path_factory.mktemp("wandb")) as server:
             yield server
+        assert server.unknown == []
 
     return fixture
 
@@ -73,6 +80,14 @@ def online(server: Server) -> Iterator[None]:
             yield
         finally:
             wandb.teardown()
+
+
+def agent_command(sweep: str, trials: int) -> list[str]:
+    """`wandb agent` for ENTITY/PROJECT/SWEEP as a process, which asks every 0.3 s instead of every 5."""
+    program = (
+        "from wandb.cli.cli import cli; from wandb.wandb_agent import Agent; Agent.POLL_INTERVAL = 0.3; cli()"
+    )
+    return [sys.executable, "-c", program, "agent", "--count", str(trials), sweep]
 
 
 def _environment(address: str, folder: Path) -> dict[str, str]:
@@ -100,8 +115,14 @@ class _Listener(ThreadingHTTPServer):
                 return self._answer(seen, path, key)
             except Refused as refused:
                 return _json({"data": None, "errors": [{"message": str(refused)}]}, refused.status)
+            except Exception as error:  # else the client would try again for minutes
+                self.kept.unknown.append(f"{seen.method} {path}: {error!r}")
+                return _json({"data": None, "errors": [{"message": repr(error)}]}, 400)
 
     def _answer(self, seen: Seen, path: str, key: str | None) -> Reply:
+        for start, status in self.kept.refuse.items():
+            if path.startswith(start):
+                raise Refused("refused as the test wants it", status)
         if path.startswith("/storage/"):  # such addresses are handed out and need no key
             return self._stored(seen, path.removeprefix("/storage/"))
         if key != self.kept.key:

@@ -53,7 +53,7 @@ class Run:
     @property
     def key(self) -> str:
         """What the server calls the run between itself and the client."""
-        return f"run/{self.entity}/{self.project}/{self.name}"
+        return base64.b64encode(f"Run:v1:{self.name}:{self.project}:{self.entity}".encode()).decode()
 
     @property
     def path(self) -> str:
@@ -105,6 +105,42 @@ class Artifact:
 
 
 @dataclass
+class View:
+    """A workspace (`project-view`) or a report (`runs`, a draft `runs/draft`), as it was last saved."""
+
+    key: str
+    entity: str
+    project: str
+    type: str
+    name: str
+    display_name: str = ""
+    description: str = ""
+    spec: dict[str, Any] = field(default_factory=dict)
+    saves: int = 0
+
+
+@dataclass
+class Sweep:
+    """A sweep and what is handed to its agents: `trials` in their order, a grid's own if a test gave none."""
+
+    entity: str
+    project: str
+    name: str  # the id in its address
+    config: dict[str, Any]
+    text: str  # the config as YAML, as it was sent
+    trials: list[dict[str, Any]]
+    display_name: str | None = None
+    state: str = "PENDING"
+    handed: int = 0
+    stop: dict[str, int] = field(default_factory=dict)  # set by a test: runs to stop after so many rows
+    beats: list[dict[str, bool]] = field(default_factory=list)  # runs that an agent had, by heartbeat
+
+    @property
+    def key(self) -> str:
+        return f"sweep/{self.entity}/{self.project}/{self.name}"
+
+
+@dataclass
 class Server:
     """Everything that came, and what a process needs to find the server (`environment`)."""
 
@@ -118,6 +154,12 @@ class Server:
     blobs: dict[str, bytes] = field(default_factory=dict)  # artifacts' files by MD5
     made_artifacts: int = 0
     clients: dict[str, str] = field(default_factory=dict)  # an artifact's key by another name that it has
+    views: dict[str, View] = field(default_factory=dict)  # by key, oldest first
+    made_views: int = 0
+    sweeps: dict[str, Sweep] = field(default_factory=dict)  # by the id in their address
+    agents: dict[str, str] = field(default_factory=dict)  # sweeps by agent
+    trials: list[dict[str, Any]] = field(default_factory=list)  # set by a test: those of a sweep that comes
+    refuse: dict[str, int] = field(default_factory=dict)  # set by a test: HTTP statuses by how a path begins
     requests: list[Seen] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)  # operations that got an error: empty at a test's end
     missing: set[str] = field(

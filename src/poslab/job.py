@@ -54,7 +54,7 @@ def main() -> int:
     except TakenError:
         return TAKEN
     except Stopped as stop:
-        return stop.status
+        return 1 if stop.asked_by else stop.status  # whoever made it is to end it too, not to start it again
 
 
 def _make(told: Mapping[str, Any], stopper: Stopper) -> int:

@@ -83,7 +83,7 @@ class Making:
         for folder in (job.directory, job.directory / CHECKPOINTS):
             for left in folder.glob(".*"):  # half a file, of a process that was killed
                 left.unlink(missing_ok=True)
-        self.record.update(**{**_first_facts(job), **self.record.manifest, "status": "running"})
+        self.record.update(**{**first_facts(job), **self.record.manifest, "status": "running"})
         self.record.update(
             reason=None,
             finished=None,
@@ -94,7 +94,8 @@ class Making:
         try:
             place = first_place(job.config.logger, job.directory, self.record.manifest.get("wandb"))
             self.record.update(wandb=place)
-            self.tracker = open_tracker(job, sealed(self.record.manifest), place, self.rows)
+            manifest = sealed(self.record.manifest)
+            self.tracker = open_tracker(job, manifest, place, self.rows, self.stopper.ask)
             self._train_and_evaluate()
             outcome: dict[str, Any] = {"status": "done", "reason": None}
         except DivergedError as error:
@@ -247,7 +248,8 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {message}"
 
 
-def _first_facts(job: Job) -> dict[str, Any]:
+def first_facts(job: Job) -> dict[str, Any]:
+    """What a record says from its start: of what was asked for, and where it is made."""
     config = job.config
     cuda = config.trainer.accelerator == "cuda"
     return {

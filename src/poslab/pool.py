@@ -150,6 +150,8 @@ class Pool:
         elif end.status == TAKEN:
             each.started -= 1
             each.entry.state = "elsewhere"
+        elif end.status in (1, 2) and standing.status == "interrupted":
+            each.entry.state, each.entry.note = "stopped", standing.reason or ""
         elif end.status in (1, 2):
             _give_up(each, _last_line(end.task.log, each.printed) or _how(end))
         elif not end.again or each.started > self.restarts:

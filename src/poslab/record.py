@@ -161,7 +161,11 @@ def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
 
 def read_sealed(path: Path) -> dict[str, Any]:
     """The value of a `sealed` file. Raises FileNotFoundError, and DamagedError where a bit is not right."""
-    data = path.read_bytes()
+    return unsealed(path.read_bytes(), path)
+
+
+def unsealed(data: bytes, path: Path) -> dict[str, Any]:
+    """The value of a `sealed` text that is to be at `path`. Raises DamagedError."""
     found = re.search(rb'"sha256": "([0-9a-f]{64})"\n\}\n$', data)
     if found is not None:
         begin, end = found.span(1)
@@ -245,9 +249,14 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
     """The manifest of a run directory, None where there is none yet. Raises DamagedError, which names it."""
     path = directory / "manifest.json"
     try:
-        manifest = read_sealed(path)
+        return manifest_of(path.read_bytes(), path)
     except FileNotFoundError:
         return None
+
+
+def manifest_of(data: bytes, path: Path) -> dict[str, Any]:
+    """The manifest of a run from the bytes of its file, `path`. Raises DamagedError."""
+    manifest = unsealed(data, path)
     if manifest.get("format") != FORMAT:
         raise DamagedError(f"{path} is not of format {FORMAT}")
     return manifest

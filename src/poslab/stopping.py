@@ -17,9 +17,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Stopped(BaseException):
     """The process was asked to end. Not an Exception: nothing that handles failures may swallow it."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}")
+    def __init__(self, number: int, asked_by: str | None = None) -> None:
+        super().__init__(f"stopped by {asked_by or signal.Signals(number).name}")
         self.number = number
+        self.asked_by = asked_by
 
     @property
     def status(self) -> int:
@@ -32,6 +33,7 @@ class Stopper:
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self.asked_by: str | None = None
         self.patience = PATIENCE
         self._held = False
         self._unbroken = False
@@ -80,7 +82,13 @@ class Stopper:
     def check(self) -> None:
         """Raises Stopped if a signal came."""
         if self.number is not None:
-            raise Stopped(self.number)
+            raise Stopped(self.number, self.asked_by)
+
+    def ask(self, who: str) -> None:
+        """End as at a SIGTERM, from any thread, on behalf of `who`."""
+        if self._installed and self.number is None:
+            self.asked_by = who
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def closing(self) -> None:
         """Stopped has arrived where it is handled: it is not raised any more."""
@@ -95,7 +103,7 @@ class Stopper:
         self.number, self._asked = number, time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, self.patience if self._held else AGAIN, AGAIN)
         if not self._held:
-            raise Stopped(number)
+            raise Stopped(number, self.asked_by)
 
     def _on_patience(self, number: int, frame: FrameType | None) -> None:
         if not self._unbroken:

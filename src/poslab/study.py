@@ -233,7 +233,8 @@ def _report(
 ) -> int:
     jobs = [each.job for each in members]
     show_runs(jobs, console)
-    for study in dict.fromkeys(job.config.study for job in jobs):
+    # Of trials of a learning rate alone there is nothing to compare.
+    for study in dict.fromkeys(job.config.study for job in jobs if job.config.part == "comparison"):
         try:
             with alone(runs / study / ".report.lock", QUEUE):
                 report = write_report(study, runs, reports)

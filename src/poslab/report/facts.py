@@ -35,6 +35,7 @@ def facts(results: Results) -> tuple[list[str], Rows]:
     """facts.csv: a row a value; the same key again where the finished runs differ."""
     found: list[tuple[str, object]] = [
         ("study", results.study),
+        *(("question", question) for question in results.questions),
         ("reference", results.reference.arm.label),
         *_counts(results),
         *((key, value) for key, of in OF_RUNS.items() for value in _different(map(of, results.finished))),

@@ -119,6 +119,7 @@ class Records:
     ordered: bool
     reference: str | None
     commands: tuple[str, ...]
+    question: str | None = None  # what the study is to answer
 
 
 def studies(runs: Path) -> list[str]:
@@ -147,12 +148,12 @@ def load_studies(names: str, runs: Path) -> tuple[Records, ...]:
             raise ReportError(f"study={_short(names)} names {_short(study)} twice")
         if study not in known:
             raise ReportError(f"study={_short(study)} has no records; {_choices(known)}")
-    with _no_collecting():
+    with no_collecting():
         return tuple(_load_study(runs / study, len(wanted) > 1) for study in wanted)
 
 
 @contextmanager
-def _no_collecting() -> Iterator[None]:
+def no_collecting() -> Iterator[None]:
     """Records are millions of plain values without cycles: to look through them takes longer than to read."""
     enabled = gc.isenabled()
     gc.disable()
@@ -164,14 +165,14 @@ def _no_collecting() -> Iterator[None]:
 
 
 def _load_study(folder: Path, several: bool) -> Records:
-    asked, reference, commands = _plan(folder)
+    asked, reference, commands, question = plan_of(folder)
     present = sorted(path.parent.name for path in folder.glob("[!.]*/manifest.json"))
     order = list(dict.fromkeys([*asked, *present]))
     within = f"{folder.name}/" if several else ""
     loaded = tuple(
         replace(load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in order
     )
-    return Records(folder.name, loaded, bool(asked), reference, commands)
+    return Records(folder.name, loaded, bool(asked), reference, commands, question)
 
 
 def _choices(known: list[str]) -> str:
@@ -185,12 +186,12 @@ def _short(text: str) -> str:
     return repr(text[:60]) if not re.fullmatch(r"[\w.-]{1,60}", text) else text
 
 
-def _plan(folder: Path) -> tuple[list[str], str | None, tuple[str, ...]]:
-    """Run names in the order asked for, the reference's label and the commands, as study.json has them."""
+def plan_of(folder: Path) -> tuple[list[str], str | None, tuple[str, ...], str | None]:
+    """Run names in the order asked for, the reference's label, the commands and the question."""
     try:
         plan = read_sealed(folder / "study.json")
     except FileNotFoundError:
-        return [], None, ()
+        return [], None, (), None
     except (OSError, ValueError):
         raise ReportError(
             f"study={folder.name}: study.json is damaged; remove it, the runs are then listed by name"
@@ -202,11 +203,12 @@ def _plan(folder: Path) -> tuple[list[str], str | None, tuple[str, ...]]:
         if isinstance(names, list)
         else []
     )
-    reference, commands = plan.get("reference"), plan.get("commands")
+    reference, commands, question = (plan.get(key) for key in ("reference", "commands", "question"))
     return (
         safe,
         reference if isinstance(reference, str) and reference else None,
         tuple(line for line in commands if isinstance(line, str)) if isinstance(commands, list) else (),
+        question if isinstance(question, str) and question else None,
     )
 
 

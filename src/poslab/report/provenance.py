@@ -19,6 +19,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
     tuning = [run for run in results.runs if run.tunes]
     tuned = f"{sum(run.status == 'done' for run in tuning)} of {len(tuning)}" if tuning else ""
     return [
+        *(("Question", question) for question in results.questions),
         ("Arms", str(len(results.arms))),
         ("Runs finished", f"{finished} of {len(results.compared)}"),
         *([("Tuning runs finished", tuned)] if tuning else []),
@@ -44,7 +45,7 @@ def origins(results: Results) -> list[tuple[str, str]]:
 
 def report_command(results: Results) -> str:
     """The command line that makes this report again from the records."""
-    options = f"study={','.join(results.studies)}", f"reference={results.reference.arm.label}"
+    options = results.asked.option, f"reference={results.reference.arm.label}"
     return f"python report.py {' '.join(map(shlex.quote, options))}"
 
 

@@ -20,10 +20,19 @@ from poslab.report.sums import ReportError
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a report is on: its name, and what the command line says for it."""
+
+    name: str
+    option: str  # study=a,b
+
+
+@dataclass(frozen=True)
 class Results:
     """A study's figures, or several studies': a row a run, and what the arms' seeds say together."""
 
     studies: tuple[str, ...]
+    questions: tuple[str, ...]
     commands: tuple[str, ...]
     runs: tuple[Run, ...]
     rows: tuple[Mapping[str, Value], ...]  # beside `runs`
@@ -39,11 +48,12 @@ class Results:
     ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed
     rescaled: tuple[RescaledArm, ...]  # of the arms whose runs were measured under other rotations too
     tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
+    asked: Asked
 
     @property
     def study(self) -> str:
-        """What the report is called: the study, or all of them."""
-        return "+".join(self.studies)
+        """What the report is called: the study, or all of them; chosen runs have a name of their own."""
+        return self.asked.name
 
     @property
     def finished(self) -> tuple[Run, ...]:
@@ -75,7 +85,11 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
 
     Raises ReportError where there is nothing to report or no such reference.
     """
-    records = load_studies(study, runs)
+    return figures(load_studies(study, runs), Asked(study.replace(",", "+"), f"study={study}"), reference)
+
+
+def figures(records: tuple[Records, ...], asked: Asked, reference: str | None) -> Results:
+    """All figures of these records. Raises ReportError as `gather` does."""
     listed, found = arms(records)
     finished = [run for run in listed if run.status == "done" and not run.tunes]
     for one in records:
@@ -114,6 +128,7 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
     commands = dict.fromkeys(line for one in records for line in one.commands)
     return Results(
         tuple(one.study for one in records),
+        tuple(dict.fromkeys(plain(one.question, 500) for one in records if one.question)),
         tuple(plain(line, 1000) for line in commands),
         listed,
         tuple(rows[run.name] for run in listed),
@@ -129,6 +144,7 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
         ranks(every_pair),
         rescaled_arms(everything, multiples),
         tuned,
+        asked,
     )
 
 

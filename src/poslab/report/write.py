@@ -22,7 +22,7 @@ from poslab.report.gains import gain_charts
 from poslab.report.panels import panel_charts
 from poslab.report.performance import performance_profile
 from poslab.report.rates_words import rates_chart, rates_sheet
-from poslab.report.results import gather
+from poslab.report.results import Results, gather
 from poslab.report.retrieval_words import retrieval_section
 from poslab.report.schemes import schemes_section
 from poslab.report.tables import terminal_rows
@@ -71,7 +71,11 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     choice. Raises ReportError, one line that says what to do, where there is no such study, no finished run
     or no such arm.
     """
-    results = gather(study, runs, reference)
+    return write(gather(study, runs, reference), reports)
+
+
+def write(results: Results, reports: Path) -> Report:
+    """The report of `results`, in a folder of its name in `reports`."""
     # Matplotlib takes a second to load: after everything that can be wrong with the request.
     from poslab.report.figures import draw
     from poslab.report.latex import latex
@@ -147,11 +151,16 @@ def terminal_table(report: Report) -> Table:
 
 
 def show(report: Report) -> None:
-    """Print the table and where the page is. A narrow terminal wraps lines; it never cuts a number short."""
+    """Print the table and where the page is."""
+    print_table(terminal_table(report))
+    print(f"report: {report.page}")
+
+
+def print_table(table: Table) -> None:
+    """On standard output. A narrow terminal wraps lines; it never cuts a number short."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # without ≥ its number is shown all the same
-    console, table = Console(), terminal_table(report)
+    console = Console()
     wanted = Measurement.get(console, console.options.update(max_width=1000), table).maximum
     console.width = max(console.width, min(wanted, 200))
     console.print(table)
-    print(f"report: {report.page}")

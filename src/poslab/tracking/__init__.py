@@ -6,15 +6,16 @@ the line that says so.
 
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from poslab.config import LoggerOptions
-from poslab.plan import Job
-from poslab.tracking.background import Background
-from poslab.tracking.card import of_run
+from poslab.tracking.background import Background, Opened
 from poslab.tracking.offline import identifier, parts
+
+if TYPE_CHECKING:
+    from poslab.plan import Job  # it imports PyTorch, which whoever asks only for a login need not wait for
 
 SWEPT = "WANDB_SWEEP_ID"  # in the environment of a command that an agent of a W&B sweep gives
 
@@ -68,17 +69,26 @@ def first_place(
 
 
 def open_tracker(
-    job: Job, manifest: str, place: Mapping[str, Any] | None, rows: Iterable[Mapping[str, Any]]
+    job: "Job",
+    manifest: str,
+    place: Mapping[str, Any] | None,
+    rows: Iterable[Mapping[str, Any]],
+    stop: Callable[[str], None],
 ) -> Tracker:
-    """The tracker that `logger` names, for the run at `place` that has `manifest` and `rows` so far."""
+    """The tracker that `logger` names, for the run at `place` that has `manifest` and `rows` so far.
+
+    `stop` is told who it is that wants the run to end.
+    """
     options = job.config.logger
     if place is None or options.name == "local":
         return NoTracker()
-    from poslab.tracking.wandb_run import TrackedRun
+    from poslab.tracking.card import of_run
 
-    earlier = list(rows)
+    card, earlier = of_run(job), list(rows)
 
-    def begin() -> TrackedRun:
-        return TrackedRun(options, of_run(job), job.directory, str(place["id"]), manifest, earlier)
+    def begin() -> Opened:
+        from poslab.tracking.wandb_run import TrackedRun  # imported in the thread: W&B takes a second
+
+        return TrackedRun(options, card, job.directory, str(place["id"]), manifest, earlier, stop)
 
     return Background(begin)

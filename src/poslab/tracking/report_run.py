@@ -4,7 +4,7 @@ import csv
 import hashlib
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import wandb
 
 from poslab.config import LoggerOptions
-from poslab.record import DamagedError, read_sealed, write_sealed
+from poslab.record import DamagedError, read_manifest, read_sealed, write_sealed
 from poslab.tracking.card import Card
 from poslab.tracking.offline import parts
 from poslab.tracking.wandb_run import FOLDER, open_run, staged_beside, where
@@ -56,10 +56,12 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
 
 
 def _show(run: Any, study: str, runs: Path, report: Path) -> None:
-    folder = Path(run.dir) / FOLDER
-    folder.mkdir(exist_ok=True)
-    (folder / "study.json").write_bytes((runs / "study.json").read_bytes())
-    run.save(folder / "study.json", base_path=run.dir, policy="now")
+    for path in (runs / "study.json", *_unseen(runs)):
+        within = path.relative_to(runs)
+        kept = Path(run.dir) / FOLDER / (within if path.parent == runs else Path("runs") / within)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(path.read_bytes())
+        run.save(kept, base_path=run.dir, policy="now")
     shown: dict[str, Any] = {
         f"figures/{path.stem}": wandb.Image(str(path)) for path in sorted(report.glob("figures/*.png"))
     }
@@ -75,6 +77,18 @@ def _show(run: Any, study: str, runs: Path, report: Path) -> None:
     for path in _files(report):
         page.add_file(str(path), name=str(path.relative_to(report)), skip_cache=True)
     run.log_artifact(page)
+
+
+def _unseen(runs: Path) -> Iterator[Path]:
+    """The records of runs that W&B has no run of, such as pairs that cannot work: a study lists them too."""
+    for path in sorted(runs.glob("[!.]*/manifest.json")):
+        with suppress(DamagedError):
+            manifest = read_manifest(path.parent) or {}
+            if "mode" not in (manifest.get("wandb") or {}):
+                yield path
+                yield from (
+                    path.parent / name for name in manifest.get("files") or {} if name.endswith(".csv")
+                )
 
 
 def _name_sources(run: Any, names: Iterable[str]) -> None:

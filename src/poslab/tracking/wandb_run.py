@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +14,15 @@ import wandb
 from poslab.config import LoggerOptions
 from poslab.record import FINAL
 from poslab.report.load import Run, load_run
+from poslab.tracking import SWEPT, login
 from poslab.tracking.card import Card
 from poslab.tracking.charts import AXES, chart_rows, sheets, summary, training_row
-from poslab.tracking.login import logged_in
 from poslab.tracking.offline import identifier, parts, show_in_terminal, written
 
 ONLINE_WAIT = 20  # seconds until a W&B server that does not answer means offline
 FINISH_WAIT = 120  # seconds for what is left to send; what is not sent by then stays on disk, to be synced
 FLUSH = 2  # seconds between two writes of an offline run's file: what a kill can cost
+OBJECTIVE = "objective"  # what a W&B sweep goes by: one number, where the loss has its best and its last
 FOLDER = "record"  # among a run's files in W&B
 MANIFEST = "manifest.json"
 
@@ -42,22 +43,26 @@ class TrackedRun:
         number: str,
         manifest: str,
         rows: Iterable[Mapping[str, Any]] = (),
+        stop: Callable[[str], None] | None = None,
     ) -> None:
-        """`number` is W&B's id of the run, the same whenever the run is opened again."""
+        """`number` is W&B's id of the run, the same whenever the run is opened again.
+
+        `stop` is called, from another thread, when somebody stops the run in W&B.
+        """
         self.options = options
         self.directory = directory
         self.replaced = [part for part in parts(directory) if identifier(part) == number]
-        self.run, mode = open_run(options, card, directory, number)
+        self.run, mode = open_run(options, card, directory, number, stop)
         self.online = mode == "online"
         self.place = where(self.run, mode, directory)
         show_in_terminal(Path(self.run.dir).parent, directory)
         define_axes(self.run)
         self._keep(MANIFEST, manifest)
         for row in rows:
-            self._log(training_row(row), int(row["step"]))
+            self._log_training(row)
 
     def log(self, row: Mapping[str, Any]) -> None:
-        self._log(training_row(row), int(row["step"]))
+        self._log_training(row)
         if self.replaced and written(Path(self.run.dir).parent) >= max(map(written, self.replaced)):
             self._remove_replaced()
 
@@ -69,7 +74,7 @@ class TrackedRun:
             self._keep(name, (self.directory / name).read_bytes())
         run = replace(load_run(self._folder), name=self.directory.name, study=str(facts["study"]))
         try:
-            self._show(run)
+            log_charts(self.run, run, int(run.config["trainer"]["max_steps"]) + 1)
             self.run.summary.update(summary(run))
             if run.status == "done":
                 self._log_artifacts(facts, names)
@@ -77,22 +82,16 @@ class TrackedRun:
             self.run.finish(exit_code=exit_code)
         self._remove_replaced()
 
+    def _log_training(self, row: Mapping[str, Any]) -> None:
+        shown = training_row(row)
+        if os.environ.get(SWEPT):
+            shown[OBJECTIVE] = shown["validation/loss"]
+        self._log(shown, int(row["step"]))
+
     def _log(self, row: Mapping[str, Any], step: int) -> None:
-        if step >= self.run.step:  # else the server has it from before an interruption
+        if step >= self.run.starting_step:  # else the server has it from before an interruption
             # Committed at once: W&B would hold it back until the next one, and a crash would lose it.
             self.run.log(dict(row), step=step, commit=True)
-
-    def _show(self, run: Run) -> None:
-        step = int(run.config["trainer"]["max_steps"])
-        for row in chart_rows(run):
-            step += 1
-            self._log(row, step)
-        tables = {
-            f"tables/{name}": wandb.Table(columns=list(sheet.columns), data=[list(row) for row in sheet.rows])
-            for name, sheet in sheets(run).items()
-        }
-        if tables:
-            self._log(tables, step + 1)
 
     @property
     def _folder(self) -> Path:
@@ -132,10 +131,16 @@ class TrackedRun:
         self.replaced = []
 
 
-def open_run(options: LoggerOptions, card: Card, directory: Path, number: str) -> tuple[Any, str]:
+def open_run(
+    options: LoggerOptions,
+    card: Card,
+    directory: Path,
+    number: str,
+    stop: Callable[[str], None] | None = None,
+) -> tuple[Any, str]:
     """A W&B run, and whether it is online or offline: offline where the server does not answer in time."""
     os.environ.setdefault("WANDB_SILENT", "true")  # else it says how it has logged in
-    mode = os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
+    mode = os.environ.get("WANDB_MODE") or login.mode()
     arguments: dict[str, Any] = {
         "project": options.project,
         "entity": options.entity,
@@ -150,11 +155,12 @@ def open_run(options: LoggerOptions, card: Card, directory: Path, number: str) -
         "config": dict(card.config),
     }
     try:
-        return wandb.init(**arguments, mode=mode, settings=_settings()), mode  # type: ignore[arg-type]
+        return wandb.init(**arguments, mode=mode, settings=_settings(stop)), mode  # type: ignore[arg-type]
     except wandb.errors.Error:
         if mode != "online":
             raise
-        return wandb.init(**arguments, mode="offline", settings=_settings()), "offline"
+        wandb.teardown()  # it still has a run of this id
+        return wandb.init(**arguments, mode="offline", settings=_settings(stop)), "offline"
 
 
 def where(run: Any, mode: str, directory: Path) -> Mapping[str, Any]:
@@ -185,6 +191,19 @@ def _add(artifact: wandb.Artifact, path: Path) -> None:
     artifact.add_file(str(path), policy="immutable", skip_cache=True)
 
 
+def log_charts(opened: Any, run: Run, step: int) -> None:
+    """The charts and tables of a record, from `step` on; what the server has of them already is left out."""
+    rows: list[dict[str, Any]] = [dict(row) for row in chart_rows(run)]
+    tables = {
+        f"tables/{name}": wandb.Table(columns=list(sheet.columns), data=[list(row) for row in sheet.rows])
+        for name, sheet in sheets(run).items()
+    }
+    for row in [*rows, tables] if tables else rows:
+        if step >= opened.starting_step:
+            opened.log(row, step=step, commit=True)
+        step += 1
+
+
 @contextmanager
 def staged_beside(folder: Path) -> Iterator[None]:
     """W&B stages what it sends below `folder`, unless the user has said where; else in the user's home."""
@@ -197,7 +216,7 @@ def staged_beside(folder: Path) -> Iterator[None]:
             del os.environ["WANDB_DATA_DIR"]
 
 
-def _settings() -> wandb.Settings:
+def _settings(stop: Callable[[str], None] | None) -> wandb.Settings:
     return wandb.Settings(
         silent=True,
         console="off",
@@ -205,7 +224,10 @@ def _settings() -> wandb.Settings:
         save_code=False,
         finish_timeout=FINISH_WAIT,
         host="",
+        program="train.py",  # not its path
+        disable_git=True,  # the address of a repository says who and where
         x_disable_meta=True,  # no command line and no host name leave the machine
         x_disable_stats=True,
         x_transaction_log_flush_interval=FLUSH,
+        stop_fn=lambda: stop("W&B") if stop else None,
     )
