@@ -5,6 +5,7 @@ import json
 import os
 import re
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -27,8 +28,11 @@ from poslab.plan import plan, refuse
 from poslab.record import read_manifest, write_sealed
 from poslab.report.write import write_report
 from poslab.stopping import Stopped, Stopper
+from poslab.terminal import RunDisplay
 from poslab.tracking.after import check_sweep, say_what_is_left, show_report, show_runs
+from poslab.tracking.background import Background
 from poslab.tracking.charts import AXES
+from poslab.tracking.offline import identifier
 
 TRACKED = {"name": "wandb", "project": "poslab", "checkpoints": True}
 PROBE = {"tasks": ["passkey"], "share": 0.25, "samples": 2, "depths": 2}
@@ -111,6 +115,7 @@ def test_the_summary_holds_the_report_s_figures(shown):
         for name in figures:
             assert summary.get(name) == (float(row[name]) if row[name] else None), name
         assert row["loss_4x"]
+        assert "aulc" not in summary  # over the tokens that all runs of a study have in common
         losses = [
             float(each["validation_nll"]) / int(each["validation_tokens"])
             for each in rows(job.directory / "metrics.csv")
@@ -216,7 +221,38 @@ def test_an_interrupted_run_goes_on_in_the_same_place(shown, tmp_path):
     tokens = [row["tokens"] for row in found.history if "tokens" in row]
     assert tokens == [int(row["tokens"]) for row in rows(job.directory / "metrics.csv")]
     assert found.state == "finished"
-    assert found.summary["status"] == "done"
+    assert (found.summary["status"], found.summary.get("reason")) == ("done", None)
+
+
+def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkeypatch):
+    """What W&B has not got then is sent by the next command."""
+    end = Background.finish
+
+    def stopped(*arguments: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("it was not stopped")
+
+    monkeypatch.setattr(Background, "finish", stopped)
+    job = plan(asked(seed=6), tmp_path)
+    with pytest.raises(Stopped), Stopper().installed() as stopper:
+        run(job, RunDisplay("made", Console(quiet=True)), stopper)
+    assert job.settled
+    assert "complete" not in read_manifest(job.directory)["wandb"]
+    monkeypatch.setattr(Background, "finish", end)
+    show_runs([job], Console(quiet=True))
+    assert read_manifest(job.directory)["wandb"]["complete"]
+    (part,) = job.directory.glob("wandb/offline-run-*")
+    assert identifier(part) == read_manifest(job.directory)["wandb"]["id"]
+
+
+def test_wandb_can_be_switched_off(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert make(asked(seed=6), tmp_path)["wandb"] is None
+    job = plan(asked(seed=6), tmp_path)
+    told = io.StringIO()
+    show_runs([job], Console(file=told))
+    assert told.getvalue() == ""
+    assert not (job.directory / "wandb").exists()
 
 
 def test_offline_runs_synced_late_are_the_same(shown, tmp_path, monkeypatch):

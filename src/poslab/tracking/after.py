@@ -14,7 +14,7 @@ from poslab.report.write import Report
 from poslab.tracking import first_place, swept
 from poslab.tracking.background import PATH
 from poslab.tracking.login import asked, wanted
-from poslab.tracking.offline import parts
+from poslab.tracking.offline import VIEW, parts
 
 
 def check_sweep(requests: Sequence[Request]) -> None:
@@ -74,14 +74,20 @@ def say_what_is_left(jobs: Sequence[Job], console: Console) -> None:
     part = sum(_place(job).get("mode") == "online" and not _place(job).get("complete") for job in jobs)
     if part and not failed:
         console.print(f"W&B has {part} of {len(jobs)} runs in part; the same command sends the rest")
-    left: dict[str, None] = {}
+    left: list[str] = []
+    views: list[str] = []
     for folder in dict.fromkeys(job.directory.parent for job in jobs):
-        if any(_unsent(path) for path in folder.glob("[!.]*") if path.name != "wandb"):
-            left[f"{folder}/*/wandb/offline-run-*"] = None
-        if _unsent(folder):
-            left[f"{folder}/wandb/offline-run-*"] = None
+        apart = [path for path in folder.glob("[!.]*") if path.name != "wandb"]
+        found = [f"{folder}/*/wandb/offline-run-*"] if any(map(_unsent, apart)) else []
+        found += [f"{folder}/wandb/offline-run-*"] if _unsent(folder) else []
+        left += found
+        if found:
+            views.append(f"`wandb leet {folder}/{VIEW}`")
     if left:
-        console.print(f"W&B ran offline; after `wandb login`, from here: wandb sync {' '.join(left)}")
+        console.print(
+            f"W&B ran offline; {' or '.join(views)} shows it here; after `wandb login`, from here: "
+            f"wandb sync {' '.join(left)}"
+        )
 
 
 def _unsent(directory: Path) -> bool:

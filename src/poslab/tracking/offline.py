@@ -1,9 +1,15 @@
 """What W&B keeps on disk of a run that it tracks offline: a directory a process."""
 
+import os
 import re
+import shutil
+from contextlib import suppress
+from glob import escape
 from pathlib import Path
 
-NAME = re.compile(r"(offline-)?run-\d{8}_\d{6}-(?P<id>.+?)(-\d{1,2})?")  # a number where a second has several
+# A number at the end where a second has several.
+NAME = re.compile(r"(offline-)?run-(?P<begun>\d{8}_\d{6})-(?P<id>.+?)(-\d{1,2})?")
+VIEW = "leet"  # in a study's folder: what `wandb leet` opens
 
 
 def identifier(part: Path) -> str | None:
@@ -30,3 +36,23 @@ def parts(directory: Path) -> list[Path]:
 def written(part: Path) -> int:
     """Bytes of what W&B was told that are on disk."""
     return sum(path.stat().st_size for path in part.glob("*.wandb"))
+
+
+def show_in_terminal(part: Path, directory: Path) -> None:
+    """Let `wandb leet runs/<study>/leet` show what W&B writes to `part` of a run directory.
+
+    It opens the runs of one folder, and calls them by the names of their directories and files there.
+    """
+    found = NAME.fullmatch(part.name)
+    if not found:
+        return
+    view, run = directory.parent / VIEW, directory.name
+    shown = view / f"run-{found['begun']}-{run}"
+    earlier = [path for path in view.glob(f"run-*-{escape(run)}") if path != shown]
+    with suppress(OSError):  # a system without links
+        shown.mkdir(parents=True, exist_ok=True)
+        link = shown / f"run-{run}.wandb"
+        link.unlink(missing_ok=True)
+        link.symlink_to(os.path.relpath(part / f"run-{found['id']}.wandb", shown))
+    for path in earlier:
+        shutil.rmtree(path, ignore_errors=True)

@@ -18,7 +18,7 @@ from poslab.report.load import Run, load_run
 from poslab.tracking import login, swept
 from poslab.tracking.card import Card
 from poslab.tracking.charts import AXES, chart_rows, sheets, summary, training_row
-from poslab.tracking.offline import identifier, parts, written
+from poslab.tracking.offline import identifier, parts, show_in_terminal, written
 
 ONLINE_WAIT = 20  # seconds until a W&B server that does not answer means offline
 FINISH_WAIT = 120  # seconds for what is left to send; what is not sent by then stays on disk, to be synced
@@ -54,6 +54,7 @@ class TrackedRun:
         self.directory = directory
         self.replaced = [part for part in parts(directory) if identifier(part) == number]
         self.run, self.place = open_run(options, card, directory, number, stop)
+        show_in_terminal(Path(self.run.dir).parent, directory)
         define_axes(self.run)
         self.run.summary.update({"status": "running", "reason": None, "finished": None})
         self._keep(MANIFEST, manifest)
