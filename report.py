@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from poslab.arguments import ArgumentError, read
+
 if TYPE_CHECKING:
     from poslab.report.write import Report
 
@@ -35,16 +37,10 @@ def main(arguments: list[str]) -> int:
     if {"-h", "--help", "help"} & set(arguments):
         print(USAGE, end="")
         return 0
-    options: dict[str, str] = {}
-    for argument in arguments:
-        key, equals, value = argument.lstrip("-").partition("=")
-        if key not in KEYS or not equals:
-            return _refuse(f"{argument!r} is not understood; say {', '.join(f'{name}=...' for name in KEYS)}")
-        if not value:
-            return _refuse(f"{key}= has no value")
-        if key in options:
-            return _refuse(f"{key} is given twice")
-        options[key] = value
+    try:
+        options = read(arguments, KEYS)
+    except ArgumentError as error:
+        return _refuse(str(error))
     if wrong := _contradiction(options):
         return _refuse(wrong)
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from poslab.arguments import ArgumentError, read
 from poslab.panel import plain
 from poslab.status import NAME
 
@@ -35,17 +36,10 @@ def main(arguments: list[str]) -> int:
     if {"-h", "--help", "help"} & set(arguments):
         print(USAGE, end="")
         return 0
-    options: dict[str, str] = {}
-    for argument in arguments:
-        key, equals, value = argument.lstrip("-").partition("=")
-        if key not in KEYS or not equals:
-            known = ", ".join(f"{name}=..." for name in KEYS)
-            return _refuse(f"{plain(argument)!r} is not understood; say {known}")
-        if not value:
-            return _refuse(f"{key}= has no value")
-        if key in options:
-            return _refuse(f"{key} is given twice")
-        options[key] = value
+    try:
+        options = read(arguments, KEYS)
+    except ArgumentError as error:
+        return _refuse(str(error))
     runs = Path(options.get("runs", "runs"))
     if "study" not in options:
         return _refuse(f"say study=NAME; {_known(runs)}")
