@@ -21,6 +21,8 @@ from poslab.positions import Geometry, build_scheme
 from poslab.stopping import Stopper
 from poslab.terminal import RunDisplay
 
+torch.set_num_threads(1)  # two processes of tests share the cores
+
 CONF = Path(__file__).parent.parent / "conf"
 
 
