@@ -12,7 +12,7 @@ from poslab.plan import Job
 from poslab.record import DamagedError, read_manifest
 from poslab.report.write import Report
 from poslab.tracking import first_place, swept
-from poslab.tracking.background import PATH
+from poslab.tracking.background import told
 from poslab.tracking.login import asked, wanted
 from poslab.tracking.offline import VIEW, parts
 
@@ -36,7 +36,7 @@ def show_runs(jobs: Sequence[Job], console: Console) -> None:
         try:
             mirror(job)
         except Exception as error:
-            console.print(f"{job.title}: W&B failed: {_told(error)}", style="red")
+            console.print(f"{job.title}: W&B failed: {told(error)}", style="red")
 
 
 def _lacks(job: Job) -> bool:
@@ -56,7 +56,7 @@ def show_report(study: str, jobs: Sequence[Job], runs: Path, report: Report, con
     try:
         place = publish(study, tracked[0].config.logger, runs / study, report.directory)
     except Exception as error:
-        console.print(f"the report is not in W&B: {_told(error)}", style="red")
+        console.print(f"the report is not in W&B: {told(error)}", style="red")
         return
     if place and place["url"]:
         console.print(f"report in W&B: {place['url']}")
@@ -100,7 +100,3 @@ def _place(job: Job) -> dict[str, Any]:
         return (read_manifest(job.directory) or {}).get("wandb") or {}
     except DamagedError:
         return {}
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {PATH.sub('', ' '.join(str(error).split()))[:300]}"

@@ -59,11 +59,15 @@ class Background:
             while (task := self._tasks.get()) is not None:
                 task(opened)
         except Exception as error:
-            told = f"{type(error).__name__}: {PATH.sub('', ' '.join(str(error).split()))[:300]}"
-            self._place = {**(self._place or {}), "failed": told}
-            _say(f"failed, the run goes on without it: {told}")
+            self._place = {**(self._place or {}), "failed": told(error)}
+            _say(f"failed, the run goes on without it: {told(error)}")
         finally:
             self._begun.set()
+
+
+def told(error: Exception) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {PATH.sub('', ' '.join(str(error).split()))[:300]}"
 
 
 def _say(what: str) -> None:

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from poslab.config import Request
 from poslab.plan import Job
+from poslab.report.load import TUNING
 
 LONGEST_TAG, LONGEST_NAME = 64, 128  # characters that W&B takes
-TUNING = "tuning"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """An evaluation as a W&B run of its own, beside the run whose model it evaluates."""
 
-import json
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -37,9 +36,10 @@ def _mirrored(
     import wandb
 
     from poslab.tracking.wandb_run import (
-        FOLDER,
+        MANIFEST,
         artifact_name,
         define_axes,
+        keep,
         log_charts,
         open_run,
         staged_beside,
@@ -58,18 +58,15 @@ def _mirrored(
             figures = extrapolation(run, multiples([run]))
             known = {key: value for key, value in figures.items() if value is not None}
             opened.summary.update({"status": run.status, "parameters": manifest["parameters"], **known})
-            folder = Path(opened.dir) / FOLDER
-            folder.mkdir()
-            for name in ("manifest.json", *manifest["files"]):
-                (folder / name).write_bytes((directory / name).read_bytes())
-                opened.save(folder / name, base_path=opened.dir, policy="now")
+            for name in (MANIFEST, *manifest["files"]):
+                keep(opened, name, (directory / name).read_bytes())
         finally:
             opened.finish()
     return place
 
 
 def _card(directory: Path, manifest: Mapping[str, Any]) -> Card:
-    config = json.loads(json.dumps(manifest["config"]))
+    config = dict(manifest["config"])
     sections = {f"{name}_options": config.pop(name) for name in ("pos", "attention")}
     arm = f"{manifest['pos']} / {manifest['attention']}"
     named = {"study": manifest["study"], "run": manifest["run"], "arm": arm}

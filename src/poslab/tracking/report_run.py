@@ -17,7 +17,7 @@ from poslab.record import DamagedError, read_manifest, read_sealed, write_sealed
 from poslab.tracking.card import Card
 from poslab.tracking.login import asked
 from poslab.tracking.offline import parts
-from poslab.tracking.wandb_run import FOLDER, artifact_name, open_run, staged_beside
+from poslab.tracking.wandb_run import artifact_name, keep, open_run, staged_beside
 
 PLACE = ".report_run.json"  # in the study's folder: which W&B run shows the report, and which report that was
 NAMES = ("run", "code", "data_fingerprint")  # hexadecimal digits may read as a number
@@ -63,10 +63,7 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
 def _show(run: Any, study: str, runs: Path, report: Path) -> None:
     for path in (runs / "study.json", *_unseen(runs)):
         within = path.relative_to(runs)
-        kept = Path(run.dir) / FOLDER / (within if path.parent == runs else Path("runs") / within)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(path.read_bytes())
-        run.save(kept, base_path=run.dir, policy="now")
+        keep(run, str(within if path.parent == runs else Path("runs") / within), path.read_bytes())
     shown: dict[str, Any] = {
         f"figures/{path.stem}": wandb.Image(str(path)) for path in sorted(report.glob("figures/*.png"))
     }

@@ -57,7 +57,7 @@ class TrackedRun:
         show_in_terminal(Path(self.run.dir).parent, directory)
         define_axes(self.run)
         self.run.summary.update({"status": "running", "reason": None, "finished": None})
-        self._keep(MANIFEST, manifest)
+        keep(self.run, MANIFEST, manifest.encode())
         for row in rows:
             self._log_training(row)
 
@@ -69,9 +69,9 @@ class TrackedRun:
     def finish(self, manifest: str, exit_code: int) -> None:
         facts = json.loads(manifest)
         names = [name for name in facts.get("files") or {} if name.endswith(".csv")]
-        self._keep(MANIFEST, manifest)
+        keep(self.run, MANIFEST, manifest.encode())
         for name in names:
-            self._keep(name, (self.directory / name).read_bytes())
+            keep(self.run, name, (self.directory / name).read_bytes())
         run = replace(load_run(self._folder), name=self.directory.name, study=str(facts["study"]))
         try:
             log_charts(self.run, run, int(run.config["trainer"]["max_steps"]) + 1)
@@ -86,23 +86,11 @@ class TrackedRun:
         shown = training_row(row)
         if swept():
             shown[OBJECTIVE] = shown["validation/loss"]
-        self._log(shown, int(row["step"]))
-
-    def _log(self, row: Mapping[str, Any], step: int) -> None:
-        if step >= self.run.starting_step:  # else the server has it from before an interruption
-            # Committed at once: W&B would hold it back until the next one, and a crash would lose it.
-            self.run.log(dict(row), step=step, commit=True)
+        _log(self.run, shown, int(row["step"]))
 
     @property
     def _folder(self) -> Path:
         return Path(self.run.dir) / FOLDER
-
-    def _keep(self, name: str, content: str | bytes) -> None:
-        """Among the run's files, where W&B takes them from, offline too, wherever the directory is moved."""
-        path = self._folder / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        self.run.save(path, base_path=self.run.dir, policy="now")
 
     def _log_artifacts(self, facts: Mapping[str, Any], names: Iterable[str]) -> None:
         about = {key: facts.get(key) for key in ("study", "run", "identity", "pos", "attention", "seed")}
@@ -204,9 +192,22 @@ def log_charts(opened: Any, run: Run, step: int) -> None:
         for name, sheet in sheets(run).items()
     }
     for row in [*rows, tables] if tables else rows:
-        if step >= opened.starting_step:
-            opened.log(row, step=step, commit=True)
+        _log(opened, row, step)
         step += 1
+
+
+def _log(opened: Any, row: Mapping[str, Any], step: int) -> None:
+    if step >= opened.starting_step:  # else the server has it from before an interruption
+        # Committed at once: W&B would hold it back until the next one, and a crash would lose it.
+        opened.log(dict(row), step=step, commit=True)
+
+
+def keep(opened: Any, name: str, content: bytes) -> None:
+    """A file of the record among the run's, where W&B takes it from, offline too, wherever that is moved."""
+    path = Path(opened.dir) / FOLDER / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    opened.save(path, base_path=opened.dir, policy="now")
 
 
 @contextmanager
