@@ -18,19 +18,22 @@ import wandb
 import yaml  # type: ignore[import-untyped]
 from commands import ROOT, TINY, command, environment, rows
 from conftest import POSITIONS, StopsAt, make, request
+from hydra import compose, initialize_config_dir
 from rich.console import Console
 from wandb_server import agent_command, online, serve
 
 from poslab.attention import PairError
+from poslab.compose import request_from, told_apart
 from poslab.config import ConfigError
 from poslab.making import run
-from poslab.plan import plan, refuse
+from poslab.plan import plan, refuse, title
 from poslab.record import read_manifest, write_sealed
 from poslab.report.write import write_report
 from poslab.stopping import Stopped, Stopper
 from poslab.terminal import RunDisplay
 from poslab.tracking.after import check_sweep, say_what_is_left, show_report, show_runs
 from poslab.tracking.background import Background
+from poslab.tracking.card import arm
 from poslab.tracking.charts import AXES
 from poslab.tracking.offline import identifier
 
@@ -126,13 +129,13 @@ def test_the_summary_holds_the_report_s_figures(shown):
 def test_charts_have_their_own_axes(shown):
     rope, alibi = (tracked(shown, job) for job in shown.jobs)
     figure = rows(shown.report / "bits_per_byte_by_length.csv")
-    for found, arm in ((rope, "rope"), (alibi, "alibi")):
+    for found, pos in ((rope, "rope"), (alibi, "alibi")):
         points = {
             row["extrapolation/length"]: row["extrapolation/bits_per_byte"]
             for row in found.history
             if "extrapolation/bits_per_byte" in row
         }
-        own = {int(row["length"]): float(row["mean"]) for row in figure if row["arm"].startswith(arm)}
+        own = {int(row["length"]): float(row["mean"]) for row in figure if row["arm"].startswith(pos)}
         assert points == own
         assert len(points) == 4  # L/2 to 4 L
     seen = {key for found in (rope, alibi) for row in found.history for key in row if "/" in key}
@@ -376,3 +379,25 @@ def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{port}")
     place = make(asked(seed=12), tmp_path / "runs")["wandb"]
     assert (place["mode"], "failed" in place) == ("offline", False)
+
+
+def test_an_arm_has_one_name_whatever_command_asked_for_it():
+    wide = replace(asked(seed=1), departures=("model.width=64", "trainer.max_steps=60"))
+    narrow = replace(asked(), departures=("trainer.max_steps=60",))
+    (alone,) = told_apart([wide])
+    beside, other = told_apart([wide, narrow])
+    assert arm(alone) == arm(beside) == "rope / flash / model.width=64 trainer.max_steps=60"
+    assert arm(other) == "rope / flash / trainer.max_steps=60"
+    assert title(beside) == "rope / flash / model.width=64 / seed 1"
+    assert title(alone) == "rope / flash / seed 1"
+
+
+def test_what_a_run_departs_in_has_no_path_of_the_machine(tmp_path):
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        composed = compose(
+            "config",
+            overrides=["data=text", f"data.path={tmp_path}/a.txt", "model.width=64", "seed=3"],
+            return_hydra_config=True,
+        )
+        found = request_from(composed, dict(composed.hydra.runtime.choices), ROOT / "conf")
+    assert found.departures == ("data=text", "data.path=a.txt", "model.width=64")
