@@ -13,7 +13,8 @@ from poslab.data import prepare
 from poslab.model import build
 from poslab.module import LanguageModel, learning_rate_share
 from poslab.positions.randomised import Randomised
-from poslab.training import DivergedError, TrainingBatches, train
+from poslab.training import TrainingBatches, train
+from poslab.watching import DivergedError
 
 
 def trained(wanted, state=None, keep=()):

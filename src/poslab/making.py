@@ -32,7 +32,7 @@ from poslab.record import (
 from poslab.stopping import Stopped, Stopper
 from poslab.terminal import RunDisplay
 from poslab.tracking import NoTracker, Tracker, first_place, open_tracker
-from poslab.watching import Silent
+from poslab.watching import DivergedError, Silent
 
 OPENING = 30.0  # seconds that the end of a run waits until W&B is open
 CLOSING = 1.0  # seconds that W&B has to take the last points when the run was asked to stop
@@ -76,9 +76,6 @@ class Making:
         self.notes = [*earlier.get("notes", []), *self.notes]
 
     def run(self) -> dict[str, Any]:
-        # Lightning takes seconds to import: planning, or finding a run made, must not wait for it.
-        from poslab.training import DivergedError
-
         job = self.job
         for folder in (job.directory, job.directory / CHECKPOINTS):
             for left in folder.glob(".*"):  # half a file, of a process that was killed
@@ -191,6 +188,8 @@ class Making:
         self.record.manifest["wandb"] = {"id": (known or {}).get("id"), **found} if found else known
 
     def _train_and_evaluate(self) -> None:
+        # Lightning takes seconds to import: planning, or finding a run made, must not wait for it, and W&B is
+        # opened meanwhile.
         from poslab.training import train
 
         job, record = self.job, self.record

@@ -15,7 +15,7 @@ from poslab.record import RunRecord
 from poslab.retrieval import retrieve
 from poslab.stopping import Stopper
 from poslab.terminal import RunDisplay
-from poslab.watching import Silent
+from poslab.watching import DivergedError, Silent
 
 
 def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> None:
@@ -41,7 +41,7 @@ def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper:
 def _measure_rescaled(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> float:
     """Record what the model does under other rotations; the seconds that it took."""
     # Lightning takes seconds to import, and most runs need it no more.
-    from poslab.training import DivergedError, without_positions
+    from poslab.training import without_positions
 
     config, corpus = job.config, job.corpus
     steps = config.evaluate.recalibration_steps

@@ -30,13 +30,9 @@ from poslab.evaluate import token_losses
 from poslab.model import GPT
 from poslab.module import LanguageModel
 from poslab.rescaling import Rescaling
-from poslab.watching import State, Watcher
+from poslab.watching import DivergedError, State, Watcher
 
 LIGHTNING_PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed"}
-
-
-class DivergedError(RuntimeError):
-    """A loss that is no number."""
 
 
 Batch = tuple[Tensor, bytes]  # windows (B, T+1), and the SHA-256 of them

@@ -6,6 +6,10 @@ from typing import Any, Protocol
 State = dict[str, Any]  # what training has reached: tensors and plain values
 
 
+class DivergedError(RuntimeError):
+    """A loss that is no number."""
+
+
 class Watcher(Protocol):
     """In the first of a run's processes."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from poslab.config import LoggerOptions
-from poslab.tracking.background import Background, Opened
+from poslab.tracking.background import Background
 from poslab.tracking.login import wanted
 from poslab.tracking.offline import last_identifier
 
@@ -86,12 +86,7 @@ def open_tracker(
     if place is None or not wanted(options):
         return NoTracker()
     from poslab.tracking.card import of_run
+    from poslab.tracking.process import opening
 
-    card, earlier = of_run(job), list(rows)
-
-    def begin() -> Opened:
-        from poslab.tracking.wandb_run import TrackedRun  # imported in the thread: W&B takes a second
-
-        return TrackedRun(options, card, job.directory, str(place["id"]), manifest, earlier, stop)
-
-    return Background(begin)
+    card, number = of_run(job), str(place["id"])
+    return Background(opening(options, card, job.directory, number, manifest, rows), stop)

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from poslab.config import Request
-from poslab.plan import Job
 from poslab.report.load import TUNING
+
+if TYPE_CHECKING:
+    from poslab.plan import Job  # it imports PyTorch, which the process that speaks to W&B does without
 
 LONGEST_TAG, LONGEST_NAME = 64, 128  # characters that W&B takes
 
@@ -31,7 +33,7 @@ def arm(request: Request) -> str:
     return " / ".join(part for part in parts if part)
 
 
-def of_run(job: Job) -> Card:
+def of_run(job: "Job") -> Card:
     """A run that trains: named by what differs, with its settings by the names of the command line.
 
     `pos` and `attention` are the arms' names there and not their sections: so they sort and filter, and are
