@@ -1,11 +1,12 @@
-"""What W&B costs a run: python benchmarks/tracking.py pairs=5 steps=100
+"""What W&B costs a run: python benchmarks/tracking.py
 
-The same training with logger=wandb and logger=local, each as a command in an empty directory, in turns. With
-server=true W&B is online, at the stand-in that the tests use, which then works on the same cores.
+A step: the same training with logger=wandb and with logger=local, in turns of a few steps. Start and end: the
+same short run as a whole command, with and without, in turns. With server=true W&B is online, at the stand-in
+that the tests use, which then works on the same cores.
 """
 
-import csv
 import json
+import math
 import os
 import subprocess
 import sys
@@ -14,36 +15,39 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import exp, log
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from poslab.report.statistics import estimate
+from turns import Training
 
 ROOT = Path(__file__).parent.parent
 BOUND = 1.02  # of the time a step
-EVERY = 4  # steps a validation, as in a whole run of the default size
+EVERY = 4  # steps a validation, as in a whole run of the default size; also of a turn
 LOGGERS = ("local", "wandb")
+SHORT = 4 * EVERY  # steps of a whole command
 LAST_EVALUATED = "attention_distance.csv"  # what a run writes last before it ends
+DEFAULTS = {"rounds": 5, "steps": 400, "commands": 5, "server": 0}
+
+Times = list[dict[str, float]]  # seconds by logger, of a turn
 
 
 @dataclass(frozen=True)
-class Timed:
+class Command:
     """Seconds of one command."""
 
-    step: float  # on average over training
-    later: float  # a step, without the first quarter of training
     start: float  # until training began
     end: float  # from the end of evaluation, with the study's report
     whole: float
 
 
-def command(cwd: Path, logger: str, steps: int, known: Mapping[str, str]) -> Timed:
-    """One run of the default model and what its record says of it."""
-    settings = [
+def settings(logger: str, steps: int) -> list[str]:
+    """A run of the default model, whose evaluation is short."""
+    return [
         f"logger={logger}",
         f"trainer.max_steps={steps}",
         f"trainer.warmup_steps={min(40, steps // 2)}",
@@ -52,9 +56,32 @@ def command(cwd: Path, logger: str, steps: int, known: Mapping[str, str]) -> Tim
         "evaluate.segments=8",
         "evaluate.sliding_windows=16",
     ]
+
+
+def in_turns(steps: int, known: Mapping[str, str]) -> tuple[Times, float]:
+    """The turns of one training of each kind, and the processor seconds that W&B's processes took in them."""
+    with tempfile.TemporaryDirectory() as name:
+        own = {**known, "TMPDIR": name}
+        trainings: dict[str, Training] = {}
+        try:
+            for logger in LOGGERS:
+                trainings[logger] = Training(Path(name) / logger, settings(logger, steps), EVERY, own)
+            before = trainings["wandb"].helpers_processor_seconds()
+            times: Times = []
+            for number in range(steps // EVERY):
+                order = LOGGERS if number % 2 else reversed(LOGGERS)
+                times.append({logger: trainings[logger].take_turn() for logger in order})
+            return times, trainings["wandb"].helpers_processor_seconds() - before
+        finally:
+            for training in trainings.values():
+                training.end()
+
+
+def command(cwd: Path, logger: str, known: Mapping[str, str]) -> Command:
+    """One short run as a command, in an empty directory."""
     began, clock = time.time(), time.perf_counter()
     done = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *settings],
+        [sys.executable, str(ROOT / "train.py"), *settings(logger, SHORT)],
         cwd=cwd,
         env={**os.environ, **known},
         capture_output=True,
@@ -68,18 +95,21 @@ def command(cwd: Path, logger: str, steps: int, known: Mapping[str, str]) -> Tim
     manifest = json.loads((directory / "manifest.json").read_text())
     if logger == "wandb" and manifest["wandb"]["mode"] != known["WANDB_MODE"]:
         raise SystemExit(f"W&B was not {known['WANDB_MODE']}: {manifest['wandb']}")
-    with (directory / "metrics.csv").open(newline="") as file:
-        reached = [(int(row["step"]), float(row["seconds"])) for row in csv.DictReader(file)]
-    first, last = reached[len(reached) // 4 - 1], reached[-1]
     end = began + whole - (directory / LAST_EVALUATED).stat().st_mtime
     inside = sum(manifest[f"seconds{of}"] for of in ("", "_validation", "_evaluation"))
-    return Timed(
-        step=last[1] / last[0],
-        later=(last[1] - first[1]) / (last[0] - first[0]),
-        start=whole - inside - end,
-        end=end,
-        whole=whole,
-    )
+    return Command(start=whole - inside - end, end=end, whole=whole)
+
+
+def commands(pairs: int, known: Mapping[str, str]) -> list[dict[str, Command]]:
+    """Pairs of commands; who begins takes turns. An earlier one fills the caches."""
+    found = []
+    for number in track(range(-1, pairs), "whole commands", console=Console(stderr=True)):
+        pair = {}
+        for logger in LOGGERS if number % 2 else reversed(LOGGERS):
+            with tempfile.TemporaryDirectory() as cwd:
+                pair[logger] = command(Path(cwd), logger, known)
+        found.append(pair)
+    return found[1:]
 
 
 @contextmanager
@@ -96,76 +126,71 @@ def server(wanted: bool) -> Iterator[dict[str, str]]:
             yield {**stand_in.environment, "HOME": name}
 
 
-def measure(pairs: int, steps: int, known: Mapping[str, str]) -> list[dict[str, Timed]]:
-    """Pairs of commands; who begins takes turns. An earlier one of a few steps fills the caches."""
-    found = []
-    for number in range(-1, pairs):
-        pair = {}
-        for logger in LOGGERS if number % 2 else reversed(LOGGERS):
-            with tempfile.TemporaryDirectory() as cwd:
-                pair[logger] = command(Path(cwd), logger, steps if number >= 0 else 4 * EVERY, known)
-        if number >= 0:
-            found.append(pair)
-            print(f"pair {number + 1} of {pairs}", file=sys.stderr)
-    return found
-
-
-def ratio(
-    pairs: Sequence[Mapping[str, Timed]], value: Callable[[Timed], float]
-) -> tuple[float, float, float]:
-    """The geometric mean of the ratios with W&B to without, and its 95 % interval."""
-    found = estimate([log(value(pair["wandb"]) / value(pair["local"])) for pair in pairs])
+def show_turns(times: Times, processor: float, console: Console) -> None:
+    """The ratio of the sums, with the interval of the mean difference: a turn that stalls counts in full."""
+    local = math.fsum(turn["local"] for turn in times)
+    found = estimate([(turn["wandb"] - turn["local"]) * len(times) / local for turn in times])
     assert found is not None
     half = found.half_width or 0.0
-    return exp(found.mean), exp(found.mean - half), exp(found.mean + half)
-
-
-def show(pairs: Sequence[Mapping[str, Timed]], steps: int) -> None:
-    console = Console(highlight=False, width=None if Console().is_terminal else 110)
-    table = Table(
-        title=f"With W&B over without, {len(pairs)} pairs of {steps} steps", box=SIMPLE_HEAD, pad_edge=False
+    low, high = 1 + found.mean - half, 1 + found.mean + half
+    console.print(f"A step with W&B over one without, {len(times)} turns of {EVERY} steps each:")
+    console.print(f"  {1 + found.mean:.3f}, 95 % interval {low:.3f} to {high:.3f}")
+    console.print(
+        f"  W&B's own processes took {processor / local:.3f} processor seconds a second of training"
     )
-    for column in ("", "ratio", "95 % interval", "seconds more"):
+    held = "holds" if high <= BOUND else "is missed" if low > BOUND else "is not settled by so many turns"
+    console.print(f"  The bound of {BOUND} {held}.")
+
+
+def show_commands(pairs: Sequence[Mapping[str, Command]], console: Console) -> None:
+    """What a whole command takes longer."""
+    table = Table(title=f"Seconds more with W&B, {len(pairs)} pairs", box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("", "mean", "95 % interval", "ratio"):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)
-    rows: dict[str, tuple[Callable[[Timed], float], bool]] = {
-        "time a step": (lambda timed: timed.step, False),
-        "time a step, first quarter left out": (lambda timed: timed.later, False),
-        "until training begins": (lambda timed: timed.start, True),
-        "after evaluation": (lambda timed: timed.end, True),
-        "the whole command": (lambda timed: timed.whole, True),
+    rows: dict[str, Callable[[Command], float]] = {
+        "until training begins": lambda timed: timed.start,
+        "after evaluation": lambda timed: timed.end,
+        f"the whole command, of {SHORT} steps": lambda timed: timed.whole,
     }
-    for name, (value, absolute) in rows.items():
-        mean, low, high = ratio(pairs, value)
-        more = ""
-        if absolute:
-            found = estimate([value(pair["wandb"]) - value(pair["local"]) for pair in pairs])
-            assert found is not None
-            more = f"{found.mean:+.1f} ± {found.half_width or 0:.1f}"
-        table.add_row(name, f"{mean:.3f}", f"{low:.3f} to {high:.3f}", more)
+    for name, value in rows.items():
+        more = estimate([value(pair["wandb"]) - value(pair["local"]) for pair in pairs])
+        ratio = estimate([math.log(value(pair["wandb"]) / value(pair["local"])) for pair in pairs])
+        assert more is not None
+        assert ratio is not None
+        half = more.half_width or 0.0
+        interval = f"{more.mean - half:+.1f} to {more.mean + half:+.1f}"
+        table.add_row(name, f"{more.mean:+.1f}", interval, f"{math.exp(ratio.mean):.2f}")
     console.print(table)
-    _, low, high = ratio(pairs, lambda timed: timed.step)
-    held = "holds" if high <= BOUND else "is missed" if low > BOUND else "is not settled by so many pairs"
-    console.print(f"The bound of {BOUND} on the time a step {held}.")
 
 
 def main(arguments: list[str]) -> int:
-    options = {"pairs": 5, "steps": 100, "server": 0}
+    options = dict(DEFAULTS)
     for argument in arguments:
         key, _, value = argument.partition("=")
         value = {"true": "1", "false": "0"}.get(value, value)
         if key not in options or not value.isdecimal():
-            print(
-                f"python benchmarks/tracking.py pairs=5 steps=100 server=false, not {argument}",
-                file=sys.stderr,
-            )
+            usage = "python benchmarks/tracking.py rounds=5 steps=400 commands=5 server=false"
+            print(f"{usage}, not {argument}", file=sys.stderr)
             return 2
         options[key] = int(value)
-    if options["pairs"] < 2 or options["steps"] < 4 * EVERY:
-        print(f"pairs=2 and steps={4 * EVERY} are the fewest", file=sys.stderr)
+    rounds, steps, pairs = options["rounds"], options["steps"], options["commands"]
+    if rounds < 1 or steps < SHORT or pairs < 2:
+        print(f"rounds=1, steps={SHORT} and commands=2 are the fewest", file=sys.stderr)
+        return 2
+    if not Path("/proc/self/stat").exists():
+        print("trainings take turns by what Linux says of processes; here there is no /proc", file=sys.stderr)
         return 2
     with server(bool(options["server"])) as known:
-        found = measure(options["pairs"], options["steps"], known)
-    show(found, options["steps"])
+        times: Times = []
+        processor = 0.0
+        for _ in track(range(rounds), "trainings in turns", console=Console(stderr=True)):
+            more, seconds = in_turns(steps, known)
+            times += more
+            processor += seconds
+        timed = commands(pairs, known)
+    console = Console(highlight=False, width=None if Console().is_terminal else 110)
+    show_turns(times, processor, console)
+    show_commands(timed, console)
     return 0
 
 
