@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import wandb
@@ -20,6 +21,8 @@ from commands import ROOT, TINY, command, environment, rows
 from conftest import POSITIONS, StopsAt, make, request
 from hydra import compose, initialize_config_dir
 from rich.console import Console
+from test_kill import _descendants, _kill
+from test_wandb_kill import command_line
 from wandb_server import agent_command, online, serve
 
 from poslab.attention import PairError
@@ -246,6 +249,27 @@ def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkey
     assert read_manifest(job.directory)["wandb"]["complete"]
     (part,) = job.directory.glob("wandb/offline-run-*")
     assert identifier(part) == read_manifest(job.directory)["wandb"]["id"]
+
+
+class KillsTracking(RunDisplay):
+    """Kills the process that speaks to W&B when it is told of a step."""
+
+    def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
+        found: list[int] = []
+        while step == 11 and not found:
+            found = [each for each in _descendants(os.getpid()) if "poslab.tracking" in command_line(each)]
+        _kill(found)
+
+
+def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
+    job = plan(asked(seed=9), tmp_path)
+    with Stopper().installed() as stopper:
+        made = run(job, KillsTracking("made", Console(quiet=True)), stopper)
+    assert made["status"] == "done"
+    assert made["wandb"]["failed"] == "its process ended with status -9"
+    assert "W&B failed, the run goes on without it: its process ended" in capfd.readouterr().err
+    show_runs([job], Console(quiet=True))
+    assert read_manifest(job.directory)["wandb"]["complete"]
 
 
 def test_wandb_can_be_switched_off(tmp_path, monkeypatch):

@@ -1,15 +1,18 @@
 """What W&B's offline files hold of a run that is killed with SIGKILL, W&B's own process with it."""
 
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from commands import environment, rows, start, tiny
 from test_kill import PATIENCE, _descendants, _kill
 
+WANDB = re.compile(r"poslab\.tracking\.process|wandb-core")
 LOST = 3.0  # seconds of points that a kill may cost
 ENDLESS = tiny(trainer__max_steps=10**6, evaluate__validations=10**5)
 
@@ -35,6 +38,34 @@ def test_a_kill_costs_three_seconds_of_points_and_a_second_one_none_of_them(tmp_
     (other,) = parts(tmp_path)
     assert told.items() <= curve(other).items()
     assert told.items() <= metrics(tmp_path).items()
+
+
+def test_where_a_run_is_killed_nothing_of_wandb_stays_behind(tmp_path):
+    command = start("study=killed", "logger=wandb", *ENDLESS, cwd=tmp_path, output=tmp_path / "printed.txt")
+    family: list[int] = []
+    try:
+        for _ in moments(command, tmp_path):
+            if parts(tmp_path):
+                break
+        family = _descendants(command.pid)
+        theirs = [each for each in family if WANDB.search(command_line(each))]
+        assert len(theirs) == 2, list(map(command_line, family))
+        command.kill()
+        _kill([each for each in family if each not in theirs])
+        command.wait()
+        deadline = time.monotonic() + PATIENCE
+        while any(map(command_line, theirs)):
+            assert time.monotonic() < deadline, list(map(command_line, theirs))
+    finally:
+        _kill([*family, command.pid])
+        command.wait()
+
+
+def command_line(process: int) -> str:
+    """What a process was started with, nothing where it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
+    return ""
 
 
 def moments(command: subprocess.Popen[bytes], cwd: Path) -> Iterator[float]:
