@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
@@ -59,15 +59,15 @@ def main() -> int:
     threading.Thread(target=_listen, args=(lines, done), daemon=True).start()
     try:
         _track(lines, answer)
-        status = 0
+        last: dict[str, Any] = {"complete": True}
     except Exception as error:
-        answer(failed=told(error))
-        status = 1
-    done.set()
-    return status
+        last = {"failed": told(error)}
+    done.set()  # before the answer, upon which the run's process may end
+    answer(**last)
+    return int("failed" in last)
 
 
-def _track(lines: Lines, answer: Any) -> None:
+def _track(lines: Lines, answer: Callable[..., None]) -> None:
     from poslab.tracking.wandb_run import TrackedRun  # once somebody listens: W&B takes a second
 
     first = dict(lines.get())
@@ -82,7 +82,6 @@ def _track(lines: Lines, answer: Any) -> None:
     while "row" in (line := lines.get()):
         run.log(line["row"])
     run.finish(**line["finish"])
-    answer(complete=True)
 
 
 def _listen(lines: Lines, done: threading.Event) -> None:
