@@ -1,9 +1,11 @@
 """What tests share: the arms of conf/, and small models made from them."""
 
+import functools
 import itertools
 import signal
 from collections.abc import Collection
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,6 +24,17 @@ from poslab.stopping import Stopper
 from poslab.terminal import RunDisplay
 
 torch.set_num_threads(1)  # two processes of tests share the cores
+
+
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Files that give commands take minutes: they come first, lest one process ends long after the other."""
+    items.sort(key=lambda item: "commands" not in _sources(item.module))
+
+
+@functools.cache
+def _sources(module: ModuleType) -> set[str]:
+    return {getattr(value, "__module__", "") for value in vars(module).values()}
+
 
 CONF = Path(__file__).parent.parent / "conf"
 
