@@ -24,7 +24,6 @@ STEPS = 120
 STUDY = [
     "-m",
     "pos=rope,alibi",
-    "seed=0,1",
     "study=killed",
     "logger=wandb",
     *tiny(
@@ -41,25 +40,26 @@ MOMENTS = ("step", "checkpoint", "start", "row", "wandb", "step", "evaluation", 
 
 
 def test_killed_three_times(tmp_path):
-    _survives(tmp_path, kills=3, at_report=1)
+    _survives(tmp_path, "seed=0", kills=3, at_report=1)
 
 
 @pytest.mark.study
 def test_killed_sixty_times(tmp_path):
-    _survives(tmp_path, kills=60, at_report=8)
+    _survives(tmp_path, "seed=0,1", kills=60, at_report=8)
 
 
-def _survives(folder: Path, kills: int, at_report: int) -> None:
+def _survives(folder: Path, seeds: str, kills: int, at_report: int) -> None:
+    asked = [*STUDY, seeds]
     peace, war = folder / "peace", folder / "war"
     for cwd in (peace, war):
         cwd.mkdir()
-    ended = command(*STUDY, cwd=peace)
+    ended = command(*asked, cwd=peace)
     assert ended.returncode == 0, ended.stderr
     chance = random.Random(kills)
     moments = [MOMENTS[index % len(MOMENTS)] for index in range(kills - at_report)] + ["report"] * at_report
     killed: dict[str, int] = {}
     while moments:
-        study = start(*STUDY, cwd=war, output=war / "printed.txt")
+        study = start(*asked, cwd=war, output=war / "printed.txt")
         try:
             if not _await(moments[0], war, study, chance):  # it came to its end before that moment
                 moments = ["report"] * len(moments)
@@ -78,14 +78,14 @@ def _survives(folder: Path, kills: int, at_report: int) -> None:
         finally:
             _kill([study.pid])
             study.wait()
-    ended = command(*STUDY, cwd=war)
+    ended = command(*asked, cwd=war)
     assert ended.returncode == 0, ended.stderr
     assert "Traceback" not in ended.stderr + (war / "printed.txt").read_text()
     assert sum(killed.values()) == kills
     print(killed)
     names = sorted(path.name for path in (peace / "runs" / "killed").glob("[!.]*-seed*"))
     assert names == sorted(path.name for path in (war / "runs" / "killed").glob("[!.]*-seed*"))
-    assert len(names) == 4
+    assert len(names) == 2 * len(seeds.split(","))
     for name in names:
         _equal_results(peace / "runs" / "killed" / name, war / "runs" / "killed" / name)
         manifest = read_manifest(war / "runs" / "killed" / name)

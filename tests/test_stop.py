@@ -13,33 +13,36 @@ from test_kill import _descendants, _weights
 
 from poslab.record import read_manifest
 
-STEPS = 800
-STUDY = [
-    "study=stopped",
-    "logger=wandb",
-    *tiny(
-        trainer__max_steps=STEPS,
-        trainer__checkpoint_seconds=1000,  # none but those that a stop writes
-        trainer__batch_size=16,
-        evaluate__validations=400,
-        evaluate__segments=40,
-        evaluate__sliding_windows=200,
-    ),
-]
 ENDS_WITHIN = 5.0  # seconds
 
 
-@pytest.mark.parametrize("stops", [1, pytest.param(20, marks=pytest.mark.study)])
-def test_stopped_at_any_moment(stops, tmp_path):
+def _study(steps: int) -> list[str]:
+    return [
+        "study=stopped",
+        "logger=wandb",
+        *tiny(
+            trainer__max_steps=steps,
+            trainer__checkpoint_seconds=1000,  # none but those that a stop writes
+            trainer__batch_size=16,
+            evaluate__validations=steps // 2,
+            evaluate__segments=steps // 20,
+            evaluate__sliding_windows=steps // 4,
+        ),
+    ]
+
+
+@pytest.mark.parametrize(("stops", "steps"), [(1, 200), pytest.param(20, 800, marks=pytest.mark.study)])
+def test_stopped_at_any_moment(stops, steps, tmp_path):
+    asked = _study(steps)
     peace, war = tmp_path / "peace", tmp_path / "war"
     for cwd in (peace, war):
         cwd.mkdir()
-    ended = command(*STUDY, cwd=peace)
+    ended = command(*asked, cwd=peace)
     assert ended.returncode == 0, ended.stderr
     chance = random.Random(stops)
     for index in range(stops):
         number = (signal.SIGINT, signal.SIGTERM)[index % 2]
-        study = start(*STUDY, cwd=war, output=war / "printed.txt")
+        study = start(*asked, cwd=war, output=war / "printed.txt")
         try:
             _await_moment(study, war, chance, late=index >= stops - stops // 5)
             below = _descendants(study.pid)
@@ -55,7 +58,7 @@ def test_stopped_at_any_moment(stops, tmp_path):
     printed = (war / "printed.txt").read_text()
     assert "Traceback" not in printed
     assert "the same command goes on: python train.py study=stopped" in printed
-    ended = command(*STUDY, cwd=war)
+    ended = command(*asked, cwd=war)
     assert ended.returncode == 0, ended.stderr
     (one,), (other,) = (list((cwd / "runs/stopped").glob("rope-*")) for cwd in (peace, war))
     assert _weights(one) == _weights(other)
@@ -101,8 +104,7 @@ def _lives(process: int) -> bool:
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
-    settings = [item for item in STUDY if "max_steps" not in item] + ["trainer.max_steps=20000"]
-    study = start(*settings, cwd=tmp_path, output=tmp_path / "printed.txt")
+    study = start(*_study(20_000), cwd=tmp_path, output=tmp_path / "printed.txt")
     try:
         _await_moment(study, tmp_path, random.Random(0), late=False)
         below = _descendants(study.pid)
