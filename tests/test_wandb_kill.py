@@ -12,6 +12,8 @@ from pathlib import Path
 from commands import environment, rows, start, tiny
 from test_kill import PATIENCE, _descendants, _kill
 
+from poslab.record import read_manifest
+
 WANDB = re.compile(r"poslab\.tracking\.process|wandb-core")
 LOST = 3.0  # seconds of points that a kill may cost
 ENDLESS = tiny(trainer__max_steps=10**6, evaluate__validations=10**5)
@@ -45,7 +47,8 @@ def test_where_a_run_is_killed_nothing_of_wandb_stays_behind(tmp_path):
     family: list[int] = []
     try:
         for _ in moments(command, tmp_path):
-            if parts(tmp_path):
+            manifests = map(read_manifest, tmp_path.glob("runs/killed/rope-*"))
+            if any("mode" in (manifest or {}).get("wandb", {}) for manifest in manifests):  # it is open
                 break
         family = _descendants(command.pid)
         theirs = [each for each in family if WANDB.search(command_line(each))]
