@@ -41,8 +41,8 @@ def main(arguments: list[str]) -> int:
         return _refuse("say one checkpoint=PATH: a run directory, its checkpoint.pt or a W&B artifact")
 
     # After the arguments, so that a mistake in them is answered at once; PyTorch last, for the same reason.
-    from poslab.config import ConfigError
-    from poslab.settable import asked
+    from poslab.config.overrides import asked
+    from poslab.config.schema import ConfigError
 
     try:
         wanted = asked([argument for argument in arguments if argument not in named])
@@ -54,13 +54,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _evaluated(name: str, wanted: Mapping[str, Any]) -> int:
-    from poslab.lock import TakenError
-    from poslab.stopping import Stopped
-    from poslab.wandb_account import SourceError
+    from poslab.record.locks import TakenError
+    from poslab.study.run.stopping import Stopped
+    from poslab.tracking.fetch.account import SourceError
 
     try:
         directory, artifact = _model(name, wanted)
-        from poslab.evaluating import evaluate_again
+        from poslab.study.run.reevaluate import evaluate_again
 
         conf = Path(__file__).parent / "conf"
         return evaluate_again(directory, wanted, conf, Path("evaluations"), artifact)
@@ -74,13 +74,13 @@ def _evaluated(name: str, wanted: Mapping[str, Any]) -> int:
 
 def _model(name: str, wanted: Mapping[str, Any]) -> tuple[Path, str | None]:
     """Where the model is on this machine, and what W&B calls it where it comes from there."""
-    from poslab.located import located
+    from poslab.tracking.fetch.located import located
 
     place = located(name)
     if isinstance(place, Path):
         return place, None
-    from poslab.wandb_account import closed, opened
-    from poslab.wandb_model import fetch_model
+    from poslab.tracking.fetch.account import closed, opened
+    from poslab.tracking.fetch.model import fetch_model
 
     project, entity = (wanted.get(f"logger.{key}") for key in ("project", "entity"))
     try:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from poslab.arguments import ArgumentError, read
+from poslab.config.arguments import ArgumentError, read
 
 if TYPE_CHECKING:
     from poslab.report.write import Report
@@ -45,11 +45,11 @@ def main(arguments: list[str]) -> int:
         return _refuse(wrong)
 
     # After the arguments, so that a mistake in them is answered at once.
-    from poslab.config import ConfigError
-    from poslab.lock import TakenError
-    from poslab.report.sums import ReportError
+    from poslab.config.schema import ConfigError
+    from poslab.record.locks import TakenError
+    from poslab.record.losses import ReportError
     from poslab.report.write import show
-    from poslab.wandb_account import SourceError
+    from poslab.tracking.fetch.account import SourceError
 
     try:
         report = _report(options)
@@ -68,9 +68,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _report(options: dict[str, str]) -> "Report":
+    from poslab.record.losses import ReportError
+    from poslab.record.reader import studies
     from poslab.report.chosen import write_chosen
-    from poslab.report.load import studies
-    from poslab.report.sums import ReportError
     from poslab.report.write import write_report
 
     runs, reports = Path(options.get("runs", "runs")), Path(options.get("reports", "reports"))
@@ -89,8 +89,8 @@ def _report(options: dict[str, str]) -> "Report":
 
 def _directories(options: dict[str, str]) -> list[Path]:
     """The run directories that checkpoint= names, those from W&B in the cache."""
-    from poslab.config import ConfigError
-    from poslab.located import located
+    from poslab.config.schema import ConfigError
+    from poslab.tracking.fetch.located import located
 
     places = [located(name) for name in options["checkpoint"].split(",")]
     if {"project", "entity"} & options.keys() and all(isinstance(place, Path) for place in places):
@@ -98,8 +98,8 @@ def _directories(options: dict[str, str]) -> list[Path]:
     found = []
     for place in places:
         if not isinstance(place, Path):
-            from poslab.wandb_account import opened
-            from poslab.wandb_model import fetch_run_of
+            from poslab.tracking.fetch.account import opened
+            from poslab.tracking.fetch.model import fetch_run_of
 
             project, entity = place.project or options.get("project"), place.entity or options.get("entity")
             place = fetch_run_of(opened(project, entity), place.name)
@@ -111,8 +111,8 @@ def _from_wandb(options: dict[str, str]) -> Path:
     """The folder of the cache with the studies, as W&B has them now."""
     from rich.console import Console
 
-    from poslab.wandb_account import opened
-    from poslab.wandb_source import fetch_study
+    from poslab.tracking.fetch.account import opened
+    from poslab.tracking.fetch.study import fetch_study
 
     account = opened(options.get("project"), options.get("entity"))
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)

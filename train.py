@@ -26,10 +26,10 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from poslab.compose import command_line, request_from
-from poslab.config import ConfigError
-from poslab.lock import TakenError
-from poslab.status import status
+from poslab.config.compose import command_line, request_from
+from poslab.config.schema import ConfigError
+from poslab.record.locks import TakenError
+from poslab.study.status import status
 
 
 @hydra.main(config_path="conf", config_name="config", version_base="1.3")
@@ -38,7 +38,7 @@ def single(composed: DictConfig) -> None:
         hydra_config = HydraConfig.get()
         request = request_from(composed, hydra_config.runtime.choices, Path(__file__).parent / "conf")
         # PyTorch is imported only now: --help and a wrong setting answer at once.
-        from poslab.study import conduct
+        from poslab.study.conduct import conduct
 
         command = command_line(hydra_config.overrides.task, multirun=False)
         ended = conduct([request], Path("runs"), Path("reports"), command)

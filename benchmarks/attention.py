@@ -114,7 +114,7 @@ def _named(group: str, options: Mapping[str, str]) -> tuple[str, ...]:
 
 def sections(group: str, names: tuple[str, ...]) -> dict[str, Section]:
     """The sections of a group's arms; without names all, but one a scheme, the figure's first."""
-    from poslab.compose import arms, one_for_each_scheme
+    from poslab.config.compose import arms, one_for_each_scheme
 
     every = arms(HERE.parent / "conf" / group)
     if names:
@@ -153,7 +153,7 @@ def measure_all(command: Command) -> int:
 
     from drawing import draw
     from growth import Row, exponents, write_exponents, write_rows
-    from poslab.terminal import RunDisplay
+    from poslab.study.display.run_bar import RunDisplay
     from printing import show
     from rounds import Runner
 
@@ -185,7 +185,7 @@ def plan(command: Command) -> tuple[list[Any], list[str], list[str]]:
     """What is measured; the pairs that cannot work, and those that stop early, in words."""
     from growth import Pair
     from measure import adds_to_logits, build
-    from poslab.config import ConfigError
+    from poslab.config.schema import ConfigError
     from rounds import Job
 
     jobs, refused = [], []

@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from poslab.attention import Attention, build_attention
-from poslab.positions import Geometry, Scheme, build_scheme
+from poslab.model.attention import Attention, build_attention
+from poslab.model.positions import Geometry, Scheme, build_scheme
 
 WIDTH, HEADS, LAYERS = 128, 4, 4
 BRIEF = 0.05  # seconds: a shorter repetition is made again, since its first finds the caches cold

@@ -16,7 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from poslab.record import FORMAT, RunRecord
+from poslab.record.schema import FORMAT
+from poslab.record.writer import RunRecord
 
 L = 64
 MULTIPLES = (1, 2, 4, 8, 16)

@@ -28,8 +28,8 @@ PRELOAD = [
     "torch._dynamo",
     "torch.profiler",
     "torch.utils.checkpoint",
-    "poslab.attention",
-    "poslab.positions",
+    "poslab.model.attention",
+    "poslab.model.positions",
 ]
 
 Section = Mapping[str, Any]

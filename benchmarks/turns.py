@@ -87,11 +87,11 @@ def train(write: int, turn: int, settings: list[str]) -> None:
     from hydra import compose, initialize_config_dir
     from rich.console import Console
 
-    from poslab.compose import request_from
-    from poslab.making import Making
-    from poslab.plan import plan
-    from poslab.stopping import Stopper
-    from poslab.terminal import RunDisplay
+    from poslab.config.compose import request_from
+    from poslab.study.display.run_bar import RunDisplay
+    from poslab.study.run.make import Making
+    from poslab.study.run.plan import plan
+    from poslab.study.run.stopping import Stopper
 
     class InTurns(Making):
         begun: float | None = None

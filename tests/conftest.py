@@ -12,16 +12,17 @@ import pytest
 import torch
 from rich.console import Console
 
-from poslab.attention import build_attention
-from poslab.checkpoint import packed, unpacked
-from poslab.compose import arms, one_for_each_scheme
-from poslab.config import Config, ConfigError, Request, check
-from poslab.making import run
-from poslab.model import GPT
-from poslab.plan import plan
-from poslab.positions import Geometry, build_scheme
-from poslab.stopping import Stopper
-from poslab.terminal import RunDisplay
+from poslab.config.compose import arms, one_for_each_scheme
+from poslab.config.request import Config, Request
+from poslab.config.schema import ConfigError, check
+from poslab.model.attention import build_attention
+from poslab.model.gpt import GPT
+from poslab.model.positions import Geometry, build_scheme
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.make import run
+from poslab.study.run.plan import plan
+from poslab.study.run.stopping import Stopper
+from poslab.training.checkpoints import packed, unpacked
 
 torch.set_num_threads(1)  # two processes of tests share the cores
 

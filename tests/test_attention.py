@@ -10,10 +10,10 @@ import torch
 from conftest import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make_gpt
 from torch.autograd.graph import saved_tensors_hooks
 
-from poslab.attention import build_attention
-from poslab.attention.flash import STRIP
-from poslab.config import ConfigError
-from poslab.positions import Geometry, build_scheme
+from poslab.config.schema import ConfigError
+from poslab.model.attention import build_attention
+from poslab.model.attention.flash import STRIP
+from poslab.model.positions import Geometry, build_scheme
 
 HEADS, HEAD_WIDTH = 3, 8
 

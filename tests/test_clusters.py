@@ -14,7 +14,7 @@ from commands import command, start, tiny
 from test_kill import _equal_results
 from test_slurm import start_cluster, stop_cluster
 
-from poslab.record import read_manifest
+from poslab.record.manifest import read_manifest
 
 pytestmark = pytest.mark.cluster
 
@@ -93,7 +93,7 @@ def _busy_workers(cwd: Path) -> list[int]:
             status = path.with_name("stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if b"poslab.job" in words and str(cwd).encode() in words:
+        if b"poslab.study.run.worker" in words and str(cwd).encode() in words:
             found.append(int(status.rpartition(")")[2].split()[1]))
     return found
 

@@ -9,15 +9,16 @@ from commands import rows
 from conftest import StopsAt, make, request
 from rich.console import Console
 
-from poslab.checkpoint import unpacked
-from poslab.making import run
-from poslab.plan import plan
-from poslab.record import DamagedError, read_manifest, read_sealed, write_sealed
-from poslab.report.sums import ReportError
+from poslab.record.files import DamagedError, read_sealed, write_sealed
+from poslab.record.losses import ReportError
+from poslab.record.manifest import read_manifest
 from poslab.report.write import write_report
-from poslab.stopping import Stopped, Stopper
-from poslab.terminal import RunDisplay
-from poslab.trained import load
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.make import run
+from poslab.study.run.plan import plan
+from poslab.study.run.stopping import Stopped, Stopper
+from poslab.training.checkpoints import unpacked
+from poslab.training.trained_model import load
 
 WANTED = {"study": "damaged", "trainer__max_steps": 12, "trainer__checkpoint_seconds": 0.0}
 OF_A_FINISHED_RUN = ("manifest.json", "metrics.csv", "extrapolation.csv", "position.csv", "checkpoint.pt")

@@ -16,10 +16,12 @@ import pytest
 from test_report import FLAT, length_rows, plan, position_rows, write_run
 from test_report_schemes import answers, biases, bounds, reaches, write_scheme
 
-from poslab.dashboard.__main__ import main
-from poslab.record import METRICS, RunRecord, write_sealed
-from poslab.report.load import load
-from poslab.tracking.charts import AXES, chart_rows, summary, training_row
+from poslab.record.files import write_sealed
+from poslab.record.reader import load
+from poslab.record.schema import METRICS
+from poslab.record.writer import RunRecord
+from poslab.tracking.dashboard.__main__ import main
+from poslab.tracking.send.charts import AXES, chart_rows, summary, training_row
 
 STUDY = "made_up"
 QUESTION = "Does **it** work? [click](http://evil.example) <script>alert(1)</script>\x1b[31m"
@@ -233,7 +235,7 @@ def test_another_process_writes_the_same_bytes(study: Path) -> None:
     before = {path.name: path.read_bytes() for path in study.iterdir()}
     assert set(before) == {"workspace.json", "report.json"}
     ended = subprocess.run(
-        [sys.executable, "-m", "poslab.dashboard", f"study={STUDY}"],
+        [sys.executable, "-m", "poslab.tracking.dashboard", f"study={STUDY}"],
         cwd=study.parents[2],
         env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)},
         check=True,

@@ -10,13 +10,13 @@ from test_report import write_run
 from wandb_server import online, served
 from wandb_store import Server
 
-from poslab.dashboard.__main__ import main
-from poslab.dashboard.contents import from_records, from_wandb
-from poslab.dashboard.documents import make_workspace, specification
-from poslab.dashboard.publish import open_project
-from poslab.report.load import load
-from poslab.tracking.charts import chart_rows, summary
-from poslab.tracking.wandb_run import define_axes
+from poslab.record.reader import load
+from poslab.tracking.dashboard.__main__ import main
+from poslab.tracking.dashboard.contents import from_records, from_wandb
+from poslab.tracking.dashboard.documents import make_workspace, specification
+from poslab.tracking.dashboard.publish import open_project
+from poslab.tracking.send.charts import chart_rows, summary
+from poslab.tracking.send.run import define_axes
 
 server = served("function")
 Capture = pytest.CaptureFixture[str]

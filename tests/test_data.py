@@ -14,18 +14,12 @@ import numpy as np
 import pytest
 import yaml
 
-from poslab.config import ConfigError
-from poslab.data import (
-    Corpus,
-    cache,
-    check_lengths,
-    extrapolation_segments,
-    prepare,
-    sources,
-    training_batch,
-    validation_windows,
-)
+from poslab.config.schema import ConfigError
+from poslab.data import cache, sources
+from poslab.data.cache import prepare
+from poslab.data.corpus import Corpus
 from poslab.data.sources import hub
+from poslab.data.windows import check_lengths, extrapolation_segments, training_batch, validation_windows
 
 CONF = Path(__file__).parent.parent / "conf" / "data"
 ODD = 9 * ("naïve café\r\n\r\n\t  漢字かな\u200d👩\u200d👧\n\u00a0\ufeffالعربية <|endoftext|> \x01 e\u0301")

@@ -5,7 +5,8 @@ import pytest
 import torch
 from conftest import ATTENTIONS, SCHEMES, make_gpt
 
-from poslab.evaluate import extrapolate, spread, token_losses
+from poslab.evaluation.extrapolation import extrapolate, spread
+from poslab.evaluation.losses import token_losses
 
 CONTEXT, LONGEST, STRIDE = 16, 64, 2
 
@@ -88,7 +89,7 @@ def test_batches_have_no_effect(monkeypatch):
     gpt = make_gpt(SCHEMES["t5"], ATTENTIONS["softmax"])
     windows = segments()[:, :65]
     whole = token_losses(gpt, windows)
-    monkeypatch.setattr("poslab.evaluate.TOKENS_A_BATCH", {"cpu": 1})
+    monkeypatch.setattr("poslab.evaluation.losses.TOKENS_A_BATCH", {"cpu": 1})
     np.testing.assert_allclose(token_losses(gpt, windows), whole, rtol=1e-6)
 
 

@@ -7,7 +7,8 @@ import pytest
 from commands import ROOT, rows
 from conftest import ATTENTIONS, POSITIONS, make, request
 
-from poslab.record import read_manifest, write_sealed
+from poslab.record.files import write_sealed
+from poslab.record.manifest import read_manifest
 
 L = 32
 TEXT = b"def position(token, length):\n    return token % length  # of the window, from its start on\n" * 300

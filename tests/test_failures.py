@@ -10,13 +10,13 @@ import pytest
 from commands import command, rows, start, tiny
 from conftest import StopsAt, make, request
 
-from poslab.attention import PairError
-from poslab.checkpoint import packed
-from poslab.making import run
-from poslab.plan import accept, plan, refuse
-from poslab.record import read_manifest
-from poslab.stopping import Stopped, Stopper
-from poslab.tracking.offline import identifier
+from poslab.model.attention import PairError
+from poslab.record.manifest import read_manifest
+from poslab.study.run.make import run
+from poslab.study.run.plan import accept, plan, refuse
+from poslab.study.run.stopping import Stopped, Stopper
+from poslab.tracking.send.offline import identifier
+from poslab.training.checkpoints import packed
 
 MEMORY = 9 * 2**30  # bytes of address space, of which PyTorch's libraries take more than half
 
@@ -183,7 +183,7 @@ def test_a_large_checkpoint_is_written_to_its_end(tmp_path, monkeypatch):
             pass
         return packed(content)
 
-    monkeypatch.setattr("poslab.checkpoint.packed", slow)
+    monkeypatch.setattr("poslab.training.checkpoints.packed", slow)
     job = plan(request(trainer__checkpoint_seconds=1000.0), tmp_path)
     with pytest.raises(Stopped), stopper.installed():
         run(job, StopsAt(7), stopper)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from conftest import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make, make_gpt, request
 
-from poslab.inspection import _bias, inspect, spaced, upper_bound
-from poslab.plan import plan
-from poslab.positions import Geometry, Scheme, build_scheme
+from poslab.evaluation.inspection import _bias, inspect, spaced, upper_bound
+from poslab.model.positions import Geometry, Scheme, build_scheme
+from poslab.study.run.plan import plan
 
 L = 32
 DISTANCE = torch.arange(L)  # at the training length: past it dynamic scaling changes frequencies

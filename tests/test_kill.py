@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from commands import command, environment, rows, start, tiny
 
-from poslab.checkpoint import unpacked
-from poslab.config import Config, check
-from poslab.data import prepare
-from poslab.record import read_manifest
-from poslab.training import TrainingBatches
+from poslab.config.request import Config
+from poslab.config.schema import check
+from poslab.data.cache import prepare
+from poslab.record.manifest import read_manifest
+from poslab.training.checkpoints import unpacked
+from poslab.training.loop import TrainingBatches
 
 STEPS = 120
 STUDY = [

@@ -17,11 +17,11 @@ from typing import Any, Literal
 import pytest
 from conftest import CONF
 
-from poslab.compose import arms
-from poslab.config import ConfigError
-from poslab.devices import cores, gpus, lease_cores, lease_gpus
-from poslab.launch import Task, launcher_class
-from poslab.launch.local import Local, LocalOptions
+from poslab.config.compose import arms
+from poslab.config.schema import ConfigError
+from poslab.study.launch.contract import Task, launcher_class
+from poslab.study.launch.devices import cores, gpus, lease_cores, lease_gpus
+from poslab.study.launch.launchers.local import Local, LocalOptions
 
 several_cores = pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
 

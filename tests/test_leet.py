@@ -13,7 +13,7 @@ from conftest import make
 from test_kill import PATIENCE
 from test_wandb import asked, stop_and_go_on
 
-from poslab.tracking.offline import VIEW
+from poslab.tracking.send.offline import VIEW
 
 WANDB = Path(sys.executable).parent / "wandb"
 

@@ -5,10 +5,10 @@ import torch
 import yaml
 from conftest import ATTENTIONS, CONF, SCHEMES, make_gpt
 
-from poslab.attention import build_attention
-from poslab.config import ConfigError
-from poslab.model import GPT
-from poslab.positions import Geometry, build_scheme
+from poslab.config.schema import ConfigError
+from poslab.model.attention import build_attention
+from poslab.model.gpt import GPT
+from poslab.model.positions import Geometry, build_scheme
 
 
 def of_size(name: str, vocabulary: int, pos: str = "rope") -> GPT:

@@ -21,7 +21,8 @@ from test_report_rescaled import GOOD, asking
 from test_report_schemes import answers, biases, bounds, reaches, turns, write_scheme
 from tracing import Piece, Sheets, figures_in_order
 
-from poslab.record import RunRecord, read_sealed, write_sealed
+from poslab.record.files import read_sealed, write_sealed
+from poslab.record.writer import RunRecord
 from poslab.report.write import write_report
 
 SEEDS = 5

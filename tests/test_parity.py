@@ -33,10 +33,10 @@ from transformers.models.roformer import modeling_roformer as roformer
 from transformers.models.t5 import modeling_t5 as t5
 from transformers.models.xlm.modeling_xlm import create_sinusoidal_embeddings
 
-from poslab.attention import build_attention
-from poslab.positions import Geometry, build_scheme
-from poslab.positions.alibi import slopes
-from poslab.rescaling import Rescaling
+from poslab.model.attention import build_attention
+from poslab.model.positions import Geometry, build_scheme
+from poslab.model.positions.alibi import slopes
+from poslab.model.rescaling import Rescaling
 
 L = 64  # the training length
 LENGTH = 150  # past L, and more than one strip of flash attention

@@ -6,11 +6,11 @@ from conftest import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from poslab.config import ConfigError
-from poslab.positions import Geometry, build_scheme
-from poslab.positions.alibi import slopes
-from poslab.positions.rope import RoPE
-from poslab.rescaling import METHODS, Rescaling
+from poslab.config.schema import ConfigError
+from poslab.model.positions import Geometry, build_scheme
+from poslab.model.positions.alibi import slopes
+from poslab.model.positions.rope import RoPE
+from poslab.model.rescaling import METHODS, Rescaling
 
 GEOMETRY = Geometry(width=64, heads=4, context_length=64, layers=4)
 ROPES = {name: section for name, section in POSITIONS.items() if section["scheme"] == "rope"}

@@ -7,7 +7,7 @@ import pytest
 from commands import command, rows, start, tiny
 from test_kill import _await, _equal_results, _kill
 
-from poslab.record import read_manifest
+from poslab.record.manifest import read_manifest
 
 SETTINGS = tiny(
     study="killed",
@@ -93,7 +93,7 @@ def _children(process):
             words = path.with_name("cmdline").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if parent == process and b"poslab.job" in words:
+        if parent == process and b"poslab.study.run.worker" in words:
             found.append(int(path.parent.name))
     return sorted(found)
 

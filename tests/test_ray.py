@@ -17,11 +17,11 @@ import pytest
 from conftest import CONF
 from test_launch import WHO, lives, make_task, until, what_it_said
 
-from poslab.compose import arms
-from poslab.config import ConfigError
-from poslab.devices import cores
-from poslab.launch import End, Task, launcher_class
-from poslab.launch.ray import Ray, RayOptions
+from poslab.config.compose import arms
+from poslab.config.schema import ConfigError
+from poslab.study.launch.contract import End, Task, launcher_class
+from poslab.study.launch.devices import cores
+from poslab.study.launch.launchers.ray import Ray, RayOptions
 
 pytestmark = [
     pytest.mark.cluster,

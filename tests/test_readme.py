@@ -1,5 +1,6 @@
 """What the README promises, tried: its table of pairs, and its own example of a new scheme."""
 
+import importlib
 import os
 import re
 import shutil
@@ -13,10 +14,10 @@ import yaml
 from commands import TINY, rows
 from conftest import ATTENTIONS, CONF, make_gpt
 
-import poslab.positions
-from poslab.config import ConfigError
-from poslab.grid import grid
-from poslab.positions import Geometry, build_scheme
+import poslab.model.positions
+from poslab.config.schema import ConfigError
+from poslab.model.pairs import grid
+from poslab.model.positions import Geometry, build_scheme
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -39,7 +40,7 @@ def test_the_table_of_pairs_is_what_the_code_does():
 def test_a_new_scheme_follows_the_formula_and_is_refused_where_it_has_none(example, tmp_path, monkeypatch):
     (path, python), (_, options) = example
     (tmp_path / Path(path).name).write_text(python)
-    monkeypatch.setattr(poslab.positions, "__path__", [*poslab.positions.__path__, str(tmp_path)])
+    monkeypatch.setattr(poslab.model.positions, "__path__", [*poslab.model.positions.__path__, str(tmp_path)])
     arm = yaml.safe_load(options)
     bias = build_scheme(arm, Geometry(32, 4, 64, layers=4)).bias(torch.arange(5))
     torch.testing.assert_close(bias, -torch.log1p(torch.arange(5).double()).expand(4, 5))
@@ -74,3 +75,23 @@ def test_one_python_file_and_one_yaml_file_are_trained_evaluated_and_reported(ex
     assert float(made["loss_8x"]) > 0
     assert "logarithmic" in (report / "index.html").read_text()
     assert "logarithmic" in (report / "report.md").read_text()
+
+
+def test_the_map_says_of_each_folder_what_its_own_first_sentence_says():
+    folders = sorted(path.parent.name for path in (ROOT / "src" / "poslab").glob("*/__init__.py"))
+    shown = dict(re.findall(r"^  (\w+)/ +(.+)$", README[README.index("## Map") :], re.MULTILINE))
+    own = {
+        folder: " ".join(importlib.import_module(f"poslab.{folder}").__doc__.split())
+        .split(". ")[0]
+        .rstrip(".")
+        for folder in folders
+    }
+    assert shown == own
+
+
+def test_the_tour_names_files_that_exist():
+    tour = re.findall(r"^\d+\. \[(\S+)\]\((\S+)\)$", README, re.MULTILINE)
+    assert len(tour) >= 14
+    for name, path in tour:
+        assert path == f"src/poslab/{name}"
+        assert (ROOT / path).is_file()

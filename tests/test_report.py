@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from poslab.record import FORMAT, RunRecord, read_sealed, write_sealed
-from poslab.report import measures
-from poslab.report.formatting import interval, multiple, number, plain, quantity, web_link
-from poslab.report.load import load
+from poslab.config.text import plain
+from poslab.record import measures
+from poslab.record.files import read_sealed, write_sealed
+from poslab.record.losses import ReportError, Validation
+from poslab.record.reader import load
+from poslab.record.schema import FORMAT
+from poslab.record.writer import RunRecord
+from poslab.report.analysis.results import Results, gather
+from poslab.report.analysis.statistics import Ratio, Time, estimate, holm, paired, ratio
+from poslab.report.formatting import interval, multiple, number, quantity, web_link
 from poslab.report.notes import notes
-from poslab.report.results import Results, gather
-from poslab.report.statistics import Ratio, Time, estimate, holm, paired, ratio
-from poslab.report.sums import ReportError, Validation
 from poslab.report.verdict import verdict
 
 L, BATCH, STEPS = 8, 2, 100

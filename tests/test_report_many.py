@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from test_report import read, write_run
 
+from poslab.record.reader import load
+from poslab.report.analysis.results import gather
 from poslab.report.charts import LineChart, Point, Series
 from poslab.report.figures import MANY, NAMED, draw
 from poslab.report.folding import FOLDED, folded
-from poslab.report.load import load
-from poslab.report.results import gather
 from poslab.report.tables import runs_table
 from poslab.report.write import write_report
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from test_report import plan, read, write_run
 
+from poslab.record.losses import ReportError
 from poslab.report.sorting import sort_value
-from poslab.report.sums import ReportError
 from poslab.report.write import terminal_table, write_report
 
 ROOT = Path(__file__).parent.parent

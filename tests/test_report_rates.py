@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from test_report import BATCH, STEPS, plan, read, row_of, write_run
 
-from poslab.rates import Choice, choose
+from poslab.record.losses import ReportError
+from poslab.report.analysis.rate_choice import Choice, choose
+from poslab.report.analysis.results import Results, gather
+from poslab.report.analysis.statistics import estimate
 from poslab.report.notes import notes
 from poslab.report.rates_words import rates_table
-from poslab.report.results import Results, gather
-from poslab.report.statistics import estimate
-from poslab.report.sums import ReportError
 from poslab.report.write import write_report
 
 GRID = (0.001, 0.002, 0.004, 0.008)

@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 from test_report import STEEP, L, length_rows, plan, position_rows, read, write_run
 
-from poslab.record import RESCALED, RunRecord, read_sealed, write_sealed
-from poslab.report import measures
-from poslab.report.load import Run, load
+from poslab.record import measures
+from poslab.record.files import read_sealed, write_sealed
+from poslab.record.losses import Stretch
+from poslab.record.reader import Run, load
+from poslab.record.schema import RESCALED
+from poslab.record.writer import RunRecord
+from poslab.report.analysis.rescalings import label
+from poslab.report.analysis.results import Results, gather
 from poslab.report.notes import notes
-from poslab.report.rescaled import label
 from poslab.report.rescaled_words import findings, rescaled_table
-from poslab.report.results import Results, gather
-from poslab.report.sums import Stretch
 from poslab.report.write import write_report
 
 ROOT = Path(__file__).parent.parent

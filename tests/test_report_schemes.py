@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from test_report import L, plan, read, write_run
 
-from poslab.record import PROBE, SCHEME_BIAS, RunRecord, read_sealed
+from poslab.record.files import read_sealed
+from poslab.record.reader import load
+from poslab.record.schema import PROBE, SCHEME_BIAS
+from poslab.record.writer import RunRecord
+from poslab.report.analysis.results import Results, gather
 from poslab.report.attended import attended_heat, uniform
-from poslab.report.load import load
-from poslab.report.results import Results, gather
 from poslab.report.retrieval_words import retrieval_section
 from poslab.report.scheme_charts import bias_chart, bound_chart
 from poslab.report.schemes import schemes_section

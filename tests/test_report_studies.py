@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from test_report import L, plan, read, write_run
 
+from poslab.record.losses import ReportError
+from poslab.report.analysis.results import Results, gather
 from poslab.report.notes import notes
 from poslab.report.provenance import report_command
-from poslab.report.results import Results, gather
-from poslab.report.sums import ReportError
 from poslab.report.write import write_report
 
 ROOT = Path(__file__).parent.parent

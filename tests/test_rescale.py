@@ -6,13 +6,13 @@ import torch
 from commands import rows
 from conftest import POSITIONS, Told, make, request
 
-from poslab.data import prepare
-from poslab.evaluate import evaluate
-from poslab.model import build
-from poslab.plan import plan
-from poslab.rescaling import METHODS, Rescaling
-from poslab.trained import load
-from poslab.training import without_positions
+from poslab.data.cache import prepare
+from poslab.evaluation.extrapolation import evaluate
+from poslab.model.gpt import build
+from poslab.model.rescaling import METHODS, Rescaling
+from poslab.study.run.plan import plan
+from poslab.training.loop import without_positions
+from poslab.training.trained_model import load
 
 RESCALE = ["none", *METHODS]
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from conftest import ATTENTIONS, SCHEMES, make, make_gpt, request
 
-from poslab.config import ConfigError
-from poslab.data.tasks import ROOM, TASKS, questions, with_questions
-from poslab.plan import plan
-from poslab.retrieval import answers
+from poslab.config.schema import ConfigError
+from poslab.data.questions import ROOM, TASKS, questions, with_questions
+from poslab.evaluation.retrieval import answers
+from poslab.study.run.plan import plan
 
 L = 128
 PROBE = {"tasks": ["passkey", "copy"], "share": 0.5, "samples": 3, "depths": 3}

@@ -16,7 +16,7 @@ from conftest import CONF
 from omegaconf import OmegaConf
 from wandb_server import serve
 
-from poslab.compose import command_line
+from poslab.config.compose import command_line
 
 VARIABLES = ("WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "SOME_PASSWORD")
 ELSEWHERE = Path("/tmp")  # where a program may write that ignores TMPDIR

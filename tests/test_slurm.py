@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from conftest import CONF, arms
 
-from poslab.config import ConfigError
-from poslab.launch import End, Launcher, Task, launcher_class
-from poslab.launch import slurm as module
+from poslab.config.schema import ConfigError
+from poslab.study.launch.contract import End, Launcher, Task, launcher_class
+from poslab.study.launch.launchers import slurm as module
 
 CLUSTER = Path(__file__).parent / "slurm" / "cluster.sh"
 PATIENCE = 60  # seconds
 ENDS_ON_SIGTERM = "import signal, time, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
-# As poslab.job does: the first SIGTERM begins a checkpoint, which takes a while; a second one breaks it off.
+# As a run does: the first SIGTERM begins a checkpoint, which takes a while; a second one breaks it off.
 WRITES_ON_SIGTERM = """
 import os, signal, sys, time
 from pathlib import Path

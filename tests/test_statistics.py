@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pytest
 
-from poslab.report.aggregate import ArmFigures
-from poslab.report.arms import Arm
-from poslab.report.compare import Comparison, compare
-from poslab.report.ranks import Pair, Rank, pairs, ranks
-from poslab.report.statistics import Ratio, Time, estimate, paired, ratio
+from poslab.report.analysis.arms import Arm
+from poslab.report.analysis.comparisons import Comparison, compare
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.ranks import Pair, Rank, pairs, ranks
+from poslab.report.analysis.statistics import Ratio, Time, estimate, paired, ratio
 
 STUDIES = 2000
 SLACK = 0.015  # of a share near 0.05 over 2,000 studies: three standard errors

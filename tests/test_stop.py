@@ -11,7 +11,7 @@ import pytest
 from commands import command, rows, start, tiny
 from test_kill import _descendants, _weights
 
-from poslab.record import read_manifest
+from poslab.record.manifest import read_manifest
 
 ENDS_WITHIN = 5.0  # seconds
 

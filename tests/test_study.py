@@ -12,13 +12,16 @@ import torch
 from commands import ROOT, TINY, command, rows
 from conftest import CONF, arms, make, request
 
-from poslab.config import Config, ConfigError, Request, check
-from poslab.identity import code_fingerprints
-from poslab.job import as_json
-from poslab.lock import TakenError
-from poslab.plan import plan
-from poslab.record import read_manifest
-from poslab.trained import load
+from poslab.config.request import Config, Request
+from poslab.config.schema import ConfigError, check
+from poslab.record.locks import TakenError
+from poslab.record.manifest import read_manifest
+from poslab.study.run import identity
+from poslab.study.run.identity import EVALUATION, TRAINING, code_fingerprints, sources
+from poslab.study.run.plan import plan
+from poslab.study.run.worker import as_json
+from poslab.training.module import LanguageModel
+from poslab.training.trained_model import load
 
 
 @pytest.fixture(scope="module")
@@ -209,18 +212,69 @@ def test_the_same_run_under_another_name_is_found_again(tmp_path):
 def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
     def read(path):
         content = original(path)
-        return content + b"\n# changed" if path.name == changed else content
+        return content + b"\n# changed" if str(path).endswith(f"/{changed}") else content
 
     original = Path.read_bytes
     before = code_fingerprints(request().config)
     monkeypatch.setattr(Path, "read_bytes", read)
-    for changed in ("alibi.py", "softmax.py", "terminal.py", "tracking.py", "page.py"):
+    # Logger, launcher and display decide no result: finished runs stay valid.
+    for changed in ("alibi.py", "softmax.py", "run_bar.py", "request.py", "slurm.py", "send/run.py"):
         assert code_fingerprints(request().config) == before, changed
     for changed in ("rope.py", "flash.py"):
-        assert code_fingerprints(request().config).shared == before.shared
-        assert code_fingerprints(request().config).parts != before.parts, changed
-    for changed in ("model.py", "evaluate.py", "module.py", "training.py", "windows.py"):
+        now = code_fingerprints(request().config)
+        assert now == replace(before, parts=now.parts), changed
+        assert now.parts != before.parts, changed
+    for changed in (
+        "extrapolation.py",
+        "retrieval.py",
+        "inspection.py",
+    ):  # the trained model stays what it is
+        now = code_fingerprints(request().config)
+        assert now == replace(before, evaluation=now.evaluation), changed
+        assert now.evaluation != before.evaluation, changed
+    for changed in ("gpt.py", "losses.py", "module.py", "loop.py", "windows.py", "schema.py", "rescaling.py"):
         assert code_fingerprints(request().config).shared != before.shared, changed
+
+
+def test_all_that_training_and_evaluation_import_is_fingerprinted():
+    """Whatever Python loads for them is in the closure that is read from the sources."""
+    for modules in (TRAINING, EVALUATION):
+        code = (
+            f"import importlib, json, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
+            "print(json.dumps([name for name in sys.modules if name.startswith('poslab.')]))"
+        )
+        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        packages = {name.rpartition(".")[0] for name in json.loads(told.stdout)}
+        loaded = {name for name in json.loads(told.stdout) if name not in packages}
+        assert loaded <= sources(modules).keys(), loaded - sources(modules).keys()
+
+
+def test_a_module_that_is_missing_from_the_fingerprint_is_an_error():
+    with pytest.raises(FileNotFoundError, match=r"poslab\.training\.moved"):
+        sources(["poslab.training.moved"])
+
+
+def test_a_change_of_the_evaluation_measures_again_and_trains_nothing(tmp_path, monkeypatch):
+    first = make(request(), tmp_path)
+    original = identity.sources
+    changed = tmp_path / "changed.py"
+    changed.write_text("# another evaluation\n")
+    monkeypatch.setattr(
+        identity,
+        "sources",
+        lambda modules: (
+            original(modules) | ({"poslab.evaluation.inspection": changed} if modules == EVALUATION else {})
+        ),
+    )
+    job = plan(request(), tmp_path)
+    assert job.standing.outdated
+    assert not job.settled
+    monkeypatch.setattr(LanguageModel, "training_step", None)  # a step would fail
+    again = make(request(), tmp_path)
+    assert again["status"] == "done"
+    assert again["files"] == first["files"]
+    assert again["code_evaluation"] != first["code_evaluation"]
+    assert plan(request(), tmp_path).settled
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)

@@ -8,13 +8,13 @@ import pytest
 import torch
 from conftest import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, Told, request
 
-from poslab.config import Config
-from poslab.data import prepare
-from poslab.model import build
-from poslab.module import LanguageModel, learning_rate_share
-from poslab.positions.randomised import Randomised
-from poslab.training import TrainingBatches, train
-from poslab.watching import DivergedError
+from poslab.config.request import Config
+from poslab.data.cache import prepare
+from poslab.model.gpt import build
+from poslab.model.positions.randomised import Randomised
+from poslab.training.loop import TrainingBatches, train
+from poslab.training.module import LanguageModel, learning_rate_share
+from poslab.training.observer import DivergedError
 
 
 def trained(wanted, state=None, keep=()):

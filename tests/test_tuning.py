@@ -7,13 +7,15 @@ import pytest
 from commands import command, rows, tiny
 from conftest import make, request
 
-from poslab.config import ConfigError
-from poslab.data import prepare
-from poslab.plan import plan
-from poslab.rates import choose
-from poslab.record import RunRecord, read_manifest, read_sealed
-from poslab.reuse import take_over
-from poslab.tuning import trials, tuned
+from poslab.config.schema import ConfigError
+from poslab.data.cache import prepare
+from poslab.record.files import read_sealed
+from poslab.record.manifest import read_manifest
+from poslab.record.writer import RunRecord
+from poslab.report.analysis.rate_choice import choose
+from poslab.study.reuse import take_over
+from poslab.study.run.plan import plan
+from poslab.study.tuning import trials, tuned
 
 
 def wanted(**changes):

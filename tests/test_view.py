@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from poslab.lock import run_lock
-from poslab.pace import Course, Pace, seconds_left
-from poslab.progress import Progress, ProgressFile, read_progress
-from poslab.record import FORMAT, RunRecord
-from poslab.terminal import RunDisplay
-from poslab.view import Entry, StudyDisplay
+from poslab.record.locks import run_lock
+from poslab.record.schema import FORMAT
+from poslab.record.writer import RunRecord
+from poslab.study.display.progress_file import Progress, ProgressFile, read_progress
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.display.study_view import Entry, StudyDisplay
+from poslab.study.display.time_left import Course, Pace, seconds_left
 
 ROOT = Path(__file__).parent.parent
 TOLD = {
@@ -480,7 +481,7 @@ def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
     ended = status("status", cwd=place, python=("-X", "importtime"))
     assert ended.stdout.splitlines() == ["newer; there are also study=mixed", "1 run: 1 waiting"]
     imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
-    assert "poslab.status" in imported
+    assert "poslab.study.status" in imported
     assert not {"torch", "matplotlib", "pytorch_lightning"} & imported
 
 

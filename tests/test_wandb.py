@@ -25,20 +25,21 @@ from test_kill import _descendants, _kill
 from test_wandb_kill import command_line
 from wandb_server import agent_command, online, serve
 
-from poslab.attention import PairError
-from poslab.compose import request_from, told_apart
-from poslab.config import ConfigError
-from poslab.making import run
-from poslab.plan import plan, refuse, title
-from poslab.record import read_manifest, write_sealed
+from poslab.config.compose import request_from, told_apart
+from poslab.config.schema import ConfigError
+from poslab.model.attention import PairError
+from poslab.record.files import write_sealed
+from poslab.record.manifest import read_manifest
 from poslab.report.write import write_report
-from poslab.stopping import Stopped, Stopper
-from poslab.terminal import RunDisplay
-from poslab.tracking.after import check_sweep, say_what_is_left, show_report, show_runs
-from poslab.tracking.background import Background
-from poslab.tracking.card import arm
-from poslab.tracking.charts import AXES
-from poslab.tracking.offline import identifier
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.make import run
+from poslab.study.run.plan import plan, refuse, title
+from poslab.study.run.stopping import Stopped, Stopper
+from poslab.study.sync import check_sweep, say_what_is_left, show_report, show_runs
+from poslab.tracking.send.background import Background
+from poslab.tracking.send.card import arm
+from poslab.tracking.send.charts import AXES
+from poslab.tracking.send.offline import identifier
 
 TRACKED = {"name": "wandb", "project": "poslab", "checkpoints": True}
 PROBE = {"tasks": ["passkey"], "share": 0.25, "samples": 2, "depths": 2}

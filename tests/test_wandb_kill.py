@@ -12,7 +12,7 @@ from pathlib import Path
 from commands import environment, rows, start, tiny
 from test_kill import PATIENCE, _descendants, _kill
 
-from poslab.record import read_manifest
+from poslab.record.manifest import read_manifest
 
 WANDB = re.compile(r"poslab\.tracking\.process|wandb-core")
 LOST = 3.0  # seconds of points that a kill may cost

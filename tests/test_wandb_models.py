@@ -11,7 +11,7 @@ from conftest import make, request
 from test_wandb_source import contents, upload
 from wandb_server import online, served
 
-from poslab.record import read_manifest
+from poslab.record.manifest import read_manifest
 
 server = served("module")
 ROOT = Path(__file__).parent.parent

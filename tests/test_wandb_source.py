@@ -18,12 +18,13 @@ from wandb_graphql import Refused
 from wandb_server import _Listener, online, served
 from wandb_store import Run
 
-from poslab import wandb_account
-from poslab.record import read_manifest, write_sealed
-from poslab.report.load import load
+from poslab.record.files import write_sealed
+from poslab.record.manifest import read_manifest
+from poslab.record.reader import load
 from poslab.report.write import write_report
-from poslab.wandb_account import opened
-from poslab.wandb_source import fetch_study
+from poslab.tracking.fetch import account as wandb_account
+from poslab.tracking.fetch.account import opened
+from poslab.tracking.fetch.study import fetch_study
 
 server = served("module")
 ROOT = Path(__file__).parent.parent

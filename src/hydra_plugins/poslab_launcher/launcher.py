@@ -35,9 +35,9 @@ class PoslabLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         # Imported here, since Hydra imports every plugin at start and PyTorch is slow to import.
-        from poslab.compose import command_line, request_from, told_apart
-        from poslab.config import ConfigError
-        from poslab.study import conduct
+        from poslab.config.compose import command_line, request_from, told_apart
+        from poslab.config.schema import ConfigError
+        from poslab.study.conduct import conduct
 
         swept = [item for item in self.config.hydra.overrides.task if re.match(r"(sweep|launcher)=.*,", item)]
         if swept:  # Hydra would take neither of them, and not say so

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poslab.config import ConfigError
+from poslab.config.schema import ConfigError
 from poslab.data import sources
 from poslab.data.corpus import FORMAT, Corpus, load, write_manifest
 from poslab.data.split import hold_out, spool

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from poslab.config import ConfigError
+from poslab.config.schema import ConfigError
 
 CHUNK = 2**18  # bytes that are encoded at once: an Encoding takes some hundred times its text's memory
 BATCH = 2**22  # bytes that the cores share

@@ -7,7 +7,7 @@ fixed window is scored twice.
 import numpy as np
 from numpy.typing import NDArray
 
-from poslab.config import ConfigError
+from poslab.config.schema import ConfigError
 from poslab.data.corpus import Corpus
 
 MULTIPLES = (16, 8, 4, 2, 1)

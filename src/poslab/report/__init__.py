@@ -1,1 +1,1 @@
-"""Reports from run records: figures, tables and a page. No model and no torch in here."""
+"""Records into numbers, numbers into sections, sections into a page. No model and no torch in here."""

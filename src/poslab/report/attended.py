@@ -1,14 +1,14 @@
 """How far back the trained heads attend, on validation windows of length L."""
 
-from poslab.report.aggregate import ArmFigures
+from poslab.record.measures import Value
+from poslab.record.reader import Run
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import Estimate, estimate
 from poslab.report.cells import mean_cell
 from poslab.report.formatting import number
 from poslab.report.heat import SCALE_FROM, HeatPanel, HeatPanels, intervals
-from poslab.report.load import Run
-from poslab.report.measures import Value
-from poslab.report.results import Results
 from poslab.report.sheets import Rows, estimate_columns
-from poslab.report.statistics import Estimate, estimate
 from poslab.report.tables import Cell, Column, Table
 
 FIGURES = ("mean", "nearest", "farthest")

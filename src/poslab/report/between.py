@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from poslab.report.formatting import listing, plain
-from poslab.report.load import Run
+from poslab.config.text import listing, plain
+from poslab.record.reader import Run
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,12 @@ QUESTIONS = (
         lambda run: run.manifest.get("code"),
         "The runs were made by different code ({})",
         "were made by different code ({})",
+    ),
+    Question(
+        lambda run: run.manifest.get("code_evaluation"),
+        "The runs were evaluated by different code ({})",
+        "were evaluated by different code ({})",
+        ": evaluate them again by their studies' commands",
     ),
     Question(
         lambda run: run.context_length,

@@ -1,9 +1,9 @@
 """What an arm's comparisons are called in a cell or a sentence."""
 
-from poslab.report.aggregate import ArmFigures
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import Estimate
 from poslab.report.formatting import DASH, interval, multiple, number
-from poslab.report.results import Results
-from poslab.report.statistics import Estimate
 
 
 def fewer(n: int, item: ArmFigures) -> str:

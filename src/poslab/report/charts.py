@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from poslab.record.measures import Bin, Value, mean_bits, mean_loss, position_bins
+from poslab.record.reader import Run
+from poslab.record.summary import Target
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import estimate
 from poslab.report.formatting import count, multiple, number, quantity
-from poslab.report.load import Run
-from poslab.report.measures import Bin, Value, mean_bits, mean_loss, position_bins
-from poslab.report.results import Results
-from poslab.report.rows import Target
-from poslab.report.statistics import estimate
 
 # A run's values, by x and by what the CSV calls that x.
 Place = tuple[float, tuple[tuple[str, Value], ...]]

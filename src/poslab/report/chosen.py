@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from poslab.report.load import Records, Run, load_run, no_collecting, plan_of
-from poslab.report.results import Asked, figures
-from poslab.report.sums import ReportError
+from poslab.record.losses import ReportError
+from poslab.record.reader import Records, Run, load_run, no_collecting, plan_of
+from poslab.report.analysis.results import Asked, figures
 from poslab.report.write import Report, write
 
 

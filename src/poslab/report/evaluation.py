@@ -9,10 +9,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from poslab.report import sums
-from poslab.report.formatting import multiple, number, plain
-from poslab.report.measures import mean_loss
-from poslab.report.sums import TRAINED, Segments
+from poslab.config.text import plain
+from poslab.record import losses as sums
+from poslab.record.losses import TRAINED, Segments
+from poslab.record.measures import mean_loss
+from poslab.report.formatting import multiple, number
 
 PROTOCOLS = {"non_overlapping": "non-overlapping", "sliding": "sliding"}  # in the order of rows
 WIDTH = 18  # of a scheme's name, in letters

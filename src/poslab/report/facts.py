@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from poslab.config.text import plain
+from poslab.record.measures import Value
+from poslab.record.reader import Run
 from poslab.report import provenance
-from poslab.report.formatting import plain
-from poslab.report.load import Run
-from poslab.report.measures import Value
+from poslab.report.analysis.results import Results
 from poslab.report.performance import problems
-from poslab.report.results import Results
 from poslab.report.sheets import Rows
 
 COLUMNS = ["key", "value"]

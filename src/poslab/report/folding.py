@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from poslab.report.formatting import DASH, listing
+from poslab.config.text import listing
+from poslab.report.formatting import DASH
 from poslab.report.tables import Cell, Table
 
 LONG = 60  # rows that a page shows without a frame to scroll in

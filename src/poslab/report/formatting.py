@@ -3,19 +3,12 @@
 import html
 import math
 import re
-from decimal import Decimal
 from urllib.parse import quote, urlsplit
 
+from poslab.config.text import CONTROL
+
 DASH = "–"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
-_ABSOLUTE = re.compile(r"(?<![\w.:/~-])(?:~|file://)?/(?:[^\s:/'\"<>,;()]+/)+([^\s:/'\"<>,;()]*)")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]#|~$])")
-
-
-def plain(text: object, limit: int = 300) -> str:
-    """One line of visible text: no control characters, directories of the machine cut to their last name."""
-    shown = _ABSOLUTE.sub(r"\1", _CONTROL.sub(" ", str(text))).strip()
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def escape_html(text: object) -> str:
@@ -30,7 +23,7 @@ def escape_markdown(text: object) -> str:
 
 def web_link(url: object) -> str | None:
     """The address if it leads to a web page and nowhere else, else None."""
-    if not isinstance(url, str) or _CONTROL.search(url) or re.search(r"[\s\\]", url):
+    if not isinstance(url, str) or CONTROL.search(url) or re.search(r"[\s\\]", url):
         return None
     try:
         parts = urlsplit(url)
@@ -101,11 +94,6 @@ def quantity(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def rate_text(rate: float) -> str:
-    """A learning rate with all its digits and no exponent: 0.00025."""
-    return f"{Decimal(repr(rate)):f}"
-
-
 def duration(seconds: float | None) -> str:
     if seconds is None or not math.isfinite(seconds):
         return DASH
@@ -119,13 +107,6 @@ def multiple(k: float) -> str:
     if k == 1:
         return "L"
     return f"L/{1 / k:g}" if k < 1 and (1 / k).is_integer() else f"{k:g} L"
-
-
-def listing(items: list[str], limit: int = 6) -> str:
-    """a, b and c; past the limit, how many more."""
-    if len(items) > limit:
-        return f"{', '.join(items[:limit])} and {len(items) - limit} more"
-    return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
 
 
 def _decimals(value: float, digits: int) -> int:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
+from poslab.record.measures import Value, name
+from poslab.record.reader import Run
+from poslab.report.analysis.results import Results
 from poslab.report.charts import LineChart, Series, Values, bars, points
 from poslab.report.formatting import multiple
-from poslab.report.load import Run
-from poslab.report.measures import Value, name
-from poslab.report.results import Results
 
 
 def gain_charts(results: Results) -> list[LineChart]:

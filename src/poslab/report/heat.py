@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from poslab.record.measures import Value
+from poslab.report.analysis.statistics import Estimate
 from poslab.report.formatting import DASH, number, share
-from poslab.report.measures import Value
-from poslab.report.statistics import Estimate
 
 SCALE_FROM = 0.0  # where every scale begins
 

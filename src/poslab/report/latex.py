@@ -5,9 +5,9 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import groupby
 
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import EXPLORATORY
 from poslab.report.notes import notes
-from poslab.report.results import Results
-from poslab.report.statistics import EXPLORATORY
 from poslab.report.tables import Column, Table, arms_table
 
 # In braces are a bracket and a star, which after \\ would be its argument.

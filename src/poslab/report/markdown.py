@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from poslab.report import provenance, tables
+from poslab.report.analysis.results import Results
 from poslab.report.charts import LineChart, TargetChart
 from poslab.report.folding import folded
 from poslab.report.formatting import escape_markdown
@@ -11,7 +12,6 @@ from poslab.report.notes import notes
 from poslab.report.panels import PanelChart
 from poslab.report.rates_words import rates_table
 from poslab.report.rescaled_words import TITLE, about, findings, rescaled_table
-from poslab.report.results import Results
 from poslab.report.section import Section
 from poslab.report.tables import Cell, Table
 from poslab.report.verdict import verdict

@@ -1,9 +1,6 @@
 """method.csv: the numbers that the report's words speak of and no study sets, from where they are set."""
 
-from poslab.report.aggregate import TARGETS
-from poslab.report.compare import PRIMARY
-from poslab.report.heat import SCALE_FROM
-from poslab.report.measures import (
+from poslab.record.measures import (
     BINS_AN_OCTAVE,
     CONFIRMATIONS,
     MULTIPLES,
@@ -12,6 +9,10 @@ from poslab.report.measures import (
     TOLERANCES,
     Value,
 )
+from poslab.report.analysis.comparisons import PRIMARY
+from poslab.report.analysis.estimates import TARGETS
+from poslab.report.analysis.statistics import CONFIDENCE, CONFIDENCE_OF_BOUND, EXPLORATORY, FALSE_ALARMS
+from poslab.report.heat import SCALE_FROM
 from poslab.report.notes import EXPECTED_VALIDATIONS
 from poslab.report.panels import CEILING, START
 from poslab.report.retrieval import BEFORE_QUESTION, EVERY_ANSWER, SYMBOLS, WINDOW_START
@@ -19,7 +20,6 @@ from poslab.report.retrieval_words import LEARNED
 from poslab.report.scheme_charts import AN_OCTAVE, BOUND_OVER, BOUND_SOURCE, DEPTH
 from poslab.report.schemes import COUNTED_FROM
 from poslab.report.sheets import Rows
-from poslab.report.statistics import CONFIDENCE, CONFIDENCE_OF_BOUND, EXPLORATORY, FALSE_ALARMS
 from poslab.report.tables import SMALLEST_P
 from poslab.report.verdict import NAMED
 

@@ -3,14 +3,15 @@
 import math
 from dataclasses import dataclass
 
+from poslab.config.text import listing, plain
+from poslab.record.losses import TRAINED
+from poslab.record.reader import Run
+from poslab.report.analysis.rescalings import measured
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import EXPLORATORY
 from poslab.report.between import differences
-from poslab.report.formatting import listing, number, plain, quantity
-from poslab.report.load import Run
+from poslab.report.formatting import number, quantity
 from poslab.report.rates_words import rates_remarks, rates_warnings
-from poslab.report.rescaled import measured
-from poslab.report.results import Results
-from poslab.report.statistics import EXPLORATORY
-from poslab.report.sums import TRAINED
 
 EXPECTED_VALIDATIONS = 100
 

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from poslab.config.text import plain
 from poslab.report import provenance, tables
+from poslab.report.analysis.results import Results
 from poslab.report.charts import LineChart, TargetChart
 from poslab.report.folding import folded
-from poslab.report.formatting import escape_html, plain, quantity
+from poslab.report.formatting import escape_html, quantity
 from poslab.report.heat import SCALE_FROM
 from poslab.report.markup import (
     cell_html,
@@ -28,9 +30,8 @@ from poslab.report.page_rescaled import rescaled_section
 from poslab.report.page_sections import sections_html
 from poslab.report.panels import PanelChart
 from poslab.report.rates_words import rates_table
-from poslab.report.results import Results
 from poslab.report.section import Section
-from poslab.report.style import look
+from poslab.report.style import line_number, look
 from poslab.report.tables import Cell
 from poslab.report.verdict import verdict
 
@@ -92,7 +93,7 @@ def _digest(script: str) -> str:
 
 
 def _colours(results: Results, panels: Sequence[PanelChart]) -> str:
-    numbers = {line.number for one in results.rescaled for line in one.lines}
+    numbers = {line_number(line.place) for one in results.rescaled for line in one.lines}
     numbers |= {number for chart in panels for number, _ in chart.legend}
     looks = {i: look(i) for i in sorted({*range(len(results.arms)), *numbers})}
     light = "".join(f".a{i}{{--arm:{one.light}}}" for i, one in looks.items())

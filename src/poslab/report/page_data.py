@@ -5,10 +5,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from poslab.report.analysis.results import Results
 from poslab.report.charts import LineChart, Point
 from poslab.report.formatting import interval
 from poslab.report.panels import PanelChart
-from poslab.report.results import Results
 from poslab.report.style import look
 
 POINTS = 3_000  # in a chart: more, of a thousand runs, would take the page past 1 MB

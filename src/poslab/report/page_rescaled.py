@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from poslab.report.analysis.results import Results
 from poslab.report.formatting import escape_html
 from poslab.report.markup import legend_html, links_html, source_html, table_html
 from poslab.report.panels import PanelChart
 from poslab.report.rescaled_words import TITLE, about, findings, rescaled_table
-from poslab.report.results import Results
 
 
 def rescaled_section(results: Results, charts: Sequence[PanelChart], first: int) -> str:

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from functools import singledispatch
 
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import Estimate
 from poslab.report.charts import LineChart
 from poslab.report.formatting import DASH, escape_html
 from poslab.report.heat import HeatPanel, HeatPanels
 from poslab.report.markup import cell_html, links_html, source_html, table_html
 from poslab.report.page_rescaled import panel_figure
 from poslab.report.panels import PanelChart
-from poslab.report.results import Results
 from poslab.report.section import Section
-from poslab.report.statistics import Estimate
 from poslab.report.tables import Cell
 
 LineFigure = Callable[[int, LineChart, Results], str]  # how the page shows a line chart

@@ -3,6 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from poslab.config.text import plain
+from poslab.record.measures import TOLERANCES, Value
+from poslab.record.reader import Run
+from poslab.report.analysis.rescalings import Line, RescaledArm, measured
+from poslab.report.analysis.results import Results
 from poslab.report.charts import (
     LineChart,
     Series,
@@ -14,11 +19,8 @@ from poslab.report.charts import (
     octaves,
     points,
 )
-from poslab.report.formatting import count, multiple, plain
-from poslab.report.load import Run
-from poslab.report.measures import TOLERANCES, Value
-from poslab.report.rescaled import Line, RescaledArm, measured
-from poslab.report.results import Results
+from poslab.report.formatting import count, multiple
+from poslab.report.style import line_number
 
 START = 1 / 4  # of L: where loss by position starts here, as the first tokens of a window would fill a panel
 CEILING = 1.5  # of the highest plateau as trained: where loss by position ends, as failed lines would fill it
@@ -141,7 +143,7 @@ def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
             (
                 line,
                 Series(
-                    line.number,
+                    line_number(line.place),
                     line.label,
                     points([values(measured(run, line.rescale)) for run in one.item.arm.finished]),
                 ),
@@ -156,7 +158,9 @@ def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
 
 def _legend(drawn: list[Drawn]) -> tuple[tuple[int, str], ...]:
     found = {line.label: line for _, lines in drawn for line, _ in lines}
-    return tuple((line.number, line.label) for line in sorted(found.values(), key=lambda line: line.place))
+    return tuple(
+        (line_number(line.place), line.label) for line in sorted(found.values(), key=lambda line: line.place)
+    )
 
 
 def _rows(drawn: list[Drawn], levels: list[float | None] | None = None) -> list[dict[str, Value]]:

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from poslab.report.aggregate import ArmFigures
+from poslab.record.measures import Value
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import Time
 from poslab.report.charts import LineChart, Point, Series
-from poslab.report.measures import Value
-from poslab.report.results import Results
-from poslab.report.statistics import Time
 
 Problem = tuple[str, int]  # a target, by its suffix, and a seed
 TICKS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)

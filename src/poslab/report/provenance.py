@@ -5,9 +5,10 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from poslab.report.formatting import count, listing, plain, quantity
-from poslab.report.load import Run
-from poslab.report.results import Results
+from poslab.config.text import listing, plain
+from poslab.record.reader import Run
+from poslab.report.analysis.results import Results
+from poslab.report.formatting import count, quantity
 from poslab.report.tables import Cell, Column, Table
 
 SOURCES = ("facts.csv", "method.csv")  # with what the words say of the study and of the method

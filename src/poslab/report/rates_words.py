@@ -3,12 +3,13 @@
 import json
 from collections.abc import Sequence
 
+from poslab.config.text import listing, plain, rate_text
+from poslab.record.measures import Value
+from poslab.record.reader import Run
+from poslab.report.analysis.learning_rates import Tried, Tuning
+from poslab.report.analysis.results import Results
 from poslab.report.charts import LineChart, Point, Series
-from poslab.report.formatting import DASH, interval, listing, plain, rate_text
-from poslab.report.load import Run
-from poslab.report.measures import Value
-from poslab.report.rates import Tried, Tuning
-from poslab.report.results import Results
+from poslab.report.formatting import DASH, interval
 from poslab.report.tables import Cell, Column, Table
 
 EDGE = "at the grid's edge: widen it"

@@ -1,10 +1,12 @@
 """What the rescaled arms reach and what it costs, as a table and in words that claim no more than it."""
 
-from poslab.report.aggregate import ArmFigures
-from poslab.report.formatting import DASH, count, listing, multiple, percents
-from poslab.report.measures import MULTIPLES, TOLERANCES, name
-from poslab.report.rescaled import Line, RescaledArm
-from poslab.report.results import Results
+from poslab.config.text import listing
+from poslab.record.measures import MULTIPLES, TOLERANCES, name
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.rescalings import Line, RescaledArm
+from poslab.report.analysis.results import Results
+from poslab.report.formatting import DASH, count, multiple, percents
+from poslab.report.style import line_number
 from poslab.report.tables import Cell, Column, Table, estimated, usable
 
 TITLE = "Rescaled at evaluation"
@@ -38,7 +40,7 @@ def rescaled_table(results: Results) -> Table:
     rows = tuple(
         (
             Cell(one.item.arm.label),
-            Cell(line.label, arm=line.number),
+            Cell(line.label, arm=line_number(line.place)),
             *(Cell(estimated(line.item, f"loss_{name(k)}")) for k in lengths),
             Cell("reference" if line is one.lines[0] else price(line.item)),
             Cell(usable(line.item, results)),

@@ -8,16 +8,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from poslab.data.tasks import TASKS as ASKED
-from poslab.report.aggregate import ArmFigures
-from poslab.report.formatting import multiple, plain
+from poslab.config.text import plain
+from poslab.data.questions import TASKS as ASKED
+from poslab.record.measures import Value
+from poslab.record.reader import Run
+from poslab.record.scheme import Retrieved
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import Estimate, estimate
+from poslab.report.formatting import multiple
 from poslab.report.heat import SCALE_FROM, HeatPanel, HeatPanels, intervals
-from poslab.report.load import Run
-from poslab.report.measures import Value
-from poslab.report.results import Results
 from poslab.report.sheets import Rows, estimate_columns
-from poslab.report.statistics import Estimate, estimate
-from poslab.report.sums_scheme import Retrieved
 
 TASKS = {"passkey": "Pass-key", "copy": "Copy"}
 SYMBOLS = {name: len(task.symbols) for name, task in ASKED.items()}  # that an answer is drawn from

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Sequence
 
-from poslab.report.aggregate import ArmFigures
+from poslab.config.text import listing
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.results import Results
 from poslab.report.cells import fewer
-from poslab.report.formatting import DASH, interval, listing, multiple, number, share
-from poslab.report.results import Results
+from poslab.report.formatting import DASH, interval, multiple, number, share
 from poslab.report.retrieval import (
     SYMBOLS,
     TASKS,

@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from poslab.record.measures import Value
+from poslab.record.reader import Run
+from poslab.report.analysis.results import Results
 from poslab.report.charts import LineChart, Point, Series, Values, bars, octaves, points
 from poslab.report.formatting import count
-from poslab.report.load import Run
-from poslab.report.measures import Value
 from poslab.report.panels import PanelChart
-from poslab.report.results import Results
 from poslab.report.style import head_number
 
 DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
+from poslab.config.text import listing
+from poslab.record.scheme import SchemeRecord
+from poslab.report.analysis.results import Results
 from poslab.report.attended import arms_sheet, attended_heat, attended_table, runs_sheet
-from poslab.report.formatting import listing
-from poslab.report.results import Results
 from poslab.report.scheme_charts import bias_chart, bound_chart
 from poslab.report.section import Section
 from poslab.report.sheets import figure
-from poslab.report.sums_scheme import SchemeRecord
 from poslab.report.wavelengths import pairs_sheet, wavelengths_sheet, wavelengths_table
 
 ASKED: dict[str, Callable[[SchemeRecord], object]] = {

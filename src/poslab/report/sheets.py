@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
-from poslab.report.aggregate import BY_LENGTH, SINGLE, TARGETS, ArmFigures
-from poslab.report.measures import TOLERANCES, Value, name
-from poslab.report.rescaled import FAMILIES
-from poslab.report.results import Results
-from poslab.report.statistics import Estimate
+from poslab.record.measures import TOLERANCES, Value, name
+from poslab.report.analysis.estimates import BY_LENGTH, SINGLE, TARGETS, ArmFigures
+from poslab.report.analysis.rescalings import FAMILIES
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import Estimate
 
 Rows = list[dict[str, Value]]
 

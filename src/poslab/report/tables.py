@@ -3,23 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from poslab.report.aggregate import ArmFigures
+from poslab.config.text import plain, rate_text
+from poslab.record.measures import Value, name
+from poslab.record.reader import Run
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.results import Results
 from poslab.report.cells import figure_title, mean_cell, over_reference, rank
-from poslab.report.formatting import (
-    DASH,
-    count,
-    duration,
-    interval,
-    multiple,
-    number,
-    plain,
-    quantity,
-    rate_text,
-    web_link,
-)
-from poslab.report.load import Run
-from poslab.report.measures import Value, name
-from poslab.report.results import Results
+from poslab.report.formatting import DASH, count, duration, interval, multiple, number, quantity, web_link
 
 SMALLEST_P = 0.001
 

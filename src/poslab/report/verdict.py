@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from poslab.report.aggregate import ArmFigures
+from poslab.config.text import listing
+from poslab.record.measures import name
+from poslab.report.analysis.comparisons import Comparison
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import EXPLORATORY, Estimate, Ratio
 from poslab.report.cells import figure_title, over_reference
-from poslab.report.compare import Comparison
-from poslab.report.formatting import interval, listing, multiple, number, percent, signed
-from poslab.report.measures import name
-from poslab.report.results import Results
-from poslab.report.statistics import EXPLORATORY, Estimate, Ratio
+from poslab.report.formatting import interval, multiple, number, percent, signed
 from poslab.report.tables import usable
 
 NAMED = 3  # arms in one list; the tables have them all

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from poslab.report.aggregate import ArmFigures
+from poslab.record.measures import Value
+from poslab.record.reader import Run
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import Estimate, estimate
 from poslab.report.cells import fewer, mean_cell
 from poslab.report.formatting import DASH, number
-from poslab.report.load import Run
-from poslab.report.measures import Value
-from poslab.report.results import Results
 from poslab.report.sheets import Rows, estimate_columns
-from poslab.report.statistics import Estimate, estimate
 from poslab.report.tables import Cell, Column, Table
 
 FIGURES = ("pairs", "turning", "fastest", "slowest", "under_a_turn_in_L", "under_a_turn_in_longest")

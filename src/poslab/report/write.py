@@ -14,15 +14,15 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from poslab.record import write_atomic, write_table
+from poslab.record.files import write_atomic, write_table
 from poslab.report import sheets
+from poslab.report.analysis.results import Results, gather
 from poslab.report.charts import LineChart, TargetChart, line_charts, target_chart
 from poslab.report.facts import facts, settings
 from poslab.report.gains import gain_charts
 from poslab.report.panels import panel_charts
 from poslab.report.performance import performance_profile
 from poslab.report.rates_words import rates_chart, rates_sheet
-from poslab.report.results import Results, gather
 from poslab.report.retrieval_words import retrieval_section
 from poslab.report.schemes import schemes_section
 from poslab.report.tables import terminal_rows

@@ -1,4 +1,4 @@
-"""Tracking: what a run shows in W&B while and after it trains.
+"""The record mirrored to W&B while and after a run trains, and read back from it.
 
 It mirrors the record, which stays the source of every result; nothing that happens here costs a run more than
 the line that says so.
@@ -8,15 +8,13 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from poslab.config import LoggerOptions
-from poslab.tracking.background import Background
+from poslab.config.request import LoggerOptions
 from poslab.tracking.login import wanted
-from poslab.tracking.offline import last_identifier
-
-if TYPE_CHECKING:
-    from poslab.plan import Job  # it imports PyTorch, which whoever asks only for a login need not wait for
+from poslab.tracking.send.background import Background
+from poslab.tracking.send.card import Card
+from poslab.tracking.send.offline import last_identifier
 
 
 class Tracker(Protocol):
@@ -72,21 +70,20 @@ def first_place(
 
 
 def open_tracker(
-    job: "Job",
+    options: LoggerOptions,
+    card: Card,
+    directory: Path,
     manifest: str,
     place: Mapping[str, Any] | None,
     rows: Iterable[Mapping[str, Any]],
     stop: Callable[[str], None],
 ) -> Tracker:
-    """The tracker that `logger` names, for the run at `place` that has `manifest` and `rows` so far.
+    """The tracker that `options` names, for the run in `directory` that has `manifest` and `rows` so far.
 
-    `stop` is told who it is that wants the run to end.
+    `place` is what the manifest says of it in W&B, and `stop` is called with who wants the run to end.
     """
-    options = job.config.logger
     if place is None or not wanted(options):
         return NoTracker()
-    from poslab.tracking.card import of_run
-    from poslab.tracking.process import opening
+    from poslab.tracking.send.process import opening
 
-    card, number = of_run(job), str(place["id"])
-    return Background(opening(options, card, job.directory, number, manifest, rows), stop)
+    return Background(opening(options, card, directory, str(place["id"]), manifest, rows), stop)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from poslab.config import LoggerOptions
+from poslab.config.request import LoggerOptions
 
 ANSWER = 5.0  # seconds that a server has to answer before a run goes on offline
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
-from poslab.config import ConfigError, Options, check
+from poslab.config.schema import ConfigError, Options, check
 
 MOST_ENTRIES = 2**20
 

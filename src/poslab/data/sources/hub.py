@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from poslab.config import ConfigError
+from poslab.config.schema import ConfigError
 from poslab.data.sources import TextSource
 
 OFFLINE_CHOICES = "data=stdlib, data=text data.path=FILE and data=copy need no hub"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Literal
 
-from poslab.config import ConfigError
+from poslab.config.schema import ConfigError
 from poslab.data.sources import TextSource
 
 # Not the library itself: its tests, and programs that some distributions leave out.

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from poslab.config import ConfigError
+from poslab.config.schema import ConfigError
 from poslab.data.sources import TextSource
 
 SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", ".py")  # in a directory; each also with .gz

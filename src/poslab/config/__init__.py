@@ -1,0 +1,1 @@
+"""What can be asked for, checked before anything is read."""

@@ -1,0 +1,192 @@
+"""The settings that decide a run's result, checked before any data is read.
+
+Hydra composes the YAML files of conf/; this module and request.py are the one place that says which keys
+exist, of which type and in which range. Positional schemes, attentions and data sources bring the options of
+their own (`Options` beside each of them), since adding one must not touch this file.
+
+This module is part of every run's hash, so what does not decide a result (where a run is kept, tracked or
+launched) stands in request.py: a new logger option must not make finished runs stale.
+"""
+
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; the message is one line that says what to change."""
+
+
+class Options(BaseModel):
+    """A section of the configuration: unknown keys and wrong types are errors, never ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class ModelOptions(Options):
+    layers: int = Field(ge=1)
+    width: int = Field(ge=1)
+    heads: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width={self.width} is not a multiple of heads={self.heads}")
+        return self
+
+
+class TrainerOptions(Options):
+    max_steps: int = Field(ge=1)
+    batch_size: int = Field(ge=1, description="windows an optimizer step, whatever `accumulate` is")
+    accumulate: int = Field(ge=1, description="parts that a batch is cut into to save memory")
+    learning_rate: float = Field(gt=0)
+    schedule: Literal["cosine", "constant", "wsd"]
+    warmup_steps: int = Field(ge=0)
+    weight_decay: float = Field(ge=0)
+    beta2: float = Field(gt=0, lt=1)
+    clip_norm: float = Field(gt=0)
+    precision: Literal["auto", "float32", "bfloat16"]
+    accelerator: Literal["auto", "cpu", "cuda"]
+    devices: int = Field(ge=1, description="GPUs, or processes on CPU, that share each batch; of a node")
+    nodes: int = Field(ge=1, description="machines with so many devices each")
+    compile: bool
+    checkpoint_seconds: float = Field(ge=0, description="between two states kept; what a crash can cost")
+
+    @model_validator(mode="after")
+    def _steps_and_batches_divide(self) -> Self:
+        parts = self.accumulate * self.devices * self.nodes
+        if self.batch_size % parts:
+            product = " x ".join(
+                f"{name}={value}"
+                for name, value in (
+                    ("accumulate", self.accumulate),
+                    ("devices", self.devices),
+                    ("nodes", self.nodes),
+                )
+                if value > 1
+            )
+            raise ValueError(f"batch_size={self.batch_size} is not a multiple of {product}")
+        if self.warmup_steps > self.max_steps:
+            raise ValueError(f"warmup_steps={self.warmup_steps} is more than max_steps={self.max_steps}")
+        return self
+
+
+FACTOR_METHODS = {"pi", "ntk", "yarn"}  # the rescalings that take a factor
+
+
+class EvaluateOptions(Options):
+    """How a run is validated while it trains, and extrapolated afterwards. Lengths are multiples of L."""
+
+    validations: int = Field(
+        ge=1, description="validations a run, evenly spaced; 100 for the convergence figures"
+    )
+    validation_windows: int = Field(ge=1)
+    longest: Literal["auto", 1, 2, 4, 8, 16] = Field(description="auto: 8 on CPU, 16 on a GPU")
+    segments: int = Field(ge=1, description="stretches of the longest length that are scored")
+    sliding_windows: int = Field(
+        ge=1, description="a length; each scores L/8 targets, spread over all segments"
+    )
+
+    rescale: list[Literal["none", "pi", "ntk", "dynamic", "yarn", "drop"]] = Field(
+        description="evaluated anew under these rotations, without training again; none: as trained, always"
+    )
+    rescale_factor: Literal["auto"] | float = Field(
+        description="s of pi, ntk and yarn; auto: as far as the longest length"
+    )
+    recalibration_steps: int = Field(ge=0, description="trained without positions after drop, at length L")
+
+    @model_validator(mode="after")
+    def _rescaling_is_used(self) -> Self:
+        if len(set(self.rescale)) < len(self.rescale) or self.rescale[:1] != ["none"]:
+            raise ValueError(f"rescale={self.rescale} must begin with none and name nothing twice")
+        if self.rescale_factor != "auto":
+            if self.rescale_factor <= 1:
+                raise ValueError(f"rescale_factor={self.rescale_factor:g} must be above 1")
+            if not FACTOR_METHODS & set(self.rescale):
+                raise ValueError("rescale_factor is for pi, ntk or yarn in rescale")
+        if self.recalibration_steps and "drop" not in self.rescale:
+            raise ValueError("recalibration_steps is for drop in rescale")
+        return self
+
+
+class ProbeOptions(Options):
+    """Questions among the training windows, and how what was learned of them is measured."""
+
+    tasks: list[Literal["passkey", "copy"]]
+    share: float | None = Field(default=None, gt=0, lt=1, description="of the training windows hold one")
+    samples: int | None = Field(default=None, ge=1, description="a task, length and depth")
+    depths: int | None = Field(default=None, ge=2, description="evenly spaced, both ends among them")
+
+    @model_validator(mode="after")
+    def _all_or_none(self) -> Self:
+        if len(set(self.tasks)) < len(self.tasks):
+            raise ValueError(f"tasks={self.tasks} names one twice")
+        for name in ("share", "samples", "depths"):
+            if bool(self.tasks) != (getattr(self, name) is not None):
+                raise ValueError(f"{name} is needed with tasks and unknown without")
+        return self
+
+
+class RunConfig(Options):
+    """What decides a run's result. `pos`, `attention` and `data` are checked by the part that each names."""
+
+    seed: int = Field(ge=0, lt=2**63)
+    context_length: int = Field(ge=1)
+    pos: dict[str, Any]
+    attention: dict[str, Any]
+    data: dict[str, Any]
+    model: ModelOptions
+    trainer: TrainerOptions
+    evaluate: EvaluateOptions
+    probe: ProbeOptions
+    part: Literal["comparison", "tuning"] = Field(
+        description="tuning: trained and validated on parts of the training text alone"
+    )
+
+    def result_settings(self) -> dict[str, Any]:
+        """What decides a run's result: not where it is kept, tracked or launched.
+
+        Of a local text only the name is left, no path of the machine: records and reports are published.
+        """
+        plain = self.model_dump(mode="json", include=set(RunConfig.model_fields))
+        del plain["trainer"]["checkpoint_seconds"]
+        if plain["data"].get("source") == "text" and plain["data"].get("path"):
+            plain["data"]["path"] = Path(plain["data"]["path"]).name
+        return plain
+
+
+Section = TypeVar("Section", bound=Options)
+
+
+def check(kind: type[Section], values: Any, where: str) -> Section:
+    """`values` as `kind`, or a ConfigError of one line that names the key, under `where`."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(item, kind, where) for item in error.errors())) from None
+
+
+def _explain(error: Any, kind: type[Options], where: str) -> str:
+    path = ".".join([where, *map(str, error["loc"])] if where else map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        section, known = _section(error["loc"], kind, where)
+        return f"{path} is not a setting; {section} has {', '.join(known) or 'none'}"
+    if error["type"] == "missing":
+        return f"{path} is missing"
+    if error["type"] == "value_error":
+        return f"{path}: {error['ctx']['error']}" if path else str(error["ctx"]["error"])
+    shown = repr(error["input"])
+    return f"{path}={shown[:60]}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def _section(location: tuple[str | int, ...], kind: type[Options], where: str) -> tuple[str, list[str]]:
+    """The section that holds the key at `location`, by its dotted name, and the keys that it knows."""
+    names = [where] if where else []
+    for name in location[:-1]:
+        inner = kind.model_fields[str(name)].annotation
+        assert isinstance(inner, type)
+        assert issubclass(inner, Options)
+        kind = inner
+        names.append(str(name))
+    return ".".join(names) or "the configuration", list(kind.model_fields)

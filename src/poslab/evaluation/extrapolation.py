@@ -1,0 +1,221 @@
+"""How good a model is at its training length and past it; lengths are multiples of L.
+
+Three protocols, all kept as sums of token negative log-likelihoods (nats) beside their token and byte counts:
+
+- non-overlapping windows of length l (Press et al. 2022, section 2);
+- sliding windows of length l, stride L/8, whose last stride of tokens alone is scored (their appendix B),
+  so that every scored token has at least l - L/8 tokens before it;
+- loss by position in the longest window.
+
+The scored targets are the same at every length: the second half of each segment, whose first half serves as
+context only. So nothing but the context differs between two lengths, and text before a target is never
+cut off by the start of the data.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from poslab.config.schema import RunConfig
+from poslab.data.corpus import Corpus
+from poslab.data.windows import extrapolation_segments
+from poslab.evaluation.losses import token_losses
+from poslab.model.gpt import GPT
+from poslab.model.positions import Scheme
+from poslab.model.rescaling import Rescaling
+
+MULTIPLES = (0.5, 1, 2, 4, 8, 16)
+
+
+@dataclass
+class Extrapolation:
+    """Rows of extrapolation.csv and position.csv."""
+
+    lengths: list[dict[str, Any]] = field(default_factory=list)
+    positions: list[dict[str, Any]] = field(default_factory=list)
+
+
+def evaluate(
+    gpt: GPT,
+    config: RunConfig,
+    corpus: Corpus,
+    progress: Callable[[float], None] = lambda share: None,
+    rescaling: Rescaling | None = None,
+) -> Extrapolation:
+    """Extrapolate a trained model as a resolved configuration says, in the precision that it trained in.
+
+    With a `rescaling`, its rotations turn by other frequencies for as long.
+    """
+    segments = extrapolation_segments(corpus, config.evaluate.segments, longest_length(config))
+    device = torch.device(config.trainer.accelerator)
+    half = config.trainer.precision == "bfloat16"
+    gpt.scheme.rescale(rescaling)
+    try:
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+            return extrapolate(
+                gpt.to(device),
+                segments,
+                config.context_length,
+                config.evaluate.sliding_windows,
+                corpus.token_bytes,
+                progress,
+            )
+    finally:
+        gpt.scheme.rescale(None)
+
+
+def rescalings(config: RunConfig) -> list[Rescaling]:
+    """What a resolved configuration evaluates the model under besides its own rotation."""
+    factor = config.evaluate.rescale_factor
+    return [
+        Rescaling(method, 1.0 if factor == "auto" else factor)
+        for method in config.evaluate.rescale
+        if method != "none"
+    ]
+
+
+def changes_rotation(scheme: Scheme, rescaling: Rescaling, longest: int) -> bool:
+    """Whether a rescaling turns any vector in any layer otherwise, in windows up to `longest` tokens."""
+    geometry = scheme.geometry
+    positions = scheme.place(min(longest, scheme.max_length or longest), None)
+    probe = torch.ones(1, geometry.heads, len(positions), geometry.head_width)
+
+    def turned() -> list[Tensor]:
+        layers = [scheme.layer(index) for index in range(geometry.layers)]
+        return [layer.rotate_queries(layer.logit_features(probe), positions) for layer in layers]
+
+    before = turned()
+    scheme.rescale(rescaling)
+    after = turned()
+    scheme.rescale(None)
+    return not all(torch.equal(*pair) for pair in zip(before, after, strict=True))
+
+
+def longest_length(config: RunConfig) -> int:
+    """The longest evaluation length in tokens, of a resolved configuration."""
+    return int(config.evaluate.longest) * config.context_length
+
+
+def extrapolate(
+    model: GPT,
+    segments: Int[np.ndarray, "N 2l+1"],
+    context_length: int,
+    sliding_windows: int,
+    token_bytes: Int[np.ndarray, "V"],
+    progress: Callable[[float], None] = lambda share: None,
+) -> Extrapolation:
+    """Score `segments` (each twice the longest length, and one target more) at every length that fits.
+
+    A length that the scheme has no value for is left out, not filled in. Scoring every target by sliding
+    windows would cost 8 l / L times as much as tiling, so `sliding_windows` of them, spread over all
+    segments, stand for the rest; the tiled losses of the same targets are kept beside them ("matched"), so
+    that the two protocols are compared on the same tokens. `progress` is told the share of work done.
+    """
+    longest = segments.shape[1] // 2
+    targets = segments[:, longest + 1 :]
+    target_bytes = token_bytes[targets]
+    lengths = lengths_up_to(longest, context_length, model.scheme.max_length)
+    stride = max(1, context_length // 8)
+    segment, block = spread(len(segments), longest // stride, sliding_windows)
+    slid = block[:, None] * stride + np.arange(stride)  # (windows, stride), places of the targets
+    slid_bytes = target_bytes[segment[:, None], slid]
+    work = sum(targets.size + len(segment) * length for _, length in lengths)
+    done = 0
+
+    def on_batch(tokens: int) -> None:
+        nonlocal done
+        done += tokens
+        progress(done / work)
+
+    result = Extrapolation()
+    for multiple, length in lengths:
+        tiles = _windows(segments, np.arange(length, longest + 1, length), length)
+        tiled = token_losses(model, tiles, on_batch=on_batch).reshape(targets.shape)
+        ends = longest + (block + 1) * stride
+        windows = segments[segment[:, None], ends[:, None] - length + np.arange(length + 1)]
+        slided = token_losses(model, windows, stride, on_batch)
+        every = np.arange(len(segments))
+        for protocol, where, losses, counted in (
+            ("non_overlapping", every, tiled, target_bytes),
+            ("sliding", segment, slided, slid_bytes),
+            ("matched", segment, tiled[segment[:, None], slid], slid_bytes),
+        ):
+            result.lengths += _rows(protocol, multiple, length, where, losses, counted)
+        if length == lengths[-1][1]:
+            result.positions = _position_rows(tiled.reshape(-1, length), target_bytes.reshape(-1, length))
+    return result
+
+
+def lengths_up_to(longest: int, context_length: int, limit: int | None) -> list[tuple[float, int]]:
+    """The evaluation lengths as multiples of L and in tokens, up to `limit` where the scheme has one."""
+    return [
+        (multiple, int(multiple * context_length))
+        for multiple in MULTIPLES
+        if multiple * context_length % 1 == 0  # no half of an odd L
+        and multiple * context_length <= min(longest, limit or longest)
+    ]
+
+
+def spread(
+    segments: int, blocks: int, count: int
+) -> tuple[Int[np.ndarray, "count"], Int[np.ndarray, "count"]]:
+    """`count` (segment, block) pairs, no two alike, evenly over segments and over places in them.
+
+    Multiples of the golden ratio modulo 1 fill an interval evenly at every count; what is left of pairs
+    that fall together makes the result a little shorter than `count`, or all pairs where it asks for more.
+    """
+    total = segments * blocks
+    if count >= total:
+        picked = np.arange(total)
+    else:
+        golden = (5**0.5 - 1) / 2
+        picked = np.unique((np.arange(count) * golden % 1 * total).astype(int))
+    return picked // blocks, picked % blocks
+
+
+def _windows(
+    segments: Int[np.ndarray, "N 2l+1"], ends: Int[np.ndarray, "E"], length: int
+) -> Int[np.ndarray, "N*E length+1"]:
+    """Of each segment the windows that end at `ends` in its scored half, with the target after each token."""
+    longest = segments.shape[1] // 2
+    places = longest + ends[:, None] - length + np.arange(length + 1)
+    return segments[:, places].reshape(-1, length + 1)
+
+
+def _rows(
+    protocol: str,
+    multiple: float,
+    length: int,
+    segment: Int[np.ndarray, "N"],
+    losses: Float[np.ndarray, "N T"],
+    counted_bytes: Int[np.ndarray, "N T"],
+) -> list[dict[str, Any]]:
+    """Rows of extrapolation.csv, one a segment; `segment` says whose losses each line of `losses` is."""
+    return [
+        {
+            "protocol": protocol,
+            "multiple": f"{multiple:g}",
+            "length": length,
+            "segment": int(number),
+            "nll": float(losses[segment == number].sum()),
+            "tokens": losses[segment == number].size,
+            "bytes": int(counted_bytes[segment == number].sum()),
+        }
+        for number in np.unique(segment)
+    ]
+
+
+def _position_rows(
+    losses: Float[np.ndarray, "N T"], counted_bytes: Int[np.ndarray, "N T"]
+) -> list[dict[str, Any]]:
+    return [
+        {"position": position, "nll": float(nll), "tokens": len(losses), "bytes": int(count)}
+        for position, (nll, count) in enumerate(
+            zip(losses.sum(axis=0), counted_bytes.sum(axis=0), strict=True)
+        )
+    ]

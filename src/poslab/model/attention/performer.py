@@ -1,0 +1,65 @@
+"""Linear attention with Performer's random features, FAVOR+ (Choromanski et al. 2021, arXiv 2009.14794).
+
+    phi(x) = exp(omega x' - |x'|^2 / 2) / sqrt(features),  x' = x / K^(1/4)          (lemma 1)
+
+so that <phi(q), phi(k)> is an unbiased estimate of exp(<q, k> / sqrt K), softmax's kernel. The rows of
+omega are orthogonal in blocks of K, as long as Gaussian vectors are; they are drawn from the run's seed,
+for each layer its own, kept in the checkpoint, and drawn again only by `draw`.
+"""
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from poslab.config.schema import Options
+from poslab.model.attention import PairError
+from poslab.model.attention.linear import Linear
+from poslab.model.positions import Geometry, Scheme
+
+LEAST = 1e-6  # a feature, as in the authors' code: a key far from all others would have none in float32
+HIGHEST_EXPONENT = 60.0  # exp of it, summed over thousands of keys, is far from float32's end
+
+
+class PerformerOptions(Options):
+    features: int = Field(ge=2, multiple_of=2, description="even, so that pairs can be turned")
+
+
+class Performer(Linear):
+    options_class = PerformerOptions
+    options: PerformerOptions
+    omega: Float[Tensor, "features K"]
+
+    def __init__(self, options: PerformerOptions, geometry: Geometry, scheme: Scheme) -> None:
+        super().__init__(options, geometry, scheme)
+        if not scheme.turns(options.features):
+            raise PairError(
+                f"pos.scheme={scheme.name} cannot turn vectors of attention.features={options.features}: "
+                f"choose attention.features={geometry.head_width}, or attention=linear"
+            )
+        self.register_buffer("omega", torch.zeros(options.features, geometry.head_width))
+
+    def draw(self, stream: torch.Generator) -> None:
+        features, width = self.omega.shape
+        blocks = []
+        for _ in range(-(-features // width)):
+            square = torch.empty(width, width, dtype=torch.float64).normal_(generator=stream)
+            orthogonal, triangle = torch.linalg.qr(square)
+            # QR is unique up to signs; with those of a positive diagonal the directions are uniform.
+            blocks.append(orthogonal.T * triangle.diagonal().sign()[:, None])
+        lengths = torch.empty(features, width, dtype=torch.float64).normal_(generator=stream).norm(dim=-1)
+        self.omega.copy_(torch.cat(blocks)[:features] * lengths[:, None])
+
+    def feature_map(self, x: Float[Tensor, "B H T K"], queries: bool) -> Float[Tensor, "B H T W"]:
+        scaled = x * x.shape[-1] ** -0.25
+        omega = self.omega.to(x.dtype)
+        exponent = scaled @ omega.T - scaled.square().sum(dim=-1, keepdim=True) / 2
+        # A constant for each query, and one for all keys, cancels in the quotient and keeps exp in range.
+        # That of the keys must not depend on them, or later keys would reach earlier tokens: no exponent of
+        # a key is above |omega|^2 / 2, about K / 2, which float32 takes up to heads 120 wide.
+        if queries:
+            constant = exponent.amax(dim=-1, keepdim=True).detach()
+        else:
+            constant = (omega.square().sum(dim=-1).amax() / 2 - HIGHEST_EXPONENT).clamp(min=0)
+        features: Tensor = (exponent - constant).exp() + LEAST
+        return features

@@ -1,0 +1,57 @@
+"""FIRE (Li et al. 2023, arXiv 2310.04418): a learned function of the distance over the query's place.
+
+    b_h(i, j) = f_h( psi(i - j) / psi(max(i, threshold)) ),  psi(x) = log(1 + |c| x)
+
+f is a perceptron 1 -> hidden -> heads with ReLU; c and the threshold are learned, from 0.1 and `threshold`
+times L. The paper: 32 hidden units, threshold 512 at L = 2048, a quarter.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+
+from poslab.config.schema import Options
+from poslab.model.positions import Geometry, Scheme
+
+LEAST = 1e-6  # keeps the quotient finite at position 0
+
+
+class FIREOptions(Options):
+    hidden: int = Field(ge=1)
+    threshold: float = Field(gt=0, description="share of L from which on the query's place counts")
+
+
+class FIRE(Scheme):
+    options_class = FIREOptions
+    options: FIREOptions
+
+    def __init__(self, options: FIREOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.expand = nn.Linear(1, options.hidden)
+        self.project = nn.Linear(options.hidden, geometry.heads)
+        self.c = nn.Parameter(torch.tensor([0.1]))
+        self.threshold = nn.Parameter(torch.ones(1))  # times threshold L
+
+    @property
+    def shift_invariant(self) -> bool:
+        return False
+
+    def draw(self, stream: torch.Generator) -> None:
+        """The perceptron starts as PyTorch starts one: uniform within 1 / sqrt(inputs)."""
+        for linear in (self.expand, self.project):
+            bound = linear.in_features**-0.5
+            for parameter in (linear.weight, linear.bias):
+                drawn = torch.empty(parameter.shape).uniform_(-bound, bound, generator=stream)
+                with torch.no_grad():
+                    parameter.copy_(drawn)
+
+    def pairwise_bias(self, queries: Int[Tensor, "Q"], keys: Int[Tensor, "N"]) -> Float[Tensor, "H Q N"]:
+        threshold = self.threshold.abs() * self.options.threshold * self.geometry.context_length
+        near = self._psi((queries[:, None] - keys).clamp(min=0))
+        share = near / (self._psi(torch.maximum(queries.to(threshold.dtype), threshold)) + LEAST)[:, None]
+        bias: Tensor = self.project(self.expand(share[..., None]).relu())
+        return bias.permute(2, 0, 1)
+
+    def _psi(self, x: Tensor) -> Tensor:
+        return torch.log1p(self.c.abs() * x)

@@ -1,0 +1,44 @@
+"""Forgetting attention (FoX; Lin et al. 2025, arXiv 2503.02130): gates instead of positions.
+
+    logit_ij += sum over l in (j, i] of log f_l,   f_t = sigmoid(w_h x_t + b_h)
+
+for each head of each layer, b from 0. The gates multiply the kernel of linear attention alike.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import linear, logsigmoid
+
+from poslab.config.schema import Options
+from poslab.model.positions import Geometry, Scheme
+
+
+class FoXOptions(Options):
+    pass
+
+
+class _FoXLayer(Scheme):
+    def __init__(self, options: FoXOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.weight = nn.Parameter(torch.empty(geometry.heads, geometry.width))
+        self.offset = nn.Parameter(torch.zeros(geometry.heads))
+
+    def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"]:
+        # A gate that bfloat16 rounds to 1 would never forget.
+        wide = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            return logsigmoid(linear(x.to(wide), self.weight.to(wide), self.offset.to(wide))).mT
+
+
+class FoX(Scheme):
+    options_class = FoXOptions
+
+    def __init__(self, options: FoXOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.gates = nn.ModuleList(_FoXLayer(options, geometry) for _ in range(geometry.layers))
+
+    def layer(self, index: int) -> Scheme:
+        gate = self.gates[index]
+        assert isinstance(gate, Scheme)
+        return gate

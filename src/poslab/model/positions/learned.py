@@ -1,0 +1,33 @@
+"""A learned vector for each of the L training positions, added to the input (GPT-2, GPT-3)."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from poslab.config.schema import Options
+from poslab.model.positions import Geometry, Scheme
+
+
+class LearnedOptions(Options):
+    pass
+
+
+class Learned(Scheme):
+    options_class: ClassVar[type[Options]] = LearnedOptions
+
+    def __init__(self, options: Options, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.table = nn.Parameter(torch.empty(geometry.context_length, geometry.width))
+
+    @property
+    def max_length(self) -> int:
+        return self.geometry.context_length
+
+    @property
+    def shift_invariant(self) -> bool:
+        return False
+
+    def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
+        return x + self.table[positions]

@@ -1,0 +1,80 @@
+"""Polar coordinate positions (PoPE; Gopalakrishnan et al. 2025, arXiv 2509.10534).
+
+Every number of a query or a key is a magnitude with a phase of its own, so content and position do not mix:
+
+    score_ij = sum_c softplus(q_ic) softplus(k_jc) cos((i - j) theta_c + delta_c),  theta_c = base^(-c/K)
+
+delta_c is learned for each head and starts at 0; the paper confines it to [-2 pi, 0], which a cosine does
+not notice. As W pairs: (magnitude cos, magnitude sin), twice as wide. Under linear attention the feature
+map, positive as well, takes softplus's place.
+"""
+
+import torch
+from jaxtyping import Complex, Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from poslab.config.schema import Options
+from poslab.model.positions import Geometry, Scheme
+from poslab.model.positions.rope import turns_at
+from poslab.model.rescaling import Rescaling
+
+
+class PoPEOptions(Options):
+    base: float = Field(gt=1)
+
+
+class PoPE(Scheme):
+    options_class = PoPEOptions
+    options: PoPEOptions
+    rescaling: Rescaling | None = None
+
+    def __init__(self, options: PoPEOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        # A vector, heads one after another: vectors keep their first value and are not decayed.
+        self.delta = nn.Parameter(torch.zeros(geometry.width))
+
+    def logit_features(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
+        features: Tensor = softplus(x) * (1.0 if self.rescaling is None else self.rescaling.temperature)
+        return features
+
+    def rotate_queries(
+        self, q: Float[Tensor, "B H T K"], positions: Int[Tensor, "T"]
+    ) -> Float[Tensor, "B H T 2K"]:
+        return _polar(q, self._phases(positions)[None])
+
+    def rotate_keys(
+        self, k: Float[Tensor, "B H T K"], positions: Int[Tensor, "T"]
+    ) -> Float[Tensor, "B H T 2K"]:
+        delta = self.delta.double().reshape(self.geometry.heads, 1, -1)
+        return _polar(k, self._phases(positions)[None] - delta)
+
+    def turns(self, width: int) -> bool:
+        return width == self.geometry.head_width  # delta is learned for these
+
+    def rescale(self, rescaling: Rescaling | None) -> bool:
+        self.rescaling = rescaling
+        return True
+
+    def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"]:
+        """Without delta, which turns each pair alike at every distance."""
+        return turns_at(self._frequencies(torch.arange(self.geometry.context_length)), distance)
+
+    def _phases(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "T K"]:
+        return positions.double()[:, None] * self._frequencies(positions)
+
+    def _frequencies(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "K"]:
+        width = self.geometry.head_width
+        number = torch.arange(width, device=positions.device, dtype=torch.float64)
+        theta: Tensor = self.options.base ** (-number / width)
+        if self.rescaling is not None:
+            theta = self.rescaling.frequencies(theta, positions.amax() + 1, self.geometry.context_length)
+        return theta
+
+
+def _polar(magnitude: Float[Tensor, "B H T K"], phase: Float[Tensor, "H T K"]) -> Float[Tensor, "B H T 2K"]:
+    working = torch.promote_types(magnitude.dtype, torch.float32)
+    cos, sin = phase.cos().to(working), phase.sin().to(working)
+    wide = magnitude.to(working)
+    return torch.cat([wide * cos, wide * sin], dim=-1).to(magnitude.dtype)

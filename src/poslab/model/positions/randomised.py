@@ -1,0 +1,72 @@
+"""Randomised positions (Ruoss et al. 2023, arXiv 2305.16843) under any other scheme.
+
+The tokens of a window stand at sorted positions drawn without repeats from [0, stretch L): a draw a step
+while training, shared by its windows. Evaluation draws as well, as the paper does, one fixed set a length.
+"""
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from poslab.config.schema import ConfigError, Options
+from poslab.model.positions import Geometry, Scheme, build_scheme
+from poslab.model.rescaling import Rescaling
+
+
+class RandomisedOptions(Options):
+    stretch: int = Field(ge=2, description="positions are drawn below this many L")
+    of: dict[str, Any]
+
+
+class Randomised(Scheme):
+    options_class = RandomisedOptions
+    options: RandomisedOptions
+
+    def __init__(self, options: RandomisedOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.reach = options.stretch * geometry.context_length
+        self.of = build_scheme(
+            options.of, replace(geometry, context_length=self.reach, consecutive=False), "pos.of"
+        )
+        layers = [self.of.layer(index) for index in range(geometry.layers)]
+        if type(self.of).place is not Scheme.place or not any(map(_sees_positions, [self.of, *layers])):
+            raise ConfigError(
+                f"pos.of.scheme={self.of.name} sees no positions, or draws its own: "
+                "choose one that is told them, such as rope"
+            )
+
+    @property
+    def max_length(self) -> int:
+        return min(self.reach, self.of.max_length or self.reach)
+
+    @property
+    def shift_invariant(self) -> bool:
+        return False
+
+    def section(self) -> dict[str, Any]:
+        return {**super().section(), "of": self.of.section()}
+
+    def place(self, length: int, stream: torch.Generator | None) -> Int[Tensor, "T"]:
+        if stream is None:
+            digest = hashlib.sha256(f"{self.reach}/{length}".encode()).digest()
+            stream = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+        return torch.randperm(self.reach, generator=stream)[:length].sort().values
+
+    def layer(self, index: int) -> Scheme:
+        return self.of.layer(index)
+
+    def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
+        return self.of.embed(x, positions)
+
+    def rescale(self, rescaling: Rescaling | None) -> bool:
+        return self.of.rescale(rescaling)
+
+
+def _sees_positions(scheme: Scheme) -> bool:
+    hooks = ("embed", "rotate", "rotate_queries", "rotate_keys", "bias", "pairwise_bias")
+    return any(getattr(type(scheme), hook) is not getattr(Scheme, hook) for hook in hooks)

@@ -1,0 +1,37 @@
+"""RoPE with dynamic NTK scaling (arXiv 2309.00071, section 3.3): NTK by the length l of the sequence at hand.
+
+s = factor l / L - (factor - 1), and 1 up to L: so it trains as plain RoPE and differs past L alone.
+"""
+
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from poslab.config.schema import ConfigError
+from poslab.model.positions import Geometry
+from poslab.model.positions.rope import RoPE, RoPEOptions
+from poslab.model.rescaling import dynamic_ntk
+
+
+class DynamicNTKOptions(RoPEOptions):
+    factor: float = Field(ge=1)
+
+
+class DynamicNTKRoPE(RoPE):
+    options_class = DynamicNTKOptions
+    options: DynamicNTKOptions
+
+    def __init__(self, options: DynamicNTKOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        if geometry.head_width == 2:
+            raise ConfigError(
+                "pos.scheme=rope_dynamic keeps the fastest pair, and these heads have no other one"
+            )
+        if not geometry.consecutive:
+            raise ConfigError(
+                "pos.scheme=rope_dynamic scales past the training length, which drawn positions never pass: "
+                "choose rope or rope_ntk"
+            )
+
+    def scaled(self, theta: Float[Tensor, "W/2"], length: Int[Tensor, ""]) -> Float[Tensor, "W/2"]:
+        return dynamic_ntk(theta, length, self.geometry.context_length, self.options.factor)

@@ -1,0 +1,12 @@
+"""RoPE and a learned vector for each of the L training positions: a scheme that acts in two places."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from poslab.model.positions.learned import Learned
+from poslab.model.positions.rope import RoPE
+
+
+class RoPEWithLearned(RoPE, Learned):
+    def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
+        return x if self.dropped else super().embed(x, positions)

@@ -1,0 +1,34 @@
+"""RoPE at warped positions, f(p) theta_c with f = sqrt(p) or log(1 + p).
+
+A control: the score no longer depends on the distance alone. Distances shrink with the position.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from poslab.model.positions.rope import RoPE, RoPEOptions
+
+WARPS = {"sqrt": torch.sqrt, "log": torch.log1p}
+
+
+class WarpedOptions(RoPEOptions):
+    warp: Literal["sqrt", "log"]
+
+
+class WarpedRoPE(RoPE):
+    options_class = WarpedOptions
+    options: WarpedOptions
+
+    @property
+    def shift_invariant(self) -> bool:
+        return False
+
+    def relative_turns(self, distance: Int[Tensor, "N"]) -> None:
+        return None  # not by the distance alone
+
+    def phases(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "T W/2"]:
+        warped: Tensor = WARPS[self.options.warp](positions.double())
+        return warped[:, None] * self.frequencies(width, positions)

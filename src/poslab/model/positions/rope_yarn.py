@@ -1,0 +1,31 @@
+"""RoPE with YaRN (Peng et al. 2023, arXiv 2309.00071, sections 3.2 and 3.4).
+
+Pairs that turn once or less in the original length are interpolated by `factor`, those that turn 32 times or
+more are left alone, with a ramp between; under softmax, queries and keys are each multiplied by
+0.1 ln(factor) + 1.
+"""
+
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from poslab.model.positions.rope import RoPE, RoPEOptions
+from poslab.model.rescaling import yarn, yarn_temperature
+
+
+class YaRNOptions(RoPEOptions):
+    base: float = Field(gt=1)
+    factor: float = Field(gt=1)
+    original_length: int | None = Field(ge=1, description="tokens; None: the training length L")
+
+
+class YaRN(RoPE):
+    options_class = YaRNOptions
+    options: YaRNOptions
+
+    def scaled(self, theta: Float[Tensor, "W/2"], length: Int[Tensor, ""]) -> Float[Tensor, "W/2"]:
+        original = self.options.original_length or self.geometry.context_length
+        return yarn(theta, self.options.factor, original)
+
+    def temperature(self) -> float:
+        return yarn_temperature(self.options.factor)

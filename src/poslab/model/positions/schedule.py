@@ -1,0 +1,83 @@
+"""Another scheme in another layer: such as RoPE, but none in every fourth (SmolLM3, 2025; Llama 4's iRoPE).
+
+`layers` is repeated from the first layer on and names entries of `schemes`, any that act inside a layer.
+"""
+
+from typing import Any
+
+from pydantic import Field
+from torch import nn
+
+from poslab.config.schema import ConfigError, Options
+from poslab.model.positions import Geometry, Scheme, build_scheme
+from poslab.model.rescaling import Rescaling
+
+
+class ScheduleOptions(Options):
+    layers: list[str] = Field(min_length=1)
+    schemes: dict[str, dict[str, Any]]
+
+
+class Schedule(Scheme):
+    options_class = ScheduleOptions
+    options: ScheduleOptions
+
+    def __init__(self, options: ScheduleOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        cycle = options.layers
+        self.names = [cycle[index % len(cycle)] for index in range(geometry.layers)]
+        unknown = [name for name in cycle if name not in options.schemes]
+        if unknown:
+            raise ConfigError(
+                f"pos.layers names {unknown[0]!r}; pos.schemes has {', '.join(options.schemes)}"
+            )
+        unused = [name for name in options.schemes if name not in self.names]
+        if unused:
+            raise ConfigError(
+                f"pos.schemes has {unused[0]!r}, which no layer uses: pos.layers={cycle} over "
+                f"model.layers={geometry.layers}; choose shorter pos.layers or more layers"
+            )
+        self.schemes = nn.ModuleList()  # by first use: a name decides nothing, such as initial weights
+        self.places = {name: place for place, name in enumerate(dict.fromkeys(self.names))}
+        for name in self.places:
+            section = options.schemes[name]
+            own = Geometry(
+                geometry.width,
+                geometry.heads,
+                geometry.context_length,
+                self.names.count(name),
+                geometry.consecutive,
+            )
+            scheme = build_scheme(section, own, f"pos.schemes.{name}")
+            if type(scheme).embed is not Scheme.embed or type(scheme).place is not Scheme.place:
+                raise ConfigError(
+                    f"pos.schemes.{name}.scheme={scheme.name} acts on the input, which all layers share: "
+                    "a schedule takes schemes that act inside a layer"
+                )
+            self.schemes.append(scheme)
+
+    def _scheme(self, name: str) -> Scheme:
+        scheme = self.schemes[self.places[name]]
+        assert isinstance(scheme, Scheme)
+        return scheme
+
+    def layer(self, index: int) -> Scheme:
+        name = self.names[index]
+        return self._scheme(name).layer(self.names[:index].count(name))
+
+    @property
+    def max_length(self) -> int | None:
+        lengths = [self._scheme(name).max_length for name in self.places]
+        return min((length for length in lengths if length is not None), default=None)
+
+    @property
+    def shift_invariant(self) -> bool:
+        return all(self._scheme(name).shift_invariant for name in self.places)
+
+    def section(self) -> dict[str, Any]:
+        inner = {name: self._scheme(name).section() for name in sorted(self.places)}
+        return {**super().section(), "layers": self.names, "schemes": inner}
+
+    def rescale(self, rescaling: Rescaling | None) -> bool:
+        rescaled = [self._scheme(name).rescale(rescaling) for name in self.places]
+        return any(rescaled)

@@ -1,0 +1,47 @@
+"""Sinusoidal positions added to the input (Vaswani et al. 2017, sections 3.4 and 3.5).
+
+    x + PE,  PE(p, 2c) = sin(p / base^(2c/D)),  PE(p, 2c+1) = cos(p / base^(2c/D))
+
+The paper's token embeddings x start at unit variance: 1/sqrt(D), times sqrt(D) (section 3.4). Ours start at
+GPT-2's 0.02 under every scheme, and positions of amplitude 1 would drown them: so they are brought there too.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from poslab.config.schema import ConfigError, Options
+from poslab.model.positions import Geometry, Scheme
+
+TO_UNIT_VARIANCE = 1 / 0.02
+
+
+class SinusoidalOptions(Options):
+    base: float = Field(gt=0)
+
+
+class Sinusoidal(Scheme):
+    options_class = SinusoidalOptions
+    options: SinusoidalOptions
+
+    def __init__(self, options: SinusoidalOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        if geometry.width % 2:
+            raise ConfigError(
+                f"pos=sinusoidal pairs sines with cosines: model.width={geometry.width} must be even"
+            )
+
+    @property
+    def shift_invariant(self) -> bool:
+        return False
+
+    def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
+        return x * TO_UNIT_VARIANCE + self.encoding(positions).to(x.dtype)
+
+    def encoding(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "T D"]:
+        """The table's rows at `positions`, in float64: in float32 far positions lose their phase."""
+        exponent = torch.arange(0, self.geometry.width, 2, device=positions.device, dtype=torch.float64)
+        frequency = self.options.base ** (-exponent / self.geometry.width)
+        phase = positions.double()[:, None] * frequency
+        return torch.stack([phase.sin(), phase.cos()], dim=-1).flatten(-2)

@@ -1,0 +1,51 @@
+"""T5's learned bias by bucketed distance (Raffel et al. 2020, section 2.1; causal buckets).
+
+Half of the buckets hold one distance each; the other half grow with the logarithm of the distance up to
+`max_distance`, beyond which all distances share the last bucket. One table serves all layers.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+
+from poslab.config.schema import ConfigError, Options
+from poslab.model.positions import Geometry, Scheme, Tail
+
+
+class T5Options(Options):
+    buckets: int = Field(ge=2)
+    max_distance: int = Field(ge=2)
+
+
+class T5(Scheme):
+    options_class = T5Options
+    options: T5Options
+
+    def __init__(self, options: T5Options, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        if options.buckets % 2 or options.max_distance <= options.buckets // 2:
+            raise ConfigError(
+                f"pos=t5 needs an even pos.buckets and pos.max_distance above half of it, "
+                f"not {options.buckets} and {options.max_distance}"
+            )
+        # once, on the CPU: what reads a number from a tensor would break a compiled model in two
+        buckets = self.bucket(torch.arange(options.max_distance + 1, device="cpu"))
+        self.horizon = int((buckets < options.buckets - 1).sum())
+        self.table = nn.Parameter(torch.empty(options.buckets, geometry.heads))
+
+    def bucket(self, distance: Int[Tensor, "N"]) -> Int[Tensor, "N"]:
+        exact = self.options.buckets // 2
+        # float32 as in T5's own code: a distance on the edge of two buckets must fall to the same side
+        ratio = torch.log(distance.clamp(min=1).float() / exact) / math.log(self.options.max_distance / exact)
+        coarse = (exact + (ratio * (self.options.buckets - exact)).long()).clamp(max=self.options.buckets - 1)
+        return torch.where(distance < exact, distance, coarse)
+
+    def bias(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"]:
+        return self.table[self.bucket(distance)].T
+
+    def tail(self) -> Tail:
+        """Constant from the first distance of the last bucket (113 for the published 32 and 128)."""
+        return Tail(self.horizon, torch.zeros(self.geometry.heads))

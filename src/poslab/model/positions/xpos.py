@@ -1,0 +1,68 @@
+"""xPos (Sun et al. 2022, arXiv 2212.10554): RoPE whose pairs also decay with the distance.
+
+Pair c of the query is multiplied by zeta_c^(p/scale_base) and of the key by zeta_c^(-p/scale_base),
+zeta_c = (2c/W + gamma) / (1 + gamma): so its product gains zeta_c^(t/scale_base) at distance t, and the
+slowest pairs decay least. The paper: gamma 0.4, scale_base 512, interleaved pairs.
+"""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Complex, Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from poslab.model.positions.rope import RoPE, RoPEOptions
+
+HIGHEST_EXPONENT = 80.0  # float32 ends at exp(88)
+
+
+class XPosOptions(RoPEOptions):
+    gamma: float = Field(gt=0)
+    scale_base: float = Field(gt=0, description="tokens")
+
+
+class XPos(RoPE):
+    options_class = XPosOptions
+    options: XPosOptions
+
+    @property
+    def max_length(self) -> int:
+        """Where the scales, counted from the middle, would leave float32."""
+        return int(2 * HIGHEST_EXPONENT * self.options.scale_base / -math.log(self._zeta(0)))
+
+    def rotate_queries(
+        self, q: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]
+    ) -> Float[Tensor, "B H T W"]:
+        return self.rotate(q, positions) * self._scales(q, positions)
+
+    def rotate_keys(
+        self, k: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]
+    ) -> Float[Tensor, "B H T W"]:
+        return self.rotate(k, positions) / self._scales(k, positions)
+
+    def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
+        turned = super().relative_turns(distance)
+        if turned is None or self.dropped:
+            return turned
+        pairs = torch.arange(turned.shape[0], dtype=torch.float64)
+        zeta = self._zeta(pairs / turned.shape[0])[:, None]
+        decayed: Tensor = turned * zeta ** (distance.double() / self.options.scale_base)
+        return decayed
+
+    def _zeta(self, share: Any) -> Any:
+        return (share + self.options.gamma) / (1 + self.options.gamma)
+
+    def _scales(self, x: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]) -> Float[Tensor, "T W"]:
+        if self.dropped:
+            return torch.ones_like(x[0, 0])
+        pairs = torch.arange(0, x.shape[-1], 2, device=x.device, dtype=torch.float64)
+        zeta = self._zeta(pairs / x.shape[-1])
+        # The product knows the difference of two positions alone: counted from the middle, neither is
+        # extreme.
+        middle = (positions[0] + positions[-1]).double() / 2
+        scales = zeta ** ((positions.double() - middle)[:, None] / self.options.scale_base)
+        both = scales.repeat(1, 2) if self.options.pairing == "half" else scales.repeat_interleave(2, dim=1)
+        scaled: Tensor = both.to(x.dtype)
+        return scaled

@@ -1,0 +1,1 @@
+"""What a run leaves on disk: written, read, and the figures that it gives by itself."""

@@ -1,0 +1,66 @@
+"""Locks that die with their process: who makes a run, who writes a study's files."""
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from poslab.record.files import FULL, ROOM
+
+LOOK = 0.05  # seconds between two tries
+GLANCE = 1.0  # seconds that a lock is tried for: whoever only looks whether it is taken holds it for less
+
+
+class TakenError(RuntimeError):
+    """Another process has the lock."""
+
+
+@contextmanager
+def alone(path: Path, wait: float = GLANCE) -> Iterator[None]:
+    """Holds the lock file `path`. Raises TakenError after `wait` seconds while another process does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _opened(path) as file:
+        until = time.monotonic() + wait
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise TakenError(str(path)) from None
+                time.sleep(LOOK)
+        yield
+
+
+def _opened(path: Path) -> TextIO:
+    """The lock file, made where it is not there; on a full disk, when there is room."""
+    while True:
+        try:
+            return path.open("a")
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            time.sleep(ROOM)
+
+
+def is_taken(path: Path) -> bool:
+    """Whether another process holds the lock file `path`.
+
+    To ask is to take the lock, shared, and to let it go at once. Many may ask at the same time; whoever wants
+    the lock in the moment for which a free one is taken tries again.
+    """
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def run_lock(directory: Path) -> Path:
+    """The lock of whoever makes the run in `directory`: beside it, so that the run can be removed."""
+    return directory.parent / f".{directory.name}.lock"

@@ -1,0 +1,281 @@
+"""The figures of one run, from the sums in its record. Losses are nats a token unless said otherwise.
+
+A figure that is not defined (no measurement there, or one that is not finite) is None, never a number.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+
+from poslab.record.losses import Stretch, Validation
+from poslab.record.reader import Run
+
+MULTIPLES = (1.0, 2.0, 4.0, 8.0)  # always a column; others where a run has them
+TOLERANCES = {"": 0.05, "_1pct": 0.01}  # how much loss usable length and failure position allow
+BINS_AN_OCTAVE = 4
+PLATEAU_FROM = 1 / 2  # of L
+STRIDE = 1 / 8  # of L: how far the sliding windows of evaluate.py move
+CONFIRMATIONS = 3  # evaluations in a row that have to stay at or below a target
+
+Value = float | int | str | bool | None
+
+
+def name(multiple: float) -> str:
+    """0.5 -> "0.5x": the end of a column's name."""
+    return f"{multiple:g}x"
+
+
+def multiples(runs: Iterable[Run]) -> tuple[float, ...]:
+    """Every multiple of L that has a column: 1, 2, 4, 8 and whatever else was measured."""
+    return tuple(sorted({*MULTIPLES, *(multiple for run in runs for _, multiple in run.segments)}))
+
+
+def mean_loss(stretches: Iterable[Stretch]) -> float | None:
+    """Nats a token over all the stretches together."""
+    parts = list(stretches)
+    return _divide(math.fsum([part.nll for part in parts]), sum([part.tokens for part in parts]))
+
+
+def mean_bits(stretches: Iterable[Stretch]) -> float | None:
+    """Bits a byte over all the stretches together; None where any of them has no bytes."""
+    parts = list(stretches)
+    counts = [part.bytes for part in parts if part.bytes]
+    if len(counts) < len(parts):
+        return None
+    return _divide(math.fsum([part.nll for part in parts]) / math.log(2), sum(counts))
+
+
+def _divide(nll: float, count: int) -> float | None:
+    return nll / count if count > 0 and math.isfinite(nll) else None
+
+
+def extrapolation(run: Run, lengths: Sequence[float]) -> dict[str, Value]:
+    """Losses by evaluation length and protocol, the early-token curse and the gain from context."""
+    figures: dict[str, Value] = {}
+    plain = {k: run.segments.get(("non_overlapping", k), {}) for k in lengths}
+    sliding = {k: run.segments.get(("sliding", k), {}) for k in lengths}
+    matched = {k: run.segments.get(("matched", k), {}) for k in lengths}  # as plain, on sliding's targets
+    for k in lengths:
+        figures[f"loss_{name(k)}"] = mean_loss(plain[k].values())
+        figures[f"sliding_{name(k)}"] = mean_loss(sliding[k].values())
+        figures[f"bits_per_byte_{name(k)}"] = mean_bits(plain[k].values())
+        figures[f"sliding_bits_per_byte_{name(k)}"] = mean_bits(sliding[k].values())
+        figures[f"early_token_curse_{name(k)}"] = _difference_on_shared(matched[k], sliding[k])
+        figures[f"context_gain_{name(k)}"] = _difference_on_shared(sliding.get(1.0, {}), sliding[k])
+    return figures
+
+
+def _difference_on_shared(one: Mapping[str, Stretch], other: Mapping[str, Stretch]) -> float | None:
+    """Loss of `one` minus loss of `other` on the segments both have, where these are the same tokens."""
+    shared = one.keys() & other.keys()
+    if any(one[segment].tokens != other[segment].tokens for segment in shared):
+        return None
+    first, second = (mean_loss(side[segment] for segment in sorted(shared)) for side in (one, other))
+    return None if first is None or second is None else first - second
+
+
+def changes(
+    figures: Mapping[str, Value], base: Value, lengths: Sequence[float], column: str
+) -> dict[str, Value]:
+    """Loss at each length over `base`, less one: 0.1 where it is a tenth higher."""
+    found: dict[str, Value] = {}
+    for k in lengths:
+        loss = figures[f"loss_{name(k)}"]
+        both = isinstance(loss, float) and isinstance(base, float) and base > 0
+        found[f"{column}_{name(k)}"] = loss / base - 1 if both else None  # type: ignore[operator]
+    return found
+
+
+def usable_length(run: Run, trained: Run | None = None) -> dict[str, Value]:
+    """The largest tested length up to which the sliding loss stays within 5 % (1 %) of its value at L.
+
+    In tokens and as a multiple of L; `_at_least` is true where the longest length that was tested passes and
+    the scheme is defined beyond it. Where `run` is a rescaling of `trained`, the loss of `trained` at L is
+    what counts, and a length of 0 says that the rescaling loses too much at L already.
+    """
+    figures: dict[str, Value] = {}
+    losses = _sliding(run)
+    tested = sorted(k for k in losses if k >= 1)
+    base = losses.get(1.0) if trained is None else _sliding(trained).get(1.0)
+    for suffix, tolerance in TOLERANCES.items():
+        key = f"usable_length{suffix}"
+        if base is None or losses.get(1.0) is None:
+            figures |= {key: None, f"{key}_multiple": None, f"{key}_at_least": None}
+            continue
+        longest = 0.0
+        for k in tested:
+            loss = losses[k]
+            if loss is None or loss > (1 + tolerance) * base:
+                break
+            longest = k
+        beyond = run.max_length is None or run.max_length >= 2 * longest * run.context_length
+        figures |= {
+            key: round(longest * run.context_length),
+            f"{key}_multiple": longest,
+            f"{key}_at_least": longest == tested[-1] and beyond,
+        }
+    return figures
+
+
+def _sliding(run: Run) -> dict[float, float | None]:
+    return {
+        k: mean_loss(found.values()) for (protocol, k), found in run.segments.items() if protocol == "sliding"
+    }
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Positions that are counted together: 0-based, both ends included."""
+
+    first: int
+    last: int
+    center: float  # geometric, in tokens of context (position + 1)
+    loss: float
+
+
+def position_bins(run: Run) -> tuple[Bin, ...]:
+    """Loss by position in log-spaced bins, four an octave, with L/2 and L among their edges."""
+    if not run.positions:
+        return ()
+    length, longest = run.context_length, max(run.positions) + 1
+    start, stop = (BINS_AN_OCTAVE * math.log2(c / length) for c in (1, longest))
+    # In tokens of context c = position + 1, a bin holds the c in (edge, next edge].
+    steps = range(math.floor(start), math.ceil(stop) + 1)
+    edges = sorted({0, *(math.floor(length * 2 ** (i / BINS_AN_OCTAVE) + 1e-9) for i in steps)})
+    bins = []
+    for low, high in pairwise(edges):
+        members = [p for p in range(low, min(high, longest)) if p in run.positions]
+        loss = mean_loss([run.positions[p] for p in members])
+        if loss is not None:
+            first, last = members[0], members[-1]
+            bins.append(Bin(first, last, math.sqrt((first + 1) * (last + 1)), loss))
+    return tuple(bins)
+
+
+def failure(run: Run, trained: Run | None = None) -> dict[str, Value]:
+    """The first position past L whose bin loses more than 5 % (1 %) over the plateau on [L/2, L].
+
+    `_found` tells "none up to the longest window" (false) from "not measured past L" (empty). Where `run` is
+    a rescaling of `trained`, the plateau of `trained` is what counts; `plateau` is the run's own.
+    """
+    figures: dict[str, Value] = {"plateau": _plateau(run)}
+    plateau = _plateau(trained or run)
+    beyond = [item for item in position_bins(run) if item.first >= run.context_length]
+    for suffix, tolerance in TOLERANCES.items():
+        key = f"failure_position{suffix}"
+        if plateau is None or not beyond:
+            figures |= {key: None, f"{key}_found": None}
+            continue
+        first = next((item.first for item in beyond if item.loss > (1 + tolerance) * plateau), None)
+        figures |= {key: first, f"{key}_found": first is not None}
+    return figures
+
+
+def rise(run: Run) -> dict[str, Value]:
+    """The position past L from which on every bin loses more than 5 % (1 %) over the run's own plateau.
+
+    How far it reaches, whatever that costs; harder text somewhere past L is no end, which it is to `failure`.
+    """
+    figures: dict[str, Value] = {}
+    plateau = _plateau(run)
+    beyond = [item for item in position_bins(run) if item.first >= run.context_length]
+    for suffix, tolerance in TOLERANCES.items():
+        key = f"rise_position{suffix}"
+        if plateau is None or not beyond:
+            figures |= {key: None, f"{key}_found": None}
+            continue
+        over = [item.loss > (1 + tolerance) * plateau for item in beyond]
+        lasting = sum(1 for _ in takewhile(bool, reversed(over)))
+        figures |= {key: beyond[-lasting].first if lasting else None, f"{key}_found": lasting > 0}
+    return figures
+
+
+def _plateau(run: Run) -> float | None:
+    length = run.context_length
+    within = range(math.ceil(PLATEAU_FROM * length) - 1, length)
+    return mean_loss([run.positions[p] for p in within if p in run.positions])
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where a run reached a target loss."""
+
+    tokens: float
+    steps: float
+    seconds: float | None
+
+
+def crossing(curve: Sequence[Validation], target: float) -> Crossing | None:
+    """The first evaluation that is, with the next two, at or below `target`; None where none is.
+
+    Between it and the evaluation before, the loss is taken as linear in the logarithm of the tokens (in the
+    tokens themselves after an evaluation at none, which has no logarithm).
+    """
+    for i in range(len(curve) - CONFIRMATIONS + 1):
+        if not all(point.loss <= target for point in curve[i : i + CONFIRMATIONS]):
+            continue
+        here = curve[i]
+        before = curve[i - 1] if i else None
+        if before is None or not math.isfinite(before.loss):
+            return Crossing(float(here.tokens), float(here.step), here.seconds)
+        part = (before.loss - target) / (before.loss - here.loss)
+        if before.tokens > 0:
+            tokens = before.tokens * (here.tokens / before.tokens) ** part
+        else:
+            tokens = here.tokens * part
+        # Steps and seconds run along with tokens between two evaluations.
+        share = (tokens - before.tokens) / (here.tokens - before.tokens)
+        seconds = None
+        if before.seconds is not None and here.seconds is not None:
+            seconds = before.seconds + share * (here.seconds - before.seconds)
+        return Crossing(tokens, before.step + share * (here.step - before.step), seconds)
+    return None
+
+
+def tokens_without(curve: Sequence[Validation], target: float) -> float:
+    """How long a run that did not reach `target` certainly took: until its last evaluation above it.
+
+    That is its whole budget, unless it came down to the target too late for two more evaluations.
+    """
+    return float(max((point.tokens for point in curve if not point.loss <= target), default=0))
+
+
+def loss_at(run: Run, fraction: float) -> float | None:
+    """Validation loss at the evaluation nearest to a fraction of the budget (the earlier of two as near)."""
+    if not run.validations:
+        return None
+    loss = run.validations[_nearest(run, fraction)].loss
+    return loss if math.isfinite(loss) else None
+
+
+def can_confirm(run: Run, fraction: float) -> bool:
+    """Whether enough evaluations follow that fraction of the budget to see that its loss is kept."""
+    return bool(run.validations) and len(run.validations) - _nearest(run, fraction) >= CONFIRMATIONS
+
+
+def _nearest(run: Run, fraction: float) -> int:
+    away = [abs(point.tokens - fraction * run.budget) for point in run.validations]
+    return away.index(min(away))
+
+
+def common_interval(runs: Iterable[Run]) -> tuple[int, int] | None:
+    """The training tokens that every run has validations around, or None."""
+    counts = [[point.tokens for point in run.validations if point.tokens > 0] for run in runs]
+    if not counts or not all(counts):
+        return None
+    start, stop = max(tokens[0] for tokens in counts), min(tokens[-1] for tokens in counts)
+    return (start, stop) if start < stop else None
+
+
+def area(curve: Sequence[Validation], interval: tuple[int, int]) -> float | None:
+    """The mean of the loss over the logarithm of the tokens on `interval`: AULC divided by its length."""
+    points = [(math.log(point.tokens), point.loss) for point in curve if point.tokens > 0]
+    start, stop = map(math.log, interval)
+    total = 0.0
+    for (x0, y0), (x1, y1) in pairwise(points):
+        low, high = max(x0, start), min(x1, stop)
+        if low < high:
+            slope = (y1 - y0) / (x1 - x0)
+            total += (high - low) * (y0 + slope * ((low + high) / 2 - x0))
+    return total / (stop - start) if math.isfinite(total) else None

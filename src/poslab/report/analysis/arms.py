@@ -1,0 +1,185 @@
+"""Runs into arms: an arm is everything in the configuration but the seed, in one study.
+
+Two finished runs of one configuration made with different code or data do not average: the one that finished
+last counts and the others are listed as superseded.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from poslab.config.text import listing, plain
+from poslab.record.losses import ReportError
+from poslab.record.reader import Records, Run
+from poslab.report.analysis.labels import differing, key, labels, settings
+
+ENDED = ("done", "diverged")  # made again, such a run would end the same
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One scheme under one attention and configuration, with a run a seed."""
+
+    label: str
+    pos: str
+    attention: str
+    runs: tuple[Run, ...]  # every record of it, as listed
+    differing: Mapping[str, Any]  # the configuration keys in which the study's arms differ
+
+    @property
+    def study(self) -> str:
+        return self.runs[0].study
+
+    @property
+    def finished(self) -> tuple[Run, ...]:
+        """The runs that count, by seed."""
+        return tuple(sorted((run for run in self.runs if run.status == "done"), key=lambda run: run.seed))
+
+    @property
+    def asked(self) -> int:
+        """How many seeds were started, whatever became of them."""
+        return len({run.seed for run in self.runs})
+
+    @property
+    def context_length(self) -> int:
+        return self.runs[0].context_length
+
+
+def arms(studies: Sequence[Records]) -> tuple[tuple[Run, ...], tuple[Arm, ...]]:
+    """All runs with superseded ones marked, and the arms they make, in the order the studies asked for.
+
+    Runs that tune a learning rate are among the first and in no arm.
+    """
+    runs: list[Run] = []
+    groups: dict[tuple[str, str], list[Run]] = {}
+    known: dict[str, str] = {}  # by identity, what is counted already
+    for records in studies:
+        marked = [_known(run, known) for run in _supersede(records.runs)]
+        runs += marked
+        for run in marked:
+            if run.readable and not run.tunes:
+                groups.setdefault((run.study, key(run.config)), []).append(run)
+    tuned = {run.study for run in runs if run.readable and run.tunes}
+    found = _arms(list(groups.values()), tuned)
+    ordered: list[Arm] = []
+    for records in studies:
+        mine = [arm for arm in found if arm.study == records.study]
+        ordered += mine if records.ordered else sorted(mine, key=lambda arm: _natural(arm.label))
+    return tuple(runs), tuple(ordered)
+
+
+def _arms(groups: list[list[Run]], tuned: set[str]) -> list[Arm]:
+    flat = [settings(group[0].config) for group in groups]
+    keys = differing(flat)
+    return [
+        Arm(
+            label,
+            plain(group[0].pos, 80),
+            plain(group[0].attention, 80),
+            tuple(group),
+            {name: options.get(name) for name in keys},
+        )
+        for label, group, options in zip(labels(groups, tuned), groups, flat, strict=True)
+    ]
+
+
+def choose_reference(
+    found: Sequence[Arm], studies: Sequence[Records], wanted: str | None
+) -> tuple[Arm, str | None]:
+    """The arm that the others are compared with, and a warning where the study's own choice fits no one arm.
+
+    Of several studies the first one's. Raises ReportError where `wanted` fits no arm, or several.
+    """
+    whose, its = ("this study", "its") if len(studies) == 1 else ("these studies", "their")
+    if wanted is not None:
+        fitting = _fitting(found, wanted)
+        shown = "; ".join(arm.label for arm in fitting or found)
+        if not fitting:
+            raise ReportError(f"reference={plain(wanted, 60)} is no arm of {whose}; {its} arms: {shown}")
+        if len(fitting) > 1:
+            raise ReportError(f"reference={plain(wanted, 60)} fits {len(fitting)} arms, name one: {shown}")
+        return fitting[0], None
+    planned = studies[0].reference
+    if planned is None:
+        return found[0], None
+    fitting = _fitting(found, plain(planned))
+    if len(fitting) == 1:
+        return fitting[0], None
+    arm = (fitting or found)[0]
+    how = "fits several arms" if fitting else f"is no arm of {whose}"
+    return arm, f"The reference asked for, {plain(planned, 60)}, {how}; compared with {arm.label}."
+
+
+def _natural(label: str) -> list[tuple[int, str]]:
+    """Sorts base=500 before base=10000."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", label)]
+
+
+def _fitting(found: Sequence[Arm], label: str) -> list[Arm]:
+    """The arms called so: by their whole label, by what it is in their study, or by their scheme.
+
+    In several studies, those of the first one that has any.
+    """
+    for names in (
+        lambda arm: (arm.label,),
+        lambda arm: (arm.label.removeprefix(f"{arm.study}: "),),
+        lambda arm: (arm.pos, f"{arm.pos} / {arm.attention}"),
+    ):
+        fitting = [arm for arm in found if label in names(arm)]
+        if fitting:
+            return [arm for arm in fitting if arm.study == fitting[0].study]
+    return []
+
+
+def _known(run: Run, known: dict[str, str]) -> Run:
+    """A run that another of the studies has as well counts there alone."""
+    identity = run.manifest.get("identity")
+    if run.status not in ENDED or not isinstance(identity, str):
+        return run
+    first = known.setdefault(identity, run.name)
+    if first == run.name:
+        return run
+    return replace(run, status="superseded", reason=f"{first} is the same run")
+
+
+def _supersede(runs: Iterable[Run]) -> tuple[Run, ...]:
+    runs = tuple(runs)
+    latest: dict[tuple[bool, str, int], Run] = {}
+    for run in runs:
+        if run.status in ENDED:
+            same = _same(run)
+            if same not in latest or finished_at(run) >= finished_at(latest[same]):
+                latest[same] = run
+    marked = []
+    for run in runs:
+        winner = latest[_same(run)] if run.status in ENDED else run
+        if winner is not run:
+            changed = _what_changed(run, winner)
+            why = f"{winner.name} is the same configuration and seed, finished later{changed}"
+            run = replace(run, status="superseded", reason=why)
+        marked.append(run)
+    return tuple(marked)
+
+
+def _same(run: Run) -> tuple[bool, str, int]:
+    return run.tunes, key(run.config), run.seed
+
+
+def _what_changed(old: Run, new: Run) -> str:
+    changed = []
+    if any(old.manifest.get(key) != new.manifest.get(key) for key in ("code", "code_parts")):
+        changed.append("other code")
+    if old.data_fingerprint != new.data_fingerprint:
+        changed.append("other data")
+    return f", with {listing(changed)}" if changed else ""
+
+
+def finished_at(run: Run) -> tuple[datetime, str]:
+    """For the order in which runs ended."""
+    try:
+        when = datetime.fromisoformat(str(run.manifest.get("finished")))
+    except ValueError:
+        when = datetime.min
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)), run.name

@@ -1,0 +1,121 @@
+"""One arm's figures over its seeds."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from poslab.record import measures
+from poslab.record.measures import Value
+from poslab.record.reader import Run
+from poslab.report.analysis.arms import Arm
+from poslab.report.analysis.statistics import Estimate, Ratio, Time, estimate, ratio
+
+# Families of figures with a column a multiple of L; the first two come first in every table.
+BY_LENGTH = ("loss", "sliding", "bits_per_byte", "sliding_bits_per_byte", "early_token_curse", "context_gain")
+TARGETS = {0.5: "_50", 0.75: "", 0.9: "_90"}
+SINGLE = ("plateau", "aulc", "validation_loss", "tokens_per_second", "seconds", "flops")
+
+Times = Mapping[str, Mapping[int, Time]]  # tokens to each target, by its suffix and by seed
+
+
+@dataclass(frozen=True)
+class ArmFigures:
+    """An arm's figures over its finished seeds, by the names of summary.csv's columns."""
+
+    arm: Arm
+    figures: Mapping[str, Estimate]
+    rows: tuple[Mapping[str, Value], ...]  # of its finished runs, by seed
+    times: Times = field(default_factory=dict)  # of its runs, those that diverged too
+    ratios: Mapping[str, Ratio] = field(default_factory=dict)  # to the reference's times, by target
+
+    @property
+    def reached(self) -> dict[str, tuple[int, int]]:
+        """By target: how many runs reached it, of how many."""
+        return {
+            suffix: (sum(time.reached for time in by_seed.values()), len(by_seed))
+            for suffix, by_seed in self.times.items()
+        }
+
+    def mean(self, figure: str) -> float | None:
+        found = self.figures.get(figure)
+        return None if found is None else found.mean
+
+    def half_width(self, figure: str) -> float | None:
+        found = self.figures.get(figure)
+        return None if found is None else found.half_width
+
+    def by_seed(self, figure: str) -> dict[int, float]:
+        """The figure of each seed that has it."""
+        values = {row["seed"]: row.get(figure) for row in self.rows}
+        return {
+            seed: float(value)
+            for seed, value in values.items()
+            if isinstance(seed, int) and isinstance(value, int | float)
+        }
+
+
+def estimates(rows: Sequence[Mapping[str, Value]], columns: Iterable[str]) -> dict[str, Estimate]:
+    """What the rows, one a seed, say together on each figure that one of them has."""
+    found: dict[str, Estimate] = {}
+    for column in columns:
+        values = [float(row[column]) for row in rows if isinstance(row.get(column), int | float)]  # type: ignore[arg-type]
+        summary = estimate(values)
+        if summary is not None:
+            found[column] = summary
+    return found
+
+
+def arm_figures(
+    arm: Arm,
+    rows: Mapping[str, Mapping[str, Value]],
+    multiples: tuple[float, ...],
+    diverged: Times,
+    reference: ArmFigures | None,
+) -> ArmFigures:
+    """The figures of `arm` from the rows of its runs; `reference` is None for the reference itself."""
+    mine = tuple(rows[run.name] for run in arm.finished)
+    columns = [f"{family}_{measures.name(k)}" for family in (*BY_LENGTH, "loss_change") for k in multiples]
+    found = estimates(mine, (*columns, *SINGLE))
+    times = {
+        suffix: dict(sorted({**diverged.get(suffix, {}), **_times(mine, suffix)}.items()))
+        for suffix in TARGETS.values()
+    }
+    times = {suffix: by_seed for suffix, by_seed in times.items() if by_seed}
+    for suffix, by_seed in times.items():
+        if all(time.reached for time in by_seed.values()):
+            # A mean without the runs that did not get there would flatter the arm.
+            summary = estimate([time.tokens for time in by_seed.values()])
+            found |= {f"tokens_to_target{suffix}": summary} if summary else {}
+    against = {} if reference is None else reference.times
+    ratios = {suffix: ratio(by_seed, against.get(suffix, {})) for suffix, by_seed in times.items()}
+    known = {suffix: value for suffix, value in ratios.items() if value is not None}
+    return ArmFigures(arm, found, mine, times, known)
+
+
+def _times(rows: Iterable[Mapping[str, Value]], suffix: str) -> dict[int, Time]:
+    """Tokens to a target by seed, from the rows of finished runs that have an answer."""
+    found = {}
+    for row in rows:
+        if f"reached{suffix}" in row:
+            reached = row[f"reached{suffix}"] is True
+            tokens = row[f"tokens_to_target{suffix}" if reached else f"tokens_without_target{suffix}"]
+            found[int(row["seed"])] = Time(float(tokens), reached)  # type: ignore[arg-type]
+    return found
+
+
+def diverged_times(arm: Arm, comparable: Set[str], targets: Mapping[str, float]) -> Times:
+    """Tokens to each target, by its suffix, of runs that diverged: reached before, or never.
+
+    A seed that was run again counts anew.
+    """
+    finished = {run.seed for run in arm.finished}
+    lost = [
+        run
+        for run in arm.runs
+        if run.status == "diverged" and run.name in comparable and run.seed not in finished
+    ]
+    return {suffix: {run.seed: _before(run, target) for run in lost} for suffix, target in targets.items()}
+
+
+def _before(run: Run, target: float) -> Time:
+    found = measures.crossing(run.validations, target)
+    return Time(float(run.budget), False) if found is None else Time(found.tokens, True)

@@ -1,0 +1,170 @@
+"""Everything a report says, as figures of runs and of arms; tables, charts and pages only show it."""
+
+import statistics as order_statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from poslab.config.text import plain
+from poslab.record import measures
+from poslab.record.losses import ReportError
+from poslab.record.measures import Value
+from poslab.record.reader import Records, Run, load_studies
+from poslab.record.summary import Target, row
+from poslab.report.analysis.arms import Arm, arms, choose_reference
+from poslab.report.analysis.comparisons import Comparison, comparable, compare, primary_figure
+from poslab.report.analysis.estimates import TARGETS, ArmFigures, arm_figures, diverged_times
+from poslab.report.analysis.learning_rates import Tuning, tunings
+from poslab.report.analysis.ranks import Pair, Rank, pairs, ranks
+from poslab.report.analysis.rescalings import RescaledArm, rescaled_arms
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a report is on: its name, and what the command line says for it."""
+
+    name: str
+    option: str  # study=a,b
+
+
+@dataclass(frozen=True)
+class Results:
+    """A study's figures, or several studies': a row a run, and what the arms' seeds say together."""
+
+    studies: tuple[str, ...]
+    questions: tuple[str, ...]
+    commands: tuple[str, ...]
+    runs: tuple[Run, ...]
+    rows: tuple[Mapping[str, Value], ...]  # beside `runs`
+    arms: tuple[ArmFigures, ...]
+    reference: ArmFigures
+    reference_warning: str | None
+    multiples: tuple[float, ...]
+    targets: tuple[Target, ...]
+    aulc_interval: tuple[int, int] | None
+    primary: str | None
+    comparisons: tuple[Comparison, ...]
+    pairs: tuple[Pair, ...]  # of arms, on the primary figure
+    ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed
+    rescaled: tuple[RescaledArm, ...]  # of the arms whose runs were measured under other rotations too
+    tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
+    asked: Asked
+
+    @property
+    def study(self) -> str:
+        """What the report is called: the study, or all of them; chosen runs have a name of their own."""
+        return self.asked.name
+
+    @property
+    def finished(self) -> tuple[Run, ...]:
+        return tuple(run for item in self.arms for run in item.arm.finished)
+
+    @property
+    def compared(self) -> tuple[Run, ...]:
+        """Every run that was made to be compared, whatever became of it."""
+        return tuple(run for run in self.runs if not run.tunes)
+
+    @property
+    def context_length(self) -> int | None:
+        """The training length L that all arms share, or None."""
+        lengths = {item.arm.context_length for item in self.arms}
+        return lengths.pop() if len(lengths) == 1 else None
+
+    @property
+    def seeds(self) -> int:
+        """The largest number of finished seeds of any arm."""
+        return max(len(item.rows) for item in self.arms)
+
+    @property
+    def attentions(self) -> int:
+        return len({item.arm.attention for item in self.arms})
+
+
+def gather(study: str, runs: Path, reference: str | None) -> Results:
+    """All figures of a study, or of several with commas between their names.
+
+    Raises ReportError where there is nothing to report or no such reference.
+    """
+    return figures(load_studies(study, runs), Asked(study.replace(",", "+"), f"study={study}"), reference)
+
+
+def figures(records: tuple[Records, ...], asked: Asked, reference: str | None) -> Results:
+    """All figures of these records. Raises ReportError as `gather` does."""
+    listed, found = arms(records)
+    finished = [run for run in listed if run.status == "done" and not run.tunes]
+    for one in records:
+        if one.study not in {run.study for run in finished}:
+            raise ReportError(_nothing(one))
+    against, warning = choose_reference(found, records, reference)
+    multiples = measures.multiples(finished)
+    targets = _targets(against)
+    same_data = {
+        run.name for run in listed if run.status in ("done", "diverged") and comparable(run, against)
+    }
+    interval = measures.common_interval(run for run in finished if run.validations)
+    tuned = tunings(listed, found)
+    label_of = {run.name: arm.label for arm in found for run in arm.runs}
+    label_of |= {run.name: one.label for one in reversed(tuned) for run in one.runs}
+    rows = {
+        run.name: row(
+            run,
+            label_of.get(run.name),
+            multiples,
+            targets if run.name in same_data else (),
+            interval,
+        )
+        for run in listed
+    }
+    aims = {target.suffix: target.loss for target in targets}
+    base = arm_figures(against, rows, multiples, diverged_times(against, same_data, aims), None)
+    everything = tuple(
+        base
+        if arm is against
+        else arm_figures(arm, rows, multiples, diverged_times(arm, same_data, aims), base)
+        for arm in found
+    )
+    primary = primary_figure(base, multiples)
+    every_pair = pairs(everything, base, primary)
+    commands = dict.fromkeys(line for one in records for line in one.commands)
+    return Results(
+        tuple(one.study for one in records),
+        tuple(dict.fromkeys(plain(one.question, 500) for one in records if one.question)),
+        tuple(plain(line, 1000) for line in commands),
+        listed,
+        tuple(rows[run.name] for run in listed),
+        everything,
+        base,
+        warning,
+        multiples,
+        targets,
+        interval,
+        primary,
+        compare(everything, base, primary, multiples),
+        every_pair,
+        ranks(every_pair),
+        rescaled_arms(everything, multiples),
+        tuned,
+        asked,
+    )
+
+
+def _nothing(records: Records) -> str:
+    counts: dict[str, int] = {}
+    compared = [run for run in records.runs if not run.tunes]
+    for run in compared:
+        counts[run.status] = counts.get(run.status, 0) + 1
+    said = ", ".join(f"{n} {plain(status, 30)}" for status, n in sorted(counts.items()))
+    why = next((f" ({plain(run.reason, 120)})" for run in compared if run.reason), "")
+    if len(compared) < len(records.runs):
+        tuning = f"{len(records.runs) - len(compared)} that tune learning rates"
+        said, why = f"{said}{why} and {tuning}" if said else f"only {tuning}", ""
+    return f"study={records.study} has no finished run: {said}{why}; run its command again to finish them"
+
+
+def _targets(reference: Arm) -> tuple[Target, ...]:
+    targets = []
+    for fraction, suffix in TARGETS.items():
+        losses = [loss for run in reference.finished if (loss := measures.loss_at(run, fraction)) is not None]
+        if losses and all(measures.can_confirm(run, fraction) for run in reference.finished):
+            targets.append(Target(fraction, suffix, order_statistics.median(losses), len(losses)))
+    return tuple(targets)

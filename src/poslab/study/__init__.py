@@ -1,0 +1,1 @@
+"""Requests into made runs: planned, launched, watched, reported."""

@@ -1,0 +1,114 @@
+"""What a run shows in the terminal: a bar with loss, tokens/s and time left; lines where no one watches."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from poslab.study.display.progress_file import ProgressFile
+
+REFRESH_SECONDS = 0.5  # reading the loss waits for the device: not at every step
+LINES = 10  # a run, where output is no terminal
+
+
+class RunDisplay:
+    """Shows one run; `title` says which, and `progress` is told the same for those who watch elsewhere.
+
+    Console(quiet=True) shows nothing, and the progress is told all the same.
+    """
+
+    def __init__(
+        self, title: str, console: Console | None = None, progress: ProgressFile | None = None
+    ) -> None:
+        self.title = title
+        self.progress = progress
+        self.console = console or Console(stderr=True, highlight=False)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.fields[detail]}"),
+            TimeRemainingColumn(compact=True),
+            console=self.console,
+            transient=False,
+        )
+        # A bar takes over standard error while it is shown, so that a quiet one would swallow other output.
+        self.barred = self.console.is_terminal and not self.console.quiet
+        self.task: TaskID | None = None
+        self.shown = 0.0
+        self.lines = 0
+        self.steps = 1
+        self.before: float | None = None  # share of the phase that an earlier process had done, once known
+        self.started = time.monotonic()
+
+    @contextmanager
+    def phase(self, name: str, steps: int = 1) -> Iterator[None]:
+        """One part of the run, such as training, with a bar of its own."""
+        self.steps, self.before = steps, None
+        self.shown, self.lines, self.started = 0.0, 0, time.monotonic()
+        if self.progress is not None:
+            self.progress.begin(name)
+        if not self.barred:
+            yield
+        else:
+            with self.bar:
+                if self.task is not None:
+                    self.bar.remove_task(self.task)
+                self.task = self.bar.add_task(f"{self.title}  {name}", total=1.0, detail="")
+                yield
+        if self.progress is not None:
+            self.progress.end()
+
+    def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
+        """An optimizer step is done; `loss` is read, in nats a token, only when it is shown."""
+        share = step / self.steps
+        if self.before is None:
+            self.before = (step - 1) / self.steps
+            if self.progress is not None:
+                self.progress.resume(self.before)
+        shown, told = self._due(share), self.progress is not None and self.progress.due(share)
+        if not (shown or told):
+            return
+        value = loss()
+        if shown:
+            detail = f"step {step}/{self.steps}  loss {value:.3f}  {tokens_per_second:,.0f} tokens/s"
+            self._show(share, detail)
+        if self.progress is not None and told:
+            self.progress.tell(share, step, self.steps, value, tokens_per_second)
+
+    def share(self, name: str, share: float) -> None:
+        """Work that has no steps: `share` of it, between 0 and 1, is done."""
+        if self._due(share):
+            self._show(share, name)
+        if self.progress is not None and self.progress.due(share):
+            self.progress.tell(share)
+
+    def _due(self, share: float) -> bool:
+        if self.barred:
+            now = time.monotonic()
+            due = now - self.shown >= REFRESH_SECONDS or share >= 1
+            self.shown = now if due else self.shown
+        else:
+            due = math.floor(share * LINES) > self.lines
+            self.lines = math.floor(share * LINES)
+        return due
+
+    def _show(self, share: float, detail: str) -> None:
+        if self.task is not None:
+            self.bar.update(self.task, completed=share, detail=detail)
+        else:
+            left = (time.monotonic() - self.started) * (1 - share) / (share - (self.before or 0.0))
+            line = f"{self.title}  {detail}  {duration(left)} left"
+            with suppress(OSError):  # such as a log file on a full disk: no line is worth a run
+                self.console.print(line, markup=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """Such as 45 s, 3 min, 2 h 10 min."""
+    if seconds < 99:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,61 @@
+"""How long a study still takes, from how long its runs took."""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from poslab.study.display.progress_file import Progress
+
+
+@dataclass(frozen=True)
+class Course:
+    """A run under way, in seconds: since its start, and until its end, None where that is not known yet."""
+
+    elapsed: float
+    left: float | None
+
+
+def seconds_left(finished: Sequence[float], running: Sequence[Course], waiting: int) -> float | None:
+    """Seconds until the last run of a study ends; None before there is a basis, or while none is running.
+
+    `finished` holds how long whole runs took, in seconds. A run is expected to take their mean; before one
+    has finished, the mean of what the running ones have taken and still need. As many runs as run now go on
+    running at once: each of the `waiting` ones takes the first place that gets free.
+    """
+    whole = finished or [course.elapsed + course.left for course in running if course.left is not None]
+    if not whole or not running:
+        return None
+    typical = fmean(whole)
+    places = [
+        max(0.0, typical - course.elapsed) if course.left is None else course.left for course in running
+    ]
+    heapq.heapify(places)
+    for _ in range(waiting):
+        heapq.heapreplace(places, places[0] + typical)
+    return max(places)
+
+
+@dataclass
+class Pace:
+    """What the runs of a study have shown so far of how long they take."""
+
+    finished: list[float] = field(default_factory=list)  # seconds a whole run took
+    after: dict[str, list[float]] = field(default_factory=dict)  # seconds runs took after such a phase
+
+    def course(self, elapsed: float, progress: Progress | None) -> Course:
+        """Where a run stands. Phases that follow its present one count as they took in finished runs."""
+        left = progress.seconds_left if progress is not None else None
+        if progress is not None and left is not None:
+            left += fmean(self.after.get(progress.phase) or [0.0])
+        return Course(elapsed, left)
+
+    def finish(self, elapsed: float, ends: Mapping[str, float], updated: float | None) -> None:
+        """A run is done after `elapsed` seconds; its phases ended at `ends`, it last wrote at `updated`.
+
+        These two are seconds since 1970 by the clock of the run's machine.
+        """
+        self.finished.append(elapsed)
+        for phase, end in ends.items():
+            if updated is not None:
+                self.after.setdefault(phase, []).append(max(0.0, updated - end))

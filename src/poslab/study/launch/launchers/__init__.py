@@ -1,0 +1,1 @@
+"""One module a launcher, found by its name."""

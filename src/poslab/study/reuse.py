@@ -1,0 +1,63 @@
+"""A run that another study has made already is taken over: its record is copied, nothing is trained again."""
+
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from poslab.record.files import DamagedError
+from poslab.record.locks import TakenError, alone, run_lock
+from poslab.record.manifest import damaged_files, read_manifest
+from poslab.record.writer import RunRecord
+from poslab.study.run.plan import Job
+
+KEPT = ("*.csv", "checkpoint.pt")
+
+
+def take_over(job: Job) -> str | None:
+    """Copy the sound record of the same run from another study beside it; the study's name, or None.
+
+    Nothing is done where the run has a record of its own.
+    """
+    if job.directory.exists():
+        return None
+    runs = job.directory.parent.parent
+    for manifest in sorted(runs.glob(f"*/*-{job.identity}/manifest.json")):
+        if _copy(manifest.parent, job):
+            return manifest.parent.parent.name
+    return None
+
+
+def _copy(source: Path, job: Job) -> bool:
+    try:
+        manifest = read_manifest(source) or {}
+    except DamagedError:
+        return False
+    if manifest.get("status") != "done" or damaged_files(source, manifest):
+        return False
+    own = {
+        "study": job.config.study,
+        "run": job.directory.name,
+        "pos": job.request.pos,
+        "attention": job.request.attention,
+        "wandb": None,  # it is shown in this study's group anew
+        "taken_from": source.parent.name,
+    }
+    job.directory.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(TakenError), alone(run_lock(job.directory)):
+        if job.directory.exists():
+            return False
+        unfinished = Path(tempfile.mkdtemp(dir=job.directory.parent, prefix=f".{job.directory.name}."))
+        try:
+            for pattern in KEPT:
+                for path in source.glob(pattern):
+                    shutil.copy2(path, unfinished / path.name)
+            RunRecord(unfinished, manifest).update(**own)
+            unfinished.chmod(0o755)
+            if damaged_files(unfinished, manifest):  # it changed meanwhile
+                return False
+            unfinished.rename(job.directory)
+            return True
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return False  # another command makes it

@@ -1,0 +1,1 @@
+"""One run: planned, named by what decides it, made in processes of its own, evaluated again."""

@@ -1,0 +1,130 @@
+"""Who a run is: a hash of all that decides its result, so that the same run is never made twice.
+
+That is the checked configuration, the content of the data and the code that is reached from the run's own
+parts. A new scheme, a change of the report, of a logger or of the progress bar leaves finished runs valid.
+The code that only measures a trained model has a fingerprint of its own: where it changes, the model is kept,
+and what was recorded from it is measured again.
+"""
+
+import ast
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from poslab.config.schema import RunConfig
+
+PACKAGE = Path(__file__).parents[2]  # of poslab
+TRAINING = (  # what turns a configuration and data into weights
+    "poslab.data.cache",
+    "poslab.data.windows",
+    "poslab.data.questions",
+    "poslab.model.gpt",
+    "poslab.training.loop",
+)
+EVALUATION = (  # what turns weights into the tables of a record
+    "poslab.evaluation.extrapolation",
+    "poslab.evaluation.retrieval",
+    "poslab.evaluation.inspection",
+)
+
+
+@dataclass(frozen=True)
+class Code:
+    """Fingerprints of the source that a run's numbers can depend on, 16 hexadecimal digits each."""
+
+    shared: str  # what every run trains by
+    parts: str  # the run's own scheme and attention
+    evaluation: str  # what measures a trained model, beside what it shares with training
+
+
+def code_fingerprints(config: RunConfig) -> Code:
+    """SHA-256 over the source of every poslab module that this run reaches."""
+    shared = sources(TRAINING)
+    own = [f"poslab.model.positions.{name}" for name in sorted(_schemes(config.pos))]
+    parts = sources([*own, f"poslab.model.attention.{config.attention['kind']}"])
+    parts = {name: path for name, path in parts.items() if name not in shared}
+    evaluation = {
+        name: path for name, path in sources(EVALUATION).items() if name not in shared and name not in parts
+    }
+    return Code(_digest(shared), _digest(parts), _digest(evaluation))
+
+
+def _schemes(section: Any) -> set[str]:
+    """The scheme of a section, and those of sections inside it: of other layers, of a scheme that it
+    wraps."""
+    if not isinstance(section, dict):
+        return set()
+    inner = set().union(*(_schemes(value) for value in section.values()))
+    return inner | ({section["scheme"]} if isinstance(section.get("scheme"), str) else set())
+
+
+def _digest(sources: dict[str, Path]) -> str:
+    digest = hashlib.sha256()
+    for name, path in sorted(sources.items()):
+        digest.update(f"{name}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def run_identity(config: RunConfig, code: Code, data_fingerprint: str) -> str:
+    """The run's hash, 12 hexadecimal digits. The path of the data does not count, their content does."""
+    settings = config.result_settings()
+    settings["data"].pop("path", None)
+    text = json.dumps([settings, code.shared, code.parts, data_fingerprint], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def run_name(labels: tuple[str, str], seed: int, identity: str) -> str:
+    """A directory name that a person can read and that only this run has."""
+    readable = "-".join([*labels, f"seed{seed}"])
+    safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in readable)
+    return f"{safe[:80]}-{identity}"
+
+
+def sources(modules: Iterable[str]) -> dict[str, Path]:
+    """`modules` and every poslab module that one of them imports, directly or not, with their files.
+
+    Raises FileNotFoundError where one of `modules` has no file: left out, its changes would go unnoticed.
+    """
+    found: dict[str, Path] = {}
+    for name in modules:
+        if _file(name) is None:
+            raise FileNotFoundError(f"the source of {name}, which decides what a run is, is not in {PACKAGE}")
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        path = None if name in found else _file(name)
+        if path is not None:
+            found[name] = path
+            waiting += _imported(path)
+    return found
+
+
+def _file(name: str) -> Path | None:
+    """Where a module's source is, without importing it; None where `name` is something in a module."""
+    if name in sys.modules:  # perhaps from elsewhere: a package's path can be extended
+        return Path(str(sys.modules[name].__file__))
+    inside = PACKAGE.joinpath(*name.split(".")[1:])
+    candidates = (inside / "__init__.py", inside.with_suffix(".py"))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _imported(path: Path) -> list[str]:
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [name for name in names if name.startswith("poslab.")]
+
+
+def describe_versions() -> dict[str, Any]:
+    """Versions that may move a result's last digits: kept in the record, not in the identity."""
+    packages = ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}

@@ -1,0 +1,184 @@
+"""How a study stands, from its files alone: python train.py status study=extrapolation"""
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from poslab.config.schema import ConfigError
+from poslab.config.text import NAME
+from poslab.record.locks import is_taken, run_lock
+from poslab.record.manifest import read_manifest
+from poslab.study.display.panel import Entry
+from poslab.study.display.study_view import READ_SECONDS, StudyDisplay
+from poslab.study.display.time_left import Pace
+
+GO_ON = "the same command goes on with it"
+OTHERS = 5  # studies named beside the newest
+ENDED = ("done", "failed", "stopped")
+
+
+def status(arguments: Sequence[str]) -> int:
+    """`train.py status` with the arguments beside that word; without study= the newest one; the exit status.
+
+    It imports no PyTorch, so it answers at once.
+    """
+    options = {"study": "", "runs": "runs"}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if key not in options or not equals or not value:
+            return _refuse(f"status takes study=NAME and runs=DIR, not {argument!r}")
+        options[key] = value
+    runs = Path(options["runs"])
+    known = studies(runs)
+    if not known:
+        return _refuse(f"no studies in {runs}; begin one: python train.py -m pos=rope,alibi")
+    study = options["study"] or known[0]
+    follow = sys.stdout.isatty()
+    if study in known:
+        others = [f"study={name}" for name in known if name != study][:OTHERS]
+        hint = f"; there are also {', '.join(others)}" if others and not options["study"] else ""
+        ending = "; Ctrl-C ends this view, not the study" if follow else ""
+        Console(highlight=False).print(f"{study}{hint}{ending}", markup=False, soft_wrap=True)
+    try:
+        return show_status(study, runs, follow)
+    except KeyboardInterrupt:  # before anything was shown
+        return 130
+
+
+def studies(runs: Path) -> list[str]:
+    """The studies in `runs`, the one that was asked for last first."""
+    paths = [path for path in runs.glob("*/study.json") if NAME.fullmatch(path.parent.name)]
+    return [path.parent.name for path in sorted(paths, key=_changed, reverse=True)]
+
+
+def show_status(study: str, runs: Path, follow: bool) -> int:
+    """Print how the runs of `study` stand; where `follow`, go on until all have ended, or until Ctrl-C.
+
+    Returns the exit status: 0; 1 where a run failed; 2, with a line on stderr, where there is no such study
+    or its list is damaged.
+    """
+    if study not in studies(runs):
+        known = ", ".join(studies(runs)) or "none"
+        return _refuse(f"no study {study!r} in {runs}; there are: {known}")
+    look = _Look(runs / study)
+    try:
+        look.again()
+    except ConfigError as error:
+        return _refuse(str(error))
+    console = Console(highlight=False)
+    display = StudyDisplay(console, look.entries, pace=_pace(look.entries))
+    if not follow:
+        for line in display.lines():
+            display.say(line)
+    else:
+        try:
+            _follow(display, look)
+        except KeyboardInterrupt:  # the watching is over, nothing else
+            pass
+        except ConfigError as error:
+            return _refuse(str(error))
+    return int(any(entry.state == "failed" for entry in look.entries))
+
+
+def _follow(display: StudyDisplay, look: "_Look") -> None:
+    with display:
+        while not all(entry.state in ENDED for entry in look.entries):
+            time.sleep(READ_SECONDS)
+            look.again()
+            display.update()
+
+
+class _Look:
+    """The runs of a study as its files tell them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.entries: list[Entry] = []
+
+    def again(self) -> None:
+        """Bring `entries` up to date. Raises ConfigError where the study's list is damaged."""
+        names = self._names()
+        known = {entry.directory.name for entry in self.entries}
+        self.entries += [Entry(name, self.directory / name, "waiting") for name in names if name not in known]
+        self.entries[:] = [entry for entry in self.entries if entry.directory.name in names]
+        for entry in self.entries:
+            if entry.state != "done":
+                self._read(entry)
+
+    def _names(self) -> list[str]:
+        path = self.directory / "study.json"
+        try:
+            listed = json.loads(path.read_bytes())["runs"]
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}") from None
+        except (ValueError, TypeError, KeyError, RecursionError):
+            listed = None
+        if not isinstance(listed, list):
+            raise ConfigError(f"{path} is damaged; the study's command writes it anew")
+        names = [name for name in listed if isinstance(name, str) and NAME.fullmatch(name)]
+        return list(dict.fromkeys(names))
+
+    def _read(self, entry: Entry) -> None:
+        try:
+            manifest = read_manifest(entry.directory)
+        except (ConfigError, OSError) as error:
+            entry.state, entry.note = "failed", str(error)
+            return
+        if manifest is None:
+            entry.state, entry.note = "waiting", ""
+            return
+        parts = (manifest.get("pos"), manifest.get("attention"), f"seed {manifest.get('seed')}")
+        entry.title, entry.note = " / ".join(map(str, parts)), ""
+        match manifest.get("status"):
+            case "done":
+                entry.state = "done"
+            case "diverged" if (manifest.get("config") or {}).get("part") == "tuning":
+                entry.state = "done"  # which says that its learning rate is too high
+            case "running" if _held(entry.directory):
+                entry.state = "running"
+            case "running" | "interrupted":
+                entry.state, entry.note = "stopped", GO_ON
+            case _:
+                entry.state, entry.note = "failed", str(manifest.get("reason") or "without a reason")
+
+
+def _held(run: Path) -> bool:
+    """Whether a process holds the run's lock; where that cannot be told, its record is believed."""
+    try:
+        return is_taken(run_lock(run))
+    except OSError:  # not ours to open, or a file system without locks
+        return True
+
+
+def _pace(entries: Iterable[Entry]) -> Pace:
+    """How long the finished runs took, as they recorded it: they may have lain still in between."""
+    pace = Pace()
+    for entry in entries:
+        if entry.state == "done":
+            try:
+                manifest = read_manifest(entry.directory) or {}
+                training, validation, evaluation = (
+                    float(manifest.get(key) or 0)
+                    for key in ("seconds", "seconds_validation", "seconds_evaluation")
+                )
+            except (ConfigError, OSError, TypeError, ValueError):  # an estimate needs not all of them
+                continue
+            pace.finished.append(training + validation + evaluation)
+            pace.after.setdefault("training", []).append(evaluation)
+    return pace
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _refuse(message: str) -> int:
+    print(f"poslab: {message}", file=sys.stderr)
+    return 2

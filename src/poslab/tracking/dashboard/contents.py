@@ -1,0 +1,103 @@
+"""What a study's runs have measured, which decides its panels: from records, or as W&B has it."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from poslab.config.text import printable
+from poslab.record.files import read_sealed
+from poslab.record.reader import Run, load
+from poslab.tracking.send.charts import chart_rows, summary
+
+LONGEST_QUESTION = 500  # letters
+
+NUMBER = r"(\d+(?:\.\d+)?)"
+SLIDING = re.compile(rf"sliding_{NUMBER}x")
+RESCALED = re.compile(r"rescaled/(\w+)/loss")
+RETRIEVAL = re.compile(rf"retrieval/(\w+)/{NUMBER}x")
+BIAS = re.compile(r"scheme/bias/layer(\d+)_head(\d+)")
+BOUND = re.compile(r"scheme/bound/layer(\d+)")
+ATTENDED = "attention_distance/mean"
+FAILURE = "failure_position"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What any run of a study has; multiples are those of the training length L."""
+
+    question: str
+    runs: int  # that compare; trials of a learning rate are not among them
+    multiples: tuple[float, ...]  # with a loss over sliding windows
+    rescaled: tuple[str, ...]  # methods
+    retrieval: tuple[tuple[str, float], ...]  # task and multiple
+    bias: tuple[tuple[int, tuple[int, ...]], ...]  # a layer and its heads
+    bound: tuple[int, ...]  # layers
+    attended: bool
+    failed: bool  # a run failed past L: its loss by position rose over 5 % above the plateau
+
+    @property
+    def longest(self) -> float | None:
+        """The largest multiple past L, if any."""
+        return next((k for k in reversed(self.multiples) if k > 1), None)
+
+
+def from_records(study: str, runs: Path) -> Contents:
+    """What the records in `runs`/`study` hold. Raises ReportError where there are none."""
+    compared = [run for run in load(study, runs).runs if run.readable and not run.tunes]
+    keys = {key for run in compared for key in _keys(run)}
+    return _contents(keys, [_plan(runs / study).get("question")], len(compared))
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """A training run as W&B has it."""
+
+    config: Mapping[str, Any]
+    notes: str | None  # the study's question
+    keys: Collection[str]  # that it has logged, and of its summary
+
+
+def from_wandb(runs: Iterable[Tracked]) -> Contents:
+    """What W&B has of a study."""
+    compared = [run for run in runs if run.config.get("part") != "tuning"]
+    keys = {key for run in compared for key in run.keys}
+    return _contents(keys, [run.notes for run in compared], len(compared))
+
+
+def _keys(run: Run) -> Iterable[str]:
+    """The keys under which W&B has what a record holds."""
+    yield from summary(run)
+    for row in chart_rows(run):
+        yield from row
+
+
+def _contents(keys: Collection[str], questions: Iterable[object], runs: int) -> Contents:
+    heads: dict[int, list[int]] = {}
+    for layer, head in sorted((int(one), int(other)) for one, other in _matches(BIAS, keys)):
+        heads.setdefault(layer, []).append(head)
+    question = next((text for text in questions if isinstance(text, str) and text.strip()), "")
+    return Contents(
+        question=printable(question).strip()[:LONGEST_QUESTION],
+        runs=runs,
+        multiples=tuple(sorted(float(multiple) for (multiple,) in _matches(SLIDING, keys))),
+        rescaled=tuple(sorted(method for (method,) in _matches(RESCALED, keys))),
+        retrieval=tuple(sorted((task, float(multiple)) for task, multiple in _matches(RETRIEVAL, keys))),
+        bias=tuple((layer, tuple(found)) for layer, found in heads.items()),
+        bound=tuple(sorted(int(layer) for (layer,) in _matches(BOUND, keys))),
+        attended=ATTENDED in keys,
+        failed=FAILURE in keys,
+    )
+
+
+def _matches(pattern: re.Pattern[str], keys: Iterable[str]) -> Iterable[tuple[str, ...]]:
+    return (found.groups() for key in keys if (found := pattern.fullmatch(key)))
+
+
+def _plan(folder: Path) -> Mapping[str, Any]:
+    """What the study's own file says, if there is one that can be read."""
+    try:
+        return read_sealed(folder / "study.json")
+    except (OSError, ValueError):
+        return {}

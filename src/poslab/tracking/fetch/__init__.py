@@ -1,0 +1,1 @@
+"""Records and models read back from W&B, and checked."""

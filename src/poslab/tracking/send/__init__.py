@@ -1,0 +1,1 @@
+"""The record mirrored to W&B: runs, reports and evaluations."""

@@ -1,0 +1,61 @@
+"""What a run is called in W&B, and which of its settings stand there under which names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from poslab.config.request import Request
+from poslab.record.reader import TUNING
+
+LONGEST_TAG, LONGEST_NAME = 64, 128  # characters that W&B takes
+
+
+@dataclass(frozen=True)
+class Card:
+    """How a run stands in W&B's tables."""
+
+    group: str  # the study
+    job_type: Literal["train", "evaluate", "report"]
+    name: str
+    tags: tuple[str, ...]
+    notes: str | None
+    config: Mapping[str, Any]
+
+
+def arm(request: Request) -> str:
+    """One name for all runs that differ in their seed alone, whatever command asked for them."""
+    config = request.config
+    rate = f"rate {config.trainer.learning_rate:g}" if config.part == TUNING else ""
+    parts = (request.pos, request.attention, " ".join(request.departures), rate)
+    return " / ".join(part for part in parts if part)
+
+
+def of_run(request: Request, title: str, identity: str, code: str, data_fingerprint: str) -> Card:
+    """A run that trains: named by what differs, with its settings by the names of the command line.
+
+    `pos` and `attention` are the arms' names there and not their sections: so they sort and filter, and are
+    what a W&B sweep calls them.
+    """
+    config = request.config
+    settings = config.result_settings()
+    sections = {f"{name}_options": settings.pop(name) for name in ("pos", "attention")}
+    named = {
+        "study": config.study,
+        "arm": arm(request),
+        "pos": request.pos,
+        "attention": request.attention,
+        **settings,
+        **sections,
+        "identity": identity,
+        "code": code,
+        "data_fingerprint": data_fingerprint,
+    }
+    tags = [request.pos, request.attention, str(config.data.get("source", "")), config.part]
+    return Card(
+        group=config.study,
+        job_type="train",
+        name=title[:LONGEST_NAME],
+        tags=tuple(dict.fromkeys(tag[:LONGEST_TAG] for tag in tags if tag and tag != "comparison")),
+        notes=config.question,
+        config=named,
+    )

@@ -1,0 +1,180 @@
+"""What a finished record shows in W&B: rows of charts with x axes of their own, tables, a run's summary.
+
+Every number is one that the report makes of the same record.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from poslab.record import measures
+from poslab.record.measures import Value, name
+from poslab.record.reader import Run
+from poslab.record.summary import row as summary_row
+
+# The x axis of each family of charts: a metric that stands in the same row.
+AXES = {
+    "extrapolation/*": "extrapolation/length",
+    "position/*": "position/position",
+    "rescaled/*": "rescaled/length",
+    "retrieval/*": "retrieval/depth",
+    "scheme/*": "scheme/distance",
+    "attention_distance/*": "attention_distance/layer",
+}
+BY_LENGTH = ("loss", "bits_per_byte", "context_gain", "early_token_curse")
+SLIDING = {
+    "sliding": "sliding_loss",
+    "sliding_bits_per_byte": "sliding_bits_per_byte",
+}  # as summary.csv has it
+
+Row = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of numbers and words."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Value, ...], ...]
+
+
+def training_row(row: Mapping[str, Any]) -> dict[str, float]:
+    """A row of metrics.csv: losses as nats a token and bits a byte. A file gives text, training numbers."""
+    found: dict[str, float] = {
+        "tokens": int(row["tokens"]),
+        "step": int(row["step"]),
+        "seconds": float(row["seconds"]),
+        "train/loss": float(row["train_nll"]) / float(row["train_tokens"]),
+        "validation/loss": float(row["validation_nll"]) / float(row["validation_tokens"]),
+        "optimizer/learning_rate": float(row["learning_rate"]),
+        "optimizer/gradient_norm": float(row["gradient_norm"]),
+        "cost/tokens_per_second": float(row["tokens_per_second"]),
+    }
+    if float(row["validation_bytes"]):
+        bits = float(row["validation_nll"]) / math.log(2)
+        found["validation/bits_per_byte"] = bits / float(row["validation_bytes"])
+    if "memory_bytes" in row:
+        found["cost/memory_gigabytes"] = float(row["memory_bytes"]) / 1e9
+    return found
+
+
+def chart_rows(run: Run) -> Iterator[Row]:
+    """Rows that each have the x axis of AXES and what was measured there."""
+    yield from _extrapolation(run)
+    for each in measures.position_bins(run):
+        yield {"position/position": each.center, "position/loss": each.loss}
+    yield from _rescaled(run)
+    yield from _retrieval(run)
+    yield from _scheme(run)
+    for layer, distances in _attention_distances(run).items():
+        yield {
+            "attention_distance/layer": layer,
+            "attention_distance/mean": statistics.fmean(distances),
+            "attention_distance/least": min(distances),
+            "attention_distance/most": max(distances),
+        }
+
+
+def _extrapolation(run: Run) -> Iterator[Row]:
+    lengths = sorted({multiple for _, multiple in run.segments})
+    found = measures.extrapolation(run, lengths)
+    for k in lengths:
+        row = {family: found[f"{family}_{name(k)}"] for family in BY_LENGTH}
+        row |= {shown: found[f"{family}_{name(k)}"] for family, shown in SLIDING.items()}
+        known = {f"extrapolation/{key}": value for key, value in row.items() if isinstance(value, float)}
+        if known:
+            yield {"extrapolation/length": k * run.context_length, **known}
+
+
+def _rescaled(run: Run) -> Iterator[Row]:
+    for method, measured in run.rescaled.items():
+        other = replace(run, segments=measured.segments, positions=measured.positions)
+        for row in _extrapolation(other):
+            if "extrapolation/loss" in row:
+                yield {
+                    "rescaled/length": row["extrapolation/length"],
+                    f"rescaled/{method}/loss": row["extrapolation/loss"],
+                }
+
+
+def _retrieval(run: Run) -> Iterator[Row]:
+    for depth in sorted({depth for _, _, depth in run.probe}):
+        shares = {
+            f"retrieval/{task}/{name(multiple)}": found.exact / found.samples
+            for (task, multiple, at), found in run.probe.items()
+            if at == depth
+        }
+        yield {"retrieval/depth": depth, **shares}
+
+
+def _scheme(run: Run) -> Iterator[Row]:
+    lines: dict[str, Mapping[int, float]] = {
+        f"scheme/bias/layer{layer}_head{head}": values
+        for (layer, head), values in (run.scheme.bias or {}).items()
+    }
+    lines |= {f"scheme/bound/layer{layer}": values for layer, values in (run.scheme.bound or {}).items()}
+    for distance in sorted({distance for values in lines.values() for distance in values}):
+        here = {key: values[distance] for key, values in lines.items() if distance in values}
+        yield {"scheme/distance": distance, **{k: v for k, v in here.items() if math.isfinite(v)}}
+
+
+def _attention_distances(run: Run) -> dict[int, list[float]]:
+    """Of each layer, the mean distance in tokens of each of its heads."""
+    found: dict[int, list[float]] = {}
+    for (layer, _), attended in sorted((run.scheme.attended or {}).items()):
+        if attended.queries:
+            found.setdefault(layer, []).append(attended.distance / attended.queries)
+    return found
+
+
+def sheets(run: Run) -> dict[str, Sheet]:
+    """The tables of a run, those that have rows."""
+    heads = run.scheme.attended or {}
+    found = {
+        "extrapolation": _sheet(_extrapolation(run)),
+        "position": _sheet(
+            {"first": each.first, "last": each.last, "loss": each.loss}
+            for each in measures.position_bins(run)
+        ),
+        "rescaled": _sheet(_rescaled(run)),
+        "retrieval": _sheet(
+            {
+                "task": task,
+                "multiple": multiple,
+                "length": found.length,
+                "depth": depth,
+                "samples": found.samples,
+                "exact_share": found.exact / found.samples,
+                "nats": found.nll / found.tokens,
+            }
+            for (task, multiple, depth), found in run.probe.items()
+        ),
+        "scheme_bias": _sheet(
+            {"layer": layer, "head": head, "distance": distance, "bias": value}
+            for (layer, head), values in (run.scheme.bias or {}).items()
+            for distance, value in values.items()
+        ),
+        "attention_distance": _sheet(
+            {"layer": layer, "head": head, "distance": each.distance / each.queries}
+            for (layer, head), each in heads.items()
+            if each.queries
+        ),
+    }
+    return {key: sheet for key, sheet in found.items() if sheet.rows}
+
+
+def _sheet(rows: Iterable[Mapping[str, Value]]) -> Sheet:
+    listed = list(rows)
+    columns = tuple(dict.fromkeys(key for row in listed for key in row))
+    return Sheet(
+        tuple(key.rpartition("/")[2] if key.startswith("extrapolation/") else key for key in columns),
+        tuple(tuple(row.get(key) for key in columns) for row in listed),
+    )
+
+
+def summary(run: Run) -> dict[str, Value]:
+    """The run's cells of summary.csv that need no other run; of the empty ones those that a stop fills."""
+    found = summary_row(run, None, measures.multiples([run]))
+    return {key: value for key, value in found.items() if value is not None or key in ("reason", "finished")}

@@ -1,0 +1,98 @@
+"""An evaluation as a W&B run of its own, beside the run whose model it evaluates."""
+
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from poslab.config.request import LoggerOptions
+from poslab.record import losses as sums
+from poslab.record import scheme as sums_scheme
+from poslab.record.measures import extrapolation, multiples
+from poslab.record.reader import Run
+from poslab.tracking.login import wanted
+from poslab.tracking.send.card import Card
+
+
+def mirror(
+    options: LoggerOptions, directory: Path, manifest: Mapping[str, Any], artifact: str | None
+) -> Mapping[str, Any] | None:
+    """Log a sealed evaluation once, and say where it is; None where it is there already or W&B failed.
+
+    The record does not need it: a failure is said and costs nothing else.
+    """
+    if not wanted(options) or manifest.get("wandb"):
+        return None
+    try:
+        return _mirrored(options, directory, manifest, artifact)
+    except Exception as error:  # the server, a full disk, a setting of W&B's own that is wrong
+        print(f"W&B failed, the evaluation is recorded without it: {error}", file=sys.stderr)
+        return None
+
+
+def _mirrored(
+    options: LoggerOptions, directory: Path, manifest: Mapping[str, Any], artifact: str | None
+) -> Mapping[str, Any]:
+    import wandb
+
+    from poslab.tracking.send.run import (
+        MANIFEST,
+        artifact_name,
+        define_axes,
+        keep,
+        log_charts,
+        open_run,
+        staged_beside,
+    )
+
+    number = f"evaluate-{directory.name.rpartition('-')[2]}"
+    run = _measured(directory, manifest)
+    with staged_beside(directory):
+        opened, place = open_run(options, _card(directory, manifest), directory, number)
+        try:
+            if place["mode"] == "online":
+                with suppress(wandb.errors.Error, ValueError):  # the run may have left no weights there
+                    opened.use_artifact(artifact or f"checkpoint-{artifact_name(manifest['run'])}:latest")
+            define_axes(opened)
+            log_charts(opened, run, 0)
+            figures = extrapolation(run, multiples([run]))
+            known = {key: value for key, value in figures.items() if value is not None}
+            opened.summary.update({"status": run.status, "parameters": manifest["parameters"], **known})
+            for name in (MANIFEST, *manifest["files"]):
+                keep(opened, name, (directory / name).read_bytes())
+        finally:
+            opened.finish()
+    return place
+
+
+def _card(directory: Path, manifest: Mapping[str, Any]) -> Card:
+    config = dict(manifest["config"])
+    sections = {f"{name}_options": config.pop(name) for name in ("pos", "attention")}
+    arm = f"{manifest['pos']} / {manifest['attention']}"
+    named = {"study": manifest["study"], "run": manifest["run"], "arm": arm}
+    named |= {"pos": manifest["pos"], "attention": manifest["attention"]}
+    return Card(
+        group=str(manifest["study"]),
+        job_type="evaluate",
+        name=f"evaluation of {arm} / seed {manifest['seed']}",
+        tags=("evaluation",),
+        notes=None,
+        config={**named, **config, **sections},
+    )
+
+
+def _measured(directory: Path, manifest: Mapping[str, Any]) -> Run:
+    """The evaluation as if it were a run's: it has no curve."""
+    rescaled = directory / "rescaled.csv", directory / "rescaled_position.csv"
+    return Run(
+        directory.name,
+        "done",
+        manifest=manifest,
+        segments=sums.segments(directory / "extrapolation.csv"),
+        positions=sums.positions(directory / "position.csv"),
+        rescaled=sums.rescaled(*rescaled) if rescaled[0].exists() else {},
+        probe=sums_scheme.probe(directory / "probe.csv"),
+        scheme=sums_scheme.scheme(directory),
+        study=str(manifest["study"]),
+    )

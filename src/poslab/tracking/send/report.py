@@ -1,0 +1,135 @@
+"""A study's report in W&B: a run of job type report, whose artifact is the page with what lies beside it."""
+
+import csv
+import hashlib
+import math
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+from poslab.config.request import LoggerOptions
+from poslab.record.files import DamagedError, read_sealed, write_sealed
+from poslab.record.manifest import read_manifest
+from poslab.tracking.login import asked
+from poslab.tracking.send.card import Card
+from poslab.tracking.send.offline import parts
+from poslab.tracking.send.run import artifact_name, keep, open_run, staged_beside
+
+PLACE = ".report_run.json"  # in the study's folder: which W&B run shows the report, and which report that was
+NAMES = ("run", "code", "data_fingerprint")  # hexadecimal digits may read as a number
+TABLES = ("arms", "summary", "pairs", "differences")
+
+
+def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Mapping[str, Any] | None:
+    """Show the report in W&B, in the run that showed it before; its place, or None where nothing changed.
+
+    `runs` is the study's folder of run directories, `report` the folder of its page.
+    """
+    known = _known(runs / PLACE)
+    digest = _digest([*_files(report), runs / "study.json"], asked(options))
+    if known.get("digest") == digest:
+        return None
+    number = str(known.get("id") or secrets.token_hex(4))
+    write_sealed(runs / PLACE, {"id": number})  # before it is opened: a failure must not make a second one
+    listed = _known(runs / "study.json")
+    card = Card(
+        group=study,
+        job_type="report",
+        name=f"report of {study}",
+        tags=("report",),
+        notes=listed.get("question"),
+        config={"study": study, **{key: listed.get(key) for key in ("question", "reference", "runs")}},
+    )
+    earlier = parts(runs)
+    with staged_beside(runs):
+        shutil.rmtree(runs / "wandb" / "artifacts", ignore_errors=True)  # staged for reports before this one
+        run, place = open_run(options, card, runs, number)
+        try:
+            _show(run, study, runs, report)
+            if place["mode"] == "online":
+                _name_sources(run, listed.get("runs") or [])
+        finally:
+            run.finish()
+    for replaced in earlier:
+        shutil.rmtree(replaced, ignore_errors=True)
+    write_sealed(runs / PLACE, {**place, "digest": digest})
+    return place
+
+
+def _show(run: Any, study: str, runs: Path, report: Path) -> None:
+    for path in (runs / "study.json", *_unseen(runs)):
+        within = path.relative_to(runs)
+        keep(run, str(within if path.parent == runs else Path("runs") / within), path.read_bytes())
+    shown: dict[str, Any] = {
+        f"figures/{path.stem}": wandb.Image(str(path)) for path in sorted(report.glob("figures/*.png"))
+    }
+    for name in TABLES:
+        path = report / f"{name}.csv"
+        if path.exists():
+            with path.open(newline="") as file:
+                columns, *rows = csv.reader(file)
+            shown[f"tables/{name}"] = _table(columns, rows)
+    run.log(shown)
+    page = wandb.Artifact(f"report-{artifact_name(study)}", "report", metadata={"study": study})
+    for path in _files(report):
+        page.add_file(str(path), name=str(path.relative_to(report)), skip_cache=True)
+    run.log_artifact(page)
+
+
+def _unseen(runs: Path) -> Iterator[Path]:
+    """The records of runs that W&B has no run of, such as pairs that cannot work: a study lists them too."""
+    for path in sorted(runs.glob("[!.]*/manifest.json")):
+        with suppress(DamagedError):
+            manifest = read_manifest(path.parent) or {}
+            if "mode" not in (manifest.get("wandb") or {}):
+                yield path
+                yield from (
+                    path.parent / name for name in manifest.get("files") or {} if name.endswith(".csv")
+                )
+
+
+def _name_sources(run: Any, names: Iterable[str]) -> None:
+    """The lineage: the tables of each run that W&B has."""
+    for name in names:
+        with suppress(wandb.errors.Error, ValueError):  # a run that failed has none
+            run.use_artifact(f"evaluation-{artifact_name(name)}:latest")
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> wandb.Table:
+    """Numbers where all cells of a column are finite ones and it is no name that may look like one."""
+    cells = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in columns]
+    typed: list[list[float | str | None]] = []
+    for name, column in zip(columns, cells, strict=True):
+        numbers = None if name in NAMES else _numbers(column)
+        typed.append(numbers if numbers is not None else [cell or None for cell in column])
+    return wandb.Table(columns=list(columns), data=[list(row) for row in zip(*typed, strict=True)])
+
+
+def _numbers(column: Sequence[str]) -> list[float | str | None] | None:
+    try:
+        found = [float(cell) if cell else None for cell in column]
+    except ValueError:
+        return None
+    return list(found) if all(value is None or math.isfinite(value) for value in found) else None
+
+
+def _files(report: Path) -> list[Path]:
+    return sorted(path for path in report.rglob("*") if path.is_file() and not path.name.startswith("."))
+
+
+def _digest(paths: Iterable[Path], wanted: Mapping[str, Any]) -> str:
+    found = hashlib.sha256(repr(sorted(wanted.items())).encode())
+    for path in paths:
+        found.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def _known(path: Path) -> dict[str, Any]:
+    with suppress(FileNotFoundError, DamagedError):
+        return read_sealed(path)
+    return {}

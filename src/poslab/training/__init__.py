@@ -1,0 +1,1 @@
+"""Weights into trained weights, to the same bits from any checkpoint."""

@@ -1,0 +1,290 @@
+"""Training one model: batches by (seed, step), a Lightning trainer, a metrics row a validation.
+
+What it has reached after any step is a state of tensors and plain values; training from a state goes on to
+the same bits as training that was never left.
+"""
+
+import copy
+import hashlib
+import logging
+import math
+import random
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as lightning
+import torch
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from poslab.config.schema import RunConfig
+from poslab.data.corpus import Corpus
+from poslab.data.questions import with_questions
+from poslab.data.windows import training_batch, validation_windows
+from poslab.evaluation.losses import token_losses
+from poslab.model.gpt import GPT
+from poslab.model.rescaling import Rescaling
+from poslab.training.module import LanguageModel
+from poslab.training.observer import DivergedError, State, Watcher
+
+LIGHTNING_PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed"}
+
+
+Batch = tuple[Tensor, bytes]  # windows (B, T+1), and the SHA-256 of them
+
+
+class TrainingBatches(Dataset[Batch]):
+    """Item i is part i % parts of the batch of step i // parts: a function of (seed, i) alone.
+
+    Steps are counted from `first_step`. A batch is cut into `trainer.accumulate` parts for each process, so
+    that it is the same one however many processes there are; this one takes every `world`th part.
+    """
+
+    def __init__(
+        self, config: RunConfig, corpus: Corpus, first_step: int = 0, rank: int = 0, world: int = 1
+    ) -> None:
+        self.config = config
+        self.corpus = corpus
+        self.first_step = first_step
+        self.rank = rank
+        self.world = world
+
+    def __len__(self) -> int:
+        return self.config.trainer.max_steps * self.config.trainer.accumulate
+
+    def __getitem__(self, index: int) -> Batch:
+        options = self.config.trainer
+        step, part = divmod(index, options.accumulate)
+        windows = training_batch(
+            self.corpus,
+            self.config.seed,
+            self.first_step + step,
+            options.batch_size,
+            self.config.context_length,
+        )
+        probe = self.config.probe
+        if probe.share is not None:
+            windows = with_questions(
+                windows, list(probe.tasks), probe.share, self.config.seed, self.first_step + step
+            )
+        own = np.array_split(windows, options.accumulate * self.world)[part * self.world + self.rank]
+        return torch.from_numpy(own), hashlib.sha256(own.tobytes()).digest()
+
+
+class Recorder(lightning.Callback):
+    """Validates at evenly spaced steps, keeps a row of metrics.csv for each, and knows the state."""
+
+    def __init__(
+        self, config: RunConfig, corpus: Corpus, watcher: Watcher, state: State | None = None
+    ) -> None:
+        steps, count = config.trainer.max_steps, config.evaluate.validations
+        self.validation_steps = {math.ceil(steps * (index + 1) / count) for index in range(count)}
+        self.windows = validation_windows(corpus, config.evaluate.validation_windows, config.context_length)
+        self.window_bytes = int(corpus.token_bytes[self.windows[:, 1:]].sum())
+        self.tokens_a_step = config.trainer.batch_size * config.context_length
+        self.watcher = watcher
+        self.random = state["random"] if state else None
+        self.first = self.step = int(state["step"]) if state else 0
+        self.training_seconds: float = state["training_seconds"] if state else 0.0
+        self.validation_seconds: float = state["validation_seconds"] if state else 0.0
+        self.last_row: tuple[int, float] = tuple(state["last_row"]) if state else (0, 0.0)  # step, seconds
+
+    def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        if trainer.strategy.broadcast(self.step) != self.step:
+            raise RuntimeError("the run's processes found different checkpoints: give the command again")
+        if self.random is not None:
+            _set_random_state(self.random)
+        self.watcher.started()
+        self.resumed = time.perf_counter()
+
+    def on_train_batch_end(
+        self,
+        trainer: lightning.Trainer,
+        module: lightning.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        if self.first + trainer.global_step == self.step:  # a part of an accumulated batch
+            return
+        self.step = self.first + trainer.global_step
+        rate = self.step * self.tokens_a_step / self._elapsed()
+        assert isinstance(module, LanguageModel)
+        loss = module.last_loss  # Lightning's own is divided by the number of parts
+        self.watcher.step(self.step, loss.item, rate)
+        if self.step in self.validation_steps:
+            self._validate(trainer, module)
+        self.watcher.may_keep(self.step, lambda: self._state(trainer, module))
+
+    def _elapsed(self) -> float:
+        return self.training_seconds + time.perf_counter() - self.resumed
+
+    def _state(self, trainer: lightning.Trainer, module: LanguageModel) -> State:
+        return {
+            "step": self.step,
+            "weights": module.gpt.state_dict(),
+            "optimizer": trainer.optimizers[0].state_dict(),
+            "schedule": trainer.lr_scheduler_configs[0].scheduler.state_dict(),
+            "sums": module.sums(),
+            "random": _random_state(),
+            "training_seconds": self._elapsed(),
+            "validation_seconds": self.validation_seconds,
+            "last_row": list(self.last_row),
+        }
+
+    def _validate(self, trainer: lightning.Trainer, module: LanguageModel) -> None:
+        sums = module.take_sums()  # waits for the device, so the clock below counts finished work
+        self.training_seconds = self._elapsed()
+        self.resumed = now = time.perf_counter()
+        with trainer.precision_plugin.forward_context():
+            nll = float(token_losses(module.gpt, self.windows).sum())
+        step, seconds = self.last_row
+        tokens = self.windows[:, 1:].size
+        self.watcher.row(
+            {
+                "step": self.step,
+                "tokens": self.step * self.tokens_a_step,
+                "seconds": self.training_seconds,
+                **sums,
+                "validation_nll": nll,
+                "validation_tokens": tokens,
+                "validation_bytes": self.window_bytes,
+                "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
+                "tokens_per_second": (self.step - step)
+                * self.tokens_a_step
+                / (self.training_seconds - seconds),
+            }
+        )
+        if not (math.isfinite(sums["train_nll"]) and math.isfinite(nll)):
+            raise DivergedError(f"the loss is not a number at step {self.step}")
+        self.last_row = (self.step, self.training_seconds)
+        self.resumed = time.perf_counter()
+        self.validation_seconds += self.resumed - now
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training leaves beside the weights."""
+
+    validation_seconds: float
+    batches: str  # SHA-256 over the batches that made the weights, in their order
+
+
+def train(
+    gpt: GPT, config: RunConfig, corpus: Corpus, watcher: Watcher, state: State | None = None
+) -> Trained:
+    """Train `gpt` in place up to `trainer.max_steps` steps; `precision` and `accelerator` must be resolved.
+
+    With a `state` of an earlier call it goes on from there, to the same bits. Raises DivergedError as soon as
+    a validation sees a loss that is no number.
+    """
+    torch.manual_seed(config.seed)
+    if state is None:
+        gpt.initialise(config.seed)
+    else:
+        gpt.load_state_dict(state["weights"])
+        if state["step"] == config.trainer.max_steps:
+            return Trained(state["validation_seconds"], state["sums"]["batches"])
+    if config.trainer.compile:
+        gpt.compile()
+    recorder = Recorder(config, corpus, watcher, state)
+    module = LanguageModel(gpt, config.trainer, config.seed, recorder.first, state)
+    del state  # as large as all that training holds
+    _fit(module, config, corpus, recorder)
+    return Trained(recorder.validation_seconds, module.batches)
+
+
+def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, watcher: Watcher) -> GPT:
+    """A copy of a trained `gpt` whose rotation is dropped, trained on for `evaluate.recalibration_steps`.
+
+    At length L, as in DroPE (Gelberg et al. 2025, arXiv 2512.12167), with the run's optimizer settings and
+    its schedule over so many steps, a tenth of them warm-up, on the batches that follow those of training.
+    """
+    copied = copy.deepcopy(gpt)
+    copied.scheme.rescale(Rescaling("drop", 1.0))
+    steps = config.evaluate.recalibration_steps
+    trainer = config.trainer.model_copy(
+        update={"max_steps": steps, "warmup_steps": math.ceil(steps / 10), "devices": 1, "nodes": 1}
+    )
+    evaluation = config.evaluate.model_copy(update={"validations": 1})
+    short = config.model_copy(update={"trainer": trainer, "evaluate": evaluation})
+    first = config.trainer.max_steps
+    module = LanguageModel(copied, trainer, config.seed, first)
+    _fit(module, short, corpus, Recorder(short, corpus, watcher), first)
+    return copied
+
+
+def _fit(
+    module: LanguageModel, config: RunConfig, corpus: Corpus, recorder: Recorder, offset: int = 0
+) -> None:
+    """The steps from `recorder.first` on; batch number `offset` is the one of step 0."""
+    options = config.trainer
+    with quiet_lightning():
+        trainer = lightning.Trainer(
+            accelerator=options.accelerator,
+            devices=options.devices,
+            num_nodes=options.nodes,
+            strategy="ddp" if options.devices * options.nodes > 1 else "auto",
+            plugins=[LightningEnvironment()],  # processes are started by us, whatever cluster this is
+            precision=LIGHTNING_PRECISION[options.precision],  # type: ignore[arg-type]
+            max_steps=options.max_steps - recorder.first,
+            accumulate_grad_batches=options.accumulate,
+            callbacks=[recorder],
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+        )
+        if trainer.world_size != options.devices * options.nodes:
+            raise RuntimeError(
+                f"{trainer.world_size} processes for {options.devices * options.nodes} devices"
+            )
+        batches = TrainingBatches(
+            config, corpus, offset + recorder.first, trainer.global_rank, trainer.world_size
+        )
+        # Its own generator: the global one belongs to the model alone.
+        loader = DataLoader(batches, batch_size=None, shuffle=False, generator=torch.Generator())
+        try:
+            trainer.fit(module, loader)
+        finally:
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()  # evaluation is for one process alone
+
+
+def _random_state() -> dict[str, Any]:
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    assert isinstance(keys, np.ndarray)
+    version, numbers, gauss = random.getstate()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [kind, torch.from_numpy(keys.astype(np.int64)), *rest],
+        "python": [version, list(numbers), gauss],
+    }
+
+
+def _set_random_state(state: Mapping[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available() and state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Silence what Lightning says of devices, workers and its parts: a user can do nothing about it."""
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"(pytorch_lightning|lightning_fabric)\..*")
+        yield

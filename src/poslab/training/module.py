@@ -1,0 +1,146 @@
+"""The Lightning module: the loss, the optimizer and the learning rate of a GPT."""
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytorch_lightning as lightning
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from poslab.config.schema import TrainerOptions
+from poslab.model.gpt import GPT, named_stream
+
+BETA1 = 0.9
+FINAL_SHARE = 0.1  # of the learning rate is left at the end of a cosine
+DECAY_SHARE = 0.2  # of the steps lie on the straight way down of a warm-up, stable, decay schedule
+
+
+class LanguageModel(lightning.LightningModule):
+    """Next-token prediction. Keeps the sums that the recorder reads: it logs nothing itself."""
+
+    def __init__(
+        self,
+        gpt: GPT,
+        options: TrainerOptions,
+        seed: int,
+        first_step: int = 0,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Steps are counted from `first_step`; `state` is what training goes on from, where it does."""
+        super().__init__()
+        self.gpt = gpt
+        self.options = options
+        self.seed = seed
+        self.first_step = first_step
+        self.state = state
+        sums = (state or {}).get("sums", {})
+        self.last_loss = torch.zeros(())  # of the last part of a batch, nats a token
+        self.nll_sum = sums.get("nll_sum", torch.zeros((), dtype=torch.float64))
+        self.token_count: int = sums.get("token_count", 0)
+        self.gradient_norm_sum = sums.get("gradient_norm_sum", torch.zeros(()))
+        self.gradient_norm_count: int = sums.get("gradient_norm_count", 0)
+        self.batches: str = sums.get("batches", "")
+
+    def sums(self) -> dict[str, Any]:
+        """What has been summed since the last row, and the digest of all batches, as `state` wants it."""
+        return {
+            "nll_sum": self.nll_sum,
+            "token_count": self.token_count,
+            "gradient_norm_sum": self.gradient_norm_sum,
+            "gradient_norm_count": self.gradient_norm_count,
+            "batches": self.batches,
+        }
+
+    def training_step(self, batch: tuple[Int[Tensor, "B T+1"], bytes], index: int) -> Float[Tensor, ""]:
+        windows, digest = batch
+        # What really was trained on, in its order: a batch repeated or left out after a crash would show.
+        self.batches = hashlib.sha256(self.batches.encode() + digest).hexdigest()
+        # Where positions are drawn: by the seed and the step alone, the same for all parts of a batch.
+        step = self.first_step + index // self.options.accumulate
+        stream = named_stream(self.seed, f"positions/{step}")
+        positions = self.gpt.scheme.place(windows.shape[1] - 1, stream)
+        logits = self.gpt(windows[:, :-1], positions=positions)
+        loss = cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
+        self.last_loss = loss.detach()
+        nll, count = self.last_loss.double() * windows[:, 1:].numel(), windows[:, 1:].numel()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            # At every step, since the state of number 0 is the state of all processes.
+            torch.distributed.all_reduce(nll)
+            count *= torch.distributed.get_world_size()  # each has as many tokens as the others
+        self.nll_sum = self.nll_sum.to(loss.device) + nll
+        self.token_count += count
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        """AdamW (Loshchilov and Hutter 2019) that decays matrices only, and the schedule by steps."""
+        parameters = list(self.gpt.parameters())
+        groups = [
+            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.options.weight_decay},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(
+            groups, lr=self.options.learning_rate, betas=(BETA1, self.options.beta2), fused=True
+        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate_share(self.options))
+        if self.state is not None:
+            optimizer.load_state_dict(self.state["optimizer"])
+            schedule.load_state_dict(dict(self.state["schedule"]))
+            self.state = None  # a second copy of the weights
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Any,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        norm = torch.nn.utils.clip_grad_norm_(self.gpt.parameters(), self.options.clip_norm)
+        self.gradient_norm_sum = self.gradient_norm_sum.to(norm.device) + norm.detach()
+        self.gradient_norm_count += 1
+
+    def take_sums(self) -> dict[str, float]:
+        """Training sums since the last call, under the names of metrics.csv; they begin again at zero."""
+        sums = {
+            "train_nll": self.nll_sum.item(),
+            "train_tokens": self.token_count,
+            "gradient_norm": self.gradient_norm_sum.item() / max(1, self.gradient_norm_count),
+        }
+        self.nll_sum, self.token_count = torch.zeros_like(self.nll_sum), 0
+        self.gradient_norm_sum, self.gradient_norm_count = torch.zeros_like(self.gradient_norm_sum), 0
+        return sums
+
+
+def learning_rate_share(options: TrainerOptions) -> Callable[[int], float]:
+    """The share of `learning_rate` that holds at a step, counted from 0: warm-up, then the schedule."""
+    after_warmup = SCHEDULES[options.schedule]
+
+    def share(step: int) -> float:
+        if step < options.warmup_steps:
+            return (step + 1) / options.warmup_steps
+        return after_warmup(step - options.warmup_steps, max(1, options.max_steps - options.warmup_steps))
+
+    return share
+
+
+def _cosine(step: int, steps: int) -> float:
+    return FINAL_SHARE + (1 - FINAL_SHARE) * 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
+
+
+def _constant(step: int, steps: int) -> float:
+    return 1.0
+
+
+def _warmup_stable_decay(step: int, steps: int) -> float:
+    """Constant, then straight down to zero over the last fifth (Hägele et al. 2024, arXiv 2405.18392)."""
+    return max(0.0, min(1.0, (steps - step) / (DECAY_SHARE * steps)))
+
+
+SCHEDULES: dict[str, Callable[[int, int], float]] = {
+    "cosine": _cosine,
+    "constant": _constant,
+    "wsd": _warmup_stable_decay,
+}
