@@ -41,11 +41,11 @@ def main(arguments: list[str]) -> int:
         return _refuse("say one checkpoint=PATH: a run directory, its checkpoint.pt or a W&B artifact")
 
     # After the arguments, so that a mistake in them is answered at once; PyTorch last, for the same reason.
-    from poslab.config.overrides import asked
+    from poslab.config.overrides import evaluation_overrides
     from poslab.config.schema import ConfigError
 
     try:
-        wanted = asked([argument for argument in arguments if argument not in named])
+        wanted = evaluation_overrides([argument for argument in arguments if argument not in named])
         return _evaluated(named[0].partition("=")[2], wanted)
     except ConfigError as error:
         return _refuse(" ".join(str(error).split()))
@@ -74,9 +74,9 @@ def _evaluated(name: str, wanted: Mapping[str, Any]) -> int:
 
 def _model(name: str, wanted: Mapping[str, Any]) -> tuple[Path, str | None]:
     """Where the model is on this machine, and what W&B calls it where it comes from there."""
-    from poslab.tracking.fetch.located import located
+    from poslab.tracking.fetch.located import resolve_checkpoint
 
-    place = located(name)
+    place = resolve_checkpoint(name)
     if isinstance(place, Path):
         return place, None
     from poslab.tracking.fetch.account import closed, opened

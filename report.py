@@ -90,9 +90,9 @@ def _report(options: dict[str, str]) -> "Report":
 def _directories(options: dict[str, str]) -> list[Path]:
     """The run directories that checkpoint= names, those from W&B in the cache."""
     from poslab.config.schema import ConfigError
-    from poslab.tracking.fetch.located import located
+    from poslab.tracking.fetch.located import resolve_checkpoint
 
-    places = [located(name) for name in options["checkpoint"].split(",")]
+    places = [resolve_checkpoint(name) for name in options["checkpoint"].split(",")]
     if {"project", "entity"} & options.keys() and all(isinstance(place, Path) for place in places):
         raise ConfigError("project= and entity= are of W&B, and checkpoint= names directories here")
     found = []

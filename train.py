@@ -38,10 +38,10 @@ def single(composed: DictConfig) -> None:
         hydra_config = HydraConfig.get()
         request = request_from(composed, hydra_config.runtime.choices, Path(__file__).parent / "conf")
         # PyTorch is imported only now: --help and a wrong setting answer at once.
-        from poslab.study.conduct import conduct
+        from poslab.study.conduct import run_study
 
         command = command_line(hydra_config.overrides.task, multirun=False)
-        ended = conduct([request], Path("runs"), Path("reports"), command)
+        ended = run_study([request], Path("runs"), Path("reports"), command)
     except ConfigError as error:  # caught here, since Hydra would print the command's overrides first
         ended = refuse(error)
     sys.exit(ended)

@@ -100,8 +100,8 @@ def train(write: int, turn: int, settings: list[str]) -> None:
             super().started()
             self.wait(0)
 
-        def may_keep(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
-            super().may_keep(step, state)
+        def maybe_checkpoint(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
+            super().maybe_checkpoint(step, state)
             # Between two rows of the curve: what a row costs elsewhere falls into a turn, not between two.
             if step % turn == turn // 2:
                 self.wait(step)

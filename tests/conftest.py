@@ -105,7 +105,7 @@ class Told:
     def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
         self.steps.append((step, loss()))
 
-    def may_keep(self, step: int, state: Any) -> None:
+    def maybe_checkpoint(self, step: int, state: Any) -> None:
         if step in self.keep:  # as it is on disk: training goes on and changes its tensors
             self.states[step] = unpacked(packed(state()))
 

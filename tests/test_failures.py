@@ -13,7 +13,7 @@ from conftest import StopsAt, make, request
 from poslab.model.attention import PairError
 from poslab.record.manifest import read_manifest
 from poslab.study.run.make import run
-from poslab.study.run.plan import accept, plan, refuse
+from poslab.study.run.plan import forget_refusal, plan, record_refusal
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking.send.offline import identifier
 from poslab.training.checkpoints import packed
@@ -143,9 +143,9 @@ def test_two_studies_in_one_command_and_one_run_by_two_names(tmp_path):
 
 def test_a_refusal_is_forgotten_once_the_pair_works(tmp_path):
     asked = request()
-    directory = refuse(asked, tmp_path, PairError("cannot work"))
+    directory = record_refusal(asked, tmp_path, PairError("cannot work"))
     assert read_manifest(directory)["reason"] == "cannot work"
-    accept(asked, tmp_path)
+    forget_refusal(asked, tmp_path)
     assert not directory.exists()
 
 

@@ -13,7 +13,7 @@ from poslab.record.files import read_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.writer import RunRecord
 from poslab.report.analysis.rate_choice import choose
-from poslab.study.reuse import take_over
+from poslab.study.reuse import copy_from_other_study
 from poslab.study.run.plan import plan
 from poslab.study.tuning import trials, tuned
 
@@ -135,18 +135,18 @@ def test_a_run_that_another_study_has_made_is_taken_over(tmp_path: Path):
     made = plan(request("one"), tmp_path)
     make(made.request, tmp_path)
     job = plan(request("two"), tmp_path)
-    assert take_over(job) == "one"
+    assert copy_from_other_study(job) == "one"
     assert job.settled
-    assert take_over(job) is None  # it has its own now
+    assert copy_from_other_study(job) is None  # it has its own now
     first, second = (read_manifest(each.directory) for each in (made, job))
     assert second == {**first, "study": "two", "taken_from": "one"}
     # What is damaged is not taken, nor what a run of other code or settings made.
     with (made.directory / "position.csv").open("a") as file:
         file.write("\n")
     other = plan(request("three"), tmp_path)
-    assert take_over(other) == "two"
+    assert copy_from_other_study(other) == "two"
     for each in (job, other):
         with (each.directory / "checkpoint.pt").open("ab") as file:
             file.write(b"\0")
-    assert take_over(plan(request("four"), tmp_path)) is None
-    assert take_over(plan(request("four", seed=1), tmp_path)) is None
+    assert copy_from_other_study(plan(request("four"), tmp_path)) is None
+    assert copy_from_other_study(plan(request("four", seed=1), tmp_path)) is None

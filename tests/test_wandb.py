@@ -25,7 +25,7 @@ from test_kill import _descendants, _kill
 from test_wandb_kill import command_line
 from wandb_server import agent_command, online, serve
 
-from poslab.config.compose import request_from, told_apart
+from poslab.config.compose import request_from, with_distinguishing_labels
 from poslab.config.schema import ConfigError
 from poslab.model.attention import PairError
 from poslab.record.files import write_sealed
@@ -33,9 +33,9 @@ from poslab.record.manifest import read_manifest
 from poslab.report.write import write_report
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
-from poslab.study.run.plan import plan, refuse, title
+from poslab.study.run.plan import plan, record_refusal, title
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.study.sync import check_sweep, say_what_is_left, show_report, show_runs
+from poslab.study.sync import check_sweep, print_unsynced, show_report, show_runs
 from poslab.tracking.send.background import Background
 from poslab.tracking.send.card import arm
 from poslab.tracking.send.charts import AXES
@@ -66,7 +66,7 @@ def shown(tmp_path_factory):
             assert make(each, runs)["status"] == "done"
         jobs = [plan(each, runs) for each in requests]
         pair = PairError("cannot work")
-        names = [*(job.directory.name for job in jobs), refuse(asked(seed=3), runs, pair).name]
+        names = [*(job.directory.name for job in jobs), record_refusal(asked(seed=3), runs, pair).name]
         write_sealed(runs / "shown" / "study.json", {"study": "shown", "runs": names, "question": "Which?"})
         report = write_report("shown", runs, folder / "reports")
         for _ in range(2):  # the second time nothing has changed
@@ -298,7 +298,7 @@ def test_offline_runs_synced_late_are_the_same(shown, tmp_path, monkeypatch):
     show_runs(jobs, console)
     assert "1 finished run that W&B has not" in told.getvalue()
     show_report("shown", jobs, runs, write_report("shown", runs, tmp_path / "reports"), console)
-    say_what_is_left(jobs, console)
+    print_unsynced(jobs, console)
     before = len(shown.server.requests)
     (line,) = (line for line in told.getvalue().splitlines() if "wandb sync" in line)
     sync = line.partition("wandb sync ")[2]
@@ -324,7 +324,7 @@ def test_offline_runs_synced_late_are_the_same(shown, tmp_path, monkeypatch):
         assert {each.type for each in found.logged} >= {"dataset", "evaluation", "model"}
         assert "loss_4x" in found.summary
     again = io.StringIO()
-    say_what_is_left(jobs, Console(file=again))
+    print_unsynced(jobs, Console(file=again))
     assert again.getvalue() == ""
 
 
@@ -407,10 +407,10 @@ def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
 
 
 def test_an_arm_has_one_name_whatever_command_asked_for_it():
-    wide = replace(asked(seed=1), departures=("model.width=64", "trainer.max_steps=60"))
-    narrow = replace(asked(), departures=("trainer.max_steps=60",))
-    (alone,) = told_apart([wide])
-    beside, other = told_apart([wide, narrow])
+    wide = replace(asked(seed=1), non_default_settings=("model.width=64", "trainer.max_steps=60"))
+    narrow = replace(asked(), non_default_settings=("trainer.max_steps=60",))
+    (alone,) = with_distinguishing_labels([wide])
+    beside, other = with_distinguishing_labels([wide, narrow])
     assert arm(alone) == arm(beside) == "rope / flash / model.width=64 trainer.max_steps=60"
     assert arm(other) == "rope / flash / trainer.max_steps=60"
     assert title(beside) == "rope / flash / model.width=64 / seed 1"
@@ -425,4 +425,4 @@ def test_what_a_run_departs_in_has_no_path_of_the_machine(tmp_path):
             return_hydra_config=True,
         )
         found = request_from(composed, dict(composed.hydra.runtime.choices), ROOT / "conf")
-    assert found.departures == ("data=text", "data.path=a.txt", "model.width=64")
+    assert found.non_default_settings == ("data=text", "data.path=a.txt", "model.width=64")

@@ -202,7 +202,7 @@ class Sheets:
                 around = text[max(0, found.start() - 60) :][:120]
                 self.faults.append(f"{piece.where}: {found[0]!r} in {around!r}")
 
-    def held(self, piece: Piece, text: str, found: re.Match[str]) -> bool:
+    def deferred(self, piece: Piece, text: str, found: re.Match[str]) -> bool:
         """Whether a cell, rounded as the number is, is that number; beside half its interval, where shown."""
         cells = self.cells(piece)
         shown = read_number(text, found, piece.percent, bool(piece.keys))

@@ -35,9 +35,9 @@ class PoslabLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         # Imported here, since Hydra imports every plugin at start and PyTorch is slow to import.
-        from poslab.config.compose import command_line, request_from, told_apart
+        from poslab.config.compose import command_line, request_from, with_distinguishing_labels
         from poslab.config.schema import ConfigError
-        from poslab.study.conduct import conduct
+        from poslab.study.conduct import run_study
 
         swept = [item for item in self.config.hydra.overrides.task if re.match(r"(sweep|launcher)=.*,", item)]
         if swept:  # Hydra would take neither of them, and not say so
@@ -54,7 +54,7 @@ class PoslabLauncher(Launcher):
                 raise ConfigError(f"{' '.join(overrides)}: {error}") from None
         command = command_line(self.config.hydra.overrides.task, multirun=True)
         with env_override(self.config.hydra.job.env_set):  # as Hydra does for a single run
-            status = conduct(told_apart(requests), Path("runs"), Path("reports"), command)
+            status = run_study(with_distinguishing_labels(requests), Path("runs"), Path("reports"), command)
         if status:
             sys.exit(status)
         return []

@@ -34,11 +34,11 @@ def request_from(composed: DictConfig, choices: dict[str, str], arms: Path) -> R
         config,
         label(choices["pos"], config.pos, arms / "pos"),
         label(choices["attention"], config.attention, arms / "attention"),
-        departures(config, choices, arms),
+        non_default_settings(config, choices, arms),
     )
 
 
-def departures(config: Config, choices: dict[str, str], conf: Path) -> tuple[str, ...]:
+def non_default_settings(config: Config, choices: dict[str, str], conf: Path) -> tuple[str, ...]:
     """What else decides the result and is not as the defaults have it: `model=micro`, `model.width=64`."""
     loaded: Any = OmegaConf.to_container(OmegaConf.load(conf / "config.yaml"))
     default = {
@@ -66,11 +66,14 @@ def departures(config: Config, choices: dict[str, str], conf: Path) -> tuple[str
     return tuple(found)
 
 
-def told_apart(requests: Sequence[Request]) -> list[Request]:
-    """The requests of a command, each with what not all of them have of their departures."""
-    common = set.intersection(*(set(each.departures) for each in requests)) if requests else set()
+def with_distinguishing_labels(requests: Sequence[Request]) -> list[Request]:
+    """The requests of a command, each labelled with those of its settings that others lack."""
+    common = set.intersection(*(set(each.non_default_settings) for each in requests)) if requests else set()
     return [
-        replace(each, apart=" ".join(item for item in each.departures if item not in common))
+        replace(
+            each,
+            distinguishing_label=" ".join(item for item in each.non_default_settings if item not in common),
+        )
         for each in requests
     ]
 

@@ -25,7 +25,7 @@ GROUPS = ("data", "logger")
 SETTABLE = (*OF_EVALUATION, "data", "data.path and such", "logger", "logger.project", "logger.entity")
 
 
-def asked(arguments: Sequence[str]) -> dict[str, Any]:
+def evaluation_overrides(arguments: Sequence[str]) -> dict[str, Any]:
     """The settings that `arguments` name, by dotted key, read as train.py reads them. Raises ConfigError."""
     found: dict[str, Any] = {}
     for argument in arguments:
@@ -52,7 +52,7 @@ def _check(key: str, override: Override) -> None:
         raise ConfigError(f"{override.input_line!r}: an evaluation takes one value a setting")
 
 
-def put_on(settings: Mapping[str, Any], wanted: Mapping[str, Any], conf: Path) -> dict[str, Any]:
+def with_overrides(settings: Mapping[str, Any], wanted: Mapping[str, Any], conf: Path) -> dict[str, Any]:
     """The trained configuration `settings` with what is `wanted`; `conf` is the folder of the options."""
     changed = {**settings, "evaluate": dict(settings["evaluate"]), "trainer": dict(settings["trainer"])}
     for key in OF_EVALUATION:
@@ -70,7 +70,7 @@ def logger(wanted: Mapping[str, Any], conf: Path) -> LoggerOptions:
 
 
 def _leave_out_what_rescale_does_not_need(evaluate: dict[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Settings that training had for a rotation which is not asked for any more, and that nobody wants."""
+    """Remove settings that only a rotation needed which the evaluation leaves out, unless they are given."""
     rescale = wanted.get("evaluate.rescale")
     if not isinstance(rescale, list):
         return

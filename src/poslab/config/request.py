@@ -85,5 +85,5 @@ class Request:
     config: Config
     pos: str
     attention: str
-    departures: tuple[str, ...] = ()  # what else is not as the defaults have it: `model.width=64`
-    apart: str = ""  # of it, what tells the run from the others of its command
+    non_default_settings: tuple[str, ...] = ()  # what else is not as the defaults have it: `model.width=64`
+    distinguishing_label: str = ""  # of it, what tells the run from the others of its command

@@ -18,7 +18,7 @@ class TakenError(RuntimeError):
 
 
 @contextmanager
-def alone(path: Path, wait: float = GLANCE) -> Iterator[None]:
+def holding(path: Path, wait: float = GLANCE) -> Iterator[None]:
     """Holds the lock file `path`. Raises TakenError after `wait` seconds while another process does."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _opened(path) as file:

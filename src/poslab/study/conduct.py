@@ -14,17 +14,17 @@ from poslab.config.schema import ConfigError
 from poslab.data.corpus import Corpus
 from poslab.model.attention import PairError
 from poslab.record.files import DamagedError, read_sealed, write_sealed
-from poslab.record.locks import alone
+from poslab.record.locks import holding
 from poslab.record.losses import ReportError
 from poslab.record.manifest import read_manifest
 from poslab.report.write import show, write_report
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
 from poslab.study.pool import Member, Pool
-from poslab.study.reuse import take_over
-from poslab.study.run.plan import Job, accept, plan, refuse, title
+from poslab.study.reuse import copy_from_other_study
+from poslab.study.run.plan import Job, forget_refusal, plan, record_refusal, title
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.study.sync import check_sweep, say_what_is_left, show_report, show_runs
+from poslab.study.sync import check_sweep, print_unsynced, show_report, show_runs
 from poslab.study.tuning import trials, tuned
 
 QUEUE = 600.0  # seconds to wait for a file that another command writes
@@ -47,7 +47,7 @@ class _Told:
     questions: Mapping[str, str]
 
 
-def conduct(requests: Sequence[Request], runs: Path, reports: Path, command: str) -> int:
+def run_study(requests: Sequence[Request], runs: Path, reports: Path, command: str) -> int:
     """Make the runs that are not yet made, report on their studies, and return the exit status.
 
     `command` is the line that asked for them, kept so that the report can say how to make them again. The
@@ -86,8 +86,8 @@ def _make(planned: _Plan, told: _Told, console: Console, stopper: Stopper) -> li
     members = [Member.of(job) for job in planned.jobs]
     for each in members:
         launcher.check(each.task)
-        accept(each.job.request, each.job.directory.parent.parent)
-    taken = [study for job in planned.jobs if (study := take_over(job)) is not None]
+        forget_refusal(each.job.request, each.job.directory.parent.parent)
+    taken = [study for job in planned.jobs if (study := copy_from_other_study(job)) is not None]
     if taken:
         console.print(f"{len(taken)} runs are taken over from {', '.join(dict.fromkeys(taken))}")
     _enlist([*(job.directory for job in planned.jobs), *planned.refused], told)
@@ -179,7 +179,7 @@ def _plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher])
     planned.jobs = list(known.values())
     for number, pair in pairs.items():
         request = requests[number]
-        planned.refused[refuse(request, runs, pair)] = f"{title(request)}: {pair}"
+        planned.refused[record_refusal(request, runs, pair)] = f"{title(request)}: {pair}"
     return planned
 
 
@@ -187,7 +187,7 @@ def _enlist(directories: Sequence[Path], told: _Told) -> None:
     """Put runs on their studies' lists, in the order in which they were asked for, with the commands."""
     for study in dict.fromkeys(directory.parent for directory in directories):
         path = study / "study.json"
-        with alone(study / ".study.lock", QUEUE):
+        with holding(study / ".study.lock", QUEUE):
             known = _known(path)
             # A run that was asked for but never begun, perhaps of older code, is not waited for any more.
             begun = [name for name in known.get("runs", []) if (study / name / "manifest.json").exists()]
@@ -241,16 +241,16 @@ def _report(
 ) -> int:
     jobs = [each.job for each in members]
     show_runs(jobs, console)
-    # Of trials of a learning rate alone there is nothing to compare.
+    # Runs that only try a learning rate have nothing to compare.
     for study in dict.fromkeys(job.config.study for job in jobs if job.config.part == "comparison"):
         try:
-            with alone(runs / study / ".report.lock", QUEUE):
+            with holding(runs / study / ".report.lock", QUEUE):
                 report = write_report(study, runs, reports)
                 show(report)
                 show_report(study, jobs, runs, report, console)
         except ReportError as error:
             console.print(f"no report: {error}")
-    say_what_is_left(jobs, console)
+    print_unsynced(jobs, console)
     lines = [f"not done: {line}" for line in failed]
     for each in members:
         job, standing = each.job, each.job.standing

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from poslab.config.schema import ConfigError
 from poslab.record.files import FULL, DamagedError, write_atomic
-from poslab.record.locks import TakenError, alone, is_taken, run_lock
+from poslab.record.locks import TakenError, holding, is_taken, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import Entry, StudyDisplay
@@ -80,13 +80,13 @@ class Pool:
     def run(self) -> None:
         """Until every run has ended. Stopped goes on up once the runs have closed their records."""
         try:
-            with self.stopper.held():
+            with self.stopper.deferred():
                 while any(each.entry.state in ("waiting", "running", "elsewhere") for each in self.members):
                     self.stopper.check()
                     self._step()
                     time.sleep(LOOK)
         except Stopped:
-            self.stopper.closing()
+            self.stopper.disarm()
             self._stop()
             raise
         except BaseException:
@@ -133,7 +133,7 @@ class Pool:
         except ConfigError as error:
             if not any(member.started for member in self.members):
                 raise
-            _give_up(each, str(error))  # this run alone cannot be placed
+            _give_up(each, str(error))  # no device will ever be there for this run
             return True
         each.started += 1
         each.printed = each.task.log.stat().st_size if each.task.log.exists() else 0
@@ -224,7 +224,7 @@ def _give_up(each: Member, reason: str) -> None:
     directory = each.job.directory
     try:
         manifest = read_manifest(directory)
-        with alone(run_lock(directory)):
+        with holding(run_lock(directory)):
             if manifest is not None:
                 RunRecord(directory, manifest).update(status="failed", reason=reason)
     except (DamagedError, TakenError, OSError):  # the line at the end says it all the same

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from poslab.record.files import DamagedError
-from poslab.record.locks import TakenError, alone, run_lock
+from poslab.record.locks import TakenError, holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.writer import RunRecord
 from poslab.study.run.plan import Job
@@ -14,7 +14,7 @@ from poslab.study.run.plan import Job
 KEPT = ("*.csv", "checkpoint.pt")
 
 
-def take_over(job: Job) -> str | None:
+def copy_from_other_study(job: Job) -> str | None:
     """Copy the sound record of the same run from another study beside it; the study's name, or None.
 
     Nothing is done where the run has a record of its own.
@@ -44,7 +44,7 @@ def _copy(source: Path, job: Job) -> bool:
         "taken_from": source.parent.name,
     }
     job.directory.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(TakenError), alone(run_lock(job.directory)):
+    with suppress(TakenError), holding(run_lock(job.directory)):
         if job.directory.exists():
             return False
         unfinished = Path(tempfile.mkdtemp(dir=job.directory.parent, prefix=f".{job.directory.name}."))

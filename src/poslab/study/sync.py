@@ -13,21 +13,21 @@ from poslab.record.files import DamagedError
 from poslab.record.manifest import read_manifest
 from poslab.report.write import Report
 from poslab.study.run.plan import Job
-from poslab.tracking import first_place, swept
-from poslab.tracking.login import asked, wanted
-from poslab.tracking.send.background import told
+from poslab.tracking import first_place, in_wandb_sweep
+from poslab.tracking.login import requested_place, uses_wandb
+from poslab.tracking.send.background import error_line
 from poslab.tracking.send.offline import VIEW, parts
 
 
 def check_sweep(requests: Sequence[Request]) -> None:
     """Raises ConfigError where an agent of a W&B sweep, which watches one run, would get several."""
-    if swept() and (len(requests) > 1 or any(each.config.tune.factors for each in requests)):
+    if in_wandb_sweep() and (len(requests) > 1 or any(each.config.tune.factors for each in requests)):
         raise ConfigError("an agent of a W&B sweep watches one run a command: leave -m and tune= out of it")
 
 
 def show_runs(jobs: Sequence[Job], console: Console) -> None:
     """Mirror the finished runs that W&B has not: made with logger=local, by another study, sent in part."""
-    missing = [job for job in jobs if wanted(job.config.logger) and _lacks(job) and job.settled]
+    missing = [job for job in jobs if uses_wandb(job.config.logger) and _lacks(job) and job.settled]
     if not missing:
         return
     from poslab.tracking.send.mirror import mirror  # W&B takes a second to import
@@ -38,33 +38,33 @@ def show_runs(jobs: Sequence[Job], console: Console) -> None:
         try:
             mirror(job.config.logger, job.card, job.directory)
         except Exception as error:
-            console.print(f"{job.title}: W&B failed: {told(error)}", style="red")
+            console.print(f"{job.title}: W&B failed: {error_line(error)}", style="red")
 
 
 def _lacks(job: Job) -> bool:
-    """Whether a run that is made already is not in W&B, or not all of it, or not where it is wanted."""
+    """Whether a run that is made already is not in W&B, or not all of it, or not in the project named."""
     options, known = job.config.logger, _place(job)
     place = first_place(options, job.directory, known) or {}
-    return not known.get("complete") or known != {**known, **asked(options), "id": place["id"]}
+    return not known.get("complete") or known != {**known, **requested_place(options), "id": place["id"]}
 
 
 def show_report(study: str, jobs: Sequence[Job], runs: Path, report: Report, console: Console) -> None:
     """Show a study's report in W&B, where its runs are there."""
-    tracked = [job for job in jobs if job.config.study == study and wanted(job.config.logger)]
-    if not tracked or swept():  # an agent watches a run and no report
+    tracked = [job for job in jobs if job.config.study == study and uses_wandb(job.config.logger)]
+    if not tracked or in_wandb_sweep():  # an agent watches a run and no report
         return
     from poslab.tracking.send.report import publish
 
     try:
         place = publish(study, tracked[0].config.logger, runs / study, report.directory)
     except Exception as error:
-        console.print(f"the report is not in W&B: {told(error)}", style="red")
+        console.print(f"the report is not in W&B: {error_line(error)}", style="red")
         return
     if place and place["url"]:
         console.print(f"report in W&B: {place['url']}")
 
 
-def say_what_is_left(jobs: Sequence[Job], console: Console) -> None:
+def print_unsynced(jobs: Sequence[Job], console: Console) -> None:
     """One line for all that W&B kept on this machine, and one for the runs that it failed on."""
     failed = [why for job in jobs if (why := _place(job).get("failed"))]
     if failed:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from poslab.config.request import LoggerOptions
-from poslab.tracking.login import wanted
+from poslab.tracking.login import uses_wandb
 from poslab.tracking.send.background import Background
 from poslab.tracking.send.card import Card
 from poslab.tracking.send.offline import last_identifier
@@ -33,7 +33,7 @@ class Tracker(Protocol):
         """
 
 
-def swept() -> bool:
+def in_wandb_sweep() -> bool:
     """Whether an agent of a W&B sweep has given the command: it watches a run of its own choice."""
     return bool(os.environ.get("WANDB_SWEEP_ID") and os.environ.get("WANDB_RUN_ID"))
 
@@ -59,9 +59,9 @@ def first_place(
     `earlier` is what the manifest said before; the id of what is there already, where the manifest was lost.
     An agent of a W&B sweep has chosen an id, which it watches.
     """
-    if not wanted(options):
+    if not uses_wandb(options):
         return earlier or None
-    if swept():
+    if in_wandb_sweep():
         chosen = {"id": os.environ["WANDB_RUN_ID"]}
         return earlier if earlier and earlier["id"] == chosen["id"] else chosen
     if earlier:
@@ -82,7 +82,7 @@ def open_tracker(
 
     `place` is what the manifest says of it in W&B, and `stop` is called with who wants the run to end.
     """
-    if place is None or not wanted(options):
+    if place is None or not uses_wandb(options):
         return NoTracker()
     from poslab.tracking.send.process import opening
 

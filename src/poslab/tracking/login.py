@@ -15,12 +15,12 @@ from poslab.config.request import LoggerOptions
 ANSWER = 5.0  # seconds that a server has to answer before a run goes on offline
 
 
-def wanted(options: LoggerOptions) -> bool:
+def uses_wandb(options: LoggerOptions) -> bool:
     """Whether runs are shown in W&B at all."""
     return options.name == "wandb" and os.environ.get("WANDB_MODE") != "disabled"
 
 
-def asked(options: LoggerOptions) -> dict[str, Any]:
+def requested_place(options: LoggerOptions) -> dict[str, Any]:
     """What decides where a run is to be shown, and with what."""
     return {"project": options.project, "entity": options.entity, "checkpoints": options.checkpoints}
 

@@ -31,7 +31,7 @@ from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
 from poslab.model.rescaling import Rescaling
 from poslab.training.module import LanguageModel
-from poslab.training.observer import DivergedError, State, Watcher
+from poslab.training.observer import DivergedError, Observer, State
 
 LIGHTNING_PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
@@ -81,14 +81,14 @@ class Recorder(lightning.Callback):
     """Validates at evenly spaced steps, keeps a row of metrics.csv for each, and knows the state."""
 
     def __init__(
-        self, config: RunConfig, corpus: Corpus, watcher: Watcher, state: State | None = None
+        self, config: RunConfig, corpus: Corpus, observer: Observer, state: State | None = None
     ) -> None:
         steps, count = config.trainer.max_steps, config.evaluate.validations
         self.validation_steps = {math.ceil(steps * (index + 1) / count) for index in range(count)}
         self.windows = validation_windows(corpus, config.evaluate.validation_windows, config.context_length)
         self.window_bytes = int(corpus.token_bytes[self.windows[:, 1:]].sum())
         self.tokens_a_step = config.trainer.batch_size * config.context_length
-        self.watcher = watcher
+        self.observer = observer
         self.random = state["random"] if state else None
         self.first = self.step = int(state["step"]) if state else 0
         self.training_seconds: float = state["training_seconds"] if state else 0.0
@@ -100,7 +100,7 @@ class Recorder(lightning.Callback):
             raise RuntimeError("the run's processes found different checkpoints: give the command again")
         if self.random is not None:
             _set_random_state(self.random)
-        self.watcher.started()
+        self.observer.started()
         self.resumed = time.perf_counter()
 
     def on_train_batch_end(
@@ -117,10 +117,10 @@ class Recorder(lightning.Callback):
         rate = self.step * self.tokens_a_step / self._elapsed()
         assert isinstance(module, LanguageModel)
         loss = module.last_loss  # Lightning's own is divided by the number of parts
-        self.watcher.step(self.step, loss.item, rate)
+        self.observer.step(self.step, loss.item, rate)
         if self.step in self.validation_steps:
             self._validate(trainer, module)
-        self.watcher.may_keep(self.step, lambda: self._state(trainer, module))
+        self.observer.maybe_checkpoint(self.step, lambda: self._state(trainer, module))
 
     def _elapsed(self) -> float:
         return self.training_seconds + time.perf_counter() - self.resumed
@@ -146,7 +146,7 @@ class Recorder(lightning.Callback):
             nll = float(token_losses(module.gpt, self.windows).sum())
         step, seconds = self.last_row
         tokens = self.windows[:, 1:].size
-        self.watcher.row(
+        self.observer.row(
             {
                 "step": self.step,
                 "tokens": self.step * self.tokens_a_step,
@@ -177,7 +177,7 @@ class Trained:
 
 
 def train(
-    gpt: GPT, config: RunConfig, corpus: Corpus, watcher: Watcher, state: State | None = None
+    gpt: GPT, config: RunConfig, corpus: Corpus, observer: Observer, state: State | None = None
 ) -> Trained:
     """Train `gpt` in place up to `trainer.max_steps` steps; `precision` and `accelerator` must be resolved.
 
@@ -193,14 +193,14 @@ def train(
             return Trained(state["validation_seconds"], state["sums"]["batches"])
     if config.trainer.compile:
         gpt.compile()
-    recorder = Recorder(config, corpus, watcher, state)
+    recorder = Recorder(config, corpus, observer, state)
     module = LanguageModel(gpt, config.trainer, config.seed, recorder.first, state)
     del state  # as large as all that training holds
     _fit(module, config, corpus, recorder)
     return Trained(recorder.validation_seconds, module.batches)
 
 
-def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, watcher: Watcher) -> GPT:
+def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, observer: Observer) -> GPT:
     """A copy of a trained `gpt` whose rotation is dropped, trained on for `evaluate.recalibration_steps`.
 
     At length L, as in DroPE (Gelberg et al. 2025, arXiv 2512.12167), with the run's optimizer settings and
@@ -216,7 +216,7 @@ def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, watcher: Watc
     short = config.model_copy(update={"trainer": trainer, "evaluate": evaluation})
     first = config.trainer.max_steps
     module = LanguageModel(copied, trainer, config.seed, first)
-    _fit(module, short, corpus, Recorder(short, corpus, watcher), first)
+    _fit(module, short, corpus, Recorder(short, corpus, observer), first)
     return copied
 
 

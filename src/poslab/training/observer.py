@@ -10,7 +10,7 @@ class DivergedError(RuntimeError):
     """A loss that is no number."""
 
 
-class Watcher(Protocol):
+class Observer(Protocol):
     """In the first of a run's processes."""
 
     def started(self) -> None:
@@ -22,11 +22,11 @@ class Watcher(Protocol):
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         """A step is done; reading its loss, in nats a token, waits for the device."""
 
-    def may_keep(self, step: int, state: Callable[[], State]) -> None:
+    def maybe_checkpoint(self, step: int, state: Callable[[], State]) -> None:
         """After `step`, and its row if it has one: `state()` is what training can go on from."""
 
 
-class Silent:
+class SilentObserver:
     """Does nothing with it: in the processes that keep no record."""
 
     def started(self) -> None:
@@ -38,5 +38,5 @@ class Silent:
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         pass
 
-    def may_keep(self, step: int, state: Callable[[], State]) -> None:
+    def maybe_checkpoint(self, step: int, state: Callable[[], State]) -> None:
         pass

@@ -64,7 +64,7 @@ def clause(entry: Entry, progress: Progress | None) -> str:
     return f"{words} {printable(progress.phase)} {_percent(progress)}{loss}"
 
 
-def told_apart(entries: Sequence[Entry]) -> list[str]:
+def failure_lines(entries: Sequence[Entry]) -> list[str]:
     """A line for each run that failed or was stopped, with its reason."""
     return [_note(entry) for state in STYLES for entry in entries if entry.state == state]
 

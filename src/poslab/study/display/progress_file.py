@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = "progress.json"
-WRITE_SECONDS = 1.0  # at most one write in so many; a watcher reads no more often
+WRITE_SECONDS = 1.0  # at most one write in so many; a observer reads no more often
 BASIS = 0.02  # of a phase must be done before its pace says anything: the first steps compile and warm up
 
 
@@ -35,7 +35,7 @@ class Progress:
     def seconds_left(self) -> float | None:
         """Seconds the phase still needed when this was written, at its pace so far; None before a basis.
 
-        Only times of the run's own clock are compared: a watcher on another machine may have another one.
+        Only times of the run's own clock are compared: a observer on another machine may have another one.
         """
         done = self.share - self.share_before
         if done < BASIS * (1 - self.share_before) or done <= 0:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from poslab.config.text import printable
-from poslab.study.display.panel import Entry, State, clause, counts, frame, told_apart
+from poslab.study.display.panel import Entry, State, clause, counts, failure_lines, frame
 from poslab.study.display.progress_file import Progress, read_progress
 from poslab.study.display.run_bar import duration
 from poslab.study.display.time_left import Pace, seconds_left
@@ -106,7 +106,7 @@ class StudyDisplay:
         self._look()
         progress = self._progress()
         under_way = [clause(entry, progress.get(entry.directory)) for entry in _under_way(self.entries)]
-        return [counts(self.entries, self._seconds_left()).plain, *under_way, *told_apart(self.entries)]
+        return [counts(self.entries, self._seconds_left()).plain, *under_way, *failure_lines(self.entries)]
 
     def _show(self) -> None:
         if self.live is not None:

@@ -14,7 +14,7 @@ import torch
 
 from poslab.model.gpt import GPT, build
 from poslab.record.files import DamagedError, sealed, write_atomic
-from poslab.record.locks import alone, run_lock
+from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import FINAL, FORMAT
 from poslab.record.writer import RunRecord
@@ -26,7 +26,7 @@ from poslab.study.run.plan import Job
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking import NoTracker, Tracker, first_place, open_tracker
 from poslab.training.checkpoints import newest_checkpoint, packed, unpacked, write_checkpoint
-from poslab.training.observer import DivergedError, Silent
+from poslab.training.observer import DivergedError, SilentObserver
 
 OPENING = 30.0  # seconds that the end of a run waits until W&B is open
 CLOSING = 1.0  # seconds that W&B has to take the last points when the run was asked to stop
@@ -41,7 +41,7 @@ def run(job: Job, display: RunDisplay, stopper: Stopper) -> dict[str, Any]:
     with a checkpoint where it was training, and goes on up. Raises TakenError where another process is making
     the same run.
     """
-    with alone(run_lock(job.directory)):
+    with holding(run_lock(job.directory)):
         if job.settled:  # by another command, since this one looked
             return read_manifest(job.directory) or {}
         return Making(job, display, stopper).run()
@@ -88,14 +88,14 @@ class Making:
             self.record.update(wandb=place)
             manifest = sealed(self.record.manifest)
             self.tracker = open_tracker(
-                job.config.logger, job.card, job.directory, manifest, place, self.rows, self.stopper.ask
+                job.config.logger, job.card, job.directory, manifest, place, self.rows, self.stopper.request
             )
             self._train_and_evaluate()
             outcome: dict[str, Any] = {"status": "done", "reason": None}
         except DivergedError as error:
             outcome = {"status": "diverged", "reason": str(error)}
         except Stopped as stop:
-            self.stopper.closing()
+            self.stopper.disarm()
             self._note_place()
             self.record.update(status="interrupted", reason=str(stop), finished=_now())
             self.tracker.finish(sealed(self.record.manifest), stop.status, CLOSING)
@@ -131,7 +131,7 @@ class Making:
             ended = self.record.ended(**outcome, finished=finished, wandb=sent)
             self.tracker.finish(sealed(ended), int(outcome["status"] != "done"))
         except Stopped as stop:
-            self.stopper.closing()
+            self.stopper.disarm()
             stopped = stop
         self._note_place()
         return self.record.ended(**outcome, finished=finished), stopped
@@ -140,12 +140,12 @@ class Making:
         """Train as one of the processes that have the batches in common, and leave the rest to number 0."""
         from poslab.training.loop import train
 
-        train(gpt, self.job.config, self.job.corpus, Silent(), self._take_state())
+        train(gpt, self.job.config, self.job.corpus, SilentObserver(), self._take_state())
 
-    # What training tells, see poslab.training.observer.Watcher.
+    # The methods of poslab.training.observer.Observer.
 
     def started(self) -> None:
-        self.stopper.retake()
+        self.stopper.reinstall_handlers()
 
     def row(self, row: Mapping[str, Any]) -> None:
         self.rows.append(row)
@@ -158,11 +158,11 @@ class Making:
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         self.display.step(step, loss, tokens_per_second)
 
-    def may_keep(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
+    def maybe_checkpoint(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
         last = step == self.job.config.trainer.max_steps
         if last or self.stopper.number is not None or time.monotonic() - self.kept_at >= self.interval:
             begun = time.monotonic()
-            with self.stopper.unbroken():
+            with self.stopper.uninterrupted():
                 write_checkpoint(self.job.directory / CHECKPOINTS, step, {**self._identified(), **state()})
             self.kept_at = time.monotonic()
             wanted = self.job.config.trainer.checkpoint_seconds
@@ -194,7 +194,7 @@ class Making:
         self.gpt = gpt = build(config, corpus.vocabulary)
         record.update(parameters=gpt.parameter_count(), max_length=gpt.scheme.max_length)
         kernel = (self.state or {}).get("kernel")
-        with self.display.phase("training", config.trainer.max_steps), self.stopper.held():
+        with self.display.phase("training", config.trainer.max_steps), self.stopper.deferred():
             trained = train(gpt, config, corpus, self, self._take_state())
         self.stopper.check()
         record.write_metrics(self.rows)

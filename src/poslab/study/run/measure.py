@@ -15,7 +15,7 @@ from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.plan import Job
 from poslab.study.run.stopping import Stopper
-from poslab.training.observer import DivergedError, Silent
+from poslab.training.observer import DivergedError, SilentObserver
 
 
 def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> None:
@@ -68,7 +68,7 @@ def _measure_rescaled(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay
     return seconds
 
 
-class _Recalibration(Silent):
+class _Recalibration(SilentObserver):
     """Shows the steps after drop. They are few, and after a stop they begin again."""
 
     def __init__(self, display: RunDisplay, stopper: Stopper) -> None:
@@ -76,7 +76,7 @@ class _Recalibration(Silent):
         self.stopper = stopper
 
     def started(self) -> None:
-        self.stopper.retake()
+        self.stopper.reinstall_handlers()
 
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         self.display.step(step, loss, tokens_per_second)

@@ -88,7 +88,7 @@ def title(request: Request) -> str:
     """What the terminal calls a run."""
     config = request.config
     rate = f"rate {config.trainer.learning_rate:g}" if config.part == "tuning" else ""
-    parts = (request.pos, request.attention, request.apart, rate, f"seed {config.seed}")
+    parts = (request.pos, request.attention, request.distinguishing_label, rate, f"seed {config.seed}")
     return " / ".join(part for part in parts if part)
 
 
@@ -130,7 +130,7 @@ def _check_probe(config: Config) -> None:
         )
 
 
-def refuse(request: Request, runs: Path, error: PairError) -> Path:
+def record_refusal(request: Request, runs: Path, error: PairError) -> Path:
     """Record, among the runs of its study, one whose parts cannot work together; its directory."""
     record = RunRecord(_refusal(request, runs))
     record.update(
@@ -148,7 +148,7 @@ def refuse(request: Request, runs: Path, error: PairError) -> Path:
     return record.directory
 
 
-def accept(request: Request, runs: Path) -> None:
+def forget_refusal(request: Request, runs: Path) -> None:
     """Forget that a request was refused, by earlier code."""
     shutil.rmtree(_refusal(request, runs), ignore_errors=True)
 

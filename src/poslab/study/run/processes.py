@@ -15,7 +15,7 @@ from poslab.study.launch.contract import LIFELINE
 GRACE = 10.0  # seconds that a process has to end by itself once its starter is gone
 
 
-def follow_lifeline() -> None:
+def exit_with_parent() -> None:
     """Where we were started with a lifeline, end as on SIGTERM when whoever holds its other end is gone.
 
     A killed command so leaves no run behind that nobody watches, and the run writes its checkpoint.

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from poslab.config.overrides import logger, put_on
+from poslab.config.overrides import logger, with_overrides
 from poslab.config.request import Config, Request
 from poslab.config.schema import ConfigError, check
 from poslab.config.text import plain
 from poslab.record.files import DamagedError
-from poslab.record.locks import alone, run_lock
+from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import FINAL
 from poslab.record.writer import RunRecord
@@ -69,7 +69,7 @@ def evaluate_again(
     options = logger(wanted, conf)
     evaluation = _planned(read(directory), wanted, conf, evaluations)
     where = evaluation.job.directory
-    with Stopper().installed() as stopper, alone(run_lock(where)):
+    with Stopper().installed() as stopper, holding(run_lock(where)):
         manifest = _made(where)
         if manifest is None:
             manifest = _make(evaluation, stopper)
@@ -97,7 +97,7 @@ def _planned(trained: Trained, wanted: Mapping[str, Any], conf: Path, evaluation
         raise DamagedError(f"manifest.json: run={names['run'][:60]!r} is no name of a directory")
     settings = {**trained.settings, "study": names["study"]}
     before = check(Config, settings, "")
-    config = check(Config, put_on(settings, wanted, conf), "")
+    config = check(Config, with_overrides(settings, wanted, conf), "")
     _check_text(before, config, wanted)
     job = plan(Request(config, names["pos"], names["attention"]), evaluations)
     told = (manifest.get("data") or {}).get("fingerprint")

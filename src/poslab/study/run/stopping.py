@@ -17,10 +17,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Stopped(BaseException):
     """The process was asked to end. Not an Exception: nothing that handles failures may swallow it."""
 
-    def __init__(self, number: int, asked_by: str | None = None) -> None:
-        super().__init__(f"stopped by {asked_by or signal.Signals(number).name}")
+    def __init__(self, number: int, requested_by: str | None = None) -> None:
+        super().__init__(f"stopped by {requested_by or signal.Signals(number).name}")
         self.number = number
-        self.asked_by = asked_by
+        self.requested_by = requested_by
 
     @property
     def status(self) -> int:
@@ -33,11 +33,11 @@ class Stopper:
 
     def __init__(self) -> None:
         self.number: int | None = None
-        self.asked_by: str | None = None
+        self.requested_by: str | None = None
         self.patience = PATIENCE
-        self._held = False
-        self._unbroken = False
-        self._asked = 0.0
+        self._deferred = False
+        self._uninterrupted = False
+        self._requested_at = 0.0
         self._installed = False
 
     @contextmanager
@@ -45,16 +45,16 @@ class Stopper:
         """Inside, the signals are this stopper's."""
         before = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGALRM)}
         self._installed = True
-        self.retake()
+        self.reinstall_handlers()
         try:
             yield self
         finally:
             self._installed = False
-            self.closing()
+            self.disarm()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def retake(self) -> None:
+    def reinstall_handlers(self) -> None:
         """Take the signals again, where they are ours and a library has taken them meanwhile."""
         if self._installed:
             for number in SIGNALS:
@@ -62,49 +62,49 @@ class Stopper:
             signal.signal(signal.SIGALRM, self._on_patience)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def deferred(self) -> Iterator[None]:
         """What runs inside reaches a `check` soon, or is broken off after `patience`."""
-        self._held = True
+        self._deferred = True
         try:
             yield
         finally:
-            self._held = False
+            self._deferred = False
 
     @contextmanager
-    def unbroken(self) -> Iterator[None]:
+    def uninterrupted(self) -> Iterator[None]:
         """What runs inside comes to its end, however long it takes: such as a checkpoint that is written."""
-        self._unbroken = True
+        self._uninterrupted = True
         try:
             yield
         finally:
-            self._unbroken = False
+            self._uninterrupted = False
 
     def check(self) -> None:
         """Raises Stopped if a signal came."""
         if self.number is not None:
-            raise Stopped(self.number, self.asked_by)
+            raise Stopped(self.number, self.requested_by)
 
-    def ask(self, who: str) -> None:
+    def request(self, who: str) -> None:
         """End as at a SIGTERM, from any thread, on behalf of `who`."""
         if self._installed and self.number is None:
-            self.asked_by = who
+            self.requested_by = who
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def closing(self) -> None:
+    def disarm(self) -> None:
         """Stopped has arrived where it is handled: it is not raised any more."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None:
             # A scheduler may send one SIGTERM by two ways.
-            if number != signal.SIGTERM or time.monotonic() - self._asked > SAME_REQUEST:
+            if number != signal.SIGTERM or time.monotonic() - self._requested_at > SAME_REQUEST:
                 os._exit(128 + number)
             return
-        self.number, self._asked = number, time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, self.patience if self._held else AGAIN, AGAIN)
-        if not self._held:
-            raise Stopped(number, self.asked_by)
+        self.number, self._requested_at = number, time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, self.patience if self._deferred else AGAIN, AGAIN)
+        if not self._deferred:
+            raise Stopped(number, self.requested_by)
 
     def _on_patience(self, number: int, frame: FrameType | None) -> None:
-        if not self._unbroken:
+        if not self._uninterrupted:
             self.check()

@@ -22,7 +22,7 @@ from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import Making, run
 from poslab.study.run.plan import Job, plan
-from poslab.study.run.processes import follow_lifeline, process_group
+from poslab.study.run.processes import exit_with_parent, process_group
 from poslab.study.run.stopping import Stopped, Stopper
 
 LOST = 71  # the exit status where one of the run's processes was killed: it can go on, by sysexits.h
@@ -38,8 +38,8 @@ def as_json(job: Job) -> str:
             "config": job.config.model_dump(mode="json"),  # without `auto`: what was planned is what is made
             "pos": job.request.pos,
             "attention": job.request.attention,
-            "departures": job.request.departures,
-            "apart": job.request.apart,
+            "non_default_settings": job.request.non_default_settings,
+            "distinguishing_label": job.request.distinguishing_label,
             "identity": job.identity,
             "directory": str(job.directory.resolve()),
         }
@@ -50,7 +50,7 @@ def main() -> int:
     """Make the run that a file describes; the exit status."""
     try:
         with Stopper().installed() as stopper:
-            follow_lifeline()
+            exit_with_parent()
             return _make(json.loads(Path(sys.argv[1]).read_text()), stopper)
     except ConfigError as error:
         print(f"poslab: {error}", file=sys.stderr)
@@ -58,7 +58,7 @@ def main() -> int:
     except TakenError:
         return TAKEN
     except Stopped as stop:
-        return ASKED if stop.asked_by else stop.status
+        return ASKED if stop.requested_by else stop.status
 
 
 def _make(told: Mapping[str, Any], stopper: Stopper) -> int:
@@ -66,8 +66,8 @@ def _make(told: Mapping[str, Any], stopper: Stopper) -> int:
         check(Config, told["config"], ""),
         told["pos"],
         told["attention"],
-        tuple(told["departures"]),
-        told["apart"],
+        tuple(told["non_default_settings"]),
+        told["distinguishing_label"],
     )
     command = [sys.executable, "-m", "poslab.study.run.worker", *sys.argv[1:]]
     slurm = request.config.launcher.get("name") == "slurm"

@@ -19,7 +19,7 @@ class Artifact:
     name: str  # with version or alias
 
 
-def located(name: str) -> Path | Artifact:
+def resolve_checkpoint(name: str) -> Path | Artifact:
     """The run directory that a path names, to it or its checkpoint; else an artifact. Raises ConfigError."""
     if not name:
         raise ConfigError("checkpoint= lacks a name")

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from poslab.record.locks import alone
+from poslab.record.locks import holding
 from poslab.record.schema import FINAL
 from poslab.tracking.fetch.account import Account, SourceError, asking
 from poslab.tracking.fetch.run_record import MANIFEST
@@ -22,7 +22,7 @@ def fetch_model(account: Account, name: str) -> tuple[Path, str]:
     with _reading(account, name):
         version = f"{name.partition(':')[0]}:{artifact.version}"  # `latest` is another one tomorrow
     folder = account.folder / "artifacts" / re.sub(r"[^\w.-]|^\.", "_", version)
-    with alone(folder.parent / f".{folder.name}.lock", QUEUE), _reading(account, name):
+    with holding(folder.parent / f".{folder.name}.lock", QUEUE), _reading(account, name):
         entries = artifact.manifest.entries
         for file in (FINAL, MANIFEST):
             # A reference may lead anywhere.

@@ -21,7 +21,7 @@ from rich.progress import track
 
 from poslab.config.text import plain
 from poslab.record.files import DamagedError, unsealed, write_atomic
-from poslab.record.locks import alone
+from poslab.record.locks import holding
 from poslab.tracking.fetch.account import Account, SourceError, asking
 from poslab.tracking.fetch.run_record import (
     ENDED,
@@ -52,7 +52,7 @@ def fetch_study(account: Account, study: str, console: Console) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", study):
         raise SourceError(f"study={plain(study, 60)!r} is no name of a study", 2)
     root = account.folder / "runs"
-    with alone(root / f".{study}.lock", QUEUE):
+    with holding(root / f".{study}.lock", QUEUE):
         for line in _fetched(account, study, root / study, console):
             console.print(f"W&B: {plain(line, 300)}")
     return root

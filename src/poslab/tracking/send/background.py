@@ -16,7 +16,7 @@ PATH = re.compile(r"(?<![\w:/])/(?:[^\s/'\"]+/)+")  # records are published, and
 
 
 class Background:
-    """Tells `poslab.tracking.send.process` what it is told, in order. Its first failure is said and ends it.
+    """Sends `poslab.tracking.send.process` what is to be shown, in order; ends at its first failure.
 
     Importing W&B and opening a run are seconds of Python, and a row is some milliseconds: a thread would keep
     the interpreter from training, which asks for it at every operation.
@@ -64,7 +64,7 @@ class Background:
             if not self._ended.is_set():
                 self._fail(f"its process ended with status {self._process.returncode}")
         except Exception as error:
-            self._fail(told(error))
+            self._fail(error_line(error))
 
     def _tell(self, process: IO[bytes]) -> None:
         with suppress(OSError, ValueError):  # it has ended, which the other thread sees
@@ -93,7 +93,7 @@ class Background:
         _say(f"failed, the run goes on without it: {why}")
 
 
-def told(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """An error in one line."""
     return f"{type(error).__name__}: {PATH.sub('', ' '.join(str(error).split()))[:300]}"
 

@@ -26,7 +26,7 @@ def arm(request: Request) -> str:
     """One name for all runs that differ in their seed alone, whatever command asked for them."""
     config = request.config
     rate = f"rate {config.trainer.learning_rate:g}" if config.part == TUNING else ""
-    parts = (request.pos, request.attention, " ".join(request.departures), rate)
+    parts = (request.pos, request.attention, " ".join(request.non_default_settings), rate)
     return " / ".join(part for part in parts if part)
 
 

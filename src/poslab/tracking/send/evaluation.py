@@ -11,7 +11,7 @@ from poslab.record import losses as sums
 from poslab.record import scheme as sums_scheme
 from poslab.record.measures import extrapolation, multiples
 from poslab.record.reader import Run
-from poslab.tracking.login import wanted
+from poslab.tracking.login import uses_wandb
 from poslab.tracking.send.card import Card
 
 
@@ -22,7 +22,7 @@ def mirror(
 
     The record does not need it: a failure is said and costs nothing else.
     """
-    if not wanted(options) or manifest.get("wandb"):
+    if not uses_wandb(options) or manifest.get("wandb"):
         return None
     try:
         return _mirrored(options, directory, manifest, artifact)

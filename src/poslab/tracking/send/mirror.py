@@ -7,7 +7,7 @@ from typing import Any
 
 from poslab.config.request import LoggerOptions
 from poslab.record.files import sealed
-from poslab.record.locks import alone, run_lock
+from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.writer import RunRecord
 from poslab.tracking import first_place
@@ -17,7 +17,7 @@ from poslab.tracking.send.run import TrackedRun, staged_beside
 
 def mirror(options: LoggerOptions, card: Card, directory: Path) -> None:
     """Show a finished run in W&B as if it had been tracked, and note where in its manifest."""
-    with alone(run_lock(directory)):
+    with holding(run_lock(directory)):
         manifest = read_manifest(directory) or {}
         place = first_place(options, directory, manifest.get("wandb"))
         assert place is not None

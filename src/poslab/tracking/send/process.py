@@ -2,8 +2,8 @@
 
 The first line opens the run (`opening`), each further one has a `row` of its curve, and the last one has what
 is to `finish` it. Its answers are lines too: `place` once the run is open, `stop` when somebody stops it in
-W&B, `complete`, and instead of them what has `failed`. Where the input ends before it was told to finish, the
-run's own process is gone, and this one ends at once.
+W&B, `complete`, and instead of them what has `failed`. Where the input ends before the line that finishes
+the run, the run's own process is gone, and this one ends at once.
 """
 
 import json
@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from poslab.config.request import LoggerOptions
-from poslab.tracking.send.background import told
+from poslab.tracking.send.background import error_line
 from poslab.tracking.send.card import Card
 
 Lines = SimpleQueue[Mapping[str, Any]]
@@ -61,7 +61,7 @@ def main() -> int:
         _track(lines, answer)
         last: dict[str, Any] = {"complete": True}
     except Exception as error:
-        last = {"failed": told(error)}
+        last = {"failed": error_line(error)}
     done.set()  # before the answer, upon which the run's process may end
     answer(**last)
     return int("failed" in last)

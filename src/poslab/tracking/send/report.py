@@ -15,7 +15,7 @@ import wandb
 from poslab.config.request import LoggerOptions
 from poslab.record.files import DamagedError, read_sealed, write_sealed
 from poslab.record.manifest import read_manifest
-from poslab.tracking.login import asked
+from poslab.tracking.login import requested_place
 from poslab.tracking.send.card import Card
 from poslab.tracking.send.offline import parts
 from poslab.tracking.send.run import artifact_name, keep, open_run, staged_beside
@@ -31,7 +31,7 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
     `runs` is the study's folder of run directories, `report` the folder of its page.
     """
     known = _known(runs / PLACE)
-    digest = _digest([*_files(report), runs / "study.json"], asked(options))
+    digest = _digest([*_files(report), runs / "study.json"], requested_place(options))
     if known.get("digest") == digest:
         return None
     number = str(known.get("id") or secrets.token_hex(4))

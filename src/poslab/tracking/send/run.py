@@ -15,7 +15,7 @@ import wandb
 from poslab.config.request import LoggerOptions
 from poslab.record.reader import Run, load_run
 from poslab.record.schema import FINAL
-from poslab.tracking import login, swept
+from poslab.tracking import in_wandb_sweep, login
 from poslab.tracking.send.card import Card
 from poslab.tracking.send.charts import AXES, chart_rows, sheets, summary, training_row
 from poslab.tracking.send.offline import identifier, parts, show_in_terminal, written
@@ -84,7 +84,7 @@ class TrackedRun:
 
     def _log_training(self, row: Mapping[str, Any]) -> None:
         shown = training_row(row)
-        if swept():
+        if in_wandb_sweep():
             shown[OBJECTIVE] = shown["validation/loss"]
         _log(self.run, shown, int(row["step"]))
 
@@ -159,7 +159,7 @@ def _place(run: Any, options: LoggerOptions, directory: Path, because: str | Non
     place: dict[str, Any] = {"id": run.id, "mode": "offline" if run.offline else "online"}
     path = Path(run.dir).parent.resolve().relative_to(directory.resolve()) if run.offline else None
     place |= {"url": None if run.offline else run.url, "path": None if path is None else str(path)}
-    return {**place, **login.asked(options), **({"because": because} if because else {})}
+    return {**place, **login.requested_place(options), **({"because": because} if because else {})}
 
 
 def define_axes(run: Any) -> None:

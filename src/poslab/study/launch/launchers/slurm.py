@@ -18,7 +18,7 @@ from pydantic import Field
 
 from poslab.config.schema import ConfigError
 from poslab.record.files import write_atomic
-from poslab.record.locks import TakenError, alone
+from poslab.record.locks import TakenError, holding
 from poslab.study.launch.contract import End, Launcher, LauncherOptions, Task
 from poslab.study.launch.slurm_task import ASKED_TO_END, SlurmTask, ask, exit_file
 
@@ -92,7 +92,7 @@ class Slurm(Launcher):
         if time.monotonic() < self._next_try:
             return False
         try:
-            with alone(folder / "slurm.lock"):  # two commands must not submit one run twice
+            with holding(folder / "slurm.lock"):  # two commands must not submit one run twice
                 started = self._adopt_or_submit(task, folder)
         except TakenError:
             started = False
