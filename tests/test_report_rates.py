@@ -9,7 +9,7 @@ import pytest
 from test_report import BATCH, STEPS, plan, read, row_of, write_run
 
 from poslab.record.losses import ReportError
-from poslab.report.analysis.rate_choice import Choice, choose
+from poslab.report.analysis.learning_rates import Choice, choose
 from poslab.report.analysis.results import Results, gather
 from poslab.report.analysis.statistics import estimate
 from poslab.report.notes import notes

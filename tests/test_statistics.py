@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from poslab.report.analysis.arms import Arm
-from poslab.report.analysis.comparisons import Comparison, compare
+from poslab.report.analysis.comparisons import Comparison, Pair, Rank, compare, pairs, ranks
 from poslab.report.analysis.estimates import ArmFigures
-from poslab.report.analysis.ranks import Pair, Rank, pairs, ranks
 from poslab.report.analysis.statistics import Ratio, Time, estimate, paired, ratio
 
 STUDIES = 2000

@@ -12,7 +12,7 @@ from poslab.data.cache import prepare
 from poslab.record.files import read_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.writer import RunRecord
-from poslab.report.analysis.rate_choice import choose
+from poslab.report.analysis.learning_rates import choose
 from poslab.study.reuse import copy_from_other_study
 from poslab.study.run.plan import plan
 from poslab.study.tuning import trials, tuned

@@ -11,7 +11,7 @@ from dataclasses import replace
 from poslab.config.request import Request
 from poslab.record.losses import validations
 from poslab.record.manifest import read_manifest
-from poslab.report.analysis.rate_choice import choose
+from poslab.report.analysis.learning_rates import choose
 from poslab.study.run.plan import Job
 
 # A trial is validated while it trains; past L it is not measured.

@@ -11,10 +11,35 @@ from typing import Any
 
 from poslab.config.text import plain
 from poslab.record.reader import Run
-from poslab.report.analysis.arms import Arm, finished_at
-from poslab.report.analysis.labels import deciding, labels
-from poslab.report.analysis.rate_choice import Choice, choose
+from poslab.report.analysis.arms import Arm, arm_settings, finished_at, labels
 from poslab.report.analysis.statistics import Estimate, estimate
+
+
+@dataclass(frozen=True)
+class Choice:
+    rate: float
+    edge: bool  # whether it is the lowest or highest of the grid: the best may lie outside
+
+
+def choose(losses: Mapping[float, Sequence[float | None]]) -> Choice | None:
+    """The rate with the lowest mean loss over its seeds, the lower one of two that are equal.
+
+    `losses` has a final validation loss a seed, None (or what is not finite) where the seed's run did not
+    end with one. A rate with such a seed, or with none at all, is out. None where every rate is.
+    """
+    means = {
+        rate: math.fsum(found) / len(found) for rate, values in losses.items() if (found := _all(values))
+    }
+    if not means:
+        return None
+    rate = min(means, key=lambda rate: (means[rate], rate))
+    return Choice(rate, rate in (min(losses), max(losses)))
+
+
+def _all(values: Sequence[float | None]) -> list[float]:
+    """The losses if every one of them is a number, else nothing."""
+    found = [value for value in values if value is not None and math.isfinite(value)]
+    return found if len(found) == len(values) else []
 
 
 @dataclass(frozen=True)
@@ -122,7 +147,7 @@ def _fate(run: Run | None) -> str:
 
 def _key(run: Run) -> str:
     """The same for an arm's runs and for those that tune its learning rate."""
-    kept = {name: value for name, value in deciding(run.config).items() if name != "evaluate"}
+    kept = {name: value for name, value in arm_settings(run.config).items() if name != "evaluate"}
     trainer: Mapping[str, Any] = run.config["trainer"]
     kept["trainer"] = {name: value for name, value in trainer.items() if name != "learning_rate"}
     return json.dumps([run.study, kept], sort_keys=True, default=str)

@@ -12,10 +12,18 @@ from poslab.record.measures import Value
 from poslab.record.reader import Records, Run, load_studies
 from poslab.record.summary import Target, row
 from poslab.report.analysis.arms import Arm, arms, choose_reference
-from poslab.report.analysis.comparisons import Comparison, comparable, compare, primary_figure
+from poslab.report.analysis.comparisons import (
+    Comparison,
+    Pair,
+    Rank,
+    comparable,
+    compare,
+    pairs,
+    primary_figure,
+    ranks,
+)
 from poslab.report.analysis.estimates import TARGETS, ArmFigures, arm_figures, diverged_times
 from poslab.report.analysis.learning_rates import Tuning, tunings
-from poslab.report.analysis.ranks import Pair, Rank, pairs, ranks
 from poslab.report.analysis.rescalings import RescaledArm, rescaled_arms
 
 
