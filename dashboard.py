@@ -50,13 +50,13 @@ def main(arguments: list[str]) -> int:
         return _refuse(f"study={printable(study)[:100]!r} cannot be the name of a study; {_known(runs)}")
 
     # After the arguments, so that a mistake in them is answered at once.
-    from poslab.record.losses import ReportError
-    from poslab.record.reader import studies
+    from poslab.record.reader import ReportError
+    from poslab.record.study_list import studies
     from poslab.tracking.dashboard.contents import from_records
     from poslab.tracking.dashboard.publish import why_offline, write_files
 
     recorded = None
-    if study in studies(runs):
+    if study in studies(runs, recorded=True):
         try:
             recorded = from_records(study, runs)
         except (ReportError, OSError) as error:
@@ -105,9 +105,9 @@ def _one_line(error: Exception) -> str:
 
 
 def _known(runs: Path) -> str:
-    from poslab.record.reader import studies
+    from poslab.record.study_list import studies
 
-    known = studies(runs)[:8]
+    known = studies(runs, recorded=True)[:8]
     return f"studies with records: {', '.join(known)}" if known else f"no study has records in {runs}"
 
 

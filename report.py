@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
     # After the arguments, so that a mistake in them is answered at once.
     from poslab.config.schema import ConfigError
     from poslab.record.locks import TakenError
-    from poslab.record.losses import ReportError
+    from poslab.record.reader import ReportError
     from poslab.report.write import show
     from poslab.tracking.fetch.account import SourceError
 
@@ -68,8 +68,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _report(options: dict[str, str]) -> "Report":
-    from poslab.record.losses import ReportError
-    from poslab.record.reader import studies
+    from poslab.record.reader import ReportError
+    from poslab.record.study_list import studies
     from poslab.report.chosen import write_chosen
     from poslab.report.write import write_report
 
@@ -80,7 +80,7 @@ def _report(options: dict[str, str]) -> "Report":
     if "source" in options:
         runs = _from_wandb(options)
     if "study" not in options:
-        known = studies(runs)
+        known = studies(runs, recorded=True)
         if not known:
             raise ReportError(f"no records in {runs}; train a study first: python train.py -m pos=rope,alibi")
         options["study"] = known[0]

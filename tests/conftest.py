@@ -18,6 +18,7 @@ from poslab.config.schema import ConfigError, check
 from poslab.model.attention import build_attention
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, build_scheme
+from poslab.record.schema import Manifest
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
@@ -110,7 +111,7 @@ class Told:
             self.states[step] = unpacked(packed(state()))
 
 
-def make(wanted: Request, runs: Path) -> dict[str, Any]:
+def make(wanted: Request, runs: Path) -> Manifest:
     """Make a run in this process; its manifest."""
     return run(plan(wanted, runs), RunDisplay("made", Console(quiet=True)), Stopper())
 

@@ -100,8 +100,7 @@ def _busy_workers(cwd: Path) -> list[int]:
 
 def _processes(cwd: Path) -> list[int]:
     return [
-        read_manifest(path.parent)["processes"]
-        for path in (cwd / "runs" / "killed").glob("[!.]*/manifest.json")
+        read_manifest(path.parent).processes for path in (cwd / "runs" / "killed").glob("[!.]*/manifest.json")
     ]
 
 

@@ -10,8 +10,8 @@ from conftest import StopsAt, make, request
 from rich.console import Console
 
 from poslab.record.files import DamagedError, read_sealed, write_sealed
-from poslab.record.losses import ReportError
 from poslab.record.manifest import read_manifest
+from poslab.record.reader import ReportError
 from poslab.report.write import write_report
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
@@ -28,12 +28,12 @@ OF_A_FINISHED_RUN = ("manifest.json", "metrics.csv", "extrapolation.csv", "posit
 def whole(tmp_path_factory):
     """A finished run, and one that was stopped on its way."""
     folder = tmp_path_factory.mktemp("whole")
-    assert make(request(**WANTED), folder / "runs")["status"] == "done"
+    assert make(request(**WANTED), folder / "runs").status == "done"
     with pytest.raises(Stopped), Stopper().installed() as stopper:
         run(plan(request(seed=1, **WANTED), folder / "runs"), StopsAt(7), stopper)
     names = [path.name for path in sorted((folder / "runs" / "damaged").glob("rope-*"))]
     write_sealed(folder / "runs" / "damaged" / "study.json", {"study": "damaged", "runs": names})
-    assert make(request(seed=1, **WANTED), folder / "other")["status"] == "done"
+    assert make(request(seed=1, **WANTED), folder / "other").status == "done"
     return folder
 
 
@@ -55,7 +55,7 @@ def results(directory: Path) -> list:
         *(tensor.numpy().tobytes() for tensor in weights.values()),
         metrics,
         *tables,
-        read_manifest(directory)["batches"],
+        read_manifest(directory).batches,
     ]
 
 
@@ -135,7 +135,7 @@ def test_every_bit_of_a_sealed_file_counts(tmp_path):
 def test_a_damaged_model_is_not_loaded(whole, tmp_path):
     shutil.copytree(whole / "runs", tmp_path / "runs")
     directory = plan(request(**WANTED), tmp_path / "runs").directory
-    assert load(directory).parameter_count() == read_manifest(directory)["parameters"]
+    assert load(directory).parameter_count() == read_manifest(directory).parameters
     damage(directory / "checkpoint.pt", random.Random(3))
     with pytest.raises(DamagedError, match=r"checkpoint\.pt is damaged"):
         load(directory)

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import FLAT, length_rows, plan, position_rows, write_run
+from poslab.tracking.dashboard.__main__ import main
+from test_report import FLAT, length_rows, plan, position_rows, seal, write_run
 from test_report_schemes import answers, biases, bounds, reaches, write_scheme
 
 from poslab.record.files import write_sealed
 from poslab.record.reader import load
 from poslab.record.schema import METRICS
 from poslab.record.writer import RunRecord
-from poslab.tracking.dashboard.__main__ import main
 from poslab.tracking.send.charts import AXES, chart_rows, summary, training_row
 
 STUDY = "made_up"
@@ -28,7 +28,7 @@ QUESTION = "Does **it** work? [click](http://evil.example) <script>alert(1)</scr
 PLAIN = "Does **it** work? [click](http://evil.example) <script>alert(1)</script> [31m"
 
 # A row of metrics.csv as training tells it.
-TOLD = dict.fromkeys(METRICS, 1.0) | {"memory_bytes": 1.0}
+TOLD = dict.fromkeys(METRICS.columns, 1.0) | {"memory_bytes": 1.0}
 
 
 def write_study(runs: Path, study: str = STUDY) -> None:
@@ -55,6 +55,7 @@ def write_study(runs: Path, study: str = STUDY) -> None:
         lengths = [{"rescale": "yarn", **row} for row in length_rows(FLAT)]
         positions = [{"rescale": "yarn", **row} for row in position_rows([2.0] * 64)]
         RunRecord(rope).write_rescaled(lengths, positions)
+        seal(rope)
     write_run(runs, "trial", seed=9, study=study, config={"part": "tuning"})
     write_run(runs, "failed", pos="t5", study=study, status="failed", reason="a reason")
     names = ["alibi0", "alibi1", "rope0", "rope1", "trial", "failed"]

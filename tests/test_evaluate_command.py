@@ -35,8 +35,8 @@ def runs(tmp_path_factory):
     found = {}
     for name, changes in asked.items():
         manifest = make(request(**short, **changes), folder / "runs")
-        assert manifest["status"] == "done", manifest["reason"]
-        found[name] = folder / "runs" / "test" / manifest["run"]
+        assert manifest.status == "done", manifest.reason
+        found[name] = folder / "runs" / "test" / manifest.run
     return found
 
 
@@ -66,14 +66,14 @@ def test_without_a_change_it_gives_the_numbers_of_the_run(runs, said, tmp_path, 
     status, out, _ = said(runs[name])
     assert status == 0
     record = read_manifest(made(tmp_path))
-    measured = {file for file in record["files"] if "metrics" not in file}
-    assert measured == {file for file in read_manifest(runs[name])["files"] if file.endswith(".csv")} - {
+    measured = {file for file in record.files if "metrics" not in file}
+    assert measured == {file for file in read_manifest(runs[name]).files if file.endswith(".csv")} - {
         "metrics.csv"
     }
     for file in measured:
         assert rows(made(tmp_path) / file) == rows(runs[name] / file), file
     assert "the same numbers, to the last digit, as the run's own record" in out
-    assert (record["changed"], record["kernel"]) == ({}, read_manifest(runs[name])["kernel"])
+    assert (record.changed, record.kernel) == ({}, read_manifest(runs[name]).kernel)
 
 
 def test_the_table_holds_what_is_recorded(runs, said, tmp_path):
@@ -98,7 +98,7 @@ def test_the_table_holds_what_is_recorded(runs, said, tmp_path):
 def test_other_code_is_said_and_whether_the_numbers_are_still_the_same(runs, said, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(runs["alibi"], copy)
-    write_sealed(copy / "manifest.json", {**read_manifest(copy), "code": "0" * 16})
+    write_sealed(copy / "manifest.json", {**read_manifest(copy).as_json(), "code": "0" * 16})
     status, out, _ = said(copy)
     assert status == 0
     assert "note: made by other code than the run" in out
@@ -122,10 +122,10 @@ def test_every_setting_changes_what_is_recorded(runs, said, tmp_path, name, sett
     status, out, err = said(runs[name], *setting.split())
     assert status == 0, err
     record = read_manifest(made(tmp_path))
-    own = read_manifest(runs[name])["files"]
-    assert any(own.get(name) != digest for name, digest in record["files"].items())
+    own = read_manifest(runs[name]).files
+    assert any(own.get(name) != digest for name, digest in record.files.items())
     key, value = setting.split()[-1].split("=", 1)
-    assert key in record["changed"]
+    assert key in record.changed
     assert f"{key}: {value} instead of " in out
     assert "same numbers" not in out
 
@@ -151,10 +151,10 @@ def test_other_text_is_said_with_both_fingerprints(runs, said, tmp_path):
     status, out, _ = said(runs["bytes"])
     assert status == 0
     record = read_manifest(made(tmp_path))
-    (note,) = record["notes"]
-    trained = read_manifest(runs["bytes"])["data"]["fingerprint"]
-    assert trained != record["data"]["fingerprint"]
-    for fingerprint in (trained, record["data"]["fingerprint"]):
+    (note,) = record.notes
+    trained = read_manifest(runs["bytes"]).data.fingerprint
+    assert trained != record.data.fingerprint
+    for fingerprint in (trained, record.data.fingerprint):
         assert fingerprint[:12] in note
     assert f"note: {note}" in out
     assert "may be among what it was trained on" in note

@@ -68,7 +68,7 @@ def test_commands_on_one_study_make_each_run_once(commands, tmp_path):
     assert len(directories) == 2
     for directory in directories:
         manifest = read_manifest(directory)
-        assert (manifest["status"], manifest["processes"]) == ("done", 1)
+        assert (manifest.status, manifest.processes) == ("done", 1)
         assert (directory / "log.txt").read_text().count("step 60/60") == 1
         assert len(list(directory.glob("wandb/offline-run-*"))) == 1
 
@@ -101,7 +101,7 @@ def test_a_full_disk_is_waited_for(tmp_path):
         (directory,) = disk.glob("runs/x/rope-*")
         (peace,) = _in_peace(tmp_path, settings).glob("runs/x/rope-*")
         assert (directory / "position.csv").read_bytes() == (peace / "position.csv").read_bytes()
-        assert read_manifest(directory)["batches"] == read_manifest(peace)["batches"]
+        assert read_manifest(directory).batches == read_manifest(peace).batches
     finally:
         study.kill()
         study.wait()
@@ -144,7 +144,7 @@ def test_two_studies_in_one_command_and_one_run_by_two_names(tmp_path):
 def test_a_refusal_is_forgotten_once_the_pair_works(tmp_path):
     asked = request()
     directory = record_refusal(asked, tmp_path, PairError("cannot work"))
-    assert read_manifest(directory)["reason"] == "cannot work"
+    assert read_manifest(directory).reason == "cannot work"
     forget_refusal(asked, tmp_path)
     assert not directory.exists()
 
@@ -158,15 +158,15 @@ def test_wandb_has_one_curve_whatever_logger_came_between(tmp_path):
             run(job, StopsAt(step), stopper)
     job.directory.joinpath("manifest.json").write_text("{")  # its id is lost with it
     manifest = make(request(logger=tracked, **changes), tmp_path)
-    assert manifest["status"] == "done"
+    assert manifest.status == "done"
     (part,) = job.directory.glob("wandb/offline-run-*")
-    assert identifier(part) == manifest["wandb"]["id"]
+    assert identifier(part) == manifest.wandb.id
 
 
 def test_wandb_that_cannot_begin_costs_no_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("WANDB_MODE", "nonsense")
     assert (
-        make(request(logger={"name": "wandb", "project": "poslab", "checkpoints": True}), tmp_path)["status"]
+        make(request(logger={"name": "wandb", "project": "poslab", "checkpoints": True}), tmp_path).status
         == "done"
     )
     assert "W&B failed, the run goes on without it" in capsys.readouterr().err
@@ -195,5 +195,5 @@ def test_half_a_file_that_a_killed_process_left_is_removed(tmp_path):
     (job.directory / "checkpoints").mkdir(parents=True)
     for left in (job.directory / ".metrics.csv.abc", job.directory / "checkpoints" / ".00000003-0.pt.abc"):
         left.write_bytes(b"half")
-    assert make(request(), tmp_path)["status"] == "done"
+    assert make(request(), tmp_path).status == "done"
     assert not list(job.directory.rglob(".*"))

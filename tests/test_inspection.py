@@ -150,7 +150,7 @@ def test_a_run_records_it(tmp_path):
     asked = request(trainer__max_steps=6, evaluate__validations=1)
     manifest = make(asked, tmp_path)
     kept = {"scheme_bias.csv", "scheme_rotation.csv", "scheme_bound.csv", "attention_distance.csv"}
-    assert kept <= manifest["files"].keys()
+    assert kept <= manifest.files.keys()
     lines = (plan(asked, tmp_path).directory / "attention_distance.csv").read_text().splitlines()
     assert lines[0] == "layer,head,queries,distance"
     assert len(lines) == 1 + 2 * 2

@@ -90,7 +90,7 @@ def _survives(folder: Path, seeds: str, kills: int, at_report: int) -> None:
     for name in names:
         _equal_results(peace / "runs" / "killed" / name, war / "runs" / "killed" / name)
         manifest = read_manifest(war / "runs" / "killed" / name)
-        assert manifest["batches"] == _batches(manifest["config"])
+        assert manifest.batches == _batches(manifest.config)
         _whole_curve(war / "runs" / "killed" / name)
     for table in ("summary", "differences", "bits_per_byte_by_length"):
         one, other = ((cwd / "reports" / "killed" / f"{table}.csv") for cwd in (peace, war))
@@ -176,13 +176,13 @@ def _kill(processes: list[int]) -> None:
 def _equal_results(one: Path, other: Path) -> None:
     """Weights, every metric and the digest of the batches."""
     manifests = [read_manifest(directory) for directory in (one, other)]
-    assert [manifest["status"] for manifest in manifests] == ["done", "done"]
+    assert [manifest.status for manifest in manifests] == ["done", "done"]
     digests = [_weights(directory) for directory in (one, other)]
     assert digests[0] == digests[1]
     for name in ("extrapolation.csv", "position.csv"):
         assert (one / name).read_bytes() == (other / name).read_bytes()
     assert _without_clock(one / "metrics.csv") == _without_clock(other / "metrics.csv")
-    assert manifests[0]["batches"] == manifests[1]["batches"]
+    assert manifests[0].batches == manifests[1].batches
     assert not (other / "checkpoints").exists()
 
 

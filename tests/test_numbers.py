@@ -15,7 +15,7 @@ from reading import (
     page_pieces,
     shown_configuration,
 )
-from test_report import L, length_rows, plan, position_rows
+from test_report import L, length_rows, plan, position_rows, seal
 from test_report_rescaled import FLAT as HIGH
 from test_report_rescaled import GOOD, asking
 from test_report_schemes import answers, biases, bounds, reaches, turns, write_scheme
@@ -98,6 +98,7 @@ def _rescale(directory: Path, shift: float) -> None:
         for row in position_rows([loss + shift] * 8 * L)
     ]
     RunRecord(directory).write_rescaled(lengths, positions)
+    seal(directory)
 
 
 @pytest.fixture(scope="module")

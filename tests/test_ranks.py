@@ -50,7 +50,7 @@ def test_two_processes_train_the_same_curve(single, double):
     assert [row["tokens"] for row in rows(double / "metrics.csv")] == [
         row["tokens"] for row in rows(single / "metrics.csv")
     ]
-    assert read_manifest(double)["status"] == "done"
+    assert read_manifest(double).status == "done"
 
 
 def test_two_processes_that_were_stopped_go_on_to_the_same_bits(double, tmp_path):
@@ -64,7 +64,7 @@ def test_two_processes_that_were_stopped_go_on_to_the_same_bits(double, tmp_path
         study.wait()
     again = made(tmp_path, "trainer.devices=2")
     _equal_results(double, again)
-    assert read_manifest(again)["processes"] == 2
+    assert read_manifest(again).processes == 2
 
 
 def test_a_process_that_is_killed_costs_what_was_not_kept(double, tmp_path):
@@ -81,7 +81,7 @@ def test_a_process_that_is_killed_costs_what_was_not_kept(double, tmp_path):
     assert "one of its processes was killed; it goes on" in (tmp_path / "printed.txt").read_text()
     (directory,) = tmp_path.glob("runs/killed/[!.]*-seed*")
     _equal_results(double, directory)
-    assert read_manifest(directory)["processes"] == 2
+    assert read_manifest(directory).processes == 2
 
 
 def _children(process):

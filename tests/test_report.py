@@ -1,6 +1,7 @@
 """The report's figures against hand-computed ones, from records made up here. Nothing trains."""
 
 import csv
+import hashlib
 import math
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 from poslab.config.text import plain
 from poslab.record import measures
 from poslab.record.files import read_sealed, write_sealed
-from poslab.record.losses import ReportError, Validation
-from poslab.record.reader import load
+from poslab.record.losses import Validation
+from poslab.record.manifest import read_manifest
+from poslab.record.reader import ReportError, load
 from poslab.record.schema import FORMAT
 from poslab.record.writer import RunRecord
 from poslab.report.analysis.results import Results, gather
@@ -95,7 +97,15 @@ def write_run(
     record.write_extrapolation(length_rows(sliding, length, shift))
     longest = int(max(sliding) * length)
     record.write_position(position_rows([2 + shift + (p >= 2 * length) for p in range(longest)]))
-    return record.directory
+    return seal(record.directory)
+
+
+def seal(directory: Path) -> Path:
+    """List a run's tables as they lie there now in its manifest; the directory."""
+    record = RunRecord(directory, read_manifest(directory))
+    tables = sorted(directory.glob("*.csv"))
+    record.update(files={path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tables})
+    return directory
 
 
 def length_rows(sliding: dict[float, float], length: int = L, shift: float = 0.0) -> list[dict[str, Any]]:
@@ -324,6 +334,7 @@ def test_superseded_failed_and_damaged_runs_are_listed_and_do_not_count(tmp_path
     write_run(tmp_path, "dead", pos="t5", status="failed", reason="no file /home/somebody/texts/corpus.txt")
     damaged = write_run(tmp_path, "damaged", pos="alibi")
     (damaged / "extrapolation.csv").write_text("protocol,multiple\n")
+    seal(damaged)
     (write_run(tmp_path, "torn") / "manifest.json").write_text("{")
     (tmp_path / "made_up" / "notes").mkdir()
     plan(tmp_path, ["new", "never", "../elsewhere"])

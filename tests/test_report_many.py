@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import read, write_run
+from test_report import read, seal, write_run
 
 from poslab.record.reader import load
 from poslab.report.analysis.results import gather
@@ -117,6 +117,7 @@ def test_a_file_that_cannot_be_so_is_not_read(
     text = path.read_text()
     assert before in text
     path.write_text(text.replace(before, after))
+    seal(path.parent)
     (run,) = load("made_up", tmp_path).runs
     assert (run.status, run.reason) == ("unreadable", reason)
 
@@ -129,6 +130,7 @@ def test_columns_may_stand_in_another_order_and_rows_be_without_a_number(tmp_pat
     with (directory / "position.csv").open("w", newline="") as file:
         csv.writer(file).writerows([[*row[::-1], "more"] for row in rows])
         file.write("\n")
+    seal(directory)
     (run,) = load("made_up", tmp_path).runs
     assert len(run.positions) == len(rows) - 2
     assert run.positions[0] == (8.0, 4, 8)

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_report import plan, read, write_run
+from test_report import plan, read, seal, write_run
 
-from poslab.record.losses import ReportError
+from poslab.record.reader import ReportError
 from poslab.report.sorting import sort_value
 from poslab.report.write import terminal_table, write_report
 
@@ -224,6 +224,7 @@ def test_a_figure_that_is_no_longer_there_is_removed(tmp_path: Path) -> None:
     report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")
     assert (report.directory / "figures" / "loss_by_position.svg").is_file()
     (directory / "position.csv").write_text("position,nll,tokens,bytes\n")
+    seal(directory)
     write_report("made_up", tmp_path / "runs", tmp_path / "reports")
     assert not (report.directory / "figures" / "loss_by_position.svg").exists()
     assert not (report.directory / "loss_by_position.csv").exists()

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import BATCH, STEPS, plan, read, row_of, write_run
+from test_report import BATCH, STEPS, plan, read, row_of, seal, write_run
 
-from poslab.record.losses import ReportError
+from poslab.record.reader import ReportError
 from poslab.report.analysis.learning_rates import Choice, choose
 from poslab.report.analysis.results import Results, gather
 from poslab.report.analysis.statistics import estimate
@@ -79,6 +79,7 @@ def write_tuning(
             )
             (made / "extrapolation.csv").unlink()
             (made / "position.csv").unlink()
+            seal(made)
 
 
 def write_compared(runs: Path, pos: str, rate: float, seeds: Sequence[int] = (0, 1), **more: Any) -> None:

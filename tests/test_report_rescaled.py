@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import STEEP, L, length_rows, plan, position_rows, read, write_run
+from test_report import STEEP, L, length_rows, plan, position_rows, read, seal, write_run
 
 from poslab.record import measures
 from poslab.record.files import read_sealed, write_sealed
 from poslab.record.losses import Stretch
 from poslab.record.reader import Run, load
-from poslab.record.schema import RESCALED
+from poslab.record.schema import RESCALED, Manifest
 from poslab.record.writer import RunRecord
 from poslab.report.analysis.rescalings import label
 from poslab.report.analysis.results import Results, gather
@@ -61,7 +61,7 @@ def write_rescaled(
         for row in position_rows([loss + shift] * 8 * L)
     ]
     RunRecord(directory).write_rescaled(lengths, positions)
-    return directory
+    return seal(directory)
 
 
 def lines_of(results: Results, arm: int = 0) -> dict[str, dict[str, Any]]:
@@ -111,7 +111,7 @@ def test_a_rise_for_good_is_not_a_hard_stretch_of_text() -> None:
     positions = {
         p: Stretch(next(loss for k, loss in losses.items() if p < k * L), 1, None) for p in range(8 * L)
     }
-    run = Run("a", "done", manifest={"config": {"context_length": L}}, positions=positions)
+    run = Run("a", "done", manifest=Manifest(config={"context_length": L}), positions=positions)
     assert measures.failure(run)["failure_position"] == L
     assert (measures.rise(run)["rise_position"], measures.rise(run)["rise_position_found"]) == (4 * L, True)
     flat = replace(run, positions={p: Stretch(2.0, 1, None) for p in range(8 * L)})
@@ -200,11 +200,13 @@ def test_a_damaged_sheet_is_unreadable_and_says_why(tmp_path: Path) -> None:
     directory = write_rescaled(tmp_path, "a", LINES)
     rows = read(directory / "rescaled.csv")
     with (directory / "rescaled.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, RESCALED)
+        writer = csv.DictWriter(file, RESCALED.columns)
         writer.writeheader()
         writer.writerows([*rows, rows[0]])
+    seal(directory)
     assert load("made_up", tmp_path).runs[0].reason == "rescaled.csv has segment 0 twice"
     (directory / "rescaled.csv").write_text("protocol,multiple\n")
+    seal(directory)
     assert load("made_up", tmp_path).runs[0].reason == "rescaled.csv has no column rescale"
 
 
@@ -351,5 +353,6 @@ def test_what_is_no_longer_there_is_removed(tmp_path: Path) -> None:
     changed = read_sealed(manifest)
     changed["config"]["evaluate"]["rescale"] = ["none"]
     write_sealed(manifest, changed)
+    seal(directory)
     write_report("made_up", tmp_path / "runs", tmp_path / "reports")
     assert not list(report.directory.rglob("rescaled*"))

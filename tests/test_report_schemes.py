@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import L, plan, read, write_run
+from test_report import L, plan, read, seal, write_run
 
-from poslab.record.files import read_sealed
 from poslab.record.reader import load
 from poslab.record.schema import PROBE, SCHEME_BIAS
 from poslab.record.writer import RunRecord
@@ -89,7 +88,7 @@ def write_scheme(
     if probe is not None:
         record.write_probe(probe)
     record.write_scheme(bias or [], rotation or [], bound or [], distance or [])
-    return directory
+    return seal(directory)
 
 
 def results_of(runs: Path) -> Results:
@@ -275,6 +274,7 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
             tmp_path, f"b{seed}", answers({(1.0, 0.0): 10}), biases([1.0], [0, 1]), pos="alibi", seed=seed
         )
     (new / "scheme_rotation.csv").unlink()
+    seal(new)
     section = schemes_section(results_of(tmp_path))
     assert section is not None
     assert section.findings == (
@@ -303,17 +303,17 @@ def test_a_seed_without_answers_is_counted_out(tmp_path: Path) -> None:
         ("probe.csv", "task,multiple\n", "probe.csv has no column length"),
         (
             "probe.csv",
-            ",".join(PROBE) + "\npasskey,1,8,0,10,11,50,1,50\n",
-            "probe.csv has more found than asked for",
+            ",".join(PROBE.columns) + "\npasskey,1,8,0,10,11,50,1,50\n",
+            "probe.csv has more retrieved than asked for",
         ),
         (
             "probe.csv",
-            ",".join(PROBE) + 2 * "\npasskey,1,8,0,10,1,5,1,50" + "\n",
+            ",".join(PROBE.columns) + 2 * "\npasskey,1,8,0,10,1,5,1,50" + "\n",
             "probe.csv has a task, length and depth twice",
         ),
         (
             "scheme_bias.csv",
-            ",".join(SCHEME_BIAS) + 2 * "\n0,0,1,-1" + "\n",
+            ",".join(SCHEME_BIAS.columns) + 2 * "\n0,0,1,-1" + "\n",
             "scheme_bias.csv has a row twice",
         ),
         (
@@ -329,18 +329,19 @@ def test_a_damaged_file_is_unreadable_and_says_why(
 ) -> None:
     directory = write_scheme(tmp_path, "a", answers({(1.0, 0.0): 1}))
     (directory / name).write_text(content)
+    seal(directory)
     (run,) = load("made_up", tmp_path).runs
     assert (run.status, run.reason) == ("unreadable", reason)
 
 
 def test_a_file_that_changed_after_the_run_ended_is_damaged(tmp_path: Path) -> None:
     directory = write_run(tmp_path, "a")
-    record = RunRecord(directory, read_sealed(directory / "manifest.json"))
+    record = RunRecord(directory)
     record.write_probe(answers({(1.0, 0.0): 1}))
-    record.end("done", None)
+    seal(directory)
     assert load("made_up", tmp_path).runs[0].status == "done"
     (directory / "probe.csv").unlink()
-    assert load("made_up", tmp_path).runs[0].reason == "probe.csv is damaged"
+    assert load("made_up", tmp_path).runs[0].reason == "probe.csv is missing"
 
 
 @pytest.fixture(scope="module")
@@ -500,6 +501,7 @@ def test_what_is_no_longer_there_is_removed(tmp_path: Path) -> None:
     for path in directory.glob("*.csv"):
         if path.name not in ("metrics.csv", "extrapolation.csv", "position.csv"):
             path.unlink()
+    seal(directory)
     write_report("made_up", tmp_path / "runs", tmp_path / "reports")
     gone = names - {path.name for path in report.directory.rglob("*")}
     kinds = ("csv", "svg", "png", "pdf")

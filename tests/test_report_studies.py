@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from test_report import L, plan, read, write_run
 
-from poslab.record.losses import ReportError
+from poslab.record.reader import ReportError
 from poslab.report.analysis.results import Results, gather
 from poslab.report.notes import notes
 from poslab.report.provenance import report_command

@@ -19,7 +19,7 @@ RESCALE = ["none", *METHODS]
 
 def made(tmp_path, **changes):
     manifest = make(request(**changes), tmp_path)
-    assert manifest["status"] == "done", manifest["reason"]
+    assert manifest.status == "done", manifest.reason
     return plan(request(**changes), tmp_path)
 
 

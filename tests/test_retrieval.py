@@ -91,8 +91,8 @@ def test_a_run_trains_on_questions_and_records_what_it_answers(tmp_path):
     asked = request("probed", probe=PROBE, **settings)
     without = request("plain", **settings)
     probed, plain = make(asked, tmp_path), make(without, tmp_path)
-    assert probed["status"] == plain["status"] == "done"
-    assert probed["batches"] != plain["batches"]
+    assert probed.status == plain.status == "done"
+    assert probed.batches != plain.batches
     rows = (plan(asked, tmp_path).directory / "probe.csv").read_text().splitlines()
     assert rows[0] == "task,multiple,length,depth,samples,exact,correct,nll,tokens"
     cells = [row.split(",") for row in rows[1:]]
@@ -105,7 +105,7 @@ def test_a_run_trains_on_questions_and_records_what_it_answers(tmp_path):
     assert [row[:5] for row in cells] == expected
     assert {row[8] for row in cells} == {"15", "24"}
     assert all(float(row[7]) > 0 for row in cells)
-    assert "probe.csv" in probed["files"]
+    assert "probe.csv" in probed.files
     assert not (plan(without, tmp_path).directory / "probe.csv").exists()
 
 

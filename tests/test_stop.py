@@ -62,7 +62,7 @@ def test_stopped_at_any_moment(stops, steps, tmp_path):
     assert ended.returncode == 0, ended.stderr
     (one,), (other,) = (list((cwd / "runs/stopped").glob("rope-*")) for cwd in (peace, war))
     assert _weights(one) == _weights(other)
-    assert read_manifest(one)["batches"] == read_manifest(other)["batches"]
+    assert read_manifest(one).batches == read_manifest(other).batches
     assert [row["validation_nll"] for row in rows(one / "metrics.csv")] == [
         row["validation_nll"] for row in rows(other / "metrics.csv")
     ]

@@ -50,14 +50,14 @@ def test_a_record_says_what_was_run(study):
     cwd, _ = study
     (directory,) = (cwd / "runs" / "ablation").glob("rope-*")
     manifest = read_manifest(directory)
-    assert manifest["status"] == "done"
-    assert manifest["kernel"] == "torch flash (cpu)"
-    assert manifest["tokens"] == 6 * 4 * 32
-    assert manifest["data"]["fingerprint"]
+    assert manifest.status == "done"
+    assert manifest.kernel == "torch flash (cpu)"
+    assert manifest.tokens == 6 * 4 * 32
+    assert manifest.data.fingerprint
     assert [row["step"] for row in rows(directory / "metrics.csv")] == ["2", "4", "6"]
     assert len(rows(directory / "position.csv")) == 8 * 32
     gpt = load(directory)
-    assert gpt.parameter_count() == manifest["parameters"]
+    assert gpt.parameter_count() == manifest.parameters
 
 
 def test_wandb_holds_every_point_offline(study):
@@ -203,7 +203,7 @@ def test_identity_is_what_decides(tmp_path):
 
 def test_the_same_run_under_another_name_is_found_again(tmp_path):
     job = plan(request(pos__base=500.0), tmp_path)
-    assert make(request(pos__base=500.0), tmp_path)["status"] == "done"
+    assert make(request(pos__base=500.0), tmp_path).status == "done"
     other = replace(request(pos__base=500), pos="rope_500")
     assert plan(other, tmp_path).directory == job.directory
     assert plan(other, tmp_path).settled
@@ -271,9 +271,9 @@ def test_a_change_of_the_evaluation_measures_again_and_trains_nothing(tmp_path, 
     assert not job.settled
     monkeypatch.setattr(LanguageModel, "training_step", None)  # a step would fail
     again = make(request(), tmp_path)
-    assert again["status"] == "done"
-    assert again["files"] == first["files"]
-    assert again["code_evaluation"] != first["code_evaluation"]
+    assert again.status == "done"
+    assert again.files == first.files
+    assert again.code_evaluation != first.code_evaluation
     assert plan(request(), tmp_path).settled
 
 
@@ -295,7 +295,7 @@ def test_a_run_is_made_by_one_process_at_a_time(tmp_path):
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(TakenError):
             make(request(), tmp_path)
-    assert make(request(), tmp_path)["status"] == "done"
+    assert make(request(), tmp_path).status == "done"
 
 
 def test_local_paths_stay_on_the_machine(tmp_path):
@@ -304,8 +304,8 @@ def test_local_paths_stay_on_the_machine(tmp_path):
     path.write_text("all work and no play makes a dull boy. " * 3000)
     data = {"source": "text", "path": str(path), "vocabulary": "bytes"}
     manifest = make(request(data=data), tmp_path / "runs")
-    assert manifest["status"] == "done"
-    assert manifest["config"]["data"]["path"] == "text.txt"
+    assert manifest.status == "done"
+    assert manifest.config["data"]["path"] == "text.txt"
     assert "private" not in json.dumps(manifest)
 
 

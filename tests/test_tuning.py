@@ -60,7 +60,7 @@ def test_each_arm_gets_the_rate_of_its_own_trials(tmp_path):
     asked = [wanted(seed=0, trainer__max_steps=6, evaluate__validations=2)]
     jobs = [plan(each, tmp_path) for each in trials(asked)]
     for job in jobs:
-        assert make(job.request, tmp_path)["status"] == "done"
+        assert make(job.request, tmp_path).status == "done"
     ready, without = tuned(asked, jobs)
     assert without == []
     chosen = ready[0].config.trainer.learning_rate
@@ -91,7 +91,7 @@ def test_a_trial_that_was_lost_decides_nothing(tmp_path):
     assert ready == []
     assert "give the command again" in without[0][1]
     last = RunRecord(jobs[-1].directory)
-    last.update(**{**read_manifest(jobs[0].directory), "files": {}})
+    last.update(**{**read_manifest(jobs[0].directory).as_json(), "files": {}})
     last.end("diverged", "the loss is not a number at step 3")
     ready, without = tuned(asked, jobs)
     assert without == []

@@ -63,7 +63,7 @@ def shown(tmp_path_factory):
     with serve(folder / "client") as server, online(server), pytest.MonkeyPatch.context() as patch:
         patch.setenv("POSLAB_CACHE", str(folder / "cache"))
         for each in requests:
-            assert make(each, runs)["status"] == "done"
+            assert make(each, runs).status == "done"
         jobs = [plan(each, runs) for each in requests]
         pair = PairError("cannot work")
         names = [*(job.directory.name for job in jobs), record_refusal(asked(seed=3), runs, pair).name]
@@ -77,8 +77,8 @@ def shown(tmp_path_factory):
 
 def tracked(shown, job):
     manifest = read_manifest(job.directory)
-    assert manifest["wandb"]["mode"] == "online"
-    return shown.server.runs[manifest["wandb"]["id"]]
+    assert manifest.wandb.mode == "online"
+    return shown.server.runs[manifest.wandb.id]
 
 
 def test_a_run_says_what_it_is(shown):
@@ -154,7 +154,7 @@ def test_charts_have_their_own_axes(shown):
 def test_the_record_itself_is_among_the_files(shown):
     for job in shown.jobs:
         files = tracked(shown, job).files
-        for name in read_manifest(job.directory)["files"]:
+        for name in read_manifest(job.directory).files:
             if name.endswith(".csv"):
                 assert files[f"record/{name}"] == (job.directory / name).read_bytes()
         assert files["record/manifest.json"] == (job.directory / "manifest.json").read_bytes()
@@ -217,7 +217,7 @@ def stop_and_go_on(request, runs):
     job = plan(request, runs)
     with pytest.raises(Stopped), Stopper().installed() as stopper:
         run(job, StopsAt(11), stopper)
-    assert make(request, runs)["status"] == "done"
+    assert make(request, runs).status == "done"
     return job
 
 
@@ -244,12 +244,12 @@ def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkey
     with pytest.raises(Stopped), Stopper().installed() as stopper:
         run(job, RunDisplay("made", Console(quiet=True)), stopper)
     assert job.settled
-    assert "complete" not in read_manifest(job.directory)["wandb"]
+    assert read_manifest(job.directory).wandb.complete is None
     monkeypatch.setattr(Background, "finish", end)
     show_runs([job], Console(quiet=True))
-    assert read_manifest(job.directory)["wandb"]["complete"]
+    assert read_manifest(job.directory).wandb.complete
     (part,) = job.directory.glob("wandb/offline-run-*")
-    assert identifier(part) == read_manifest(job.directory)["wandb"]["id"]
+    assert identifier(part) == read_manifest(job.directory).wandb.id
 
 
 class KillsTracking(RunDisplay):
@@ -266,16 +266,16 @@ def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
     job = plan(asked(seed=9), tmp_path)
     with Stopper().installed() as stopper:
         made = run(job, KillsTracking("made", Console(quiet=True)), stopper)
-    assert made["status"] == "done"
-    assert made["wandb"]["failed"] == "its process ended with status -9"
+    assert made.status == "done"
+    assert made.wandb.failed == "its process ended with status -9"
     assert "W&B failed, the run goes on without it: its process ended" in capfd.readouterr().err
     show_runs([job], Console(quiet=True))
-    assert read_manifest(job.directory)["wandb"]["complete"]
+    assert read_manifest(job.directory).wandb.complete
 
 
 def test_wandb_can_be_switched_off(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert make(asked(seed=6), tmp_path)["wandb"] is None
+    assert make(asked(seed=6), tmp_path).wandb is None
     job = plan(asked(seed=6), tmp_path)
     told = io.StringIO()
     show_runs([job], Console(file=told))
@@ -314,9 +314,9 @@ def test_offline_runs_synced_late_are_the_same(shown, tmp_path, monkeypatch):
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert len(shown.server.requests) > before
     for job in jobs:
-        place = read_manifest(job.directory)["wandb"]
-        assert place["mode"] == "offline"
-        found = shown.server.runs[place["id"]]
+        place = read_manifest(job.directory).wandb
+        assert place.mode == "offline"
+        found = shown.server.runs[place.id]
         assert found.group == "shown"
         tokens = [row["tokens"] for row in found.history if "tokens" in row]
         assert tokens == [int(row["tokens"]) for row in rows(job.directory / "metrics.csv")]
@@ -390,8 +390,8 @@ def test_without_a_login_nothing_is_asked_of_the_server(shown, tmp_path, monkeyp
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     before = len(shown.server.requests)
-    place = make(asked(seed=11), tmp_path / "runs")["wandb"]
-    assert (place["mode"], "failed" in place) == ("offline", False)
+    place = make(asked(seed=11), tmp_path / "runs").wandb
+    assert (place.mode, place.failed) == ("offline", None)
     assert len(shown.server.requests) == before
 
 
@@ -402,8 +402,8 @@ def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{port}")
-    place = make(asked(seed=12), tmp_path / "runs")["wandb"]
-    assert (place["mode"], "failed" in place) == ("offline", False)
+    place = make(asked(seed=12), tmp_path / "runs").wandb
+    assert (place.mode, place.failed) == ("offline", None)
 
 
 def test_an_arm_has_one_name_whatever_command_asked_for_it():

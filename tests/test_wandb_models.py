@@ -23,7 +23,7 @@ def run(server, tmp_path_factory):
     """A finished run, its record and its model in W&B."""
     folder = tmp_path_factory.mktemp("models")
     manifest = make(request(study="models", **SHORT), folder / "runs")
-    directory = folder / "runs" / "models" / manifest["run"]
+    directory = folder / "runs" / "models" / manifest.run
     with online(server):
         upload(directory, "trained", "models", log=f"checkpoint-{directory.name}", folder=folder)
     return directory
@@ -66,11 +66,11 @@ def test_a_model_of_wandb_is_evaluated_and_the_evaluation_is_a_run_beside_its_ow
     assert (evaluated.job_type, evaluated.group, evaluated.state) == ("evaluate", "models", "finished")
     assert evaluated.used == [server.artifacts[f"checkpoint-{run.name}:v0"]]
     record = {name: content for name, content in evaluated.files.items() if name.startswith("record/")}
-    for name in read_manifest(made(tmp_path))["files"]:
+    for name in read_manifest(made(tmp_path)).files:
         assert record[f"record/{name}"] == (made(tmp_path) / name).read_bytes()
     logged = [row for row in evaluated.history if "extrapolation/loss" in row]
     assert len(logged) == len({row["length"] for row in rows(run / "extrapolation.csv")})
-    assert read_manifest(made(tmp_path))["wandb"]["id"] == number
+    assert read_manifest(made(tmp_path)).wandb.id == number
 
 
 def test_without_a_server_the_evaluation_is_kept_for_later(run, tmp_path, monkeypatch, capsys):

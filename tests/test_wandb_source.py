@@ -45,7 +45,7 @@ REFUSED = "fire-0-aa09"  # for which there is no W&B run
 def seal(directory):
     """As a record is when its run has ended: with the checksums of its files."""
     files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.glob("*.csv")}
-    write_sealed(directory / "manifest.json", {**read_manifest(directory), "files": files})
+    write_sealed(directory / "manifest.json", {**read_manifest(directory).as_json(), "files": files})
 
 
 def make(runs, study):
@@ -222,7 +222,7 @@ def test_only_what_has_changed_is_read_again(server, fetched, tmp_path):
 def read_by_reports(study, name):
     """Manifests, the list, and the tables of runs that ended."""
     run = study / name.partition("/")[0]
-    return name.endswith(".json") or read_manifest(run)["status"] in ("done", "diverged")
+    return name.endswith(".json") or read_manifest(run).status in ("done", "diverged")
 
 
 def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
@@ -232,7 +232,7 @@ def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
 
     def rewritten(number, **fields):
         path = study / f"{number}.json"
-        write_sealed(path, {**read_manifest(study / runs[number].display_name), **fields})
+        write_sealed(path, {**read_manifest(study / runs[number].display_name).as_json(), **fields})
         runs[number].files["record/manifest.json"] = path.read_bytes()
         path.unlink()
 

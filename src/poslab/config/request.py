@@ -1,12 +1,12 @@
 """What a command asks for beside what decides a run's result: its study, tuning, tracking and launcher."""
 
-import re
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from poslab.config.schema import Options, RunConfig
+from poslab.config.text import NAME
 
 
 class TuneOptions(Options):
@@ -67,7 +67,7 @@ class Config(RunConfig):
     @field_validator("study")
     @classmethod
     def _study_names_a_folder(cls, study: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", study):
+        if not NAME.fullmatch(study):
             raise ValueError(
                 f"{study[:100]!r} must be letters, digits, '.', '_', '-', the first a letter or digit"
             )

@@ -2,8 +2,10 @@
 
 import re
 from decimal import Decimal
+from pathlib import Path
+from typing import TypeGuard
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # of a study or a run: a directory right where it should be
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of a study: a directory right where it should be
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
 _ABSOLUTE = re.compile(r"(?<![\w.:/~-])(?:~|file://)?/(?:[^\s:/'\"<>,;()]+/)+([^\s:/'\"<>,;()]*)")
 
@@ -12,6 +14,13 @@ def plain(text: object, limit: int = 300) -> str:
     """One line of visible text: no control characters, directories of the machine cut to their last name."""
     shown = _ABSOLUTE.sub(r"\1", CONTROL.sub(" ", str(text))).strip()
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def is_file_name(name: object) -> TypeGuard[str]:
+    """Whether it names a file or a folder inside another one, and none that is hidden."""
+    if not isinstance(name, str) or "\0" in name or name.startswith("."):
+        return False
+    return bool(name) and Path(name).name == name
 
 
 def printable(text: str) -> str:

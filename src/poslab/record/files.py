@@ -1,4 +1,7 @@
-"""Files that survive a crash: replaced in one step, sealed with their SHA-256, patient with a full disk."""
+"""Files that survive a crash: replaced in one step, sealed with their SHA-256, patient with a full disk.
+
+And CSV files that are read only where they are as they were written.
+"""
 
 import csv
 import errno
@@ -12,24 +15,33 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from poslab.config.schema import ConfigError
+from poslab.record.schema import MANIFEST, TableSchema
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the errors of a full disk
 ROOM = 1.0  # seconds between two looks whether a full disk has room again
 UNSEALED = "0" * 64
 
+Row = tuple[str, ...]
+Tables = Mapping[str, bytes]  # what CSV files hold, by their names
 
-class DamagedError(ConfigError):
-    """A file that is not as it was written; the message names it."""
+
+class UnreadableError(ConfigError):
+    """A file that this version cannot read; the message names it."""
+
+
+class DamagedError(UnreadableError):
+    """A file that is not as it was written, or holds what no run can have measured."""
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Replace `path` by `content` in one step that survives a crash: write beside, sync, rename, sync.
 
-    On a full disk it says so and waits for room: what is there stays as it is, and nothing is lost.
+    On a full disk it prints a line and waits for room: what is there stays as it is, and nothing is lost.
     """
     data = content.encode() if isinstance(content, str) else content
     waited = False
@@ -40,16 +52,16 @@ def write_atomic(path: Path, content: str | bytes) -> None:
             if error.errno not in FULL:
                 raise
             if not waited:
-                _say(f"the disk is full: {path} waits for room; Ctrl-C stops, and nothing is lost")
+                _print(f"the disk is full: {path} waits for room; Ctrl-C stops, and nothing is lost")
             waited = True
             time.sleep(ROOM)
         else:
             if waited:
-                _say(f"the disk has room again: {path} is written")
+                _print(f"the disk has room again: {path} is written")
             return
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     with suppress(OSError):  # where it goes to a file on the same disk
         print(f"poslab: {line}", file=sys.stderr, flush=True)
 
@@ -92,16 +104,16 @@ def read_sealed(path: Path) -> dict[str, Any]:
     return unsealed(path.read_bytes(), path)
 
 
-def unsealed(data: bytes, path: Path) -> dict[str, Any]:
-    """The value of a `sealed` text that is to be at `path`. Raises DamagedError."""
-    found = re.search(rb'"sha256": "([0-9a-f]{64})"\n\}\n$', data)
-    if found is not None:
-        begin, end = found.span(1)
-        if hashlib.sha256(data[:begin] + UNSEALED.encode() + data[end:]).hexdigest().encode() == found[1]:
+def unsealed(data: bytes, name: object) -> dict[str, Any]:
+    """The value of a `sealed` text, which the message of a DamagedError calls `name`."""
+    seal = re.search(rb'"sha256": "([0-9a-f]{64})"\n\}\n$', data)
+    if seal is not None:
+        begin, end = seal.span(1)
+        if hashlib.sha256(data[:begin] + UNSEALED.encode() + data[end:]).hexdigest().encode() == seal[1]:
             value: dict[str, Any] = json.loads(data)
             value.pop("sha256")
             return value
-    raise DamagedError(f"{path} is damaged")
+    raise DamagedError(f"{name} is damaged")
 
 
 def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
@@ -112,3 +124,45 @@ def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, 
     writer.writerows(rows)
     write_atomic(path, text.getvalue())
     return hashlib.sha256(text.getvalue().encode()).hexdigest()
+
+
+def read_tables(directory: Path, digests: Mapping[str, str]) -> dict[str, bytes]:
+    """What the CSV files of a run's directory hold, those whose SHA-256 its manifest lists.
+
+    Raises DamagedError where one of them is missing or not as it was written.
+    """
+    tables = {}
+    for name, digest in digests.items():
+        try:
+            content = (directory / name).read_bytes()
+        except OSError:
+            raise DamagedError(f"{name} is missing") from None
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise DamagedError(f"{name} is damaged")
+        tables[name] = content
+    return tables
+
+
+def table_rows(tables: Tables, schema: TableSchema, columns: tuple[str, ...] | None = None) -> Iterable[Row]:
+    """The cells of a table's `columns`, by default of all that its schema names, in this order.
+
+    Raises DamagedError where the table is not among `tables`, lacks a column or has a broken row.
+    """
+    name = schema.file
+    if name not in tables:
+        raise DamagedError(f"{MANIFEST} lists no {name}")
+    reader = csv.reader(io.StringIO(tables[name].decode(), newline=""), strict=True)
+    header = next(reader, [])
+    rows = [row for row in reader if row]
+    absent = [column for column in schema.columns if column not in header]
+    if absent:
+        raise DamagedError(f"{name} has no column {absent[0]}")
+    if any(len(row) != len(header) for row in rows):
+        raise DamagedError(f"{name} has a broken row")
+    places = {column: place for place, column in enumerate(header)}
+    return map(itemgetter(*(places[column] for column in columns or schema.columns)), rows)
+
+
+def table_records(tables: Tables, schema: TableSchema) -> list[dict[str, str]]:
+    """The rows of a table by column. Raises DamagedError as `table_rows` does."""
+    return [dict(zip(schema.columns, row, strict=True)) for row in table_rows(tables, schema)]

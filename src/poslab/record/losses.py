@@ -1,25 +1,18 @@
 """The sums of losses in a run's CSV files. Losses are kept as they are: averages are made in measures.py."""
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from operator import itemgetter
-from pathlib import Path
 from sys import intern
 from typing import NamedTuple
 
+from poslab.record.files import DamagedError, Row, Tables, table_rows
 from poslab.record.schema import EXTRAPOLATION, METRICS, POSITION, RESCALED, RESCALED_POSITION
 
 VALIDATED = ("step", "tokens", "seconds", "validation_nll", "validation_tokens", "validation_bytes")
 TRAINED = "none"  # what a rescaling is called that changes nothing: the model as trained
 
-Row = tuple[str, ...]
 Segments = Mapping[tuple[str, float], Mapping[str, "Stretch"]]  # by protocol and multiple of L, then segment
-
-
-class ReportError(ValueError):
-    """A report that cannot be made; the message is one line that says what to do."""
 
 
 @dataclass(frozen=True)
@@ -55,69 +48,46 @@ class RescaledMeasurement:
     positions: Mapping[int, Stretch] = field(default_factory=dict)
 
 
-def validations(path: Path) -> tuple[Validation, ...]:
-    """The rows of metrics.csv that have a validation."""
-    found = []
-    for step, tokens, seconds, nll, scored, size in _rows(path, METRICS, VALIDATED):
+def validations(tables: Tables) -> tuple[Validation, ...]:
+    """The rows of metrics.csv that have a validation. Raises DamagedError, as all readers of tables do."""
+    points = []
+    for step, tokens, seconds, nll, scored, size in table_rows(tables, METRICS, VALIDATED):
         if nll and (count := _count(scored)):
             place = int(float(step)), int(float(tokens)), _optional(seconds)
-            found.append(Validation(*place, float(nll), count, _count(size)))
-    if any(after.tokens <= before.tokens for before, after in pairwise(found)):
-        raise ReportError(f"{path.name}: its tokens do not grow from row to row")
-    return tuple(found)
+            points.append(Validation(*place, float(nll), count, _count(size)))
+    if any(after.tokens <= before.tokens for before, after in pairwise(points)):
+        raise DamagedError(f"{METRICS.file}: its tokens do not grow from row to row")
+    return tuple(points)
 
 
-def segments(path: Path) -> Segments:
+def segments(tables: Tables) -> Segments:
     """extrapolation.csv."""
-    return _segments(_rows(path, EXTRAPOLATION), path.name)
+    return _segments(table_rows(tables, EXTRAPOLATION), EXTRAPOLATION.file)
 
 
-def positions(path: Path) -> Mapping[int, Stretch]:
+def positions(tables: Tables) -> Mapping[int, Stretch]:
     """position.csv."""
-    return _positions(_rows(path, POSITION))
+    return _positions(table_rows(tables, POSITION))
 
 
-def rescaled(lengths: Path, by_position: Path) -> dict[str, RescaledMeasurement]:
+def rescaled(tables: Tables) -> dict[str, RescaledMeasurement]:
     """rescaled.csv and rescaled_position.csv, by rescaling; as trained is what the run's own files say."""
-    scored = _by_rescaling(_rows(lengths, RESCALED))
-    placed = _by_rescaling(_rows(by_position, RESCALED_POSITION))
+    lengths = _by_rescaling(table_rows(tables, RESCALED))
+    by_position = _by_rescaling(table_rows(tables, RESCALED_POSITION))
     return {
         name: RescaledMeasurement(
-            _segments(scored.get(name, []), lengths.name), _positions(placed.get(name, []))
+            _segments(lengths.get(name, []), RESCALED.file), _positions(by_position.get(name, []))
         )
-        for name in dict.fromkeys([*scored, *placed])
+        for name in dict.fromkeys([*lengths, *by_position])
         if name != TRAINED
     }
 
 
 def _by_rescaling(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+    grouped: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row[0], []).append(row[1:])
-    return found
-
-
-def _rows(path: Path, columns: tuple[str, ...], wanted: tuple[str, ...] | None = None) -> Iterable[Row]:
-    """The cells of the `wanted` columns, by default all that the file must have, in this order."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.reader(file, strict=True)
-            header = next(reader, [])
-            rows = [row for row in reader if row]
-    except FileNotFoundError:
-        raise ReportError(f"{path.name} is missing") from None
-    absent = [column for column in columns if column not in header]
-    if absent:
-        raise ReportError(f"{path.name} has no column {absent[0]}")
-    if any(len(row) != len(header) for row in rows):
-        raise ReportError(f"{path.name} has a broken row")
-    places = {column: place for place, column in enumerate(header)}
-    return map(itemgetter(*(places[column] for column in wanted or columns)), rows)
-
-
-def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    """The rows of a CSV by column. Raises ReportError where it is missing, lacks one or has a broken row."""
-    return [dict(zip(columns, row, strict=True)) for row in _rows(path, columns)]
+        grouped.setdefault(row[0], []).append(row[1:])
+    return grouped
 
 
 def _optional(text: str) -> float | None:
@@ -136,22 +106,22 @@ class _Counts(dict[str, int | None]):
 
 
 def _segments(rows: Iterable[Row], file: str) -> Segments:
-    found: dict[tuple[str, float], dict[str, Stretch]] = {}
+    measured: dict[tuple[str, float], dict[str, Stretch]] = {}
     lengths: dict[tuple[str, str], dict[str, Stretch]] = {}  # by the text of protocol and multiple
-    kept = [row for row in rows if row[4] and row[5]]  # the others are not defined: no number
-    for (protocol, multiple, _, segment, *_), stretch in zip(kept, _stretches(kept), strict=True):
+    defined = [row for row in rows if row[4] and row[5]]  # the others have no number
+    for (protocol, multiple, _, segment, *_), stretch in zip(defined, _stretches(defined), strict=True):
         scored = lengths.get((protocol, multiple))
         if scored is None:
-            scored = lengths[protocol, multiple] = found.setdefault((protocol, float(multiple)), {})
+            scored = lengths[protocol, multiple] = measured.setdefault((protocol, float(multiple)), {})
         if segment in scored:
-            raise ReportError(f"{file} has segment {segment} twice")
+            raise DamagedError(f"{file} has segment {segment} twice")
         scored[intern(segment)] = stretch
-    return found
+    return measured
 
 
 def _positions(rows: Iterable[Row]) -> Mapping[int, Stretch]:
-    kept = [row for row in rows if row[1] and row[2]]
-    return dict(zip([int(row[0]) for row in kept], _stretches(kept), strict=True))
+    defined = [row for row in rows if row[1] and row[2]]
+    return dict(zip([int(row[0]) for row in defined], _stretches(defined), strict=True))
 
 
 def _stretches(rows: Sequence[Row]) -> Iterable[Stretch]:

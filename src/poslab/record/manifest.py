@@ -1,37 +1,87 @@
 """The manifest of a run directory, and whether the files that it lists are as they were written."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from poslab.record.files import DamagedError, unsealed
-from poslab.record.schema import FORMAT
+from pydantic import ValidationError
+
+from poslab.record.files import DamagedError, UnreadableError, unsealed
+from poslab.record.schema import FORMAT, MANIFEST, READABLE, Manifest
+
+UNSEALED_FORMAT = 1  # whose manifests had no checksum
+SECTIONS = ("data", "wandb")  # fields that have fields
 
 
-def read_manifest(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a run directory, None where there is none yet. Raises DamagedError, which names it."""
-    path = directory / "manifest.json"
+class OtherFormatError(UnreadableError):
+    """A sound record that a version before this one, or after it, has written."""
+
+    def __init__(self, name: object, number: int) -> None:
+        """`name` is what the message calls the manifest."""
+        older = number < FORMAT
+        self.status: Literal["older", "newer"] = "older" if older else "newer"
+        advice = "train it again" if older else "use the version of poslab that wrote it"
+        self.reason = f"its record has format {number}, which this version does not read: {advice}"
+        super().__init__(f"{name}: {self.reason}")
+
+
+def read_manifest(directory: Path) -> Manifest | None:
+    """The manifest of a run directory, None where there is none yet. Raises UnreadableError."""
+    path = directory / MANIFEST
     try:
-        return manifest_of(path.read_bytes(), path)
+        return parse_manifest(path.read_bytes(), path)
     except FileNotFoundError:
         return None
 
 
-def manifest_of(data: bytes, path: Path) -> dict[str, Any]:
-    """The manifest of a run from the bytes of its file, `path`. Raises DamagedError."""
-    manifest = unsealed(data, path)
-    if manifest.get("format") != FORMAT:
-        raise DamagedError(f"{path} is not of format {FORMAT}")
-    return manifest
+def parse_manifest(data: bytes, name: object = MANIFEST) -> Manifest:
+    """The manifest of a run from the bytes of its file, which messages call `name`.
+
+    Raises DamagedError, and OtherFormatError where it is sound and of a format that this version does not
+    read.
+    """
+    try:
+        facts = unsealed(data, name)
+    except DamagedError:
+        if _is_of_the_unsealed_format(data):
+            raise OtherFormatError(name, UNSEALED_FORMAT) from None
+        raise
+    number = facts.get("format")
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise DamagedError(f"{name} has no valid format")
+    if number not in READABLE:
+        raise OtherFormatError(name, number)
+    try:
+        return Manifest.model_validate(facts)
+    except ValidationError as error:
+        raise DamagedError(f"{name} has no valid {_field(error)}") from None
 
 
-def damaged_files(directory: Path, manifest: Mapping[str, Any], suffix: str = "") -> list[str]:
-    """The files of an ended run that are not as they were written, of those that end in `suffix`."""
-    names: Mapping[str, str] = manifest.get("files") or {}
+def _is_of_the_unsealed_format(data: bytes) -> bool:
+    """Whether it is a whole manifest of format 1. A later one that is damaged has a checksum."""
+    try:
+        facts = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(facts, dict) and facts.get("format") == UNSEALED_FORMAT and "sha256" not in facts
+
+
+def _field(error: ValidationError) -> str:
+    """The first field that is not as it must be, by its dotted name."""
+    name, *inside = error.errors()[0]["loc"]
+    return f"{name}.{inside[0]}" if name in SECTIONS and inside else str(name)
+
+
+def damaged_files(directory: Path, files: Mapping[str, str] | None, suffix: str = "") -> list[str]:
+    """The files of an ended run that are not as they were written, of those that end in `suffix`.
+
+    `files` are SHA-256 by name, as a manifest lists them.
+    """
     return [
         name
-        for name, digest in names.items()
+        for name, digest in (files or {}).items()
         if name.endswith(suffix) and _digest(directory / name) != digest
     ]
 

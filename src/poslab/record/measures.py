@@ -79,12 +79,12 @@ def changes(
     figures: Mapping[str, Value], base: Value, lengths: Sequence[float], column: str
 ) -> dict[str, Value]:
     """Loss at each length over `base`, less one: 0.1 where it is a tenth higher."""
-    found: dict[str, Value] = {}
+    ratios: dict[str, Value] = {}
     for k in lengths:
         loss = figures[f"loss_{name(k)}"]
         both = isinstance(loss, float) and isinstance(base, float) and base > 0
-        found[f"{column}_{name(k)}"] = loss / base - 1 if both else None  # type: ignore[operator]
-    return found
+        ratios[f"{column}_{name(k)}"] = loss / base - 1 if both else None  # type: ignore[operator]
+    return ratios
 
 
 def usable_length(run: Run, trained: Run | None = None) -> dict[str, Value]:
@@ -119,8 +119,11 @@ def usable_length(run: Run, trained: Run | None = None) -> dict[str, Value]:
 
 
 def _sliding(run: Run) -> dict[float, float | None]:
+    """Loss over sliding windows by multiple of L."""
     return {
-        k: mean_loss(found.values()) for (protocol, k), found in run.segments.items() if protocol == "sliding"
+        k: mean_loss(segments.values())
+        for (protocol, k), segments in run.segments.items()
+        if protocol == "sliding"
     }
 
 

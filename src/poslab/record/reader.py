@@ -9,15 +9,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from poslab.record import losses as sums
-from poslab.record import scheme as sums_scheme
-from poslab.record.files import read_sealed
-from poslab.record.losses import TRAINED, ReportError, RescaledMeasurement, Segments, Stretch, Validation
-from poslab.record.manifest import damaged_files, read_manifest
+from poslab.record import losses, scheme
+from poslab.record.files import Tables, UnreadableError, read_tables, table_records
+from poslab.record.losses import TRAINED, RescaledMeasurement, Segments, Stretch, Validation
+from poslab.record.manifest import OtherFormatError, parse_manifest
+from poslab.record.schema import MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST, Manifest
 from poslab.record.scheme import Probe, SchemeRecord
+from poslab.record.study_list import StudyList, read_study_list, recorded_runs, studies
 
 PART = "part"  # what a run of a study is for, in its configuration
 TUNING = "tuning"  # it helps to choose a learning rate; any other is one of the comparison
+
+
+class ReportError(ValueError):
+    """A report that cannot be made; the message is one line that says what to do."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +30,9 @@ class Run:
     """One run directory. The measurements are there for finished runs alone."""
 
     name: str  # its directory, in its study's folder where the report is on several
-    status: str
+    status: str  # as the manifest has it, or not started, unreadable, older, newer
     reason: str = ""
-    manifest: Mapping[str, Any] = field(default_factory=dict)
+    manifest: Manifest = field(default_factory=Manifest)  # empty where it could not be read
     validations: tuple[Validation, ...] = ()
     segments: Segments = field(default_factory=dict)
     positions: Mapping[int, Stretch] = field(default_factory=dict)
@@ -54,24 +59,25 @@ class Run:
     @property
     def readable(self) -> bool:
         """Whether the manifest says which arm this run belongs to."""
-        return bool(self.manifest)
+        return self.manifest.config is not None
 
     @property
     def config(self) -> Mapping[str, Any]:
-        config: Mapping[str, Any] = self.manifest["config"]
-        return config
+        """What decides its result."""
+        return self.manifest.config or {}
 
     @property
     def pos(self) -> str:
-        return str(self.manifest["pos"])
+        return str(self.manifest.pos)
 
     @property
     def attention(self) -> str:
-        return str(self.manifest["attention"])
+        return str(self.manifest.attention)
 
     @property
     def seed(self) -> int:
-        return int(self.manifest["seed"])
+        assert self.manifest.seed is not None
+        return self.manifest.seed
 
     @property
     def context_length(self) -> int:
@@ -87,8 +93,7 @@ class Run:
     @property
     def max_length(self) -> int | None:
         """The length in tokens past which the scheme has no value, None where there is no such length."""
-        length = self.manifest.get("max_length")
-        return None if length is None else int(length)
+        return self.manifest.max_length
 
     @property
     def rescalings(self) -> tuple[str, ...]:
@@ -97,12 +102,21 @@ class Run:
 
     @property
     def data_fingerprint(self) -> str:
-        return str((self.manifest.get("data") or {}).get("fingerprint"))
+        return str(self.manifest.corpus.fingerprint)
 
     @property
-    def vocabulary(self) -> object:
+    def data_name(self) -> str | None:
+        return self.manifest.corpus.name
+
+    @property
+    def vocabulary(self) -> int | None:
         """How many tokens there are to tell apart: nats a token compare within one vocabulary only."""
-        return (self.manifest.get("data") or {}).get("vocabulary")
+        return self.manifest.corpus.vocabulary
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Of Python and of packages that may move the last digits."""
+        return self.manifest.versions or {}
 
 
 @dataclass(frozen=True)
@@ -117,15 +131,6 @@ class Records:
     question: str | None = None  # what the study is to answer
 
 
-def studies(runs: Path) -> list[str]:
-    """The studies with at least one record, the newest record first."""
-    newest: dict[str, float] = {}
-    for manifest in runs.glob("*/[!.]*/manifest.json"):
-        study = manifest.parent.parent.name
-        newest[study] = max(newest.get(study, 0.0), manifest.stat().st_mtime)
-    return sorted(newest, key=lambda study: (-newest[study], study))
-
-
 def load(study: str, runs: Path) -> Records:
     """The records of `study` under `runs`. Raises ReportError where there is no such study."""
     (records,) = load_studies(study, runs)
@@ -134,17 +139,17 @@ def load(study: str, runs: Path) -> Records:
 
 def load_studies(names: str, runs: Path) -> tuple[Records, ...]:
     """The records of a study, or of several with commas between their names. Raises ReportError."""
-    wanted = names.split(",")
-    known = studies(runs)
-    for study in wanted:
+    requested = names.split(",")
+    known = studies(runs, recorded=True)
+    for study in requested:
         if not study:
             raise ReportError(f"study={_short(names)} lacks a name; {_choices(known)}")
-        if wanted.count(study) > 1:
+        if requested.count(study) > 1:
             raise ReportError(f"study={_short(names)} names {_short(study)} twice")
         if study not in known:
             raise ReportError(f"study={_short(study)} has no records; {_choices(known)}")
     with no_collecting():
-        return tuple(_load_study(runs / study, len(wanted) > 1) for study in wanted)
+        return tuple(_load_study(runs / study, len(requested) > 1) for study in requested)
 
 
 @contextmanager
@@ -160,14 +165,14 @@ def no_collecting() -> Iterator[None]:
 
 
 def _load_study(folder: Path, several: bool) -> Records:
-    asked, reference, commands, question = plan_of(folder)
-    present = sorted(path.parent.name for path in folder.glob("[!.]*/manifest.json"))
-    order = list(dict.fromkeys([*asked, *present]))
+    listed = study_list_of(folder)
+    names = dict.fromkeys([*listed.runs, *recorded_runs(folder)])
     within = f"{folder.name}/" if several else ""
-    loaded = tuple(
-        replace(load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in order
+    runs = tuple(
+        replace(load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in names
     )
-    return Records(folder.name, loaded, bool(asked), reference, commands, question)
+    ordered = bool(listed.runs)
+    return Records(folder.name, runs, ordered, listed.reference, listed.commands, listed.question)
 
 
 def _choices(known: list[str]) -> str:
@@ -181,109 +186,108 @@ def _short(text: str) -> str:
     return repr(text[:60]) if not re.fullmatch(r"[\w.-]{1,60}", text) else text
 
 
-def plan_of(folder: Path) -> tuple[list[str], str | None, tuple[str, ...], str | None]:
-    """Run names in the order asked for, the reference's label, the commands and the question."""
+def study_list_of(folder: Path) -> StudyList:
+    """What a study was asked for, nothing where it has no list. Raises ReportError where that is damaged."""
     try:
-        plan = read_sealed(folder / "study.json")
-    except FileNotFoundError:
-        return [], None, (), None
+        return read_study_list(folder) or StudyList(folder.name)
     except (OSError, ValueError):
         raise ReportError(
-            f"study={folder.name}: study.json is damaged; remove it, the runs are then listed by name"
+            f"study={folder.name}: {STUDY_LIST} is damaged; remove it, the runs are then listed by name"
         ) from None
-    names = plan.get("runs")
-    # A name is a directory inside the study: anything else would read elsewhere.
-    safe = (
-        [n for n in names if isinstance(n, str) and Path(n).name == n and n != ".."]
-        if isinstance(names, list)
-        else []
-    )
-    reference, commands, question = (plan.get(key) for key in ("reference", "commands", "question"))
-    return (
-        safe,
-        reference if isinstance(reference, str) and reference else None,
-        tuple(line for line in commands if isinstance(line, str)) if isinstance(commands, list) else (),
-        question if isinstance(question, str) and question else None,
-    )
 
 
 def load_run(folder: Path) -> Run:
-    """The record of one run directory; what cannot be read has a status and a reason that say so."""
+    """The record of one run directory; what cannot be read has a status and a reason that says why."""
+    name = folder.name
     try:
-        manifest = read_manifest(folder)
-    except (ValueError, OSError):
-        return Run(folder.name, "unreadable", "manifest.json is damaged or of another format")
-    if manifest is None:
-        return Run(folder.name, "not started", "no record yet")
-    missing = _missing(manifest)
-    if missing:
-        return Run(folder.name, "unreadable", f"manifest.json has no valid {missing}")
-    status, reason = str(manifest.get("status")), str(manifest.get("reason") or "")
-    if status == "diverged":  # it may have reached a target before
-        return Run(folder.name, status, reason, manifest, _reached(folder, manifest))
-    if status != "done":
-        return Run(folder.name, status, reason, manifest)
-    damaged = damaged_files(folder, manifest, ".csv")
-    if damaged:
-        return Run(folder.name, "unreadable", f"{damaged[0]} is damaged", manifest)
+        manifest = parse_manifest((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        return Run(name, "not started", "no record yet")
+    except OtherFormatError as error:
+        return Run(name, error.status, error.reason)
+    except UnreadableError as error:
+        return Run(name, "unreadable", str(error))
+    except OSError:
+        return Run(name, "unreadable", f"{MANIFEST} cannot be read")
+    if (absent := _absent(manifest)) is not None:
+        return Run(name, "unreadable", f"{MANIFEST} has no valid {absent}")
+    run = Run(name, str(manifest.status), manifest.reason or "", manifest)
+    if run.status == "diverged":  # it may have reached a target before
+        return replace(run, validations=_reached(folder, manifest))
+    if run.status != "done":
+        return run
     try:
-        validations = sums.validations(folder / "metrics.csv")
-        if manifest["config"].get(PART) == TUNING:
-            return Run(folder.name, status, reason, manifest, validations)
-        return Run(
-            folder.name,
-            status,
-            reason,
-            manifest,
-            validations,
-            sums.segments(folder / "extrapolation.csv"),
-            sums.positions(folder / "position.csv"),
-            _rescaled(folder, manifest["config"]),
-            sums_scheme.probe(folder / "probe.csv"),
-            sums_scheme.scheme(folder),
-        )
-    except (ArithmeticError, ValueError, OSError, csv.Error) as error:
-        what = error.args[0] if type(error) is ReportError else "its CSV files cannot be read"
-        return Run(folder.name, "unreadable", str(what), manifest)
+        return _measured(run, read_tables(folder, manifest.tables))
+    except UnreadableError as error:
+        return replace(run, status="unreadable", reason=str(error))
+    except (ArithmeticError, ValueError, csv.Error):
+        return replace(run, status="unreadable", reason="its CSV files cannot be read")
 
 
-def _reached(folder: Path, manifest: Mapping[str, Any]) -> tuple[Validation, ...]:
+def _measured(run: Run, tables: Tables) -> Run:
+    """The run with what a finished one has measured. Raises DamagedError, ValueError and csv.Error."""
+    run = replace(run, validations=losses.validations(tables))
+    return run if run.tunes else _with_evaluation(run, tables)
+
+
+def load_evaluation(folder: Path, manifest: Manifest) -> Run:
+    """A finished evaluation of a trained model as if it were a run, which has no curve.
+
+    Raises DamagedError, and ValueError and csv.Error where its tables make no sense.
+    """
+    run = Run(folder.name, "done", "", manifest, study=str(manifest.study))
+    return _with_evaluation(run, read_tables(folder, manifest.tables))
+
+
+def _with_evaluation(run: Run, tables: Tables) -> Run:
+    """The run with what its trained model was measured for. Raises DamagedError, ValueError and csv.Error."""
+    rescaled = _rescalings(run.config) or {RESCALED.file, RESCALED_POSITION.file} & tables.keys()
+    return replace(
+        run,
+        segments=losses.segments(tables),
+        positions=losses.positions(tables),
+        rescaled=losses.rescaled(tables) if rescaled else {},
+        probe=scheme.probe(tables),
+        scheme=scheme.scheme(tables),
+    )
+
+
+def _reached(folder: Path, manifest: Manifest) -> tuple[Validation, ...]:
     """The validations of a run that diverged; none where they cannot be read."""
-    if damaged_files(folder, manifest, "metrics.csv"):
-        return ()
     try:
-        return sums.validations(folder / "metrics.csv")
-    except (ArithmeticError, ValueError, OSError, csv.Error):
+        return losses.validations(_metrics(folder, manifest))
+    except (ArithmeticError, ValueError, csv.Error):
         return ()
 
 
-def _rescaled(folder: Path, config: Mapping[str, Any]) -> Mapping[str, RescaledMeasurement]:
-    """What was measured under other rotations; a record that asks for none need not have the files."""
-    files = folder / "rescaled.csv", folder / "rescaled_position.csv"
-    wanted = bool(_rescalings(config)) or any(path.exists() for path in files)
-    return sums.rescaled(*files) if wanted else {}
+def metrics_rows(folder: Path, manifest: Manifest) -> list[dict[str, str]]:
+    """The rows of metrics.csv as they are written. Raises DamagedError."""
+    return table_records(_metrics(folder, manifest), METRICS)
+
+
+def _metrics(folder: Path, manifest: Manifest) -> Tables:
+    digests = {name: digest for name, digest in manifest.tables.items() if name == METRICS.file}
+    return read_tables(folder, digests)
 
 
 def _rescalings(config: Mapping[str, Any]) -> list[str]:
     evaluate = config.get("evaluate")
-    asked = evaluate.get("rescale") if isinstance(evaluate, dict) else None
-    names = asked if isinstance(asked, list) else []
-    return [name for name in names if isinstance(name, str) and name != TRAINED]
+    names = evaluate.get("rescale") if isinstance(evaluate, dict) else None
+    listed = names if isinstance(names, list) else []
+    return [name for name in listed if isinstance(name, str) and name != TRAINED]
 
 
-def _missing(manifest: Mapping[str, Any]) -> str | None:
+def _absent(manifest: Manifest) -> str | None:
     """The first field without which a run belongs to no arm, or None."""
-    config = manifest.get("config")
-    trainer = config.get("trainer") if isinstance(config, dict) else None
+    config = manifest.config or {}
+    trainer = config.get("trainer")
     checks = {
-        "pos": isinstance(manifest.get("pos"), str),
-        "attention": isinstance(manifest.get("attention"), str),
-        "seed": isinstance(manifest.get("seed"), int),
-        "config.context_length": isinstance(config, dict) and _positive(config.get("context_length")),
-        "data": isinstance(manifest.get("data") or {}, dict),
-        "versions": isinstance(manifest.get("versions") or {}, dict),
-        "max_length": manifest.get("max_length") is None or _positive(manifest["max_length"]),
-        "config.model": isinstance(config, dict) and isinstance(config.get("model") or {}, dict),
+        "pos": manifest.pos is not None,
+        "attention": manifest.attention is not None,
+        "seed": manifest.seed is not None,
+        "config.context_length": _positive(config.get("context_length")),
+        "max_length": manifest.max_length is None or manifest.max_length > 0,
+        "config.model": isinstance(config.get("model") or {}, dict),
         "config.trainer": isinstance(trainer, dict)
         and _positive(trainer.get("max_steps"))
         and _positive(trainer.get("batch_size")),

@@ -1,16 +1,23 @@
 """What a run's record says of its scheme: what the probe retrieved, biases, rotations, attention distances.
 
-Every file may be missing: older records lack them all, and the probe is there only where it was asked for.
+A record may lack every table: older ones have none of them, and the probe is there only where it was asked
+for.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
-from poslab.record.losses import ReportError, read_rows
-from poslab.record.schema import ATTENTION_DISTANCE, PROBE, SCHEME_BIAS, SCHEME_BOUND, SCHEME_ROTATION
+from poslab.record.files import DamagedError, Tables, table_records
+from poslab.record.schema import (
+    ATTENTION_DISTANCE,
+    PROBE,
+    SCHEME_BIAS,
+    SCHEME_BOUND,
+    SCHEME_ROTATION,
+    TableSchema,
+)
 
 Key = TypeVar("Key")
 Entry = TypeVar("Entry")
@@ -49,15 +56,14 @@ class SchemeRecord:
     attended: Mapping[tuple[int, int], Attended] | None = None  # by layer and head
 
 
-def probe(path: Path) -> Probe:
+def probe(tables: Tables) -> Probe:
     """probe.csv; what was not measured, such as past the end of a scheme, has no entry."""
-    found: dict[tuple[str, float, float], Retrieved] = {}
-    for row in read_rows(path, PROBE) if path.exists() else ():
+    answers: dict[tuple[str, float, float], Retrieved] = {}
+    for row in table_records(tables, PROBE) if PROBE.file in tables else ():
         samples, tokens = _whole(row["samples"]), _whole(row["tokens"])
         if not samples or not tokens:
             continue  # not defined: no number
-        key = (row["task"], float(row["multiple"]), float(row["depth"]))
-        one = Retrieved(
+        retrieved = Retrieved(
             _whole(row["length"]),
             samples,
             _whole(row["exact"]),
@@ -65,76 +71,74 @@ def probe(path: Path) -> Probe:
             float(row["nll"]),
             tokens,
         )
-        if not 0 <= one.exact <= samples or not 0 <= one.correct <= tokens:
-            raise ReportError(f"{path.name} has more found than asked for")
-        if key in found:
-            raise ReportError(f"{path.name} has a task, length and depth twice")
-        found[key] = one
-    return found
+        if not 0 <= retrieved.exact <= samples or not 0 <= retrieved.correct <= tokens:
+            raise DamagedError(f"{PROBE.file} has more retrieved than asked for")
+        key = (row["task"], float(row["multiple"]), float(row["depth"]))
+        if key in answers:
+            raise DamagedError(f"{PROBE.file} has a task, length and depth twice")
+        answers[key] = retrieved
+    return answers
 
 
-def scheme(folder: Path) -> SchemeRecord:
-    """The scheme files of a run's directory."""
-    return SchemeRecord(
-        _biases(folder / "scheme_bias.csv"),
-        _wavelengths(folder / "scheme_rotation.csv"),
-        _bounds(folder / "scheme_bound.csv"),
-        _attended(folder / "attention_distance.csv"),
-    )
+def scheme(tables: Tables) -> SchemeRecord:
+    """The tables of what the trained scheme does."""
+    return SchemeRecord(_biases(tables), _wavelengths(tables), _bounds(tables), _attended(tables))
 
 
-def _biases(path: Path) -> Mapping[tuple[int, int], Mapping[int, float]] | None:
-    if not path.exists():
+def _biases(tables: Tables) -> Mapping[tuple[int, int], Mapping[int, float]] | None:
+    if SCHEME_BIAS.file not in tables:
         return None
-    found: dict[tuple[int, int], dict[int, float]] = {}
-    for row in read_rows(path, SCHEME_BIAS):
+    biases: dict[tuple[int, int], dict[int, float]] = {}
+    for row in table_records(tables, SCHEME_BIAS):
         if row["bias"]:
-            head = found.setdefault((int(row["layer"]), int(row["head"])), {})
-            _once(head, _whole(row["distance"]), float(row["bias"]), path)
-    return found
+            head = biases.setdefault((int(row["layer"]), int(row["head"])), {})
+            _add(head, _whole(row["distance"]), float(row["bias"]), SCHEME_BIAS)
+    return biases
 
 
-def _wavelengths(path: Path) -> Mapping[tuple[int, int], float | None] | None:
-    if not path.exists():
+def _wavelengths(tables: Tables) -> Mapping[tuple[int, int], float | None] | None:
+    if SCHEME_ROTATION.file not in tables:
         return None
-    found: dict[tuple[int, int], float | None] = {}
-    for row in read_rows(path, SCHEME_ROTATION):
+    wavelengths: dict[tuple[int, int], float | None] = {}
+    for row in table_records(tables, SCHEME_ROTATION):
         wavelength = float(row["wavelength"]) if row["wavelength"] else None
         if wavelength is not None and not wavelength > 0:
-            raise ReportError(f"{path.name} has a wavelength that is not above 0")
+            raise DamagedError(f"{SCHEME_ROTATION.file} has a wavelength that is not above 0")
         # One turn in endlessly many tokens is no turn.
         turns = wavelength is not None and math.isfinite(wavelength)
-        _once(found, (int(row["layer"]), int(row["pair"])), wavelength if turns else None, path)
-    return found
+        pair = int(row["layer"]), int(row["pair"])
+        _add(wavelengths, pair, wavelength if turns else None, SCHEME_ROTATION)
+    return wavelengths
 
 
-def _bounds(path: Path) -> Mapping[int, Mapping[int, float]] | None:
-    if not path.exists():
+def _bounds(tables: Tables) -> Mapping[int, Mapping[int, float]] | None:
+    if SCHEME_BOUND.file not in tables:
         return None
-    found: dict[int, dict[int, float]] = {}
-    for row in read_rows(path, SCHEME_BOUND):
+    bounds: dict[int, dict[int, float]] = {}
+    for row in table_records(tables, SCHEME_BOUND):
         if row["bound"]:
-            layer = found.setdefault(int(row["layer"]), {})
-            _once(layer, _whole(row["distance"]), float(row["bound"]), path)
-    return found
+            layer = bounds.setdefault(int(row["layer"]), {})
+            _add(layer, _whole(row["distance"]), float(row["bound"]), SCHEME_BOUND)
+    return bounds
 
 
-def _attended(path: Path) -> Mapping[tuple[int, int], Attended] | None:
-    if not path.exists():
+def _attended(tables: Tables) -> Mapping[tuple[int, int], Attended] | None:
+    if ATTENTION_DISTANCE.file not in tables:
         return None
-    found: dict[tuple[int, int], Attended] = {}
-    for row in read_rows(path, ATTENTION_DISTANCE):
+    heads: dict[tuple[int, int], Attended] = {}
+    for row in table_records(tables, ATTENTION_DISTANCE):
         queries, distance = _whole(row["queries"]), float(row["distance"] or math.nan)
         if queries and math.isfinite(distance):
-            one = Attended(queries, distance)
-            _once(found, (int(row["layer"]), int(row["head"])), one, path)
-    return found
+            head = int(row["layer"]), int(row["head"])
+            _add(heads, head, Attended(queries, distance), ATTENTION_DISTANCE)
+    return heads
 
 
-def _once(found: dict[Key, Entry], key: Key, value: Entry, path: Path) -> None:
-    if key in found:
-        raise ReportError(f"{path.name} has a row twice")
-    found[key] = value
+def _add(entries: dict[Key, Entry], key: Key, value: Entry, schema: TableSchema) -> None:
+    """Raises DamagedError where there is an entry already."""
+    if key in entries:
+        raise DamagedError(f"{schema.file} has a row twice")
+    entries[key] = value
 
 
 def _whole(text: str) -> int:

@@ -25,12 +25,12 @@ QUESTIONS = (
         ": no difference or target is taken across them",
     ),
     Question(
-        lambda run: run.manifest.get("code"),
+        lambda run: run.manifest.code,
         "The runs were made by different code ({})",
         "were made by different code ({})",
     ),
     Question(
-        lambda run: run.manifest.get("code_evaluation"),
+        lambda run: run.manifest.code_evaluation,
         "The runs were evaluated by different code ({})",
         "were evaluated by different code ({})",
         ": evaluate them again by their studies' commands",
@@ -53,13 +53,13 @@ QUESTIONS = (
         ": compare bits per byte, not nats a token",
     ),
     Question(
-        lambda run: run.manifest.get("device"),
+        lambda run: run.manifest.device,
         "The devices differ ({})",
         "ran on different devices ({})",
         ": speeds and seconds do not compare",
     ),
     Question(
-        lambda run: run.manifest.get("precision"),
+        lambda run: run.manifest.precision,
         "The precisions differ ({})",
         "ran in different precisions ({})",
     ),
@@ -84,14 +84,14 @@ def _differing(question: Question, runs: Sequence[Run]) -> str | None:
 
 def _parts(runs: Sequence[Run]) -> list[str]:
     """Schemes and attentions whose own code is not the same in all studies, where what all share is."""
-    if len({run.manifest.get("code") for run in runs}) > 1:
+    if len({run.manifest.code for run in runs}) > 1:
         return []  # said already
     wholes: dict[str, list[Run]] = {}
     for run in runs:
         wholes.setdefault(f"{plain(run.pos, 80)} / {plain(run.attention, 80)}", []).append(run)
     found = []
     for whole, made in wholes.items():
-        by_study = _by_study(made, lambda run: run.manifest.get("code_parts"))
+        by_study = _by_study(made, lambda run: run.manifest.code_parts)
         mixed = {study: answers for study, answers in by_study.items() if len(answers) > 1}
         if mixed and _alike(by_study):
             found.append(

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from poslab.record.losses import ReportError
-from poslab.record.reader import Records, Run, load_run, no_collecting, plan_of
+from poslab.record.reader import Records, ReportError, Run, load_run, no_collecting, study_list_of
+from poslab.record.schema import MANIFEST
 from poslab.report.analysis.results import Asked, figures
 from poslab.report.write import Report, write
 
@@ -34,12 +34,12 @@ def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:
     with no_collecting():
         for directory in map(Path.resolve, directories):
             study, name = directory.parent.name, directory.name
-            if not (directory / "manifest.json").exists():
+            if not (directory / MANIFEST).exists():
                 raise ReportError(f"{name} holds no record of a run")
             if name in runs.setdefault(study, {}):
                 raise ReportError(f"{name} of study={study} is named twice")
             runs[study][name] = load_run(directory)
-            commands.setdefault(study, []).extend(plan_of(directory.parent)[2])
+            commands.setdefault(study, []).extend(study_list_of(directory.parent).commands)
     return tuple(
         Records(
             study,

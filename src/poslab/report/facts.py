@@ -21,13 +21,13 @@ OF_RUNS: Mapping[str, Callable[[Run], object]] = {
         for key in ("layers", "width", "heads")
     },
     "learning_rate": lambda run: run.config["trainer"].get("learning_rate"),
-    "parameters": lambda run: run.manifest.get("parameters"),
-    "data": lambda run: (run.manifest.get("data") or {}).get("name"),
+    "parameters": lambda run: run.manifest.parameters,
+    "data": lambda run: run.data_name,
     "data_fingerprint": lambda run: run.data_fingerprint,
     "vocabulary": lambda run: run.vocabulary,
-    "device": lambda run: run.manifest.get("device"),
-    "precision": lambda run: run.manifest.get("precision"),
-    "code": lambda run: run.manifest.get("code"),
+    "device": lambda run: run.manifest.device,
+    "precision": lambda run: run.manifest.precision,
+    "code": lambda run: run.manifest.code,
 }
 
 
@@ -100,9 +100,9 @@ def _convergence(results: Results) -> Iterator[tuple[str, Value]]:
 
 
 def _versions(results: Results) -> Iterator[tuple[str, object]]:
-    names = {name for run in results.finished for name in run.manifest.get("versions") or {}}
+    names = {name for run in results.finished for name in run.versions}
     for name in sorted(names):
-        found = ((run.manifest.get("versions") or {}).get(name) for run in results.finished)
+        found = (run.versions.get(name) for run in results.finished)
         yield from ((f"version of {plain(name, 40)}", value) for value in _different(found))
 
 

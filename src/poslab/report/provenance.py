@@ -27,19 +27,19 @@ def facts(results: Results) -> list[tuple[str, str]]:
         ("Training length L", _all(results, lambda run: f"{count(run.context_length)} tokens")),
         ("Budget", _all(results, lambda run: f"{quantity(run.budget)} tokens")),
         ("Model", _all(results, _model)),
-        ("Parameters", _all(results, lambda run: quantity(run.manifest.get("parameters")))),
-        ("Data", _all(results, lambda run: plain((run.manifest.get("data") or {}).get("name"), 60))),
-        ("Device", _all(results, lambda run: plain(run.manifest.get("device"), 60))),
+        ("Parameters", _all(results, lambda run: quantity(run.manifest.parameters))),
+        ("Data", _all(results, lambda run: plain(run.data_name, 60))),
+        ("Device", _all(results, lambda run: plain(run.manifest.device, 60))),
     ]
 
 
 def origins(results: Results) -> list[tuple[str, str]]:
     """What has to be the same for the same figures to come out."""
     return [
-        ("Code", _all(results, lambda run: plain(run.manifest.get("code"), 80))),
+        ("Code", _all(results, lambda run: plain(run.manifest.code, 80))),
         ("Data", _all(results, lambda run: plain(run.data_fingerprint, 80))),
         ("Seeds", listing([str(seed) for seed in sorted({run.seed for run in results.finished})], 12)),
-        ("Precision", _all(results, lambda run: plain(run.manifest.get("precision"), 40))),
+        ("Precision", _all(results, lambda run: plain(run.manifest.precision, 40))),
         ("Versions", _all(results, _versions)),
     ]
 
@@ -109,5 +109,4 @@ def _model(run: Run) -> str:
 
 
 def _versions(run: Run) -> str:
-    versions = run.manifest.get("versions") or {}
-    return ", ".join(f"{plain(name, 40)} {plain(version, 40)}" for name, version in versions.items())
+    return ", ".join(f"{plain(name, 40)} {plain(version, 40)}" for name, version in run.versions.items())

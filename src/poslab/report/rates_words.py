@@ -160,7 +160,7 @@ def rates_warnings(results: Results) -> list[str]:
 def _made(runs: Sequence[Run]) -> dict[str, set[str]]:
     return {
         "data": {f"{run.data_fingerprint} {run.vocabulary}" for run in runs},
-        "code": {f"{run.manifest.get('code')} {run.manifest.get('code_parts')}" for run in runs},
+        "code": {f"{run.manifest.code} {run.manifest.code_parts}" for run in runs},
         "validation": {json.dumps(run.config.get("evaluate"), sort_keys=True, default=str) for run in runs},
     }
 

@@ -263,11 +263,11 @@ def _probability(p: float | None) -> str:
 
 
 def _tracked(run: Run) -> Cell:
-    tracked = run.manifest.get("wandb")
-    if not isinstance(tracked, dict):
+    place = run.manifest.wandb
+    if place is None:
         return Cell(DASH)
-    link = web_link(tracked.get("url"))
-    return Cell("open" if link else plain(tracked.get("mode") or DASH, 20), link)
+    link = web_link(place.url)
+    return Cell("open" if link else plain(place.mode or DASH, 20), link)
 
 
 def _float(row: Mapping[str, Value], key: str) -> float | None:

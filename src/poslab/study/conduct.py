@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -13,10 +12,12 @@ from poslab.config.request import Request
 from poslab.config.schema import ConfigError
 from poslab.data.corpus import Corpus
 from poslab.model.attention import PairError
-from poslab.record.files import DamagedError, read_sealed, write_sealed
+from poslab.record.files import UnreadableError
 from poslab.record.locks import holding
-from poslab.record.losses import ReportError
 from poslab.record.manifest import read_manifest
+from poslab.record.reader import ReportError
+from poslab.record.schema import Manifest
+from poslab.record.study_list import enlist, recorded_runs
 from poslab.report.write import show, write_report
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
@@ -137,7 +138,7 @@ def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
             raise ConfigError(f"reference={found[study]},{wanted}: a study has one reference")
     for study, wanted in found.items():
         arms = {(each.pos, each.attention) for each in requests if each.config.study == study}
-        arms |= {(each["pos"], each["attention"]) for each in _manifests(runs / study)}
+        arms |= {(str(each.pos), str(each.attention)) for each in _manifests(runs / study)}
         names = dict.fromkeys(
             name for pos, attention in sorted(arms) for name in (pos, f"{pos} / {attention}")
         )
@@ -149,10 +150,12 @@ def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
     return found
 
 
-def _manifests(study: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted(study.glob("[!.]*/manifest.json")):
-        with suppress(DamagedError):
-            yield read_manifest(path.parent) or {}
+def _manifests(study: Path) -> Iterator[Manifest]:
+    """Of the runs on record, those that can be read."""
+    for name in recorded_runs(study):
+        with suppress(UnreadableError):
+            if manifest := read_manifest(study / name):
+                yield manifest
 
 
 def _plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher]) -> _Plan:
@@ -184,33 +187,10 @@ def _plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher])
 
 
 def _enlist(directories: Sequence[Path], told: _Told) -> None:
-    """Put runs on their studies' lists, in the order in which they were asked for, with the commands."""
+    """Put runs on their studies' lists, with what the command says of these."""
     for study in dict.fromkeys(directory.parent for directory in directories):
-        path = study / "study.json"
-        with holding(study / ".study.lock", QUEUE):
-            known = _known(path)
-            # A run that was asked for but never begun, perhaps of older code, is not waited for any more.
-            begun = [name for name in known.get("runs", []) if (study / name / "manifest.json").exists()]
-            asked = [directory.name for directory in directories if directory.parent == study]
-            names = list(dict.fromkeys([*begun, *asked]))
-            list_of = {
-                "study": study.name,
-                "runs": names,
-                "reference": told.references.get(study.name, known.get("reference")),
-                "question": told.questions.get(study.name, known.get("question")),
-                "commands": list(dict.fromkeys([*known.get("commands", []), told.command])),
-            }
-            write_sealed(path, list_of)
-
-
-def _known(path: Path) -> dict[str, Any]:
-    try:
-        return read_sealed(path)
-    except FileNotFoundError:
-        return {}
-    except DamagedError as error:  # it holds no result
-        print(f"poslab: {error} and is made again from the runs", file=sys.stderr)
-        return {"runs": sorted(manifest.parent.name for manifest in path.parent.glob("[!.]*/manifest.json"))}
+        names = [directory.name for directory in directories if directory.parent == study]
+        enlist(study, names, told.command, told.references.get(study.name), told.questions.get(study.name))
 
 
 def _tell_what_is_there(members: Sequence[Member], console: Console) -> None:
@@ -221,6 +201,8 @@ def _tell_what_is_there(members: Sequence[Member], console: Console) -> None:
             console.print(f"{line}: the run is made again from what is left", style="red")
         if standing.settled:
             each.entry.state = "done"
+        elif standing.status == "newer":
+            each.entry.state = "failed"
     outdated = sum(each.job.standing.outdated for each in members)
     if outdated:
         console.print(

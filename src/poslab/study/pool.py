@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from poslab.config.schema import ConfigError
-from poslab.record.files import FULL, DamagedError, write_atomic
+from poslab.record.files import FULL, UnreadableError, write_atomic
 from poslab.record.locks import TakenError, holding, is_taken, run_lock
 from poslab.record.manifest import read_manifest
+from poslab.record.schema import LOG
 from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
@@ -48,7 +49,7 @@ class Member:
             name=job.directory.name,
             command=(sys.executable, "-m", "poslab.study.run.worker", str(_request(job).resolve())),
             working_directory=Path.cwd(),
-            log=job.directory.resolve() / "log.txt",
+            log=job.directory.resolve() / LOG,
             study=job.directory.parent.resolve(),
             cuda=trainer.accelerator == "cuda",
             devices=trainer.devices,
@@ -174,7 +175,7 @@ class Pool:
 
     def _look_at_disk(self, each: Member) -> None:
         """Say, once a time, that a run waits for room: its own words may have found none either."""
-        log = each.job.directory / "log.txt"
+        log = each.job.directory / LOG
         said = _last_line(log, each.printed)
         full = "disk is full" in said or shutil.disk_usage(each.job.directory.parent).free < LITTLE
         if full and not each.waits:
@@ -227,7 +228,7 @@ def _give_up(each: Member, reason: str) -> None:
         with holding(run_lock(directory)):
             if manifest is not None:
                 RunRecord(directory, manifest).update(status="failed", reason=reason)
-    except (DamagedError, TakenError, OSError):  # the line at the end says it all the same
+    except (UnreadableError, TakenError, OSError):  # the line at the end says it all the same
         pass
 
 

@@ -5,13 +5,13 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from poslab.record.files import DamagedError
+from poslab.config.text import is_file_name
+from poslab.record.files import UnreadableError
 from poslab.record.locks import TakenError, holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
+from poslab.record.schema import MANIFEST
 from poslab.record.writer import RunRecord
 from poslab.study.run.plan import Job
-
-KEPT = ("*.csv", "checkpoint.pt")
 
 
 def copy_from_other_study(job: Job) -> str | None:
@@ -22,18 +22,18 @@ def copy_from_other_study(job: Job) -> str | None:
     if job.directory.exists():
         return None
     runs = job.directory.parent.parent
-    for manifest in sorted(runs.glob(f"*/*-{job.identity}/manifest.json")):
-        if _copy(manifest.parent, job):
-            return manifest.parent.parent.name
+    for path in sorted(runs.glob(f"*/*-{job.identity}/{MANIFEST}")):
+        if _copy(path.parent, job):
+            return path.parent.parent.name
     return None
 
 
 def _copy(source: Path, job: Job) -> bool:
     try:
-        manifest = read_manifest(source) or {}
-    except DamagedError:
+        manifest = read_manifest(source)
+    except UnreadableError:
         return False
-    if manifest.get("status") != "done" or damaged_files(source, manifest):
+    if manifest is None or manifest.status != "done" or damaged_files(source, manifest.files):
         return False
     own = {
         "study": job.config.study,
@@ -49,12 +49,11 @@ def _copy(source: Path, job: Job) -> bool:
             return False
         unfinished = Path(tempfile.mkdtemp(dir=job.directory.parent, prefix=f".{job.directory.name}."))
         try:
-            for pattern in KEPT:
-                for path in source.glob(pattern):
-                    shutil.copy2(path, unfinished / path.name)
+            for name in filter(is_file_name, manifest.files or {}):
+                shutil.copy2(source / name, unfinished / name)
             RunRecord(unfinished, manifest).update(**own)
             unfinished.chmod(0o755)
-            if damaged_files(unfinished, manifest):  # it changed meanwhile
+            if damaged_files(unfinished, manifest.files):  # it changed meanwhile
                 return False
             unfinished.rename(job.directory)
             return True

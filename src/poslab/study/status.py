@@ -1,6 +1,5 @@
 """How a study stands, from its files alone: python train.py status study=extrapolation"""
 
-import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -9,9 +8,12 @@ from pathlib import Path
 from rich.console import Console
 
 from poslab.config.schema import ConfigError
-from poslab.config.text import NAME
+from poslab.record.files import DamagedError
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.manifest import read_manifest
+from poslab.record.reader import PART, TUNING
+from poslab.record.schema import STUDY_LIST, Manifest
+from poslab.record.study_list import read_study_list, studies
 from poslab.study.display.panel import Entry
 from poslab.study.display.study_view import READ_SECONDS, StudyDisplay
 from poslab.study.display.time_left import Pace
@@ -47,12 +49,6 @@ def status(arguments: Sequence[str]) -> int:
         return show_status(study, runs, follow)
     except KeyboardInterrupt:  # before anything was shown
         return 130
-
-
-def studies(runs: Path) -> list[str]:
-    """The studies in `runs`, the one that was asked for last first."""
-    paths = [path for path in runs.glob("*/study.json") if NAME.fullmatch(path.parent.name)]
-    return [path.parent.name for path in sorted(paths, key=_changed, reverse=True)]
 
 
 def show_status(study: str, runs: Path, follow: bool) -> int:
@@ -109,18 +105,17 @@ class _Look:
             if entry.state != "done":
                 self._read(entry)
 
-    def _names(self) -> list[str]:
-        path = self.directory / "study.json"
+    def _names(self) -> tuple[str, ...]:
+        path = self.directory / STUDY_LIST
         try:
-            listed = json.loads(path.read_bytes())["runs"]
+            listed = read_study_list(self.directory)
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from None
-        except (ValueError, TypeError, KeyError, RecursionError):
-            listed = None
-        if not isinstance(listed, list):
-            raise ConfigError(f"{path} is damaged; the study's command writes it anew")
-        names = [name for name in listed if isinstance(name, str) and NAME.fullmatch(name)]
-        return list(dict.fromkeys(names))
+        except DamagedError as error:
+            raise ConfigError(f"{error}; the study's command writes it anew") from None
+        if listed is None:
+            raise ConfigError(f"{path} is gone; the study's command writes it anew")
+        return listed.runs
 
     def _read(self, entry: Entry) -> None:
         try:
@@ -131,19 +126,19 @@ class _Look:
         if manifest is None:
             entry.state, entry.note = "waiting", ""
             return
-        parts = (manifest.get("pos"), manifest.get("attention"), f"seed {manifest.get('seed')}")
+        parts = (manifest.pos, manifest.attention, f"seed {manifest.seed}")
         entry.title, entry.note = " / ".join(map(str, parts)), ""
-        match manifest.get("status"):
+        match manifest.status:
             case "done":
                 entry.state = "done"
-            case "diverged" if (manifest.get("config") or {}).get("part") == "tuning":
+            case "diverged" if (manifest.config or {}).get(PART) == TUNING:
                 entry.state = "done"  # which says that its learning rate is too high
             case "running" if _held(entry.directory):
                 entry.state = "running"
             case "running" | "interrupted":
                 entry.state, entry.note = "stopped", GO_ON
             case _:
-                entry.state, entry.note = "failed", str(manifest.get("reason") or "without a reason")
+                entry.state, entry.note = "failed", manifest.reason or "without a reason"
 
 
 def _held(run: Path) -> bool:
@@ -160,23 +155,15 @@ def _pace(entries: Iterable[Entry]) -> Pace:
     for entry in entries:
         if entry.state == "done":
             try:
-                manifest = read_manifest(entry.directory) or {}
-                training, validation, evaluation = (
-                    float(manifest.get(key) or 0)
-                    for key in ("seconds", "seconds_validation", "seconds_evaluation")
-                )
-            except (ConfigError, OSError, TypeError, ValueError):  # an estimate needs not all of them
+                manifest = read_manifest(entry.directory) or Manifest()
+            except (ConfigError, OSError):  # an estimate needs not all of them
                 continue
-            pace.finished.append(training + validation + evaluation)
+            evaluation = manifest.seconds_evaluation or 0.0
+            pace.finished.append(
+                (manifest.seconds or 0.0) + (manifest.seconds_validation or 0.0) + evaluation
+            )
             pace.after.setdefault("training", []).append(evaluation)
     return pace
-
-
-def _changed(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _refuse(message: str) -> int:

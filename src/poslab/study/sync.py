@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import track
 
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
-from poslab.record.files import DamagedError
+from poslab.record.files import UnreadableError
 from poslab.record.manifest import read_manifest
+from poslab.record.schema import WandbPlace
 from poslab.report.write import Report
 from poslab.study.run.plan import Job
 from poslab.tracking import first_place, in_wandb_sweep
@@ -44,8 +44,8 @@ def show_runs(jobs: Sequence[Job], console: Console) -> None:
 def _lacks(job: Job) -> bool:
     """Whether a run that is made already is not in W&B, or not all of it, or not in the project named."""
     options, known = job.config.logger, _place(job)
-    place = first_place(options, job.directory, known) or {}
-    return not known.get("complete") or known != {**known, **requested_place(options), "id": place["id"]}
+    place = first_place(options, job.directory, known if known.id else None)
+    return not known.complete or known != known.updated(**requested_place(options), id=place and place.id)
 
 
 def show_report(study: str, jobs: Sequence[Job], runs: Path, report: Report, console: Console) -> None:
@@ -66,14 +66,14 @@ def show_report(study: str, jobs: Sequence[Job], runs: Path, report: Report, con
 
 def print_unsynced(jobs: Sequence[Job], console: Console) -> None:
     """One line for all that W&B kept on this machine, and one for the runs that it failed on."""
-    failed = [why for job in jobs if (why := _place(job).get("failed"))]
+    failed = [why for job in jobs if (why := _place(job).failed)]
     if failed:
         count = f"{len(failed)} of {len(jobs)} runs"
         console.print(f"W&B failed on {count}; their records are whole: {failed[0]}")
-    offline = dict.fromkeys(why for job in jobs if (why := _place(job).get("because")))
+    offline = dict.fromkeys(why for job in jobs if (why := _place(job).because))
     if offline:
         console.print(f"W&B ran offline although there is a login: {', '.join(offline)}")
-    part = sum(_place(job).get("mode") == "online" and not _place(job).get("complete") for job in jobs)
+    part = sum(_place(job).mode == "online" and not _place(job).complete for job in jobs)
     if part and not failed:
         console.print(f"W&B has {part} of {len(jobs)} runs in part; the same command sends the rest")
     left: list[str] = []
@@ -97,8 +97,10 @@ def _unsent(directory: Path) -> bool:
     return any(not list(part.glob("*.synced")) for part in parts(directory))
 
 
-def _place(job: Job) -> dict[str, Any]:
+def _place(job: Job) -> WandbPlace:
+    """Where W&B has the run, empty where it has not."""
     try:
-        return (read_manifest(job.directory) or {}).get("wandb") or {}
-    except DamagedError:
-        return {}
+        manifest = read_manifest(job.directory)
+    except UnreadableError:
+        return WandbPlace()
+    return (manifest and manifest.wandb) or WandbPlace()

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from poslab.config.request import Request
-from poslab.record.losses import validations
-from poslab.record.manifest import read_manifest
+from poslab.record.reader import load_run
 from poslab.report.analysis.learning_rates import choose
 from poslab.study.run.plan import Job
 
@@ -97,7 +96,5 @@ def _arm(request: Request) -> str:
 
 def _final_loss(job: Job) -> float | None:
     """Nats a token at the last validation of a run that is done, None of one that diverged."""
-    manifest = read_manifest(job.directory) or {}
-    if manifest.get("status") != "done":
-        return None
-    return validations(job.directory / "metrics.csv")[-1].loss
+    run = load_run(job.directory)
+    return run.validations[-1].loss if run.status == "done" else None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from poslab.config.request import LoggerOptions
+from poslab.record.schema import WandbPlace
 from poslab.tracking.login import uses_wandb
 from poslab.tracking.send.background import Background
 from poslab.tracking.send.card import Card
@@ -52,21 +53,21 @@ class NoTracker:
 
 
 def first_place(
-    options: LoggerOptions, directory: Path, earlier: Mapping[str, Any] | None = None
-) -> Mapping[str, Any] | None:
+    options: LoggerOptions, directory: Path, earlier: WandbPlace | None = None
+) -> WandbPlace | None:
     """What the manifest says of a run's tracking before it is opened: its id, so that a crash keeps it.
 
     `earlier` is what the manifest said before; the id of what is there already, where the manifest was lost.
     An agent of a W&B sweep has chosen an id, which it watches.
     """
     if not uses_wandb(options):
-        return earlier or None
+        return earlier
     if in_wandb_sweep():
-        chosen = {"id": os.environ["WANDB_RUN_ID"]}
-        return earlier if earlier and earlier["id"] == chosen["id"] else chosen
+        chosen = os.environ["WANDB_RUN_ID"]
+        return earlier if earlier and earlier.id == chosen else WandbPlace(id=chosen)
     if earlier:
         return earlier
-    return {"id": last_identifier(directory) or secrets.token_hex(4)}
+    return WandbPlace(id=last_identifier(directory) or secrets.token_hex(4))
 
 
 def open_tracker(
@@ -74,7 +75,7 @@ def open_tracker(
     card: Card,
     directory: Path,
     manifest: str,
-    place: Mapping[str, Any] | None,
+    place: WandbPlace | None,
     rows: Iterable[Mapping[str, Any]],
     stop: Callable[[str], None],
 ) -> Tracker:
@@ -86,4 +87,4 @@ def open_tracker(
         return NoTracker()
     from poslab.tracking.send.process import opening
 
-    return Background(opening(options, card, directory, str(place["id"]), manifest, rows), stop)
+    return Background(opening(options, card, directory, str(place.id), manifest, rows), stop)

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from poslab.record.files import write_atomic
-from poslab.record.schema import FORMAT
 
+FORMAT = 2  # of what a checkpoint holds
 KEPT = 2
 NAME = re.compile(r"(\d{8,})-([0-9a-f]{16})\.pt")
 

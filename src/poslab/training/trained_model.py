@@ -12,7 +12,7 @@ from poslab.config.schema import ConfigError, check
 from poslab.model.gpt import GPT, build
 from poslab.record.files import DamagedError
 from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import FINAL
+from poslab.record.schema import FINAL, Manifest
 from poslab.training.checkpoints import unpacked
 
 # What a checkpoint does not hold, since it decides nothing of the result.
@@ -34,10 +34,15 @@ EARLIER: Mapping[str, Any] = {
 class Trained:
     """A finished run's record and weights, checked against their checksums."""
 
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     settings: Mapping[str, Any]  # the whole configuration that it was trained with, to be checked as Config
     weights: Mapping[str, Tensor]
     threads: int  # that PyTorch split its sums by
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the checkpoint."""
+        return (self.manifest.files or {})[FINAL]
 
     @property
     def vocabulary(self) -> int:
@@ -53,10 +58,10 @@ def load(directory: Path) -> GPT:
 def read(directory: Path) -> Trained:
     """What a run directory holds of its trained model. Raises ConfigError, DamagedError for a bad file."""
     manifest = read_manifest(directory)
-    if manifest is None or FINAL not in (manifest.get("files") or {}):
+    if manifest is None or FINAL not in (manifest.files or {}):
         raise ConfigError(f"{directory} holds no finished run")
     path = directory / FINAL
-    if FINAL in damaged_files(directory, manifest, FINAL):
+    if FINAL in damaged_files(directory, manifest.files, FINAL):
         raise DamagedError(f"{path} is damaged" if path.exists() else f"{path} is missing")
     try:
         saved = unpacked(path.read_bytes())

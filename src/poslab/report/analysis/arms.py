@@ -14,8 +14,7 @@ from typing import Any
 
 from poslab.config.request import BESIDE_THE_RESULT
 from poslab.config.text import listing, plain
-from poslab.record.losses import ReportError
-from poslab.record.reader import PART, Records, Run
+from poslab.record.reader import PART, Records, ReportError, Run
 
 # Keys that do not make an arm.
 BESIDE_AN_ARM = {*BESIDE_THE_RESULT, "seed", PART}
@@ -143,8 +142,8 @@ def _fitting(found: Sequence[Arm], label: str) -> list[Arm]:
 
 def _known(run: Run, known: dict[str, str]) -> Run:
     """A run that another of the studies has as well counts there alone."""
-    identity = run.manifest.get("identity")
-    if run.status not in ENDED or not isinstance(identity, str):
+    identity = run.manifest.identity
+    if run.status not in ENDED or identity is None:
         return run
     first = known.setdefault(identity, run.name)
     if first == run.name:
@@ -177,7 +176,8 @@ def _same(run: Run) -> tuple[bool, str, int]:
 
 def _what_changed(old: Run, new: Run) -> str:
     changed = []
-    if any(old.manifest.get(key) != new.manifest.get(key) for key in ("code", "code_parts")):
+    before, after = old.manifest, new.manifest
+    if (before.code, before.code_parts) != (after.code, after.code_parts):
         changed.append("other code")
     if old.data_fingerprint != new.data_fingerprint:
         changed.append("other data")
@@ -187,7 +187,7 @@ def _what_changed(old: Run, new: Run) -> str:
 def finished_at(run: Run) -> tuple[datetime, str]:
     """For the order in which runs ended."""
     try:
-        when = datetime.fromisoformat(str(run.manifest.get("finished")))
+        when = datetime.fromisoformat(str(run.manifest.finished))
     except ValueError:
         when = datetime.min
     return (when if when.tzinfo else when.replace(tzinfo=UTC)), run.name

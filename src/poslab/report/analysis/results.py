@@ -7,9 +7,8 @@ from pathlib import Path
 
 from poslab.config.text import plain
 from poslab.record import measures
-from poslab.record.losses import ReportError
 from poslab.record.measures import Value
-from poslab.record.reader import Records, Run, load_studies
+from poslab.record.reader import Records, ReportError, Run, load_studies
 from poslab.record.summary import Target, row
 from poslab.report.analysis.arms import Arm, arms, choose_reference
 from poslab.report.analysis.comparisons import (

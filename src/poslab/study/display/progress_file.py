@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-NAME = "progress.json"
+from poslab.record.schema import PROGRESS
+
 WRITE_SECONDS = 1.0  # at most one write in so many; a observer reads no more often
 BASIS = 0.02  # of a phase must be done before its pace says anything: the first steps compile and warm up
 
@@ -47,7 +48,7 @@ class ProgressFile:
     """Writes a run's progress. No call raises for a full disk or a vanished folder: no run ends for it."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / NAME
+        self.path = directory / PROGRESS
         self.written = -math.inf
         self.now: dict[str, Any] = {}
 
@@ -88,7 +89,7 @@ class ProgressFile:
         self.written = time.monotonic()
         told = Progress(**self.now, updated=time.time(), process=os.getpid())
         # One process writes, so one name will do: what a killed run leaves is written over by the next.
-        beside = self.path.with_name(f".{NAME}")
+        beside = self.path.with_name(f".{PROGRESS}")
         try:
             beside.write_text(json.dumps(asdict(told)))
             os.replace(beside, self.path)
@@ -99,7 +100,7 @@ class ProgressFile:
 def read_progress(directory: Path) -> Progress | None:
     """What the run in `directory` last told, None where nothing is there or it cannot be understood."""
     try:
-        told = json.loads((directory / NAME).read_bytes())
+        told = json.loads((directory / PROGRESS).read_bytes())
         progress = Progress(
             phase=str(told["phase"]),
             share=_number(told["share"]),

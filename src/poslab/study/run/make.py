@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
+from poslab.config.schema import ConfigError
 from poslab.model.gpt import GPT, build
-from poslab.record.files import DamagedError, sealed, write_atomic
+from poslab.record.files import UnreadableError, sealed, write_atomic
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import FINAL, FORMAT
+from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, FORMAT, PROGRESS, Manifest
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
@@ -25,25 +26,30 @@ from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking import NoTracker, Tracker, first_place, open_tracker
+from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
 from poslab.training.checkpoints import newest_checkpoint, packed, unpacked, write_checkpoint
 from poslab.training.observer import DivergedError, SilentObserver
 
 OPENING = 30.0  # seconds that the end of a run waits until W&B is open
 CLOSING = 1.0  # seconds that W&B has to take the last points when the run was asked to stop
+LASTING = {"started", "wandb", "notes", "processes"}  # what a manifest keeps whichever process makes the run
 SHARE_OF_TIME = 20  # training goes on for so many times what writing a checkpoint took, at least
-CHECKPOINTS = "checkpoints"
 
 
-def run(job: Job, display: RunDisplay, stopper: Stopper) -> dict[str, Any]:
+def run(job: Job, display: RunDisplay, stopper: Stopper) -> Manifest:
     """Make the run and return its manifest; a run that fails has status failed or diverged and a reason.
 
     It goes on from the newest checkpoint that is as it was written. Stopped marks the run as interrupted,
     with a checkpoint where it was training, and goes on up. Raises TakenError where another process is making
-    the same run.
+    the same run, and ConfigError where a newer version has made it.
     """
     with holding(run_lock(job.directory)):
-        if job.settled:  # by another command, since this one looked
-            return read_manifest(job.directory) or {}
+        standing = job.standing
+        if standing.status == "newer":  # it may hold what this version would lose
+            raise ConfigError(f"{job.directory}: {standing.reason}")
+        manifest = read_manifest(job.directory) if standing.settled else None
+        if manifest is not None:  # another command has made it since this one looked
+            return manifest
         return Making(job, display, stopper).run()
 
 
@@ -62,31 +68,31 @@ class Making:
         self.final: str | None = None  # the SHA-256 of the final weights, where an earlier process left them
         earlier = self._earlier_manifest()
         self.state = self._reached(earlier)
-        kept = ("started", "wandb", "notes", "processes")
-        self.record = RunRecord(job.directory, {name: earlier[name] for name in kept if name in earlier})
+        lasting = earlier.model_dump(include=LASTING, exclude_unset=True)
+        self.record = RunRecord(job.directory, Manifest(**lasting))
         if self.state:
             self.rows = list(self.state["rows"])
             # Sums are split by threads: with another number the last bits would differ.
             torch.set_num_threads(self.state["threads"])
-        self.notes = [*earlier.get("notes", []), *self.notes]
+        self.notes = [*(earlier.notes or []), *self.notes]
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Manifest:
         job = self.job
         for folder in (job.directory, job.directory / CHECKPOINTS):
             for left in folder.glob(".*"):  # half a file, of a process that was killed
                 left.unlink(missing_ok=True)
-        self.record.update(**{**first_facts(job), **self.record.manifest, "status": "running"})
+        self.record.update(**{**first_facts(job), **self.record.manifest.as_json()})
         self.record.update(
             reason=None,
             finished=None,
             notes=self.notes,
             threads=torch.get_num_threads(),
-            processes=self.record.manifest.get("processes", 0) + 1,  # that have worked on it
+            processes=(self.record.manifest.processes or 0) + 1,  # that have worked on it
         )
         try:
-            place = first_place(job.config.logger, job.directory, self.record.manifest.get("wandb"))
+            place = first_place(job.config.logger, job.directory, self.record.manifest.wandb)
             self.record.update(wandb=place)
-            manifest = sealed(self.record.manifest)
+            manifest = sealed(self.record.manifest.as_json())
             self.tracker = open_tracker(
                 job.config.logger, job.card, job.directory, manifest, place, self.rows, self.stopper.request
             )
@@ -98,26 +104,27 @@ class Making:
             self.stopper.disarm()
             self._note_place()
             self.record.update(status="interrupted", reason=str(stop), finished=_now())
-            self.tracker.finish(sealed(self.record.manifest), stop.status, CLOSING)
+            self.tracker.finish(sealed(self.record.manifest.as_json()), stop.status, CLOSING)
             raise
         except Exception as error:
-            write_atomic(job.directory / "error.txt", traceback.format_exc())
+            write_atomic(job.directory / ERROR, traceback.format_exc())
             outcome = {"status": "failed", "reason": _reason(error)}
         ended, stopped = self._finish_tracking(outcome)
-        # What a crash in between leaves is enough to go on from. A failed run keeps its checkpoints.
+        # Checkpoints go only after the manifest lists the final files, so that a crash between the two can
+        # resume. A failed run keeps its checkpoints.
         if outcome["status"] == "done":
             self.record.update(files=self.record.files)
             shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
-        self.record.update(**ended)
+        self.record.replace(ended)
         if outcome["status"] == "diverged":
             shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
         with suppress(OSError):
-            (job.directory / "progress.json").unlink(missing_ok=True)
+            (job.directory / PROGRESS).unlink(missing_ok=True)
         if stopped is not None:
             raise stopped
         return self.record.manifest
 
-    def _finish_tracking(self, outcome: Mapping[str, Any]) -> tuple[dict[str, Any], Stopped | None]:
+    def _finish_tracking(self, outcome: Mapping[str, Any]) -> tuple[Manifest, Stopped | None]:
         """The manifest that closes the record, once W&B has it, and whether the run was asked to stop.
 
         Before the record is closed: a crash between the two makes the run go on, and W&B's part anew. A stop
@@ -126,10 +133,10 @@ class Making:
         finished, stopped = _now(), None
         try:
             self._note_place(OPENING)
-            place = self.record.manifest.get("wandb") or {}
-            sent = {**place, "complete": True} if "mode" in place else place or None
+            place = self.record.manifest.wandb
+            sent = place.updated(complete=True) if place is not None and place.mode is not None else place
             ended = self.record.ended(**outcome, finished=finished, wandb=sent)
-            self.tracker.finish(sealed(ended), int(outcome["status"] != "done"))
+            self.tracker.finish(sealed(ended.as_json()), int(outcome["status"] != "done"))
         except Stopped as stop:
             self.stopper.disarm()
             stopped = stop
@@ -171,18 +178,20 @@ class Making:
 
     def _identified(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": CHECKPOINT_FORMAT,
             "identity": self.job.identity,
             "config": self.job.config.result_settings(),
             "threads": torch.get_num_threads(),
             "rows": self.rows,
-            "kernel": self.record.manifest.get("kernel") or self.gpt.kernel,
+            "kernel": self.record.manifest.kernel or self.gpt.kernel,
         }
 
     def _note_place(self, wait: float = 0.0) -> None:
         """Where the run is in W&B, once that is known; an id once given stays the run's."""
-        known, found = self.record.manifest.get("wandb"), self.tracker.place(wait)
-        self.record.manifest["wandb"] = {"id": (known or {}).get("id"), **found} if found else known
+        known, shown = self.record.manifest.wandb, self.tracker.place(wait)
+        if shown:
+            place = {"id": known and known.id, **shown}
+            self.record.manifest = self.record.manifest.updated(wandb=place)
 
     def _train_and_evaluate(self) -> None:
         # Lightning takes seconds to import: planning, or finding a run made, must not wait for it, and W&B is
@@ -226,29 +235,30 @@ class Making:
         state, self.state = self.state, None
         return state
 
-    def _earlier_manifest(self) -> dict[str, Any]:
+    def _earlier_manifest(self) -> Manifest:
         try:
-            return read_manifest(self.job.directory) or {}
-        except DamagedError as error:
+            return read_manifest(self.job.directory) or Manifest()
+        except UnreadableError as error:
             self._note(str(error))
-            return {}
+            return Manifest()
 
-    def _reached(self, earlier: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _reached(self, earlier: Manifest) -> dict[str, Any] | None:
         """The newest state of the run that is as it was written, of this or an earlier process."""
         directory = self.job.directory
-        found = newest_checkpoint(directory / CHECKPOINTS, self.job.identity, self._note)
-        if found is not None:
-            return found
-        damaged = damaged_files(directory, earlier)
+        newest = newest_checkpoint(directory / CHECKPOINTS, self.job.identity, self._note)
+        if newest is not None:
+            return newest
+        files = earlier.files or {}
+        damaged = damaged_files(directory, files)
         for name in damaged:
             self._note(f"{directory / name} is damaged and is made again")
-        if FINAL in earlier.get("files", {}) and FINAL not in damaged:
-            self.final = earlier["files"][FINAL]
+        if FINAL in files and FINAL not in damaged:
+            self.final = files[FINAL]
             return unpacked((directory / FINAL).read_bytes())
         return None
 
     def _note(self, line: str) -> None:
-        """Say what was found, and keep it in the record."""
+        """Print a line and keep it in the record."""
         self.notes.append(line)
         with suppress(OSError):
             print(f"poslab: {line}", file=sys.stderr, flush=True)

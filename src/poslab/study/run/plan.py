@@ -18,8 +18,8 @@ from poslab.model.attention import PairError
 from poslab.model.gpt import build_parts
 from poslab.model.rescaling import METHODS
 from poslab.record.files import DamagedError
-from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import FORMAT
+from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
+from poslab.record.schema import ENDED, FORMAT
 from poslab.record.writer import RunRecord
 from poslab.study.run.identity import Code, code_fingerprints, run_identity, run_name
 from poslab.tracking.send.card import Card, of_run
@@ -31,7 +31,7 @@ LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
 class Standing:
     """How a run stands, as its record says."""
 
-    status: str | None  # None where there is no record yet
+    status: str | None  # None where there is no record yet; older or newer: of a format that is not read
     reason: str | None = None
     damage: tuple[str, ...] = ()  # a line for each file that is not as it was written
     outdated: bool = False  # whether its trained model was measured by other code than today's
@@ -39,7 +39,7 @@ class Standing:
     @property
     def settled(self) -> bool:
         """Whether making it again would give the same again: done, or diverged."""
-        return self.status in ("done", "diverged") and not self.damage and not self.outdated
+        return self.status in ENDED and not self.damage and not self.outdated
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,17 @@ class Job:
         """How the run stands now. Reads its files."""
         try:
             manifest = read_manifest(self.directory)
+        except OtherFormatError as error:
+            return Standing(error.status, error.reason)
         except DamagedError as error:
             return Standing(None, damage=(str(error),))
         if manifest is None:
             return Standing(None)
-        standing = Standing(str(manifest["status"]), manifest.get("reason"))
+        standing = Standing(manifest.status, manifest.reason)
         if not standing.settled:  # its files are not looked at: it is made, or goes on, from its checkpoints
             return standing
-        damaged = damaged_files(self.directory, manifest)
-        other = manifest.get("code_evaluation") != self.code.evaluation
+        damaged = damaged_files(self.directory, manifest.files)
+        other = manifest.code_evaluation != self.code.evaluation
         standing = replace(standing, outdated=standing.status == "done" and other)
         return replace(standing, damage=tuple(f"{self.directory / name} is damaged" for name in damaged))
 

@@ -18,11 +18,20 @@ import torch
 from poslab.config.overrides import logger, with_overrides
 from poslab.config.request import Config, Request
 from poslab.config.schema import ConfigError, check
-from poslab.config.text import plain
+from poslab.config.text import is_file_name, plain
 from poslab.record.files import DamagedError
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import FINAL
+from poslab.record.reader import load_evaluation
+from poslab.record.schema import (
+    EXTRAPOLATION,
+    MANIFEST,
+    POSITION,
+    PROBE,
+    RESCALED,
+    RESCALED_POSITION,
+    Manifest,
+)
 from poslab.record.writer import RunRecord
 from poslab.report.evaluation import evaluation_table
 from poslab.report.write import print_table
@@ -34,7 +43,7 @@ from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking.send.evaluation import mirror
 from poslab.training.trained_model import Trained, read, with_weights
 
-SAME = ("extrapolation.csv", "position.csv", "rescaled.csv", "rescaled_position.csv", "probe.csv")
+SAME = tuple(table.file for table in (EXTRAPOLATION, POSITION, RESCALED, RESCALED_POSITION, PROBE))
 
 
 @dataclass(frozen=True)
@@ -48,8 +57,7 @@ class Evaluation:
     @property
     def unchanged(self) -> bool:
         """Whether configuration and text are those of the run; the code may be another."""
-        told = (self.trained.manifest.get("data") or {}).get("fingerprint")
-        return not self.changed() and self.job.corpus.fingerprint == told
+        return not self.changed() and self.job.corpus.fingerprint == self.trained.manifest.corpus.fingerprint
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
         """By dotted key, each setting that is not the run's: what that was, and what it is."""
@@ -75,8 +83,8 @@ def evaluate_again(
             manifest = _make(evaluation, stopper)
         else:
             print(f"{where} is made already and is shown again", file=sys.stderr)
-        if manifest["status"] != "done":
-            print(f"evaluate.py: not done: {manifest['reason']} (see {where})", file=sys.stderr)
+        if manifest.status != "done":
+            print(f"evaluate.py: not done: {manifest.reason} (see {where})", file=sys.stderr)
             return 1
         place = mirror(options, where, manifest, artifact)
         if place is not None:
@@ -90,25 +98,25 @@ def evaluate_again(
 
 def _planned(trained: Trained, wanted: Mapping[str, Any], conf: Path, evaluations: Path) -> Evaluation:
     manifest = trained.manifest
-    if manifest.get("status") != "done":
-        raise ConfigError(f"the run is {plain(manifest.get('status'), 30)}, not done: train it to its end")
-    names = {key: str(manifest.get(key)) for key in ("run", "study", "pos", "attention")}
-    if Path(names["run"]).name != names["run"] or names["run"].startswith("."):
-        raise DamagedError(f"manifest.json: run={names['run'][:60]!r} is no name of a directory")
-    settings = {**trained.settings, "study": names["study"]}
+    if manifest.status != "done":
+        raise ConfigError(f"the run is {plain(manifest.status, 30)}, not done: train it to its end")
+    if not is_file_name(manifest.run):
+        raise DamagedError(f"{MANIFEST}: run={str(manifest.run)[:60]!r} is no name of a directory")
+    settings = {**trained.settings, "study": str(manifest.study)}
     before = check(Config, settings, "")
     config = check(Config, with_overrides(settings, wanted, conf), "")
     _check_text(before, config, wanted)
-    job = plan(Request(config, names["pos"], names["attention"]), evaluations)
-    told = (manifest.get("data") or {}).get("fingerprint")
-    if job.corpus.fingerprint != told and config.data["vocabulary"] != "bytes":
+    job = plan(Request(config, str(manifest.pos), str(manifest.attention)), evaluations)
+    fingerprint = manifest.corpus.fingerprint
+    if job.corpus.fingerprint != fingerprint and config.data["vocabulary"] != "bytes":
         raise ConfigError(
             f"the model's {trained.vocabulary:,} tokens were made from its own text (fingerprint "
-            f"{plain(told, 12)}), and {job.corpus.name} here ({job.corpus.fingerprint[:12]}) has others"
+            f"{plain(fingerprint, 12)}), and {job.corpus.name} here "
+            f"({job.corpus.fingerprint[:12]}) has others"
         )
-    decided = json.dumps([job.identity, manifest["files"][FINAL]])
+    decided = json.dumps([job.identity, trained.digest])
     digest = hashlib.sha256(decided.encode()).hexdigest()[:12]
-    return Evaluation(trained, before, replace(job, directory=evaluations / f"{names['run']}-{digest}"))
+    return Evaluation(trained, before, replace(job, directory=evaluations / f"{manifest.run}-{digest}"))
 
 
 def _check_text(before: Config, config: Config, wanted: Mapping[str, Any]) -> None:
@@ -125,22 +133,22 @@ def _check_text(before: Config, config: Config, wanted: Mapping[str, Any]) -> No
         raise ConfigError(f"the text {plain(path)} of the run is not in this directory: say data.path=FILE")
 
 
-def _made(directory: Path) -> dict[str, Any] | None:
+def _made(directory: Path) -> Manifest | None:
     """The manifest of an evaluation that is as it was written, or None."""
     try:
         manifest = read_manifest(directory)
     except DamagedError as error:
         print(f"evaluate.py: {error} and is made again", file=sys.stderr)
         return None
-    if manifest is None or manifest.get("status") != "done":
+    if manifest is None or manifest.status != "done":
         return None
-    damaged = damaged_files(directory, manifest)
+    damaged = damaged_files(directory, manifest.files)
     for name in damaged:
         print(f"evaluate.py: {directory / name} is damaged and is made again", file=sys.stderr)
     return None if damaged else manifest
 
 
-def _make(evaluation: Evaluation, stopper: Stopper) -> dict[str, Any]:
+def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
     """Measure the model and record it; the manifest, with a reason where it did not come to its end."""
     trained, job = evaluation.trained, evaluation.job
     gpt = with_weights(job.config, trained)
@@ -150,10 +158,10 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> dict[str, Any]:
     record.update(
         **{
             **first_facts(job),
-            "run": trained.manifest["run"],
+            "run": trained.manifest.run,
             "evaluation": job.directory.name,
-            "trained_identity": trained.manifest.get("identity"),
-            "checkpoint": trained.manifest["files"][FINAL],
+            "trained_identity": trained.manifest.identity,
+            "checkpoint": trained.digest,
             "changed": {key: list(values) for key, values in evaluation.changed().items()},
             "parameters": gpt.parameter_count(),
             "max_length": gpt.scheme.max_length,
@@ -170,51 +178,51 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> dict[str, Any]:
         line = (str(error).splitlines() or ["no message"])[0]
         record.update(status="failed", reason=f"{type(error).__name__}: {line}")
         return record.manifest
-    notes = [*record.manifest["notes"], *_against_its_own(evaluation, record)]
+    notes = [*(record.manifest.notes or []), *_against_its_own(evaluation, record)]
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     record.end("done", None, notes=notes, kernel=gpt.kernel, finished=finished)
     return record.manifest
 
 
-def _notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def _notes(then: Manifest, now: Manifest) -> list[str]:
     """A line for each way in which an evaluation's numbers are not those of the run, from both manifests."""
-    found = []
-    one, other = then.get("data") or {}, now["data"]
-    if one.get("fingerprint") != other["fingerprint"]:
-        found.append(
-            f"evaluated on {_text(other)}, not on the text it was trained on, {_text(one)}: the part that is "
+    notes = []
+    if then.corpus.fingerprint != now.corpus.fingerprint:
+        notes.append(
+            f"evaluated on {_text(now)}, not on the text it was trained on, {_text(then)}: the part that is "
             "scored here may be among what it was trained on"
         )
-    if any(then.get(key) != now[key] for key in ("code", "code_parts", "code_evaluation")):
-        found.append("made by other code than the run: a change of the code may have changed the numbers")
-    was, here = ([each.get("device"), (each.get("versions") or {}).get("torch")] for each in (then, now))
+    codes = [(each.code, each.code_parts, each.code_evaluation) for each in (then, now)]
+    if codes[0] != codes[1]:
+        notes.append("made by other code than the run: a change of the code may have changed the numbers")
+    was, here = ((each.device, (each.versions or {}).get("torch")) for each in (then, now))
     for key, old, new in zip(("device", "PyTorch"), was, here, strict=True):
         if old != new:
-            found.append(f"{key} {new}, and {old} when the run was made: the last digits may differ")
-    return [plain(line, 400) for line in found]
+            notes.append(f"{key} {new}, and {old} when the run was made: the last digits may differ")
+    return [plain(line, 400) for line in notes]
 
 
-def _text(data: Mapping[str, Any]) -> str:
-    return f"{plain(data.get('name'), 60)} (fingerprint {str(data.get('fingerprint'))[:12]})"
+def _text(manifest: Manifest) -> str:
+    return f"{plain(manifest.corpus.name, 60)} (fingerprint {str(manifest.corpus.fingerprint)[:12]})"
 
 
 def _against_its_own(evaluation: Evaluation, record: RunRecord) -> list[str]:
     """Where nothing is changed: whether the numbers are those that the run recorded when it was made."""
     if not evaluation.unchanged:
         return []
-    own = evaluation.trained.manifest["files"]
+    own = evaluation.trained.manifest.files or {}
     differing = [name for name in SAME if own.get(name) != record.files.get(name)]
     if not differing:
         return ["the same numbers, to the last digit, as the run's own record"]
     return [f"not the same numbers as in the run's own {', '.join(differing)}"]
 
 
-def _show(directory: Path, manifest: Mapping[str, Any]) -> None:
-    print_table(evaluation_table(directory, manifest))
-    print(f"{plain(manifest['run'])} of study {plain(manifest['study'])}, on {_text(manifest['data'])}")
-    for key, (was, now) in manifest["changed"].items():
+def _show(directory: Path, manifest: Manifest) -> None:
+    print_table(evaluation_table(load_evaluation(directory, manifest)))
+    print(f"{plain(manifest.run)} of study {plain(manifest.study)}, on {_text(manifest)}")
+    for key, (was, now) in (manifest.changed or {}).items():
         print(f"{key}: {_value(now)} instead of {_value(was)}")
-    for note in [*manifest["notes"], *filter(None, [manifest.get("recalibration")])]:
+    for note in [*(manifest.notes or []), *filter(None, [manifest.recalibration])]:
         print(f"note: {plain(note, 400)}")
     print(f"record: {directory}")
 

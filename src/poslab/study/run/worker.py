@@ -84,7 +84,7 @@ def _make(told: Mapping[str, Any], stopper: Stopper) -> int:
     def on_lost(number: int, status: int) -> None:
         try:
             if status > 0:
-                manifest = read_manifest(job.directory) or {}
+                manifest = read_manifest(job.directory)
                 reason = f"process {number} of the run ended with status {status}; see its log"
                 RunRecord(job.directory, manifest).update(status="failed", reason=reason)
         finally:  # at once: the main thread may wait for the lost one for ever
@@ -95,7 +95,7 @@ def _make(told: Mapping[str, Any], stopper: Stopper) -> int:
         if number:
             Making(job, display, stopper).share(build(job.config, job.corpus.vocabulary))
             return 0
-        return int(run(job, display, stopper)["status"] != "done")
+        return int(run(job, display, stopper).status != "done")
 
 
 if __name__ == "__main__":

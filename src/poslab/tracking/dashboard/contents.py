@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.text import printable
-from poslab.record.files import read_sealed
 from poslab.record.reader import Run, load
+from poslab.record.study_list import read_study_list
 from poslab.tracking.send.charts import chart_rows, summary
 
 LONGEST_QUESTION = 500  # letters
@@ -47,7 +47,7 @@ def from_records(study: str, runs: Path) -> Contents:
     """What the records in `runs`/`study` hold. Raises ReportError where there are none."""
     compared = [run for run in load(study, runs).runs if run.readable and not run.tunes]
     keys = {key for run in compared for key in _keys(run)}
-    return _contents(keys, [_plan(runs / study).get("question")], len(compared))
+    return _contents(keys, [_question(runs / study)], len(compared))
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,10 @@ def _matches(pattern: re.Pattern[str], keys: Iterable[str]) -> Iterable[tuple[st
     return (found.groups() for key in keys if (found := pattern.fullmatch(key)))
 
 
-def _plan(folder: Path) -> Mapping[str, Any]:
-    """What the study's own file says, if there is one that can be read."""
+def _question(folder: Path) -> str | None:
+    """What the study is to answer, if its list says so and can be read."""
     try:
-        return read_sealed(folder / "study.json")
+        listed = read_study_list(folder)
     except (OSError, ValueError):
-        return {}
+        return None
+    return None if listed is None else listed.question

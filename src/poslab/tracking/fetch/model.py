@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from poslab.record.locks import holding
-from poslab.record.schema import FINAL
+from poslab.record.schema import FINAL, MANIFEST
 from poslab.tracking.fetch.account import Account, SourceError, asking
-from poslab.tracking.fetch.run_record import MANIFEST
 from poslab.tracking.fetch.study import QUEUE, fetch_run
 
 

@@ -13,13 +13,13 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from poslab.config.text import is_file_name
 from poslab.record.files import DamagedError, write_atomic
-from poslab.record.manifest import damaged_files, manifest_of
+from poslab.record.manifest import OtherFormatError, damaged_files, parse_manifest
+from poslab.record.schema import ENDED, MANIFEST, Manifest
 from poslab.tracking.fetch.account import asking, http_status
 
-MANIFEST = "manifest.json"
 PREFIX = "record/"  # of the record among the files of a run
-ENDED = ("done", "diverged")  # whose tables a report reads
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,19 @@ class Held:
     title: str
     files: Mapping[str, Any]
     content: bytes = b""  # of the manifest
-    manifest: Mapping[str, Any] = field(default_factory=dict)  # empty where there is a problem
+    manifest: Manifest = field(default_factory=Manifest)  # empty where there is a problem
     problem: str = ""
+    unreadable: bool = False  # whether the problem is that the manifest is damaged, older or newer
 
     @property
     def name(self) -> str:
         """Of its directory."""
-        return str(self.manifest["run"])
+        return str(self.manifest.run)
 
     @property
     def tables(self) -> dict[str, str]:
         """The SHA-256 of each table that a report reads, by its name."""
-        files: Mapping[str, str] = self.manifest.get("files") or {}
-        ended = self.manifest.get("status") in ENDED
-        return {name: digest for name, digest in files.items() if ended and name.endswith(".csv")}
+        return self.manifest.tables if self.manifest.status in ENDED else {}
 
 
 def held_by(run: Any) -> Held:
@@ -65,27 +64,21 @@ def looked_at(held: Held, study: str | None, kept: Mapping[str, Path]) -> Held:
     if content is None:
         return replace(held, problem=f"has no record: {held.run.state} in W&B")
     try:
-        manifest = manifest_of(content, Path(MANIFEST))
+        manifest = parse_manifest(content)
+    except OtherFormatError as error:
+        return replace(held, content=content, problem=f"is not read: {error.reason}", unreadable=True)
     except DamagedError:
-        return replace(held, content=content, problem="has a damaged manifest.json")
+        return replace(held, content=content, problem=f"has a damaged {MANIFEST}", unreadable=True)
     problem = _wrong(manifest, study)
-    return replace(held, content=content, manifest={} if problem else manifest, problem=problem)
+    return replace(held, content=content, manifest=Manifest() if problem else manifest, problem=problem)
 
 
-def _wrong(manifest: Mapping[str, Any], study: str | None) -> str:
-    """Why a sealed manifest is not used, or nothing."""
-    own, run, files = manifest.get("study"), manifest.get("run"), manifest.get("files") or {}
-    if study is not None and own != study:
-        return f"says that it is of study {str(own)[:60]!r}"
-    names = [own, run, *files] if isinstance(files, dict) else [None]
-    return "" if all(map(is_a_name, names)) else "names a file outside its folder"
-
-
-def is_a_name(name: object) -> bool:
-    """Whether it names a file or a folder inside another one."""
-    if not isinstance(name, str) or "\0" in name or name.startswith("."):
-        return False
-    return bool(name) and Path(name).name == name
+def _wrong(manifest: Manifest, study: str | None) -> str:
+    """Why a sound manifest is not used, or nothing."""
+    if study is not None and manifest.study != study:
+        return f"says that it is of study {str(manifest.study)[:60]!r}"
+    names = (manifest.study, manifest.run, *(manifest.files or {}))
+    return "" if all(map(is_file_name, names)) else "names a file outside its folder"
 
 
 def keep(held: Held, directory: Path) -> tuple[int, list[str]]:
@@ -94,7 +87,7 @@ def keep(held: Held, directory: Path) -> tuple[int, list[str]]:
     A table that is missing or not as its checksum says is not there afterwards: a report lists the run.
     """
     tables, problems, count = held.tables, [], 0
-    for name in damaged_files(directory, {"files": tables}):
+    for name in damaged_files(directory, tables):
         (directory / name).unlink(missing_ok=True)
         file = held.files.get(name)
         content = _content(file)

@@ -19,16 +19,16 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from poslab.config.text import plain
-from poslab.record.files import DamagedError, unsealed, write_atomic
+from poslab.config.text import NAME, plain
+from poslab.record.files import DamagedError, write_atomic
 from poslab.record.locks import holding
+from poslab.record.schema import ENDED, MANIFEST, STUDY_LIST
+from poslab.record.study_list import parse_study_list
 from poslab.tracking.fetch.account import Account, SourceError, asking
 from poslab.tracking.fetch.run_record import (
-    ENDED,
     Held,
     download,
     held_by,
-    is_a_name,
     keep,
     kept_manifests,
     looked_at,
@@ -36,7 +36,6 @@ from poslab.tracking.fetch.run_record import (
 )
 
 TRAIN, REPORT = "train", "report"  # job types
-PLAN = "study.json"
 THREADS = 8
 QUEUE = 600.0  # seconds to wait for another command that reads the same study
 
@@ -49,7 +48,7 @@ def fetch_study(account: Account, study: str, console: Console) -> Path:
 
     Raises SourceError, and TakenError where another command reads the same study for long.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", study):
+    if not NAME.fullmatch(study):
         raise SourceError(f"study={plain(study, 60)!r} is no name of a study", 2)
     root = account.folder / "runs"
     with holding(root / f".{study}.lock", QUEUE):
@@ -63,7 +62,7 @@ def fetch_run(account: Account, run: Any) -> Path:
     held = looked_at(held_by(run), None, {})
     if held.problem:
         raise SourceError(f"W&B: {plain(held.title)} {plain(held.problem)}", 2)
-    directory = account.folder / "runs" / str(held.manifest["study"]) / held.name
+    directory = account.folder / "runs" / str(held.manifest.study) / held.name
     _, problems = keep(held, directory)
     if problems:
         raise SourceError(f"W&B: {plain(problems[0])}", 2)
@@ -85,18 +84,18 @@ def _fetched(account: Account, study: str, folder: Path, console: Console) -> li
     lines += [
         f"{each.title}: its record says running, W&B says {each.run.state}"
         for each in chosen.values()
-        if each.manifest.get("status") == "running" and each.run.state != "running"
+        if each.manifest.status == "running" and each.run.state != "running"
     ]
     if not chosen:
         raise SourceError(f"W&B: no record of study={study} in {account.path}: {'; '.join(lines[:3])}", 2)
     folder.mkdir(parents=True, exist_ok=True)
     kept = _at_once(lambda each: keep(each, folder / each.name), list(chosen.values()), "reading", console)
     lines += [line for _, problems in kept for line in problems]
-    damaged = _keep_damaged(records, [name for name in names if name not in chosen], folder)
+    unreadable = _keep_unreadable(records, [name for name in names if name not in chosen], folder)
     for left in folder.glob("[!.]*/"):
-        if left.name not in {*chosen, *damaged}:
+        if left.name not in {*chosen, *unreadable}:
             shutil.rmtree(left)
-    if absent := sum(name not in {*chosen, *damaged} for name in names):
+    if absent := sum(name not in {*chosen, *unreadable} for name in names):
         lines.append(f"{absent} of the {len(names)} runs that the study lists have no record there")
     count = sum(count for count, _ in kept)
     return [*lines, f"{len(chosen)} runs of study={study} in {account.path}; {count} tables were read anew"]
@@ -120,24 +119,23 @@ def _listed(account: Account, study: str) -> list[Any]:
 
 def _plan(report: Held | None, study: str, folder: Path) -> tuple[list[str], list[str]]:
     """The runs that the study lists, kept as its study.json; and a line where there is no list."""
-    path, file = folder / PLAN, None if report is None else report.files.get(PLAN)
+    path, file = folder / STUDY_LIST, None if report is None else report.files.get(STUDY_LIST)
     here = path.read_bytes() if path.exists() else b""
     content = None if file is None else here if file.md5 == md5(here) else download(file)
     if content is None:
         path.unlink(missing_ok=True)
-        return [], ["no report run of the study has its study.json: runs are listed by name"]
+        return [], [f"no report run of the study has its {STUDY_LIST}: runs are listed by name"]
     try:
-        told = unsealed(content, path)
-        problem = "" if told.get("study") == study else f"is of study {told.get('study')!r}"
+        listed = parse_study_list(content, path)
+        problem = "" if listed.study == study else f"is of study {listed.study!r}"
     except DamagedError:
-        told, problem = {}, "is damaged"
+        problem = "is damaged"
     if problem:
         path.unlink(missing_ok=True)
-        return [], [f"study.json of the report run {problem}: runs are listed by name"]
+        return [], [f"{STUDY_LIST} of the report run {problem}: runs are listed by name"]
     if content != here:
         write_atomic(path, content)
-    names = told.get("runs")
-    return [name for name in names if is_a_name(name)] if isinstance(names, list) else [], []
+    return list(listed.runs), []
 
 
 def _lent(reports: Sequence[Held]) -> list[Held]:
@@ -153,7 +151,7 @@ def _one_each(records: Iterable[Held]) -> tuple[dict[str, Held], list[str]]:
     """Of W&B runs that hold the same run the one that ended last, by directory; a line for each choice."""
     same: dict[str, list[Held]] = {}
     for each in records:
-        same.setdefault(str(each.manifest.get("identity") or each.name), []).append(each)
+        same.setdefault(str(each.manifest.identity or each.name), []).append(each)
     chosen: dict[str, Held] = {}
     lines = []
     for group in same.values():
@@ -167,23 +165,23 @@ def _one_each(records: Iterable[Held]) -> tuple[dict[str, Held], list[str]]:
 def _newest(held: Held) -> tuple[bool, bool, str, str]:
     """Runs that ended come after others, a run's own record after one that is kept for it."""
     own = held.run.job_type == TRAIN
-    return held.manifest.get("status") in ENDED, own, str(held.manifest.get("finished")), _created(held)
+    return held.manifest.status in ENDED, own, str(held.manifest.finished), _created(held)
 
 
 def _created(held: Held) -> str:
     return str(held.run.created_at)
 
 
-def _keep_damaged(records: Iterable[Held], names: Collection[str], folder: Path) -> set[str]:
-    """Damaged manifests in the places of the listed runs that they are of, so that a report lists them so."""
+def _keep_unreadable(records: Iterable[Held], names: Collection[str], folder: Path) -> set[str]:
+    """Manifests that cannot be read, in the places of the listed runs that they are of, for the report."""
     found = set()
     for each in records:
-        if each.content and not each.manifest and "damaged" in each.problem:
+        if each.unreadable:
             identity = each.run.config.get("identity")
             for name in names:
                 if identity and name.endswith(f"-{identity}"):
                     shutil.rmtree(folder / name, ignore_errors=True)
-                    write_atomic(folder / name / "manifest.json", each.content)
+                    write_atomic(folder / name / MANIFEST, each.content)
                     found.add(name)
     return found
 

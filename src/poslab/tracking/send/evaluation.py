@@ -7,22 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.request import LoggerOptions
-from poslab.record import losses as sums
-from poslab.record import scheme as sums_scheme
 from poslab.record.measures import extrapolation, multiples
-from poslab.record.reader import Run
+from poslab.record.reader import load_evaluation
+from poslab.record.schema import MANIFEST, Manifest
 from poslab.tracking.login import uses_wandb
 from poslab.tracking.send.card import Card
 
 
 def mirror(
-    options: LoggerOptions, directory: Path, manifest: Mapping[str, Any], artifact: str | None
+    options: LoggerOptions, directory: Path, manifest: Manifest, artifact: str | None
 ) -> Mapping[str, Any] | None:
     """Log a sealed evaluation once, and say where it is; None where it is there already or W&B failed.
 
     The record does not need it: a failure is said and costs nothing else.
     """
-    if not uses_wandb(options) or manifest.get("wandb"):
+    if not uses_wandb(options) or manifest.wandb:
         return None
     try:
         return _mirrored(options, directory, manifest, artifact)
@@ -32,12 +31,11 @@ def mirror(
 
 
 def _mirrored(
-    options: LoggerOptions, directory: Path, manifest: Mapping[str, Any], artifact: str | None
+    options: LoggerOptions, directory: Path, manifest: Manifest, artifact: str | None
 ) -> Mapping[str, Any]:
     import wandb
 
     from poslab.tracking.send.run import (
-        MANIFEST,
         artifact_name,
         define_axes,
         keep,
@@ -47,52 +45,36 @@ def _mirrored(
     )
 
     number = f"evaluate-{directory.name.rpartition('-')[2]}"
-    run = _measured(directory, manifest)
+    run = load_evaluation(directory, manifest)
     with staged_beside(directory):
         opened, place = open_run(options, _card(directory, manifest), directory, number)
         try:
             if place["mode"] == "online":
                 with suppress(wandb.errors.Error, ValueError):  # the run may have left no weights there
-                    opened.use_artifact(artifact or f"checkpoint-{artifact_name(manifest['run'])}:latest")
+                    opened.use_artifact(artifact or f"checkpoint-{artifact_name(str(manifest.run))}:latest")
             define_axes(opened)
             log_charts(opened, run, 0)
             figures = extrapolation(run, multiples([run]))
             known = {key: value for key, value in figures.items() if value is not None}
-            opened.summary.update({"status": run.status, "parameters": manifest["parameters"], **known})
-            for name in (MANIFEST, *manifest["files"]):
+            opened.summary.update({"status": run.status, "parameters": manifest.parameters, **known})
+            for name in (MANIFEST, *(manifest.files or {})):
                 keep(opened, name, (directory / name).read_bytes())
         finally:
             opened.finish()
     return place
 
 
-def _card(directory: Path, manifest: Mapping[str, Any]) -> Card:
-    config = dict(manifest["config"])
+def _card(directory: Path, manifest: Manifest) -> Card:
+    config = dict(manifest.config or {})
     sections = {f"{name}_options": config.pop(name) for name in ("pos", "attention")}
-    arm = f"{manifest['pos']} / {manifest['attention']}"
-    named = {"study": manifest["study"], "run": manifest["run"], "arm": arm}
-    named |= {"pos": manifest["pos"], "attention": manifest["attention"]}
+    arm = f"{manifest.pos} / {manifest.attention}"
+    named = {"study": manifest.study, "run": manifest.run, "arm": arm}
+    named |= {"pos": manifest.pos, "attention": manifest.attention}
     return Card(
-        group=str(manifest["study"]),
+        group=str(manifest.study),
         job_type="evaluate",
-        name=f"evaluation of {arm} / seed {manifest['seed']}",
+        name=f"evaluation of {arm} / seed {manifest.seed}",
         tags=("evaluation",),
         notes=None,
         config={**named, **config, **sections},
-    )
-
-
-def _measured(directory: Path, manifest: Mapping[str, Any]) -> Run:
-    """The evaluation as if it were a run's: it has no curve."""
-    rescaled = directory / "rescaled.csv", directory / "rescaled_position.csv"
-    return Run(
-        directory.name,
-        "done",
-        manifest=manifest,
-        segments=sums.segments(directory / "extrapolation.csv"),
-        positions=sums.positions(directory / "position.csv"),
-        rescaled=sums.rescaled(*rescaled) if rescaled[0].exists() else {},
-        probe=sums_scheme.probe(directory / "probe.csv"),
-        scheme=sums_scheme.scheme(directory),
-        study=str(manifest["study"]),
     )

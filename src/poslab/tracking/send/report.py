@@ -13,8 +13,10 @@ from typing import Any
 import wandb
 
 from poslab.config.request import LoggerOptions
-from poslab.record.files import DamagedError, read_sealed, write_sealed
+from poslab.record.files import DamagedError, UnreadableError, read_sealed, write_sealed
 from poslab.record.manifest import read_manifest
+from poslab.record.schema import MANIFEST, STUDY_LIST
+from poslab.record.study_list import StudyList, read_study_list, recorded_runs
 from poslab.tracking.login import requested_place
 from poslab.tracking.send.card import Card
 from poslab.tracking.send.offline import parts
@@ -31,19 +33,24 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
     `runs` is the study's folder of run directories, `report` the folder of its page.
     """
     known = _known(runs / PLACE)
-    digest = _digest([*_files(report), runs / "study.json"], requested_place(options))
+    digest = _digest([*_files(report), runs / STUDY_LIST], requested_place(options))
     if known.get("digest") == digest:
         return None
     number = str(known.get("id") or secrets.token_hex(4))
     write_sealed(runs / PLACE, {"id": number})  # before it is opened: a failure must not make a second one
-    listed = _known(runs / "study.json")
+    listed = read_study_list(runs) or StudyList(study)
     card = Card(
         group=study,
         job_type="report",
         name=f"report of {study}",
         tags=("report",),
-        notes=listed.get("question"),
-        config={"study": study, **{key: listed.get(key) for key in ("question", "reference", "runs")}},
+        notes=listed.question,
+        config={
+            "study": study,
+            "question": listed.question,
+            "reference": listed.reference,
+            "runs": list(listed.runs),
+        },
     )
     earlier = parts(runs)
     with staged_beside(runs):
@@ -52,7 +59,7 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
         try:
             _show(run, study, runs, report)
             if place["mode"] == "online":
-                _name_sources(run, listed.get("runs") or [])
+                _name_sources(run, listed.runs)
         finally:
             run.finish()
     for replaced in earlier:
@@ -62,7 +69,7 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
 
 
 def _show(run: Any, study: str, runs: Path, report: Path) -> None:
-    for path in (runs / "study.json", *_unseen(runs)):
+    for path in (runs / STUDY_LIST, *_unseen(runs)):
         within = path.relative_to(runs)
         keep(run, str(within if path.parent == runs else Path("runs") / within), path.read_bytes())
     shown: dict[str, Any] = {
@@ -83,14 +90,11 @@ def _show(run: Any, study: str, runs: Path, report: Path) -> None:
 
 def _unseen(runs: Path) -> Iterator[Path]:
     """The records of runs that W&B has no run of, such as pairs that cannot work: a study lists them too."""
-    for path in sorted(runs.glob("[!.]*/manifest.json")):
-        with suppress(DamagedError):
-            manifest = read_manifest(path.parent) or {}
-            if "mode" not in (manifest.get("wandb") or {}):
-                yield path
-                yield from (
-                    path.parent / name for name in manifest.get("files") or {} if name.endswith(".csv")
-                )
+    for name in recorded_runs(runs):
+        with suppress(UnreadableError):
+            manifest = read_manifest(runs / name)
+            if manifest is not None and (manifest.wandb is None or manifest.wandb.mode is None):
+                yield from (runs / name / file for file in (MANIFEST, *manifest.tables))
 
 
 def _name_sources(run: Any, names: Iterable[str]) -> None:

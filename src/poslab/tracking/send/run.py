@@ -13,8 +13,9 @@ from typing import Any
 import wandb
 
 from poslab.config.request import LoggerOptions
+from poslab.record.manifest import parse_manifest
 from poslab.record.reader import Run, load_run
-from poslab.record.schema import FINAL
+from poslab.record.schema import FINAL, MANIFEST, Manifest
 from poslab.tracking import in_wandb_sweep, login
 from poslab.tracking.send.card import Card
 from poslab.tracking.send.charts import AXES, chart_rows, sheets, summary, training_row
@@ -25,7 +26,6 @@ FINISH_WAIT = 120  # seconds for what is left to send; what is not sent by then 
 FLUSH = 2  # seconds between two writes of an offline run's file: what a kill can cost
 OBJECTIVE = "objective"  # what a W&B sweep goes by: one number, where the loss has its best and its last
 FOLDER = "record"  # among a run's files in W&B
-MANIFEST = "manifest.json"
 
 
 class TrackedRun:
@@ -67,17 +67,16 @@ class TrackedRun:
             self._remove_replaced()
 
     def finish(self, manifest: str, exit_code: int) -> None:
-        facts = json.loads(manifest)
-        names = [name for name in facts.get("files") or {} if name.endswith(".csv")]
+        facts = parse_manifest(manifest.encode())
         keep(self.run, MANIFEST, manifest.encode())
-        for name in names:
+        for name in facts.tables:
             keep(self.run, name, (self.directory / name).read_bytes())
-        run = replace(load_run(self._folder), name=self.directory.name, study=str(facts["study"]))
+        run = replace(load_run(self._folder), name=self.directory.name, study=str(facts.study))
         try:
             log_charts(self.run, run, int(run.config["trainer"]["max_steps"]) + 1)
             self.run.summary.update(summary(run))
             if run.status == "done":
-                self._log_artifacts(facts, names)
+                self._log_artifacts(facts)
         finally:
             self.run.finish(exit_code=exit_code)
         self._remove_replaced()
@@ -92,10 +91,11 @@ class TrackedRun:
     def _folder(self) -> Path:
         return Path(self.run.dir) / FOLDER
 
-    def _log_artifacts(self, facts: Mapping[str, Any], names: Iterable[str]) -> None:
-        about = {key: facts.get(key) for key in ("study", "run", "identity", "pos", "attention", "seed")}
-        data = facts.get("data") or {}
-        source = wandb.Artifact(f"data-{facts['config']['data']['source']}", "dataset", metadata=dict(data))
+    def _log_artifacts(self, manifest: Manifest) -> None:
+        about = manifest.model_dump(include={"study", "run", "identity", "pos", "attention", "seed"})
+        data = manifest.data.as_json() if manifest.data else {}
+        kind = (manifest.config or {})["data"]["source"]
+        source = wandb.Artifact(f"data-{kind}", "dataset", metadata=dict(data))
         with source.new_file("data.json") as facts_of_text:
             json.dump(data, facts_of_text, indent=2, sort_keys=True)
         if self.place["mode"] == "online":
@@ -104,7 +104,7 @@ class TrackedRun:
             self.run.log_artifact(source)
         name = artifact_name(self.directory.name)
         tables = wandb.Artifact(f"evaluation-{name}", "evaluation", metadata=about)
-        for file in names:
+        for file in manifest.tables:
             _add(tables, self._folder / file)
         _add(tables, self._folder / MANIFEST)
         self.run.log_artifact(tables)

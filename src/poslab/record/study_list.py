@@ -1,0 +1,142 @@
+"""study.json: the runs that a study was asked for, with its question, its reference and the commands.
+
+It holds no result: where it is lost, the study's command writes it anew from the runs.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from poslab.config.text import NAME, is_file_name
+from poslab.record.files import DamagedError, unsealed, write_sealed
+from poslab.record.locks import holding
+from poslab.record.schema import MANIFEST, STUDY_LIST
+
+UNSEALED = {"study", "runs", "reference", "commands"}  # the fields of lists beside records of format 1
+WAIT = 600.0  # seconds that a command waits for another one that writes the same list
+
+
+@dataclass(frozen=True)
+class StudyList:
+    """A study as it was asked for."""
+
+    study: str
+    runs: tuple[str, ...] = ()  # names of directories in the study's folder, in the order asked for
+    reference: str | None = None  # the arm that the others are compared with
+    question: str | None = None  # what the study is to answer
+    commands: tuple[str, ...] = ()
+
+
+def read_study_list(folder: Path) -> StudyList | None:
+    """The list of the study in `folder`, None where it has none. Raises DamagedError and OSError."""
+    path = folder / STUDY_LIST
+    try:
+        return parse_study_list(path.read_bytes(), path)
+    except FileNotFoundError:
+        return None
+
+
+def parse_study_list(data: bytes, name: object) -> StudyList:
+    """A list from the bytes of its file, which the message of a DamagedError calls `name`."""
+    try:
+        facts = unsealed(data, name)
+    except DamagedError:
+        facts = _older(data)
+        if facts.keys() != UNSEALED:
+            raise
+    return _checked(facts)
+
+
+def _older(data: bytes) -> dict[str, Any]:
+    """The list of a version that did not seal it, nothing where it is none."""
+    try:
+        facts = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _checked(facts: Mapping[str, Any]) -> StudyList:
+    """What has the wrong type is left out, and so is a run's name that would lead out of the study."""
+    runs, commands = facts.get("runs"), facts.get("commands")
+    return StudyList(
+        _text(facts.get("study")) or "",
+        tuple(dict.fromkeys(name for name in runs if is_file_name(name))) if isinstance(runs, list) else (),
+        _text(facts.get("reference")),
+        _text(facts.get("question")),
+        tuple(line for line in commands if isinstance(line, str)) if isinstance(commands, list) else (),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def enlist(
+    folder: Path,
+    names: Sequence[str],
+    command: str,
+    reference: str | None = None,
+    question: str | None = None,
+) -> None:
+    """Add runs to the list of the study in `folder`, in the order in which they were asked for.
+
+    Without a `reference` or `question` those of the list stay. Raises TakenError where another command holds
+    the list for long.
+    """
+    with holding(folder / ".study.lock", WAIT):
+        known = _known(folder)
+        # A run that was asked for but never begun, perhaps of older code, is not waited for any more.
+        begun = [name for name in known.runs if (folder / name / MANIFEST).exists()]
+        write_study_list(
+            folder,
+            StudyList(
+                folder.name,
+                tuple(dict.fromkeys([*begun, *names])),
+                reference or known.reference,
+                question or known.question,
+                tuple(dict.fromkeys([*known.commands, command])),
+            ),
+        )
+
+
+def write_study_list(folder: Path, listed: StudyList) -> None:
+    """Write what `read_study_list` reads."""
+    write_sealed(folder / STUDY_LIST, asdict(listed))
+
+
+def _known(folder: Path) -> StudyList:
+    try:
+        return read_study_list(folder) or StudyList(folder.name)
+    except DamagedError as error:
+        print(f"poslab: {error} and is made again from the runs", file=sys.stderr)
+        return StudyList(folder.name, tuple(recorded_runs(folder)))
+
+
+def recorded_runs(folder: Path) -> list[str]:
+    """The names of the runs in a study's folder that have begun."""
+    return sorted(path.parent.name for path in folder.glob(f"[!.]*/{MANIFEST}"))
+
+
+def studies(runs: Path, recorded: bool = False) -> list[str]:
+    """The studies in `runs`, the one that was asked for last first.
+
+    Where `recorded`, those with at least one record, whatever their folders are called, the one with the
+    newest record first.
+    """
+    newest: dict[str, float] = {}
+    for path in runs.glob(f"*/[!.]*/{MANIFEST}" if recorded else f"*/{STUDY_LIST}"):
+        study = path.relative_to(runs).parts[0]
+        if recorded or NAME.fullmatch(study):
+            newest[study] = max(newest.get(study, 0.0), _modified(path))
+    return sorted(newest, key=lambda study: (-newest[study], study))
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # removed meanwhile
+        return 0.0
