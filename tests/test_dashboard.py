@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -20,8 +21,9 @@ from poslab.record.files import write_sealed
 from poslab.record.reader import load
 from poslab.record.schema import METRICS
 from poslab.record.writer import RunRecord
-from poslab.tracking.dashboard.__main__ import main
 from poslab.tracking.send.charts import AXES, chart_rows, summary, training_row
+
+main = runpy.run_path(str(Path(__file__).parent.parent / "dashboard.py"))["main"]
 
 STUDY = "made_up"
 QUESTION = "Does **it** work? [click](http://evil.example) <script>alert(1)</script>\x1b[31m"
@@ -235,7 +237,7 @@ def test_another_process_writes_the_same_bytes(study: Path) -> None:
     before = {path.name: path.read_bytes() for path in study.iterdir()}
     assert set(before) == {"workspace.json", "report.json"}
     ended = subprocess.run(
-        [sys.executable, "-m", "poslab.tracking.dashboard", f"study={STUDY}"],
+        [sys.executable, str(Path(__file__).parent.parent / "dashboard.py"), f"study={STUDY}"],
         cwd=study.parents[2],
         env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)},
         check=True,

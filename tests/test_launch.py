@@ -61,8 +61,8 @@ while not pathlib.Path(sys.argv[1]).exists() and time.monotonic() < until:
 COMMAND = """
 import sys, time
 from pathlib import Path
-from poslab.launch import Task
-from poslab.launch.local import Local, LocalOptions
+from poslab.study.launch.contract import Task
+from poslab.study.launch.launchers.local import Local, LocalOptions
 folder, runs, cores, *program = sys.argv[1:]
 launcher = Local(LocalOptions(restarts=0, runs_per_gpu=1, cores_per_run=int(cores)), int(runs))
 for number in range(int(runs)):

@@ -58,8 +58,8 @@ for _ in range(60):
 COMMAND = """
 import os, signal, sys, time
 from pathlib import Path
-from poslab.launch import Task
-from poslab.launch.ray import Ray, RayOptions
+from poslab.study.launch.contract import Task
+from poslab.study.launch.launchers.ray import Ray, RayOptions
 stopped = []
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, frame: stopped.append(number))

@@ -337,7 +337,7 @@ def test_a_running_job_is_found_again_when_its_command_is_gone(cluster, tmp_path
     section = {**arms(CONF / "launcher")["slurm"], "cores_per_run": 1}
     parent = f"""if True:
         from pathlib import PosixPath
-        from poslab.launch import Task, launcher_class
+        from poslab.study.launch.contract import Task, launcher_class
         kind, options = launcher_class({section!r})
         assert kind(options, 1).start({task(tmp_path, code)!r})"""
     subprocess.run([sys.executable, "-c", parent], check=True, timeout=120)

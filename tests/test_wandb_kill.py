@@ -14,7 +14,7 @@ from test_kill import PATIENCE, _descendants, _kill
 
 from poslab.record.manifest import read_manifest
 
-WANDB = re.compile(r"poslab\.tracking\.process|wandb-core")
+WANDB = re.compile(r"poslab\.tracking\.send\.process|wandb-core")
 LOST = 3.0  # seconds of points that a kill may cost
 ENDLESS = tiny(trainer__max_steps=10**6, evaluate__validations=10**5)
 
