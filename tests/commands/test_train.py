@@ -4,24 +4,18 @@ import fcntl
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from poslab.config.compose import arms
-from poslab.config.request import Config, Request
-from poslab.config.schema import ConfigError, check
+from poslab.config.schema import ConfigError
 from poslab.record.locks import TakenError
 from poslab.record.manifest import read_manifest
-from poslab.study.run import identity
-from poslab.study.run.identity import EVALUATION, TRAINING, code_fingerprints, sources
 from poslab.study.run.plan import plan
-from poslab.study.run.worker import as_json
-from poslab.training.module import LanguageModel
 from poslab.training.trained_model import load
-from support.commands import ROOT, TINY, command, rows
+from support.commands import TINY, command, rows
 from support.models import CONF
 from support.runs import make, request
 
@@ -118,176 +112,11 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
     assert sorted(row["status"] for row in rows(tmp_path / "reports/x/summary.csv")) == ["diverged", "done"]
 
 
-REFUSED = {
-    "an unknown scheme": (["pos=rotary"], "pos=rotary does not exist; there are alibi"),
-    "an unknown key": (["trainer.max_step=3"], "Could not override 'trainer.max_step'"),
-    "an added key": (["+trainer.max_step=3"], "trainer.max_step is not a setting; trainer has max_steps"),
-    "a wrong type": (["trainer.max_steps=many"], "trainer.max_steps='many': input should be a valid integer"),
-    "an odd head width": (["model.width=12"], "heads of odd width 3: choose an even one"),
-    "heads that do not divide": (["model.heads=3"], "width=128 is not a multiple of heads=3"),
-    "a length below 1": (
-        ["context_length=0"],
-        "context_length=0: input should be greater than or equal to 1",
-    ),
-    "a slash in the study": (["study=../elsewhere"], "study: '../elsewhere' must be letters"),
-    "a base of a wrong type": (["pos.base=big"], "pos.base='big': input should be a valid number"),
-    "a negative base": (["pos.base=-1"], "pos.base=-1: input should be greater than 0"),
-    "one bad arm of a study": (["-m", "pos=rope,alibi", "seed=0,-1"], "seed=-1"),
-    "text without a path": (["data=text"], "data.path=FILE"),
-    "a swept sweep": (["-m", "sweep=bases,quickstart"], "cannot be swept"),
-    "a pair without a fast form": (
-        ["pos=kerple", "attention=linear"],
-        "pos.scheme=kerple, whose bias never becomes geometric: choose attention=flash or softmax",
-    ),
-    "rescaling what has no rotation": (
-        ["-m", "pos=rope,alibi", "evaluate.rescale=[none,pi]"],
-        "pos.scheme=alibi has none",
-    ),
-    "rescaling alone": (["evaluate.rescale=[pi]"], "must begin with none"),
-    "an unknown rescaling": (["evaluate.rescale=[none,ntq]"], "evaluate.rescale.1='ntq'"),
-    "a factor that nothing takes": (["evaluate.rescale_factor=4"], "is for pi, ntk or yarn"),
-    "recalibration of what is not dropped": (["evaluate.recalibration_steps=5"], "is for drop"),
-    "a rescaling that changes nothing": (
-        ["evaluate.rescale=[none,dynamic]", "evaluate.longest=1"],
-        "evaluate.rescale=dynamic changes nothing for pos.scheme=rope up to its longest evaluation",
-    ),
-    "a factor that is no number": (
-        ["evaluate.rescale=[none,pi]", "evaluate.rescale_factor=nan"],
-        "evaluate.rescale_factor",
-    ),
-    "a missing text": (["data=text", "data.path=nowhere.txt"], "nowhere.txt"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_run_is_one_line_and_status_2(case, tmp_path):
-    arguments, line = REFUSED[case]
-    ended = command(*arguments, cwd=tmp_path)
-    assert ended.returncode == 2
-    assert line in ended.stderr
-    assert len(ended.stderr.strip().splitlines()) == 1
-    assert not list(tmp_path.rglob("manifest.json"))
-
-
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [(b"", "empty"), (b"\x00\x01\x02" * 5000, "binary"), (b"short", "shorter|needs")],
-)
-def test_a_text_that_cannot_serve_is_one_line(content, line, tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError, match=line) as raised:
-        plan(request(data={"source": "text", "path": str(path), "vocabulary": "bytes"}), tmp_path / "runs")
-    assert "\n" not in str(raised.value)
-
-
 def test_help_is_quick_to_read(tmp_path):
     ended = command("--help", cwd=tmp_path)
     assert ended.returncode == 0
     assert "python train.py -m pos=rope,alibi" in ended.stdout
     assert "pos: alibi, fire, fox" in ended.stdout
-
-
-def test_identity_is_what_decides(tmp_path):
-    def name(**changes):
-        return plan(request(**changes), tmp_path).directory.name
-
-    same = name()
-    assert name() == same
-    assert name(logger={"name": "wandb", "project": "poslab", "checkpoints": True}) == same
-    if not torch.cuda.is_available():
-        assert name(trainer__accelerator="auto") == same  # what auto means here
-    others = [name(seed=1), name(pos__base=500.0), name(trainer__max_steps=21), name(data__seed=1)]
-    assert len({same, *others}) == 5
-    # the same base in another spelling is the same model
-    assert name(pos__base=500) == name(pos__base=500.0)
-
-
-def test_the_same_run_under_another_name_is_found_again(tmp_path):
-    job = plan(request(pos__base=500.0), tmp_path)
-    assert make(request(pos__base=500.0), tmp_path)["status"] == "done"
-    other = replace(request(pos__base=500), pos="rope_500")
-    assert plan(other, tmp_path).directory == job.directory
-    assert plan(other, tmp_path).settled
-
-
-def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
-    def read(path):
-        content = original(path)
-        return content + b"\n# changed" if str(path).endswith(f"/{changed}") else content
-
-    original = Path.read_bytes
-    before = code_fingerprints(request().config)
-    monkeypatch.setattr(Path, "read_bytes", read)
-    # Logger, launcher and display decide no result: finished runs stay valid.
-    for changed in ("alibi.py", "softmax.py", "run_bar.py", "request.py", "slurm.py", "send/run.py"):
-        assert code_fingerprints(request().config) == before, changed
-    for changed in ("rope.py", "flash.py"):
-        now = code_fingerprints(request().config)
-        assert now == replace(before, parts=now.parts), changed
-        assert now.parts != before.parts, changed
-    for changed in (
-        "extrapolation.py",
-        "retrieval.py",
-        "inspection.py",
-    ):  # the trained model stays what it is
-        now = code_fingerprints(request().config)
-        assert now == replace(before, evaluation=now.evaluation), changed
-        assert now.evaluation != before.evaluation, changed
-    for changed in ("gpt.py", "losses.py", "module.py", "loop.py", "windows.py", "schema.py", "rescaling.py"):
-        assert code_fingerprints(request().config).shared != before.shared, changed
-
-
-def test_all_that_training_and_evaluation_import_is_fingerprinted():
-    """Whatever Python loads for them is in the closure that is read from the sources."""
-    for modules in (TRAINING, EVALUATION):
-        code = (
-            f"import importlib, json, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
-            "print(json.dumps([name for name in sys.modules if name.startswith('poslab.')]))"
-        )
-        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        packages = {name.rpartition(".")[0] for name in json.loads(told.stdout)}
-        loaded = {name for name in json.loads(told.stdout) if name not in packages}
-        assert loaded <= sources(modules).keys(), loaded - sources(modules).keys()
-
-
-def test_a_module_that_is_missing_from_the_fingerprint_is_an_error():
-    with pytest.raises(FileNotFoundError, match=r"poslab\.training\.moved"):
-        sources(["poslab.training.moved"])
-
-
-def test_a_change_of_the_evaluation_measures_again_and_trains_nothing(tmp_path, monkeypatch):
-    first = make(request(), tmp_path)
-    original = identity.sources
-    changed = tmp_path / "changed.py"
-    changed.write_text("# another evaluation\n")
-    monkeypatch.setattr(
-        identity,
-        "sources",
-        lambda modules: (
-            original(modules) | ({"poslab.evaluation.inspection": changed} if modules == EVALUATION else {})
-        ),
-    )
-    job = plan(request(), tmp_path)
-    assert job.standing.outdated
-    assert not job.settled
-    monkeypatch.setattr(LanguageModel, "training_step", None)  # a step would fail
-    again = make(request(), tmp_path)
-    assert again["status"] == "done"
-    assert again["files"] == first["files"]
-    assert again["code_evaluation"] != first["code_evaluation"]
-    assert plan(request(), tmp_path).settled
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
-def test_a_sweep_names_its_study_and_what_it_varies(path, tmp_path):
-    told = command(f"sweep={path.stem}", "--cfg", "all", cwd=tmp_path).stdout
-    assert f"\nstudy: {path.stem}\n" in told
-    assert "mode: MULTIRUN" in told
-    of_mine = command(f"sweep={path.stem}", "model=micro", "study=mine", "--cfg", "job", cwd=tmp_path).stdout
-    assert "\nstudy: mine\n" in of_mine
-    assert "max_steps: 5000\n" in of_mine  # the size for a GPU: its budget and its length too
-    assert "context_length: 512\n" in of_mine
 
 
 def test_a_run_is_made_by_one_process_at_a_time(tmp_path):
@@ -321,11 +150,3 @@ def test_another_machines_gpus_are_not_guessed(tmp_path):
         plan(asked, tmp_path)
     trainer = plan(asked, tmp_path, here=False).config.trainer
     assert (trainer.accelerator, trainer.precision) == ("cuda", "bfloat16")
-
-
-def test_what_is_planned_is_what_a_process_is_told(tmp_path):
-    for asked in (request(), request(evaluate__rescale=["none", "pi"], evaluate__longest="auto")):
-        job = plan(asked, tmp_path)
-        told = json.loads(as_json(job))
-        again = plan(Request(check(Config, told["config"], ""), told["pos"], told["attention"]), tmp_path)
-        assert (again.identity, again.directory, again.config) == (job.identity, job.directory, job.config)
