@@ -1,4 +1,4 @@
-"""Records that earlier versions wrote, of each format: read as far as they can be trusted, else refused by name.
+"""Records that earlier versions wrote, of each format: read where they are sealed, else refused by name.
 
 golden/<study>/ are runs of a few steps on the copy task, without their weights: format1 has no checksums,
 format2_first is of the first version that had them, format2_last of the last one before format 3.
