@@ -1,7 +1,6 @@
 """`train.py status`: how a study stands, told from another terminal."""
 
 import fcntl
-import json
 import os
 import pty
 import re
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from poslab.record.files import write_sealed
 from poslab.record.locks import run_lock
 from poslab.record.schema import FORMAT
 from poslab.record.writer import RunRecord
@@ -40,7 +40,7 @@ def place(tmp_path):
     record(runs, "left-4", "interrupted", reason="stopped by the user")
     record(tmp_path / "runs", "outside-5", "failed", reason="never shown")
     listed = ["done-0", "broken-1", "running-2", "killed-3", "left-4", "next-6", "../outside-5", "", ".", 7]
-    (runs / "study.json").write_text(json.dumps({"study": "mixed", "runs": listed}))
+    write_sealed(runs / "study.json", {"study": "mixed", "runs": listed})
     with run_lock(runs / "running-2").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield tmp_path
@@ -76,7 +76,7 @@ def test_status_tells_how_every_run_stands(place):
 def test_status_is_0_without_failures_and_the_word_order_is_free(place):
     runs = place / "elsewhere" / "good"
     record(runs, "done-0", "done")
-    (runs / "study.json").write_text('{"study": "good", "runs": ["done-0"]}')
+    write_sealed(runs / "study.json", {"study": "good", "runs": ["done-0"]})
     ended = status("study=good", f"runs={place / 'elsewhere'}", "status", cwd=place)
     assert (ended.returncode, ended.stdout) == (0, "good\n1 run: 1 done\n")
 
@@ -84,7 +84,7 @@ def test_status_is_0_without_failures_and_the_word_order_is_free(place):
 def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
     other = place / "runs" / "newer"
     other.mkdir()
-    (other / "study.json").write_text('{"study": "newer", "runs": ["next-0"]}')
+    write_sealed(other / "study.json", {"study": "newer", "runs": ["next-0"]})
     os.utime(place / "runs/mixed/study.json", (1e9, 1e9))
     ended = status("status", cwd=place, python=("-X", "importtime"))
     assert ended.stdout.splitlines() == ["newer; there are also study=mixed", "1 run: 1 waiting"]
