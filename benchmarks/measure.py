@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from poslab.model.attention import Attention, build_attention
+from poslab.model.attention import Attention, Site, build_attention
 from poslab.model.positions import Geometry, Scheme, build_scheme
 
 WIDTH, HEADS, LAYERS = 128, 4, 4
@@ -145,8 +145,8 @@ class Trial:
                 leaf.requires_grad_()
         self._wait()
         began = self.clock()
-        gates = None if x is None else self.layer.log_gates(x)
-        mixed = self.attention.attend(q, k, v, self.layer, self.positions, gates)
+        site = Site(self.layer, self.positions, None if x is None else self.layer.log_gates(x))
+        mixed = self.attention.attend(q, k, v, site)
         torch.autograd.backward(mixed, gradient)
         self._wait()
         return self.clock() - began

@@ -33,7 +33,7 @@ from transformers.models.roformer import modeling_roformer as roformer
 from transformers.models.t5 import modeling_t5 as t5
 from transformers.models.xlm.modeling_xlm import create_sinusoidal_embeddings
 
-from poslab.model.attention import build_attention
+from poslab.model.attention import Site, build_attention
 from poslab.model.positions import Geometry, build_scheme
 from poslab.model.positions.alibi import slopes
 from poslab.model.rescaling import Rescaling
@@ -479,7 +479,7 @@ def causal_mask(length):
 def attend(kind, scheme, q, k, v, positions=None, log_gates=None):
     attention = build_attention({"kind": kind}, scheme.geometry, scheme)
     positions = torch.arange(q.shape[-2]) if positions is None else positions
-    return attention.attend(q, k, v, scheme, positions, log_gates)
+    return attention.attend(q, k, v, Site(scheme, positions, log_gates))
 
 
 def split(x, heads):
@@ -661,7 +661,7 @@ PLACES = pytest.mark.parametrize("places", ["consecutive", "scattered"])
 
 def scores(scheme, q, k, positions, log_gates=None):
     softmax = build_attention({"kind": "softmax"}, scheme.geometry, scheme)
-    return softmax.scores(q, k, scheme, positions, log_gates)
+    return softmax.scores(q, k, Site(scheme, positions, log_gates))
 
 
 def small(name, **options):
@@ -978,5 +978,5 @@ def test_performer_with_many_features_is_softmax_attention():
     q, k, v = q * 0.4, k * 0.4, torch.randn_like(q)
     expected = attend("softmax", scheme, q, k, v)
     mean = v.cumsum(dim=2) / torch.arange(1, TOKENS + 1)[:, None]
-    error = attention.attend(q, k, v, scheme, positions) - expected
+    error = attention.attend(q, k, v, Site(scheme, positions)) - expected
     assert error.norm() < 0.1 * (expected - mean).norm()
