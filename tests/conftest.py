@@ -22,7 +22,7 @@ from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
-from poslab.training.checkpoints import packed, unpacked
+from poslab.training.checkpoints import from_bytes, to_bytes
 
 torch.set_num_threads(1)  # two processes of tests share the cores
 
@@ -107,7 +107,7 @@ class Told:
 
     def maybe_checkpoint(self, step: int, state: Any) -> None:
         if step in self.keep:  # as it is on disk: training goes on and changes its tensors
-            self.states[step] = unpacked(packed(state()))
+            self.states[step] = from_bytes(to_bytes(state()))
 
 
 def make(wanted: Request, runs: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from poslab.config.request import Config
 from poslab.config.schema import check
 from poslab.data.cache import prepare
 from poslab.record.manifest import read_manifest
-from poslab.training.checkpoints import unpacked
+from poslab.training.checkpoints import from_bytes
 from poslab.training.loop import TrainingBatches
 
 STEPS = 120
@@ -187,7 +187,7 @@ def _equal_results(one: Path, other: Path) -> None:
 
 
 def _weights(directory: Path) -> str:
-    saved = unpacked((directory / "checkpoint.pt").read_bytes())["weights"]
+    saved = from_bytes((directory / "checkpoint.pt").read_bytes())["weights"]
     return sha256(b"".join(tensor.numpy().tobytes() for tensor in saved.values())).hexdigest()
 
 

@@ -20,8 +20,8 @@ from poslab.study.run import identity
 from poslab.study.run.identity import EVALUATION, TRAINING, code_fingerprints, sources
 from poslab.study.run.plan import plan
 from poslab.study.run.worker import as_json
+from poslab.training.checkpoints import load_model
 from poslab.training.module import LanguageModel
-from poslab.training.trained_model import load
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_a_record_says_what_was_run(study):
     assert manifest["data"]["fingerprint"]
     assert [row["step"] for row in rows(directory / "metrics.csv")] == ["2", "4", "6"]
     assert len(rows(directory / "position.csv")) == 8 * 32
-    gpt = load(directory)
+    gpt = load_model(directory)
     assert gpt.parameter_count() == manifest["parameters"]
 
 

@@ -27,11 +27,7 @@ TRAINING = (  # what turns a configuration and data into weights
     "poslab.model.gpt",
     "poslab.training.loop",
 )
-EVALUATION = (  # what turns weights into the tables of a record
-    "poslab.evaluation.extrapolation",
-    "poslab.evaluation.retrieval",
-    "poslab.evaluation.inspection",
-)
+EVALUATION = ("poslab.evaluation.measurement",)  # what turns weights into the tables of a record
 
 
 @dataclass(frozen=True)
