@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from poslab.config.schema import ConfigError
+from poslab.config.schema import ConfigError, Options
 from poslab.model.attention import Site, build_attention
 from poslab.model.attention.flash import STRIP
-from poslab.model.positions import Geometry, build_scheme
+from poslab.model.positions import Geometry, Scheme, build_scheme
 from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make_gpt
 
 HEADS, HEAD_WIDTH = 3, 8
@@ -132,6 +132,28 @@ def test_flash_is_softmax(pos, length):
     assert_same(
         case.outputs_and_gradients("flash", attended), case.outputs_and_gradients("softmax", attended)
     )
+
+
+class BiasAndGates(Scheme):
+    """A bias by both positions and gates, which no scheme of the package has together."""
+
+    def pairwise_bias(self, queries, keys):
+        return -(queries[:, None] * keys).double().sqrt().expand(self.geometry.heads, -1, -1)
+
+    def log_gates(self, x):
+        return -x.square().mean(dim=-1, keepdim=True).mT.expand(-1, self.geometry.heads, -1)
+
+
+def test_flash_adds_both_a_bias_by_both_positions_and_gates():
+    geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, 1000, layers=1)
+    scheme, length = BiasAndGates(Options(), geometry), STRIP + 1
+    case, results = Case("none", length), []
+    for kind in ("flash", "softmax"):
+        leaves = [tensor.clone().requires_grad_() for tensor in (case.q, case.k, case.v, case.x)]
+        site = Site(scheme, torch.arange(length), scheme.log_gates(leaves[3]))
+        output = build_attention({"kind": kind}, geometry, scheme).attend(*leaves[:3], site)
+        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    assert_same(*results)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -51,7 +51,9 @@ class TrainerOptions(Options):
     devices: int = Field(ge=1, description="GPUs, or processes on CPU, that share each batch; of a node")
     nodes: int = Field(ge=1, description="machines with so many devices each")
     compile: bool
-    checkpoint_seconds: float = Field(ge=0, description="between two states kept; what a crash can cost")
+    checkpoint_seconds: float = Field(
+        ge=0, description="between two checkpoints: the most training that a crash can cost"
+    )
 
     @model_validator(mode="after")
     def _steps_and_batches_divide(self) -> Self:
