@@ -2,8 +2,8 @@
 
 That is the checked configuration, the content of the data and the code that is reached from the run's own
 parts. A new scheme, a change of the report, of a logger or of the progress bar leaves finished runs valid.
-The code that only measures a trained model has a fingerprint of its own: where it changes, the trained weights
-stay and are measured again.
+The code that only measures a trained model has a fingerprint of its own: where it changes, the trained
+weights stay and are measured again.
 """
 
 import ast
