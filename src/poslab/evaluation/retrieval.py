@@ -51,22 +51,31 @@ def retrieve(
                 for depth in depths.tolist():
                     windows = questions(texts[:, -length - 1 :], task, depth)
                     losses, likeliest = answers(gpt.to(device), windows, task.length)
-                    rows.append(
-                        {
-                            "task": name,
-                            "multiple": f"{multiple:g}",
-                            "length": length,
-                            "depth": f"{depth:g}",
-                            "samples": len(windows),
-                            "exact": int(likeliest.all(axis=1).sum()),
-                            "correct": int(likeliest.sum()),
-                            "nll": float(losses.sum()),
-                            "tokens": losses.size,
-                        }
-                    )
+                    rows.append(_row(name, multiple, length, depth, losses, likeliest))
                     done += length
                     progress(done / work)
     return rows
+
+
+def _row(
+    task: str,
+    multiple: float,
+    length: int,
+    depth: float,
+    losses: Float[np.ndarray, "N answer"],
+    likeliest: Bool[np.ndarray, "N answer"],
+) -> dict[str, Any]:
+    return {
+        "task": task,
+        "multiple": f"{multiple:g}",
+        "length": length,
+        "depth": f"{depth:g}",
+        "samples": len(losses),
+        "exact": int(likeliest.all(axis=1).sum()),
+        "correct": int(likeliest.sum()),
+        "nll": float(losses.sum()),
+        "tokens": losses.size,
+    }
 
 
 @torch.no_grad()
