@@ -15,7 +15,7 @@ from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from poslab.study.status import show_status
-from poslab.training.trained_model import read
+from poslab.training.checkpoints import read_trained_model
 from support.runs import request
 
 OLDER = Path(__file__).parents[1] / "record" / "golden" / "format1"
@@ -32,7 +32,7 @@ def test_status_says_that_a_record_is_older(tmp_path: Path, capsys: pytest.Captu
 
 def test_the_model_of_an_older_record_is_refused() -> None:
     with pytest.raises(ConfigError, match="its record has format 1, which this version does not read"):
-        read(OLDER / NAME)
+        read_trained_model(OLDER / NAME)
 
 
 def test_a_record_of_a_newer_version_is_neither_made_again_nor_taken_over(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The launcher for Slurm against a real cluster of this one machine; see slurm/cluster.sh."""
+"""The launcher for Slurm against a real cluster of this one machine; see tests/slurm/cluster.sh."""
 
 import json
 import os

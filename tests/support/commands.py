@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from support.forks import forked
+
 ROOT = Path(__file__).parents[2]
 TINY = [
     "data=copy",
@@ -43,15 +45,8 @@ def environment(cwd: Path) -> dict[str, str]:
 
 
 def command(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / script), *arguments],
-        cwd=cwd,
-        env=environment(cwd),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    """The command to its end, forked from a process that has imported PyTorch: see forks.py."""
+    return forked([str(ROOT / script), *arguments], cwd, environment(cwd), timeout=300)
 
 
 def start(
