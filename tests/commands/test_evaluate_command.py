@@ -224,7 +224,7 @@ def test_what_is_no_finished_run_is_refused_in_one_line(runs, said, tmp_path):
     checkpoint.unlink()
     refused(copy, "checkpoint.pt is missing")
     checkpoint.write_bytes(content)
-    manifest = read_manifest(copy)
+    manifest = read_manifest(copy).as_json()
     write_sealed(copy / "manifest.json", {**manifest, "status": "running"})
     refused(copy, "the run is running, not done")
     write_sealed(copy / "manifest.json", {**manifest, "run": "../elsewhere"})
