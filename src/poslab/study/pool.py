@@ -3,7 +3,6 @@
 import math
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
 from poslab.study.run.plan import Job
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.study.run.worker import ASKED, LOST, TAKEN, as_json
+from poslab.study.run.worker import ASKED, FORKS, LOST, TAKEN, WORKER, as_json
 
 SOON = 4.0  # seconds within which runs have closed their records when the study is stopped
 GRACE = 60.0  # seconds that one has whose checkpoint is large
@@ -46,7 +45,8 @@ class Member:
         trainer = job.config.trainer
         task = Task(
             name=job.directory.name,
-            command=(sys.executable, "-m", "poslab.study.run.worker", str(_request(job).resolve())),
+            command=(*WORKER, str(_request(job).resolve())),
+            forks=FORKS,
             working_directory=Path.cwd(),
             log=job.directory.resolve() / "log.txt",
             study=job.directory.parent.resolve(),

@@ -37,6 +37,9 @@ class Task:
     cuda: bool  # whether its devices are GPUs
     devices: int  # a node: GPUs, or processes on CPU
     nodes: int
+    # What forks such processes from one that has done their imports, on the socket whose descriptor is put
+    # behind it (see forks.py); None where each must be started afresh. A launcher need not use it.
+    forks: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ So every launcher starts every run, and a run that is several processes starts t
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from poslab.record.manifest import read_manifest
 from poslab.record.writer import RunRecord
 from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
+from poslab.study.launch.forks import serve
 from poslab.study.run.make import Making, run
 from poslab.study.run.plan import Job, plan
 from poslab.study.run.processes import exit_with_parent, process_group
@@ -29,6 +30,10 @@ LOST = 71  # the exit status where one of the run's processes was killed: it can
 ASKED = 76  # the exit status where somebody stopped the run in W&B: it is not to be started again
 TAKEN = 75  # the exit status where another process makes the run: try again later, by sysexits.h
 PATIENCE_OF_SLURM = 20.0  # seconds for a step, of the 30 until Slurm's SIGKILL
+
+
+WORKER = (sys.executable, "-m", "poslab.study.run.worker")  # makes the run of the file that is put behind it
+FORKS = (*WORKER, "--forks")  # forks such processes, on the socket whose descriptor is put behind it
 
 
 def as_json(job: Job) -> str:
@@ -46,12 +51,12 @@ def as_json(job: Job) -> str:
     )
 
 
-def main() -> int:
-    """Make the run that a file describes; the exit status."""
+def main(arguments: Sequence[str]) -> int:
+    """Make the run that the file `arguments[-1]` describes; the exit status."""
     try:
         with Stopper().installed() as stopper:
             exit_with_parent()
-            return _make(json.loads(Path(sys.argv[1]).read_text()), stopper)
+            return _make(json.loads(Path(arguments[-1]).read_text()), stopper)
     except ConfigError as error:
         print(f"poslab: {error}", file=sys.stderr)
         return 2
@@ -69,7 +74,7 @@ def _make(told: Mapping[str, Any], stopper: Stopper) -> int:
         tuple(told["non_default_settings"]),
         told["distinguishing_label"],
     )
-    command = [sys.executable, "-m", "poslab.study.run.worker", *sys.argv[1:]]
+    command = [*WORKER, sys.argv[-1]]
     slurm = request.config.launcher.get("name") == "slurm"
     directory = Path(told["directory"])
     # The directory as it was told: two names of one run must not become two runs.
@@ -98,8 +103,22 @@ def _make(told: Mapping[str, Any], stopper: Stopper) -> int:
         return int(run(job, display, stopper)["status"] != "done")
 
 
+def import_once_and_fork(descriptor: int) -> None:
+    """Import all that runs need, and fork a process for each run that the launcher asks for."""
+    import gc
+
+    import poslab.training.loop  # noqa: F401 - Lightning, which every run imports before it trains
+
+    gc.collect()
+    gc.freeze()  # what is there now is never collected, so its pages stay shared between the runs
+    serve(descriptor, main)
+
+
 if __name__ == "__main__":
-    status = main()
+    if sys.argv[1] == "--forks":
+        import_once_and_fork(int(sys.argv[2]))
+        os._exit(0)
+    status = main(sys.argv)
     with suppress(OSError):  # a log file on a full disk
         sys.stdout.flush()
         sys.stderr.flush()
