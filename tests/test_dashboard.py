@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dashboard import main
 from test_report import FLAT, length_rows, plan, position_rows, write_run
 from test_report_schemes import answers, biases, bounds, reaches, write_scheme
 
@@ -20,7 +21,6 @@ from poslab.record.files import write_sealed
 from poslab.record.reader import load
 from poslab.record.schema import METRICS
 from poslab.record.writer import RunRecord
-from poslab.tracking.dashboard.__main__ import main
 from poslab.tracking.send.charts import AXES, chart_rows, summary, training_row
 
 STUDY = "made_up"
@@ -276,10 +276,10 @@ def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no
         (["study=gone"], "study=gone has no records in runs"),
         (["study=../made_up"], "cannot be the name of a study; studies with records: made_up"),
         (["study=" + "a" * 101], "cannot be the name of a study"),
-        ([], "say study=NAME; studies with records: made_up"),
+        ([], "give study=NAME; studies with records: made_up"),
         (["study="], "study= has no value"),
         (["study=made_up", "study=made_up"], "study is given twice"),
-        (["study=made_up", "runn=x"], "'runn=x' is not understood; say study="),
+        (["study=made_up", "runn=x"], "'runn=x' is not understood; the arguments are study="),
         (["study=made_up", "project=a/b"], "project='a/b' cannot be the name"),
     ],
 )

@@ -5,16 +5,17 @@ from typing import Any
 
 import pytest
 import wandb
+from dashboard import main
 from test_dashboard import QUESTION, STUDY, run_sets, sections, write_study
 from test_report import write_run
 from wandb_server import online, served
 from wandb_store import Server
 
 from poslab.record.reader import load
-from poslab.tracking.dashboard.__main__ import main
 from poslab.tracking.dashboard.contents import from_records, from_wandb
 from poslab.tracking.dashboard.documents import make_workspace, specification
-from poslab.tracking.dashboard.publish import open_project
+from poslab.tracking.dashboard.publish import training_runs
+from poslab.tracking.fetch.account import open_account
 from poslab.tracking.send.charts import chart_rows, summary
 from poslab.tracking.send.run import define_axes
 
@@ -55,7 +56,8 @@ def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(
     assert all("Schemes" not in sections(one) for one in before)
     # The project was not there yet: nothing is of use until its runs are synced, which is said.
     assert first[2] == (
-        f"no run of the study is in someone/poslab yet: wandb sync runs/{STUDY}/*/wandb/offline-run-*"
+        "no run of the study is in someone/poslab yet; to send them: "
+        f"wandb sync runs/{STUDY}/*/wandb/offline-run-*"
     )
     write_study(Path("runs"))
     assert made(server, capsys) == first
@@ -119,8 +121,8 @@ def test_without_records_the_runs_in_wandb_tell_the_same(server: Server, capsys:
                 tracked.log(row)
             tracked.summary.update(summary(record))
             tracked.finish()
-        project = open_project(None, "poslab")
-        assert from_wandb(project.runs(STUDY)) == from_records(STUDY, Path("kept"))
+        tracked_runs = training_runs(STUDY, open_account("poslab", None))
+        assert from_wandb(tracked_runs) == from_records(STUDY, Path("kept"))
     assert len(made(server, capsys)) == 2
     told = saved(server, "project-view")["spec"]
     assert made(server, capsys, "runs=kept")
@@ -137,9 +139,9 @@ def test_a_study_known_nowhere_and_a_refused_key_are_one_line(
     write_run(Path("runs"), "alone", study=STUDY)
     with online(server):
         monkeypatch.setenv("WANDB_API_KEY", "f" * 40)
-        assert main([f"study={STUDY}"]) == 1
+        assert main([f"study={STUDY}"]) == 2
     printed = capsys.readouterr()
     (line,) = printed.err.splitlines()
-    assert "W&B failed" in line
+    assert "W&B refuses the key" in line
     assert printed.out == ""
     assert server.views == {}

@@ -152,7 +152,7 @@ def test_a_phase_that_goes_on_from_a_checkpoint_says_from_where(tmp_path):
 def test_a_loss_that_is_no_number_is_valid_json(tmp_path):
     file = ProgressFile(tmp_path)
     file.begin("training")
-    file.tell(0.5, 1, 2, float("nan"), 3.0)
+    file.write(0.5, 1, 2, float("nan"), 3.0)
     assert json.loads((tmp_path / "progress.json").read_text())["loss"] is None
     assert read_progress(tmp_path).share == 0.5
 
@@ -301,7 +301,7 @@ def test_a_change_of_state_shows_at_once_and_progress_once_a_second(tmp_path):
         clock.now += 0.1
         display.update()
         assert "50 %" in screen(console)[1]
-        display.say("a word")
+        display.print_line("a word")
         assert "a word" in printed(console)
 
 
@@ -362,10 +362,10 @@ def test_titles_and_reasons_are_text_and_nothing_else(make, tmp_path):
         entries[1].title, entries[1].state = "[link=x]alibi[/link]", "failed"
         entries[1].note = "[blink]no[/blink]\x1b]0;title\x07\nsecond line"
         display.update()
-        display.say("[bold]said[/bold]")
+        display.print_line("[bold]said[/bold]")
         text = printed(console)
     assert "[red]rope[/red] [/nope]" in text
-    assert "failed: [link=x]alibi[/link]: [blink]no[/blink] ]0;title  second line" in text
+    assert "failed: [link=x]alibi[/link]: [blink]no[/blink] ]0;title second line" in text
     assert "[bold]said[/bold]" in text
     assert "\x07" not in text
     assert "\x1b]" not in text

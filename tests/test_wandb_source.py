@@ -23,7 +23,7 @@ from poslab.record.manifest import read_manifest
 from poslab.record.reader import load
 from poslab.report.write import write_report
 from poslab.tracking.fetch import account as wandb_account
-from poslab.tracking.fetch.account import opened
+from poslab.tracking.fetch.account import open_account
 from poslab.tracking.fetch.study import fetch_study
 
 server = served("module")
@@ -176,7 +176,7 @@ def fetched(server, tmp_path, monkeypatch):
     def call(study):
         said = io.StringIO()
         with online(server):
-            root = fetch_study(opened(None, None), study, Console(file=said, width=500))
+            root = fetch_study(open_account(None, None), study, Console(file=said, width=500))
         return root, said.getvalue()
 
     return call
@@ -359,7 +359,7 @@ def test_a_file_that_is_listed_and_not_given(server, study, report, tmp_path, mo
         assert {row["run"]: row["status"] for row in rows}["alibi-1-aa03"] == "unreadable"
     else:
         assert err.count("\n") == 1
-        assert "W&B does not give record/metrics.csv of made-aa03" in err
+        assert "W&B does not deliver record/metrics.csv of made-aa03" in err
         assert not (tmp_path / "reports").exists()
 
 
@@ -367,14 +367,14 @@ def test_a_file_that_is_listed_and_not_given(server, study, report, tmp_path, mo
     ("arguments", "expected"),
     [
         ("source=wandb", "source=wandb needs study=NAME"),
-        ("source=disk study=a", "source=disk is none; there is wandb"),
-        ("source=wandb study=a runs=runs", "runs= is where records of this machine are"),
-        ("study=a project=x", "project= is of W&B: say source=wandb as well"),
+        ("source=disk study=a", "source=disk is unknown; there is source=wandb"),
+        ("source=wandb study=a runs=runs", "runs= is for records on this machine"),
+        ("study=a project=x", "project= is for W&B: give source=wandb as well"),
         ("source=wandb checkpoint=x:latest", "leave source= out"),
         ("source=wandb study=../a", "'../a' is no name of a study"),
         ("source=wandb study=nothing", "W&B has no run of study=nothing in someone/poslab"),
         ("source=wandb study=made project=nothing", "W&B has no project someone/nothing"),
-        ("source=wandb study=made project=..", "'..' is no name of an entity or a project"),
+        ("source=wandb study=made project=..", "'..' cannot be the name of an entity or a project"),
         ("checkpoint=gone:latest", "W&B has no artifact someone/poslab/gone:latest"),
         ("checkpoint=gone:latest project=nothing", "W&B has no artifact someone/nothing/gone:latest"),
     ],
@@ -389,8 +389,8 @@ def test_what_is_not_there_is_said_in_one_line(study, report, tmp_path, argument
 @pytest.mark.parametrize(
     ("setting", "value", "status", "expected"),
     [
-        ("WANDB_API_KEY", None, 2, "not logged in to W&B: give `wandb login`, or set WANDB_API_KEY"),
-        ("WANDB_API_KEY", "9" * 40, 2, "W&B refuses the key: give `wandb login --relogin`"),
+        ("WANDB_API_KEY", None, 2, "not logged in to W&B: run `wandb login`, or set WANDB_API_KEY"),
+        ("WANDB_API_KEY", "9" * 40, 2, "W&B refuses the key: run `wandb login --relogin`"),
         ("WANDB_BASE_URL", "http://127.0.0.1:1", 1, "W&B does not answer: "),
     ],
 )

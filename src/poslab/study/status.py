@@ -12,8 +12,7 @@ from poslab.config.schema import ConfigError
 from poslab.config.text import NAME
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.manifest import read_manifest
-from poslab.study.display.panel import Entry
-from poslab.study.display.study_view import READ_SECONDS, StudyDisplay
+from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
 from poslab.study.display.time_left import Pace
 
 GO_ON = "the same command goes on with it"
@@ -73,7 +72,7 @@ def show_status(study: str, runs: Path, follow: bool) -> int:
     display = StudyDisplay(console, look.entries, pace=_pace(look.entries))
     if not follow:
         for line in display.lines():
-            display.say(line)
+            display.print_line(line)
     else:
         try:
             _follow(display, look)

@@ -1,4 +1,4 @@
-"""What a trained model is measured for: loss by length and position, under its own rotation and others,
+"""The measurements of a trained model: loss by length and position, under its own rotation and others,
 retrieval, and what its scheme does.
 """
 
@@ -19,14 +19,14 @@ from poslab.training.observer import DivergedError, SilentObserver
 
 
 def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> None:
-    """Evaluate `gpt` as the run asks and record all of it."""
+    """Evaluate `gpt` as the run's configuration says, and record all of it."""
     config, corpus = job.config, job.corpus
     started = time.perf_counter()
-    told = f"lengths up to {longest_length(config)}"
+    lengths = f"lengths up to {longest_length(config)}"
     with display.phase("evaluating"):
-        found = evaluate(gpt, config, corpus, partial(display.share, told))
-    record.write_extrapolation(found.lengths)
-    record.write_position(found.positions)
+        losses = evaluate(gpt, config, corpus, partial(display.share, lengths))
+    record.write_extrapolation(losses.lengths)
+    record.write_position(losses.positions)
     if config.probe.tasks:
         with display.phase("evaluating retrieval"):
             record.write_probe(retrieve(gpt, config, corpus, partial(display.share, "retrieval")))
@@ -39,8 +39,8 @@ def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper:
 
 
 def _measure_rescaled(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> float:
-    """Record what the model does under other rotations; the seconds that it took."""
-    # Lightning takes seconds to import, and most runs need it no more.
+    """Record the model's losses under other rotations; the seconds that it took."""
+    # Imported here, since Lightning takes seconds and most evaluations do not need it.
     from poslab.training.loop import without_positions
 
     config, corpus = job.config, job.corpus
@@ -53,7 +53,7 @@ def _measure_rescaled(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay
             try:
                 with display.phase("recalibrating", steps):
                     model = without_positions(gpt, config, corpus, _Recalibration(display, stopper))
-            except DivergedError as error:  # its line stays without numbers; the run itself is sound
+            except DivergedError as error:  # drop gets no numbers; the run's own are right
                 record.update(recalibration=str(error))
                 continue
         started = time.perf_counter()
@@ -69,7 +69,7 @@ def _measure_rescaled(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay
 
 
 class _Recalibration(SilentObserver):
-    """Shows the steps after drop. They are few, and after a stop they begin again."""
+    """Shows the training after drop. It writes no checkpoints: after a stop it begins again."""
 
     def __init__(self, display: RunDisplay, stopper: Stopper) -> None:
         self.display = display
