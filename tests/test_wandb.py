@@ -268,7 +268,7 @@ def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
         made = run(job, KillsTracking("made", Console(quiet=True)), stopper)
     assert made["status"] == "done"
     assert made["wandb"]["failed"] == "its process ended with status -9"
-    assert "W&B failed, the run goes on without it: its process ended" in capfd.readouterr().err
+    assert "W&B failed, and the run goes on without it: its process ended" in capfd.readouterr().err
     show_runs([job], Console(quiet=True))
     assert read_manifest(job.directory)["wandb"]["complete"]
 
@@ -296,7 +296,7 @@ def test_offline_runs_synced_late_are_the_same(shown, tmp_path, monkeypatch):
     told = io.StringIO()
     console = Console(file=told, soft_wrap=True)
     show_runs(jobs, console)
-    assert "1 finished run that W&B has not" in told.getvalue()
+    assert "sending W&B what it lacks of 1 finished run" in told.getvalue()
     show_report("shown", jobs, runs, write_report("shown", runs, tmp_path / "reports"), console)
     print_unsynced(jobs, console)
     before = len(shown.server.requests)

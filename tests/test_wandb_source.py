@@ -142,7 +142,7 @@ def test_the_report_is_the_local_one_byte_for_byte(server, study, report, tmp_pa
         "failed",
     )
     assert "fox-0-aa06 (made-aa06): its record says running, W&B says crashed" in err
-    assert "1 of the 10 runs that the study lists have no record there" in err
+    assert "1 of the 10 runs that the study lists have no record in W&B" in err
     assert server.unknown == []
 
 
@@ -192,7 +192,7 @@ def test_only_what_has_changed_is_read_again(server, fetched, tmp_path):
     root, _ = fetched("changing")
     assert statuses(root, "changing") == statuses(study.parent, "changing")
     since = len(server.requests)
-    assert "0 tables were read anew" in fetched("changing")[1]
+    assert "0 tables were downloaded" in fetched("changing")[1]
     assert downloads(server, since) == []
     # One run ends, another is removed, the list is written again.
     shutil.rmtree(study / "fox-0-aa06")
@@ -265,7 +265,7 @@ def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
         "t5-1-aa05 (bad-aa05) names a file outside its folder",
         "fox-0-aa06 (bad-aa06) names a file outside its folder",
         "fox-1-aa07 (bad-aa07) has no record: killed in W&B",
-        "5 of the 10 runs that the study lists have no record there",
+        "5 of the 10 runs that the study lists have no record in W&B",
     ):
         assert line in said, said
     kept = {path.relative_to(root) for path in root.rglob("*.csv")}
@@ -304,7 +304,7 @@ def test_of_two_runs_that_are_the_same_the_newest_finished_one_is_used(server, f
         seal(write_run(tmp_path / place, "rope-0-aa00", study="twice", identity="aa00", **facts))
         put(server, tmp_path / place / "twice" / "rope-0-aa00", f"twice-{place}", "twice")
     root, said = fetched("twice")
-    assert "rope-0-aa00 is there 3 times: rope-0-aa00 (twice-first) is used, the newest" in said
+    assert "rope-0-aa00 is in W&B 3 times: rope-0-aa00 (twice-first) is used, the newest" in said
     assert contents(root / "twice" / "rope-0-aa00") == contents(tmp_path / "first" / "twice" / "rope-0-aa00")
 
 

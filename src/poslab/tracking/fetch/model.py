@@ -12,7 +12,7 @@ from poslab.record.locks import holding
 from poslab.record.schema import FINAL
 from poslab.tracking.fetch.account import Account, SourceError, asking, open_account
 from poslab.tracking.fetch.run_record import MANIFEST
-from poslab.tracking.fetch.study import QUEUE, fetch_run
+from poslab.tracking.fetch.study import LOCK_SECONDS, fetch_run
 
 ARTIFACT = re.compile(r"(?:(?:([^/:]+)/)?([^/:]+)/)?([^/:]+:[^/:]+)")
 
@@ -58,7 +58,7 @@ def fetch_model(account: Account, name: str) -> tuple[Path, str]:
     with _reading(account, name):
         version = f"{name.partition(':')[0]}:{artifact.version}"  # `latest` is another one tomorrow
     folder = account.folder / "artifacts" / re.sub(r"[^\w.-]|^\.", "_", version)
-    with holding(folder.parent / f".{folder.name}.lock", QUEUE), _reading(account, name):
+    with holding(folder.parent / f".{folder.name}.lock", LOCK_SECONDS), _reading(account, name):
         entries = artifact.manifest.entries
         for file in (FINAL, MANIFEST):
             # A reference could make the client read any address.
