@@ -1,9 +1,9 @@
 """The identity of a run: a hash of all that decides its result, so that the same run is never made twice.
 
-That is the checked configuration, the content of the data, and the code that the run's own parts reach. A new
-scheme, or a change of the report, a logger or the progress bar, leaves finished runs valid. Code that only
-evaluates a trained model has a fingerprint of its own: where it changes, the model is evaluated again, not
-trained again.
+That is the checked configuration, the content of the data and the code that is reached from the run's own
+parts. A new scheme, a change of the report, of a logger or of the progress bar leaves finished runs valid.
+The code that only measures a trained model has a fingerprint of its own: where it changes, the trained
+weights stay and are measured again.
 """
 
 import ast
@@ -27,11 +27,7 @@ TRAINING = (  # what turns a configuration and data into weights
     "poslab.model.gpt",
     "poslab.training.loop",
 )
-EVALUATION = (  # what turns weights into the tables of a record
-    "poslab.evaluation.extrapolation",
-    "poslab.evaluation.retrieval",
-    "poslab.evaluation.inspection",
-)
+EVALUATION = ("poslab.evaluation.measurement",)  # what turns weights into the tables of a record
 
 
 @dataclass(frozen=True)
@@ -124,6 +120,6 @@ def _imported(path: Path) -> list[str]:
 
 
 def describe_versions() -> dict[str, Any]:
-    """Versions, which may change a result's last digits: they are in the record, not in the identity."""
+    """Versions that may change a result's last digits: in the record, but not in the identity."""
     packages = ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}

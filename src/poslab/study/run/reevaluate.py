@@ -33,7 +33,7 @@ from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job, plan, title
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking.send.evaluation import mirror_evaluation
-from poslab.training.trained_model import Trained, read, with_weights
+from poslab.training.checkpoints import TrainedModel, read_trained_model
 
 SAME = ("extrapolation.csv", "position.csv", "rescaled.csv", "rescaled_position.csv", "probe.csv")
 
@@ -42,7 +42,7 @@ SAME = ("extrapolation.csv", "position.csv", "rescaled.csv", "rescaled_position.
 class Evaluation:
     """A trained model, and the job that evaluates it."""
 
-    trained: Trained
+    trained: TrainedModel
     trained_config: Config
     job: Job  # its directory is the evaluation's
 
@@ -69,7 +69,7 @@ def evaluate_again(
     `artifact` is the model's name in W&B, if it was downloaded. Raises ConfigError, TakenError and Stopped.
     """
     options = logger(overrides, conf)
-    evaluation = _plan(read(directory), overrides, conf, evaluations)
+    evaluation = _plan(read_trained_model(directory), overrides, conf, evaluations)
     where = evaluation.job.directory
     with Stopper().installed() as stopper, holding(run_lock(where)):
         manifest = _finished(where)
@@ -89,7 +89,7 @@ def evaluate_again(
     return 0
 
 
-def _plan(trained: Trained, overrides: Mapping[str, Any], conf: Path, evaluations: Path) -> Evaluation:
+def _plan(trained: TrainedModel, overrides: Mapping[str, Any], conf: Path, evaluations: Path) -> Evaluation:
     manifest = trained.manifest
     if manifest.get("status") != "done":
         raise ConfigError(f"the run is {plain(manifest.get('status'), 30)}, not done: train it to its end")
@@ -145,7 +145,7 @@ def _finished(directory: Path) -> dict[str, Any] | None:
 def _make(evaluation: Evaluation, stopper: Stopper) -> dict[str, Any]:
     """Evaluate the model and record it; the manifest, with a reason where the evaluation failed."""
     trained, job = evaluation.trained, evaluation.job
-    gpt = with_weights(job.config, trained)
+    gpt = trained.gpt(job.config)
     # The last bits of a sum depend on how many threads share it.
     torch.set_num_threads(trained.threads)
     record = RunRecord(job.directory)
