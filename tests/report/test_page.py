@@ -236,7 +236,7 @@ def test_a_figure_that_is_no_longer_there_is_removed(tmp_path: Path) -> None:
         (["study=../runs/made_up"], "has no records; studies with records: made_up"),
         (["reference=nope"], "reference=nope is no arm of this study"),
         (["runs=elsewhere"], "no records in elsewhere"),
-        (["sudy=made_up"], "'sudy=made_up' is not understood; say study=..., runs=..."),
+        (["sudy=made_up"], "'sudy=made_up' is not understood; the arguments are study=..., runs=..."),
         (["made_up"], "is not understood"),
         (["study="], "study= has no value"),
         (["study=a", "study=b"], "study is given twice"),
