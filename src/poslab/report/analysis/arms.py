@@ -10,9 +10,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from poslab.config.request import BESIDE_THE_RESULT
+from poslab.config.request import BESIDE_THE_RESULT, flat_settings
 from poslab.config.text import listing, plain
 from poslab.record.losses import ReportError
 from poslab.record.reader import PART, Records, Run
@@ -209,7 +210,7 @@ def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def settings(config: Mapping[str, Any]) -> Settings:
     """All that makes an arm, by dotted key."""
-    return dict(_flatten(arm_settings(config)))
+    return flat_settings(arm_settings(config), clean=partial(plain, limit=60))
 
 
 def differing(found: Sequence[Settings]) -> list[str]:
@@ -265,13 +266,3 @@ def _setting(name: str, options: Settings) -> str:
     value = options.get(name)
     shown = f"{value:g}" if isinstance(value, float) else plain(value, 60)
     return f"{name}={shown}" if name in options else f"no {name}"
-
-
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for name, value in config.items():
-        if not prefix and name in BESIDE_AN_ARM:
-            continue
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{plain(name, 60)}.")
-        else:
-            yield f"{prefix}{plain(name, 60)}", value

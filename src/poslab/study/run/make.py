@@ -1,4 +1,4 @@
-"""One run, made: trained, evaluated and recorded, from whatever an earlier process has reached of it."""
+"""Making one run: it is trained, evaluated and recorded, from where an earlier process has stopped."""
 
 import platform
 import shutil
@@ -25,30 +25,30 @@ from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking import NoTracker, Tracker, first_place, open_tracker
-from poslab.training.checkpoints import newest_checkpoint, packed, unpacked, write_checkpoint
+from poslab.training.checkpoints import from_bytes, newest_checkpoint, to_bytes, write_checkpoint
 from poslab.training.observer import DivergedError, SilentObserver
 
-OPENING = 30.0  # seconds that the end of a run waits until W&B is open
-CLOSING = 1.0  # seconds that W&B has to take the last points when the run was asked to stop
-SHARE_OF_TIME = 20  # training goes on for so many times what writing a checkpoint took, at least
+OPEN_SECONDS = 30.0  # that the end of a run waits for W&B to open it
+STOP_SECONDS = 1.0  # that W&B has to take the last points where the run is asked to stop
+TRAINING_PER_CHECKPOINT = 20  # training goes on at least so many times as long as writing a checkpoint took
 CHECKPOINTS = "checkpoints"
 
 
 def run(job: Job, display: RunDisplay, stopper: Stopper) -> dict[str, Any]:
     """Make the run and return its manifest; a run that fails has status failed or diverged and a reason.
 
-    It goes on from the newest checkpoint that is as it was written. Stopped marks the run as interrupted,
-    with a checkpoint where it was training, and goes on up. Raises TakenError where another process is making
-    the same run.
+    It goes on from the newest checkpoint whose checksum is right. Where it is stopped, the run has status
+    interrupted, with a checkpoint if it was training, and Stopped is raised. Raises TakenError where another
+    process is making the same run.
     """
     with holding(run_lock(job.directory)):
-        if job.settled:  # by another command, since this one looked
+        if job.settled:  # by another command, since this one planned it
             return read_manifest(job.directory) or {}
-        return Making(job, display, stopper).run()
+        return RunMaker(job, display, stopper).run()
 
 
-class Making:
-    """A run that is being made by this process."""
+class RunMaker:
+    """Makes a run in this process; it observes the training (poslab.training.observer.Observer)."""
 
     def __init__(self, job: Job, display: RunDisplay, stopper: Stopper) -> None:
         self.job = job
@@ -56,76 +56,91 @@ class Making:
         self.stopper = stopper
         self.rows: list[Mapping[str, Any]] = []
         self.tracker: Tracker = NoTracker()
-        self.kept_at = time.monotonic()
+        self.checkpoint_at = time.monotonic()
         self.interval = job.config.trainer.checkpoint_seconds
         self.notes: list[str] = []
-        self.final: str | None = None  # the SHA-256 of the final weights, where an earlier process left them
+        self.final: str | None = None  # the SHA-256 of the final weights, where an earlier process wrote them
         earlier = self._earlier_manifest()
-        self.state = self._reached(earlier)
-        kept = ("started", "wandb", "notes", "processes")
-        self.record = RunRecord(job.directory, {name: earlier[name] for name in kept if name in earlier})
+        self.state = self._newest_state(earlier)
+        stays = ("started", "wandb", "notes", "processes")
+        self.record = RunRecord(job.directory, {name: earlier[name] for name in stays if name in earlier})
         if self.state:
             self.rows = list(self.state["rows"])
-            # Sums are split by threads: with another number the last bits would differ.
+            # The last bits of a sum depend on how many threads share it.
             torch.set_num_threads(self.state["threads"])
         self.notes = [*earlier.get("notes", []), *self.notes]
 
     def run(self) -> dict[str, Any]:
         job = self.job
-        for folder in (job.directory, job.directory / CHECKPOINTS):
-            for left in folder.glob(".*"):  # half a file, of a process that was killed
-                left.unlink(missing_ok=True)
-        self.record.update(**{**first_facts(job), **self.record.manifest, "status": "running"})
-        self.record.update(
-            reason=None,
-            finished=None,
-            notes=self.notes,
-            threads=torch.get_num_threads(),
-            processes=self.record.manifest.get("processes", 0) + 1,  # that have worked on it
-        )
+        self._begin_record()
         try:
-            place = first_place(job.config.logger, job.directory, self.record.manifest.get("wandb"))
-            self.record.update(wandb=place)
-            manifest = sealed(self.record.manifest)
-            self.tracker = open_tracker(
-                job.config.logger, job.card, job.directory, manifest, place, self.rows, self.stopper.request
-            )
+            self._open_tracker()
             self._train_and_evaluate()
             outcome: dict[str, Any] = {"status": "done", "reason": None}
         except DivergedError as error:
             outcome = {"status": "diverged", "reason": str(error)}
         except Stopped as stop:
             self.stopper.disarm()
-            self._note_place()
+            self._record_place()
             self.record.update(status="interrupted", reason=str(stop), finished=_now())
-            self.tracker.finish(sealed(self.record.manifest), stop.status, CLOSING)
+            self.tracker.finish(sealed(self.record.manifest), stop.status, STOP_SECONDS)
             raise
         except Exception as error:
             write_atomic(job.directory / "error.txt", traceback.format_exc())
             outcome = {"status": "failed", "reason": _reason(error)}
-        ended, stopped = self._finish_tracking(outcome)
-        # What a crash in between leaves is enough to go on from. A failed run keeps its checkpoints.
-        if outcome["status"] == "done":
-            self.record.update(files=self.record.files)
-            shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
-        self.record.update(**ended)
-        if outcome["status"] == "diverged":
-            shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
-        with suppress(OSError):
-            (job.directory / "progress.json").unlink(missing_ok=True)
+        final_manifest, stopped = self._finish_tracking(outcome)
+        self._close_record(outcome["status"], final_manifest)
         if stopped is not None:
             raise stopped
         return self.record.manifest
 
-    def _finish_tracking(self, outcome: Mapping[str, Any]) -> tuple[dict[str, Any], Stopped | None]:
-        """The manifest that closes the record, once W&B has it, and whether the run was asked to stop.
+    def _begin_record(self) -> None:
+        job = self.job
+        for folder in (job.directory, job.directory / CHECKPOINTS):
+            for temporary in folder.glob(".*"):  # an unfinished file of a process that was killed
+                temporary.unlink(missing_ok=True)
+        self.record.update(**{**first_facts(job), **self.record.manifest, "status": "running"})
+        self.record.update(
+            reason=None,
+            finished=None,
+            notes=self.notes,
+            threads=torch.get_num_threads(),
+            processes=self.record.manifest.get("processes", 0) + 1,  # that have worked on the run
+        )
 
-        Before the record is closed: a crash between the two makes the run go on, and W&B's part anew. A stop
-        takes nothing from what is made: what W&B lacks then is sent by the next command.
+    def _open_tracker(self) -> None:
+        job = self.job
+        place = first_place(job.config.logger, job.directory, self.record.manifest.get("wandb"))
+        self.record.update(wandb=place)
+        manifest = sealed(self.record.manifest)
+        self.tracker = open_tracker(
+            job.config.logger, job.card, job.directory, manifest, place, self.rows, self.stopper.request
+        )
+
+    def _close_record(self, status: str, final_manifest: Mapping[str, Any]) -> None:
+        """Write the final manifest and remove the checkpoints, except those of a run that failed.
+
+        Checkpoints go only after the manifest lists the final files, so a crash between the two can resume.
+        """
+        if status == "done":
+            self.record.update(files=self.record.files)
+            shutil.rmtree(self.job.directory / CHECKPOINTS, ignore_errors=True)
+        self.record.update(**final_manifest)
+        if status == "diverged":
+            shutil.rmtree(self.job.directory / CHECKPOINTS, ignore_errors=True)
+        with suppress(OSError):
+            (self.job.directory / "progress.json").unlink(missing_ok=True)
+
+    def _finish_tracking(self, outcome: Mapping[str, Any]) -> tuple[dict[str, Any], Stopped | None]:
+        """Send the rest of the run to W&B; the manifest to close the record with, and Stopped if it came.
+
+        W&B gets the final manifest before it is on disk: after a crash between the two the next process
+        finishes the run and sends it again. Stopped is not raised here, since the run is complete: what W&B
+        lacks is sent by the next command.
         """
         finished, stopped = _now(), None
         try:
-            self._note_place(OPENING)
+            self._record_place(OPEN_SECONDS)
             place = self.record.manifest.get("wandb") or {}
             sent = {**place, "complete": True} if "mode" in place else place or None
             ended = self.record.ended(**outcome, finished=finished, wandb=sent)
@@ -133,11 +148,11 @@ class Making:
         except Stopped as stop:
             self.stopper.disarm()
             stopped = stop
-        self._note_place()
+        self._record_place()
         return self.record.ended(**outcome, finished=finished), stopped
 
-    def share(self, gpt: GPT) -> None:
-        """Train as one of the processes that have the batches in common, and leave the rest to number 0."""
+    def train_rank(self, gpt: GPT) -> None:
+        """Train as one of the processes that share the batches; number 0 evaluates and writes the record."""
         from poslab.training.loop import train
 
         train(gpt, self.job.config, self.job.corpus, SilentObserver(), self._take_state())
@@ -151,7 +166,7 @@ class Making:
         self.rows.append(row)
         self.record.write_metrics(self.rows)
         flops = self.gpt.training_flops(row["tokens"])
-        self._note_place()
+        self._record_place()
         self.record.update(tokens=row["tokens"], flops=flops, seconds=row["seconds"])
         self.tracker.log({**row, "memory_bytes": peak_memory()})
 
@@ -160,13 +175,14 @@ class Making:
 
     def maybe_checkpoint(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
         last = step == self.job.config.trainer.max_steps
-        if last or self.stopper.number is not None or time.monotonic() - self.kept_at >= self.interval:
+        if last or self.stopper.number is not None or time.monotonic() - self.checkpoint_at >= self.interval:
             begun = time.monotonic()
             with self.stopper.uninterrupted():
                 write_checkpoint(self.job.directory / CHECKPOINTS, step, {**self._identified(), **state()})
-            self.kept_at = time.monotonic()
-            wanted = self.job.config.trainer.checkpoint_seconds
-            self.interval = max(wanted, SHARE_OF_TIME * (self.kept_at - begun)) if wanted else 0
+            self.checkpoint_at = time.monotonic()
+            seconds = self.job.config.trainer.checkpoint_seconds
+            writing = self.checkpoint_at - begun
+            self.interval = max(seconds, TRAINING_PER_CHECKPOINT * writing) if seconds else 0
         self.stopper.check()
 
     def _identified(self) -> dict[str, Any]:
@@ -179,14 +195,14 @@ class Making:
             "kernel": self.record.manifest.get("kernel") or self.gpt.kernel,
         }
 
-    def _note_place(self, wait: float = 0.0) -> None:
-        """Where the run is in W&B, once that is known; an id once given stays the run's."""
-        known, found = self.record.manifest.get("wandb"), self.tracker.place(wait)
-        self.record.manifest["wandb"] = {"id": (known or {}).get("id"), **found} if found else known
+    def _record_place(self, wait: float = 0.0) -> None:
+        """Put where the run is in W&B into the manifest, once it is known; a run keeps its first id."""
+        known, place = self.record.manifest.get("wandb"), self.tracker.place(wait)
+        self.record.manifest["wandb"] = {"id": (known or {}).get("id"), **place} if place else known
 
     def _train_and_evaluate(self) -> None:
-        # Lightning takes seconds to import: planning, or finding a run made, must not wait for it, and W&B is
-        # opened meanwhile.
+        # Imported here, since Lightning takes seconds: a run that is made already does not need it, and W&B
+        # opens the run meanwhile.
         from poslab.training.loop import train
 
         job, record = self.job, self.record
@@ -209,20 +225,20 @@ class Making:
         )
         if self.final is None:
             weights = {name: tensor.cpu() for name, tensor in gpt.state_dict().items()}
-            reached = {
+            final_state = {
                 "step": config.trainer.max_steps,
                 "weights": weights,
                 "validation_seconds": trained.validation_seconds,
                 "sums": {"batches": trained.batches},
             }
-            record.write_checkpoint(packed({**self._identified(), **reached}))
-        else:  # as they lie there: written again, the same tensors need not have the same bytes
+            record.write_checkpoint(to_bytes({**self._identified(), **final_state}))
+        else:  # not written again: the same tensors need not give a file of the same bytes
             record.files[FINAL] = self.final
         measure(job, gpt, record, self.display, self.stopper)
         record.update(memory_bytes=peak_memory())
 
     def _take_state(self) -> dict[str, Any] | None:
-        """The state to go on from, which is not kept: it is as large as all that training holds."""
+        """The state to go on from; it is dropped here, being as large as all that training holds."""
         state, self.state = self.state, None
         return state
 
@@ -233,32 +249,32 @@ class Making:
             self._note(str(error))
             return {}
 
-    def _reached(self, earlier: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The newest state of the run that is as it was written, of this or an earlier process."""
+    def _newest_state(self, earlier: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The newest undamaged state of the run: a checkpoint, else the final weights."""
         directory = self.job.directory
-        found = newest_checkpoint(directory / CHECKPOINTS, self.job.identity, self._note)
-        if found is not None:
-            return found
+        state = newest_checkpoint(directory / CHECKPOINTS, self.job.identity, self._note)
+        if state is not None:
+            return state
         damaged = damaged_files(directory, earlier)
         for name in damaged:
             self._note(f"{directory / name} is damaged and is made again")
         if FINAL in earlier.get("files", {}) and FINAL not in damaged:
             self.final = earlier["files"][FINAL]
-            return unpacked((directory / FINAL).read_bytes())
+            return from_bytes((directory / FINAL).read_bytes())
         return None
 
     def _note(self, line: str) -> None:
-        """Say what was found, and keep it in the record."""
+        """Print the line, and put it among the record's notes."""
         self.notes.append(line)
         with suppress(OSError):
             print(f"poslab: {line}", file=sys.stderr, flush=True)
 
 
 def _reason(error: Exception) -> str:
-    """One line, which for memory says what to do."""
+    """The error in one line; where memory ran out, with what to change."""
     message = (str(error).splitlines() or ["no message"])[0]
-    told = str(error).lower()
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in told:
+    out_of_memory = "can't allocate memory" in str(error).lower()
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or out_of_memory:
         return (
             f"out of memory ({message}): choose a smaller trainer.batch_size or a larger trainer.accumulate"
         )
@@ -266,7 +282,7 @@ def _reason(error: Exception) -> str:
 
 
 def first_facts(job: Job) -> dict[str, Any]:
-    """What a record says from its start: of what was asked for, and where it is made."""
+    """What a record holds from its start: the request, the code and data, and the machine."""
     config = job.config
     cuda = config.trainer.accelerator == "cuda"
     return {

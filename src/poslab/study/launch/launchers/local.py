@@ -1,4 +1,4 @@
-"""This machine: every run a process of its own, as many at once as there are devices free."""
+"""This machine: every run is a process of its own, and as many run at a time as devices are free."""
 
 import os
 import signal
@@ -92,23 +92,23 @@ class Local(Launcher):
     def check(self, task: Task) -> None:
         if task.nodes > 1:
             raise ConfigError(
-                f"launcher=local is one machine, not {task.nodes}: launcher=slurm for several nodes"
+                f"launcher=local is one machine, not {task.nodes}: choose launcher=slurm for several nodes"
             )
-        wanted, there = self._cores_of_a_run(task), len(cores())
-        if wanted > there:
+        needed, available = self._cores_of_a_run(task), len(cores())
+        if needed > available:
             raise ConfigError(
-                f"launcher.cores_per_run={wanted}, but this machine lends {there} cores: choose fewer"
+                f"launcher.cores_per_run={needed}, but this process may use {available} cores: choose fewer"
             )
         shared = self.options.runs_per_gpu
         if not task.cuda and shared > 1:
             raise ConfigError(f"launcher.runs_per_gpu={shared} is for runs on GPUs, and this one is on CPU")
         if task.cuda and task.devices > self._gpus:
             raise ConfigError(
-                f"trainer.devices={task.devices}, but this machine lends {self._gpus} GPUs: choose fewer"
+                f"trainer.devices={task.devices}, but this process may use {self._gpus} GPUs: choose fewer"
             )
 
     def _cores_of_a_run(self, task: Task) -> int:
-        """Of the study's size, not of what is free: a study that is resumed trains with as many threads."""
+        """By the study's size, not by what is free: a resumed study must train with as many threads."""
         if self.options.cores_per_run != "auto":
             return self.options.cores_per_run
         at_once = self.runs
@@ -150,12 +150,12 @@ class Local(Launcher):
             return _FreshProcess(
                 subprocess.Popen(
                     task.command,
-                    stdin=subprocess.PIPE,  # stays open as long as we live
+                    stdin=subprocess.PIPE,  # the lifeline: open as long as this process lives
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=task.working_directory,
                     env=environment,
-                    start_new_session=True,  # Ctrl-C is for us, who then ask the run to end
+                    start_new_session=True,  # Ctrl-C reaches this process alone, which then stops the runs
                     pass_fds=lease.descriptors,
                 )
             )
@@ -179,9 +179,7 @@ class Local(Launcher):
 
     def stop(self) -> None:
         for run in self.running:
-            run.process.send_signal(
-                signal.SIGTERM
-            )  # the leader alone: Lightning hangs where all ranks get it
+            run.process.send_signal(signal.SIGTERM)  # to the leader: Lightning hangs where all ranks get it
 
     def kill(self) -> None:
         for run in self.running:
@@ -194,10 +192,10 @@ class Local(Launcher):
 
 @contextmanager
 def _on_cores(lease: Lease | None) -> Iterator[None]:
-    """What is started meanwhile runs on the lease's cores alone, from its first instruction on.
+    """Bind the processes that are started inside to the lease's cores.
 
-    A process inherits the affinity of the thread that starts it. Setting it on the child once it has started
-    would come too late for the threads that it has by then.
+    A process inherits the affinity of the thread that starts it. Setting it on a process that has started
+    would miss the threads that it has by then.
     """
     if lease is None or not hasattr(os, "sched_setaffinity"):
         yield

@@ -1,0 +1,187 @@
+"""One attention at one length: its time, and the most memory that it takes at once.
+
+What runs is one layer's `attend`, forward and backward, on queries, keys and values that want gradients and
+on gates where the scheme has them: B = 1, H = 4 heads of width 32, float32, no projections around it.
+
+Time is that of forward and backward alone; inputs are made before. With one thread on a CPU it is the
+process's processor time, since on a busy machine interruptions lengthen the wall-clock time of long runs more
+than of short ones. With more threads, and on CUDA, it is wall-clock time.
+
+Memory is the peak of the bytes that PyTorch's allocator has handed out: inputs, output, every gradient and
+all that is alive in between, kernels' working space included; not the scheme's parameters, the interpreter or
+the libraries. On a CPU it is the highest running sum of the allocations and releases that the profiler
+records; on CUDA it is `torch.cuda.max_memory_allocated`. Unlike the process's resident memory it does not
+depend on memory that the C library does not return to the system; without such memory the two agree
+(README.md).
+"""
+
+import ctypes
+import gc
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from poslab.model.attention import Attention, Site, build_attention
+from poslab.model.positions import Geometry, Scheme, build_scheme
+
+WIDTH, HEADS, LAYERS = 128, 4, 4
+BRIEF = 0.05  # seconds: shorter repetitions are repeated, since the first one runs with cold caches
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one process measures: two sections of a configuration, and where."""
+
+    pos: Mapping[str, Any]
+    attention: Mapping[str, Any]
+    length: int
+    threads: int
+    device: str
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The answer to "memory"; `seconds` is the time of the repetition that was profiled."""
+
+    bytes: int
+    seconds: float
+    kernel: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    reason: str
+
+
+def build(
+    pos: Mapping[str, Any], attention: Mapping[str, Any], length: int
+) -> tuple[Scheme, Scheme, Attention]:
+    """A scheme, its first layer and the attention there. Raises ConfigError where they cannot work together.
+
+    The training length is the length measured, so that learned positions have a vector for every token.
+    """
+    geometry = Geometry(WIDTH, HEADS, length, LAYERS)
+    scheme = build_scheme(pos, geometry)
+    layer = scheme.layer(0)
+    return scheme, layer, build_attention(attention, geometry, layer)
+
+
+def has_gates(layer: Scheme) -> bool:
+    return type(layer).log_gates is not Scheme.log_gates
+
+
+def adds_to_logits(layer: Scheme) -> bool:
+    """Whether the layer has a bias or gates."""
+    return type(layer).bias is not Scheme.bias or not layer.by_distance or has_gates(layer)
+
+
+class Trial:
+    """Repeats one attention at one length."""
+
+    def __init__(self, task: Task) -> None:
+        self.length, self.device = task.length, torch.device(task.device)
+        alone = task.device == "cpu" and task.threads == 1
+        self.clock = time.process_time if alone else time.perf_counter
+        self.stream = torch.Generator().manual_seed(0)
+        self.scheme, self.layer, self.attention = build(task.pos, task.attention, task.length)
+        for parameter in self.scheme.parameters():  # as GPT.initialise does
+            if parameter.ndim >= 2:
+                nn.init.normal_(parameter, 0, 0.02, generator=self.stream)
+        self.scheme.draw(self.stream)
+        self.attention.draw(self.stream)
+        self.scheme.to(self.device)
+        self.attention.to(self.device)
+        self.positions = self.scheme.place(task.length, None).to(self.device)
+
+    def seconds(self) -> float:
+        """The shortest of the repetitions that fit into BRIEF seconds, one at least."""
+        shortest, began = self._once(), time.perf_counter()
+        while time.perf_counter() - began + shortest < BRIEF:
+            shortest = min(shortest, self._once())
+        return shortest
+
+    def peak(self) -> Peak:
+        gc.collect()  # what is left of an earlier repetition must not be released in this one
+        watch = self._cuda_peak if self.device.type == "cuda" else self._cpu_peak
+        peak, seconds = watch()
+        return Peak(peak, seconds, self.attention.kernel)
+
+    def _cuda_peak(self) -> tuple[int, float]:
+        self._forget_gradients()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        seconds = self._once()
+        return torch.cuda.max_memory_allocated() - before, seconds
+
+    def _cpu_peak(self) -> tuple[int, float]:
+        self._forget_gradients()
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            seconds = self._once()
+        assert profiler.profiler is not None
+        assert profiler.profiler.kineto_results is not None
+        alive = peak = 0
+        # Single allocations, in order: the profiler's tables hold their sums by operator alone.
+        for event in profiler.profiler.kineto_results.events():
+            if event.name() == "[memory]":
+                alive += event.nbytes()  # below 0 for a release
+                peak = max(peak, alive)
+        return peak, seconds
+
+    def _once(self) -> float:
+        self._forget_gradients()
+        width = WIDTH // HEADS
+        q, k, v, gradient = (self._normal(1, HEADS, self.length, width) for _ in range(4))
+        x = self._normal(1, self.length, WIDTH) if has_gates(self.layer) else None
+        for leaf in (q, k, v, x):
+            if leaf is not None:
+                leaf.requires_grad_()
+        self._wait()
+        began = self.clock()
+        site = Site(self.layer, self.positions, None if x is None else self.layer.log_gates(x))
+        mixed = self.attention.attend(q, k, v, site)
+        torch.autograd.backward(mixed, gradient)
+        self._wait()
+        return self.clock() - began
+
+    def _normal(self, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self.stream).to(self.device)
+
+    def _forget_gradients(self) -> None:
+        self.scheme.zero_grad(set_to_none=True)
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def serve(connection: Connection, task: Task) -> None:
+    """Answer "memory" with a Peak and "time" with seconds until None comes; with a Failure where it fails."""
+    torch.set_num_threads(task.threads)
+    _keep_memory()
+    try:
+        trial = Trial(task)
+        for request in iter(connection.recv, None):
+            connection.send(trial.peak() if request == "memory" else trial.seconds())
+    except (EOFError, KeyboardInterrupt):
+        pass  # the benchmark has ended
+    except Exception as error:
+        connection.send(Failure(f"{type(error).__name__}: {str(error).splitlines()[0]}"))
+
+
+def _keep_memory() -> None:
+    """Have the C library reuse released memory in the next repetition.
+
+    By default it returns tensors of 32 MB and more to the system and gets them back page by page, hundreds of
+    times: a cost of the system that would set in at some of the lengths.
+    """
+    with suppress(OSError, AttributeError):  # glibc has it; others do as they do
+        library = ctypes.CDLL(None)
+        library.mallopt(-4, 0)  # M_MMAP_MAX
+        library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD

@@ -1,0 +1,125 @@
+"""Two trainings take turns of some steps: while one works, all processes of the other one stand still.
+
+So a slow moment of a shared machine hits both alike, and the work of a run's helper processes counts in its
+own turns alone.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+CONF = Path(__file__).parent.parent / "conf"
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Training:
+    """A training that stands still but for its turns; made with the settings of the command line."""
+
+    def __init__(self, cwd: Path, settings: Sequence[str], turn: int, known: Mapping[str, str]) -> None:
+        """It is ready for its first turn, of half as many steps as every further one."""
+        cwd.mkdir()
+        read, write = os.pipe()
+        self.seconds = os.fdopen(read)
+        self.errors = cwd / "errors"
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__, str(write), str(turn), *settings],
+                cwd=cwd,
+                env={**os.environ, **known},
+                stderr=errors,
+                pass_fds=(write,),
+            )
+        os.close(write)
+        self._stand_still()
+
+    def take_turn(self) -> float:
+        """Seconds of one turn."""
+        for each in (*self.helpers, self.process.pid):
+            os.kill(each, signal.SIGCONT)
+        self._stand_still()
+        return float(self.seconds.readline())
+
+    def helpers_processor_seconds(self) -> float:
+        """Of the processes that the training has started."""
+        fields = [_stat(each)[11:13] for each in self.helpers]
+        return sum(int(ticks) for each in fields for ticks in each) / TICKS
+
+    def end(self) -> None:
+        for each in (*self.helpers, self.process.pid):
+            os.kill(each, signal.SIGKILL)
+        self.process.wait()
+        self.seconds.close()
+
+    def _stand_still(self) -> None:
+        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            raise SystemExit(self.errors.read_text())
+        self.helpers = _descendants(self.process.pid)
+        for each in self.helpers:
+            os.kill(each, signal.SIGSTOP)
+
+
+def _descendants(ancestor: int) -> list[int]:
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        if fields := _stat(int(path.name)):
+            parents[int(path.name)] = int(fields[1])
+    family = [ancestor]
+    for each in family:  # which grows while it is read
+        family += [child for child, parent in parents.items() if parent == each]
+    return family[1:]
+
+
+def _stat(process: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on, none where the process is gone."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def train(write: int, turn: int, settings: list[str]) -> None:
+    """Train, and after every turn write its seconds to `write` and stop this process."""
+    from hydra import compose, initialize_config_dir
+    from rich.console import Console
+
+    from poslab.config.compose import request_from
+    from poslab.study.display.run_bar import RunDisplay
+    from poslab.study.run.make import RunMaker
+    from poslab.study.run.plan import plan
+    from poslab.study.run.stopping import Stopper
+
+    class InTurns(RunMaker):
+        begun: float | None = None
+
+        def started(self) -> None:
+            super().started()
+            self.wait(0)
+
+        def maybe_checkpoint(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
+            super().maybe_checkpoint(step, state)
+            # Halfway between two rows, so that what W&B does with a row falls into a turn.
+            if step % turn == turn // 2:
+                self.wait(step)
+
+        def wait(self, step: int) -> None:
+            if step:
+                os.write(write, f"{time.perf_counter() - self.begun}\n".encode())
+            os.kill(os.getpid(), signal.SIGSTOP)
+            self.begun = time.perf_counter()
+
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        composed = compose("config", overrides=settings, return_hydra_config=True)
+        request = request_from(composed, dict(composed.hydra.runtime.choices), CONF)
+    job = plan(request, Path("runs"))
+    with Stopper().installed() as stopper:
+        InTurns(job, RunDisplay(job.title, Console(quiet=True)), stopper).run()
+
+
+if __name__ == "__main__":
+    train(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
