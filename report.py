@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from poslab.config.arguments import ArgumentError, read
 
 if TYPE_CHECKING:
-    from poslab.report.write import Report
+    from poslab.report.document import Report
 
 USAGE = """\
 Make the report of a study from its run records, without training anything.
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     from poslab.config.schema import ConfigError
     from poslab.record.locks import TakenError
     from poslab.record.losses import ReportError
-    from poslab.report.write import show
+    from poslab.report.render.terminal import show
     from poslab.tracking.fetch.account import SourceError
 
     try:
@@ -70,8 +70,7 @@ def main(arguments: list[str]) -> int:
 def _report(options: dict[str, str]) -> "Report":
     from poslab.record.losses import ReportError
     from poslab.record.reader import studies
-    from poslab.report.chosen import write_chosen
-    from poslab.report.write import write_report
+    from poslab.report.write import write_chosen, write_report
 
     runs, reports = Path(options.get("runs", "runs")), Path(options.get("reports", "reports"))
     reference = options.get("reference")

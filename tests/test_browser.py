@@ -10,17 +10,17 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser import Reader, Scheme, started
 from playwright.sync_api import Browser, Locator, Page, expect
+from poslab.report.charts import line_charts, target_chart
+from poslab.report.page import page as whole_page
+from poslab.report.panels import panel_charts
+from poslab.report.style import look
 from test_report import FLAT, STEEP, plan, read, write_run
 from test_report_rescaled import LINES, write_rescaled
 
 from poslab.record.files import write_table
 from poslab.report import sheets
 from poslab.report.analysis.results import gather
-from poslab.report.charts import line_charts, target_chart
 from poslab.report.formatting import DASH, interval, multiple, quantity
-from poslab.report.page import page as whole_page
-from poslab.report.panels import panel_charts
-from poslab.report.style import look
 
 HOSTILE = "<script>window.poslabCanary=1</script>|[x](javascript:alert(1))"
 CHARTS = ["bits_per_byte_by_length", "sliding_bits_per_byte_by_length", "loss_by_position", "validation_loss"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from poslab.tracking.dashboard.__main__ import main
 from test_report import FLAT, length_rows, plan, position_rows, write_run
 from test_report_schemes import answers, biases, bounds, reaches, write_scheme
 
@@ -20,7 +21,6 @@ from poslab.record.files import write_sealed
 from poslab.record.reader import load
 from poslab.record.schema import METRICS
 from poslab.record.writer import RunRecord
-from poslab.tracking.dashboard.__main__ import main
 from poslab.tracking.send.charts import AXES, chart_rows, summary, training_row
 
 STUDY = "made_up"

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 import wandb
+from poslab.tracking.dashboard.__main__ import main
 from test_dashboard import QUESTION, STUDY, run_sets, sections, write_study
 from test_report import write_run
 from wandb_server import online, served
 from wandb_store import Server
 
 from poslab.record.reader import load
-from poslab.tracking.dashboard.__main__ import main
 from poslab.tracking.dashboard.contents import from_records, from_wandb
 from poslab.tracking.dashboard.documents import make_workspace, specification
 from poslab.tracking.dashboard.publish import open_project

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from browser import Reader, started
 from playwright.sync_api import Browser
+from poslab.report.charts import line_charts, target_chart
+from poslab.report.page import page
+from poslab.report.panels import panel_charts
 from test_report import read, write_run
 
 from poslab.record.files import write_sealed
 from poslab.report.analysis.results import gather
-from poslab.report.charts import line_charts, target_chart
-from poslab.report.page import page
-from poslab.report.panels import panel_charts
 from poslab.report.write import write_report
 
 pytestmark = pytest.mark.filterwarnings("ignore:Glyph", "ignore:constrained_layout")

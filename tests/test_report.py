@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from poslab.report.notes import notes
 
 from poslab.config.text import plain
 from poslab.record import measures
@@ -17,7 +18,6 @@ from poslab.record.writer import RunRecord
 from poslab.report.analysis.results import Results, gather
 from poslab.report.analysis.statistics import Ratio, Time, estimate, holm, paired, ratio
 from poslab.report.formatting import interval, multiple, number, quantity, web_link
-from poslab.report.notes import notes
 from poslab.report.verdict import verdict
 
 L, BATCH, STEPS = 8, 2, 100

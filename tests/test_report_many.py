@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import read, write_run
-
-from poslab.record.reader import load
-from poslab.report.analysis.results import gather
 from poslab.report.charts import LineChart, Point, Series
 from poslab.report.figures import MANY, NAMED, draw
 from poslab.report.folding import FOLDED, folded
 from poslab.report.tables import runs_table
+from test_report import read, write_run
+
+from poslab.record.reader import load
+from poslab.report.analysis.results import gather
 from poslab.report.write import write_report
 
 MEGABYTE = 1_000_000

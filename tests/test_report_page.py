@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from poslab.report.sorting import sort_value
 from test_report import plan, read, write_run
 
 from poslab.record.losses import ReportError
-from poslab.report.sorting import sort_value
 from poslab.report.write import terminal_table, write_report
 
 ROOT = Path(__file__).parent.parent

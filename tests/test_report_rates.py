@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from poslab.report.notes import notes
+from poslab.report.rates_words import rates_table
 from test_report import BATCH, STEPS, plan, read, row_of, write_run
 
 from poslab.record.losses import ReportError
 from poslab.report.analysis.learning_rates import Choice, choose
 from poslab.report.analysis.results import Results, gather
 from poslab.report.analysis.statistics import estimate
-from poslab.report.notes import notes
-from poslab.report.rates_words import rates_table
 from poslab.report.write import write_report
 
 GRID = (0.001, 0.002, 0.004, 0.008)

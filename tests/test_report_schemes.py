@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from poslab.report.attended import attended_heat, uniform
+from poslab.report.retrieval_words import retrieval_section
+from poslab.report.scheme_charts import bias_chart, bound_chart
+from poslab.report.schemes import schemes_section
+from poslab.report.section import Section
+from poslab.report.wavelengths import wavelengths_table
 from test_report import L, plan, read, write_run
 
 from poslab.record.files import read_sealed
@@ -17,12 +23,6 @@ from poslab.record.reader import load
 from poslab.record.schema import PROBE, SCHEME_BIAS
 from poslab.record.writer import RunRecord
 from poslab.report.analysis.results import Results, gather
-from poslab.report.attended import attended_heat, uniform
-from poslab.report.retrieval_words import retrieval_section
-from poslab.report.scheme_charts import bias_chart, bound_chart
-from poslab.report.schemes import schemes_section
-from poslab.report.section import Section
-from poslab.report.wavelengths import wavelengths_table
 from poslab.report.write import write_report
 
 ROOT = Path(__file__).parent.parent

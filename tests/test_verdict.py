@@ -5,12 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+from poslab.report.performance import performance_profile
 from test_report import BATCH, BUDGET, STEPS, L, plan, write_run
 
 from poslab.report import sheets
 from poslab.report.analysis.results import Results, gather
 from poslab.report.cells import over_reference, rank
-from poslab.report.performance import performance_profile
 from poslab.report.verdict import sentences, verdict
 
 Effects = tuple[float, float]  # of an arm: on its loss at L, and for each doubling past L

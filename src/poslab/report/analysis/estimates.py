@@ -14,6 +14,8 @@ BY_LENGTH = ("loss", "sliding", "bits_per_byte", "sliding_bits_per_byte", "early
 TARGETS = {0.5: "_50", 0.75: "", 0.9: "_90"}
 SINGLE = ("plateau", "aulc", "validation_loss", "tokens_per_second", "seconds", "flops")
 
+RATIO = ("_n", "", "_low", "_high", "_kind")  # columns of the times to a target over the reference's
+
 Times = Mapping[str, Mapping[int, Time]]  # tokens to each target, by its suffix and by seed
 
 
@@ -119,3 +121,41 @@ def diverged_times(arm: Arm, comparable: Set[str], targets: Mapping[str, float])
 def _before(run: Run, target: float) -> Time:
     found = measures.crossing(run.validations, target)
     return Time(float(run.budget), False) if found is None else Time(found.tokens, True)
+
+
+def estimate_columns(figure: str, at: Estimate | None) -> dict[str, Value]:
+    """The three cells of a figure over the seeds."""
+    if at is None:
+        return {f"{figure}_n": 0, f"{figure}_mean": None, f"{figure}_half_width": None}
+    return {f"{figure}_n": at.n, f"{figure}_mean": at.mean, f"{figure}_half_width": at.half_width}
+
+
+def usable_columns(rows: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
+    """The shortest and the longest usable length of an arm's runs; nothing where none is defined."""
+    lengths = sorted(
+        (value, row["usable_length_multiple"], row["usable_length_at_least"] is True)
+        for row in rows
+        if isinstance(value := row.get("usable_length"), int)
+    )
+    if not lengths:
+        return {}
+    low, high = lengths[0], lengths[-1]
+    return {
+        "usable_length_min": low[0],
+        "usable_length_max": high[0],
+        "usable_length_min_at_least": low[2],
+        "usable_length_max_at_least": high[2],
+        "usable_length_multiple_min": low[1],
+        "usable_length_multiple_max": high[1],
+    }
+
+
+def target_columns(item: ArmFigures) -> dict[str, Value]:
+    """How many of an arm's runs reached each target, and how long they took over the reference's."""
+    row: dict[str, Value] = {}
+    for suffix, (hits, n) in item.reached.items():
+        row |= {f"reached{suffix}": hits, f"reached{suffix}_of": n}
+    for suffix, over in item.ratios.items():
+        values = (over.n, over.mean, over.low, over.high, over.kind)
+        row |= {f"tokens_to_target{suffix}_ratio{e}": v for e, v in zip(RATIO, values, strict=True)}
+    return row

@@ -10,6 +10,8 @@ from typing import Literal
 
 from scipy.special import stdtr, stdtrit
 
+from poslab.record.measures import Value
+
 CONFIDENCE = 0.95
 CONFIDENCE_OF_BOUND = 0.99
 FALSE_ALARMS = 0.05  # how often a family of tests may find something where there is nothing
@@ -25,6 +27,17 @@ class Estimate:
     half_width: float | None
     lowest: float
     highest: float
+
+    @property
+    def row(self) -> dict[str, Value]:
+        """Its cells in a CSV file."""
+        return {
+            "n": self.n,
+            "mean": self.mean,
+            "half_width": self.half_width,
+            "lowest": self.lowest,
+            "highest": self.highest,
+        }
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
