@@ -10,17 +10,15 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser import Reader, Scheme, started
 from playwright.sync_api import Browser, Locator, Page, expect
-from poslab.report.charts import line_charts, target_chart
-from poslab.report.page import page as whole_page
-from poslab.report.panels import panel_charts
-from poslab.report.style import look
 from test_report import FLAT, STEEP, plan, read, write_run
 from test_report_rescaled import LINES, write_rescaled
 
-from poslab.record.files import write_table
-from poslab.report import sheets
 from poslab.report.analysis.results import gather
 from poslab.report.formatting import DASH, interval, multiple, quantity
+from poslab.report.looks import look
+from poslab.report.render.page import page as whole_page
+from poslab.report.render.sheets import write_sheets
+from poslab.report.sections.contents import document
 
 HOSTILE = "<script>window.poslabCanary=1</script>|[x](javascript:alert(1))"
 CHARTS = ["bits_per_byte_by_length", "sliding_bits_per_byte_by_length", "loss_by_position", "validation_loss"]
@@ -50,12 +48,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = [f"{arm}-{seed}" for arm in ("rope", "alibi", "late", "learned", "hostile") for seed in range(3)]
     plan(runs, names, "rope")
     # As write_report does, without the seconds that the paper figures take.
-    results = gather("made_up", runs, None)
-    lines, panels = line_charts(results), panel_charts(results)
-    (home / "index.html").write_text(whole_page(results, lines, target_chart(results), panels))
-    write_table(home / "arms.csv", *sheets.arms(results))
-    for chart in lines:
-        write_table(home / f"{chart.name}.csv", *sheets.figure(chart.rows))
+    made = document(gather("made_up", runs, None))
+    (home / "index.html").write_text(whole_page(made))
+    write_sheets(home, made.sheets)
     return home
 
 

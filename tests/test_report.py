@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from poslab.report.notes import notes
 
 from poslab.config.text import plain
 from poslab.record import measures
@@ -19,6 +18,7 @@ from poslab.report.analysis.results import Results, gather
 from poslab.report.analysis.statistics import Ratio, Time, estimate, holm, paired, ratio
 from poslab.report.formatting import interval, multiple, number, quantity, web_link
 from poslab.report.verdict import verdict
+from poslab.report.warnings import notes
 
 L, BATCH, STEPS = 8, 2, 100
 BUDGET = L * BATCH * STEPS

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from poslab.report.latex import escape_latex
 from test_report import plan, read, write_run
 
+from poslab.report.render.latex import escape_latex
 from poslab.report.write import write_report
 
 HOSTILE = r"\input{/etc/passwd} 50% #1 a_b^c~d & {e} $x$ [f] * -- <g> é Δβ"

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from poslab.report.notes import notes
-from poslab.report.rescaled_words import findings, rescaled_table
 from test_report import STEEP, L, length_rows, plan, position_rows, read, write_run
 
 from poslab.record import measures
@@ -24,6 +22,8 @@ from poslab.record.schema import RESCALED
 from poslab.record.writer import RunRecord
 from poslab.report.analysis.rescalings import label
 from poslab.report.analysis.results import Results, gather
+from poslab.report.sections.rescalings import findings, rescaled_table
+from poslab.report.warnings import notes
 from poslab.report.write import write_report
 
 ROOT = Path(__file__).parent.parent

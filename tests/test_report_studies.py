@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from poslab.report.notes import notes
-from poslab.report.provenance import report_command
 from test_report import L, plan, read, write_run
 
 from poslab.record.losses import ReportError
 from poslab.report.analysis.results import Results, gather
+from poslab.report.sections.provenance import report_command
+from poslab.report.warnings import notes
 from poslab.report.write import write_report
 
 ROOT = Path(__file__).parent.parent
