@@ -9,7 +9,7 @@ from pathlib import Path
 from poslab.record.files import write_atomic
 from poslab.record.losses import ReportError
 from poslab.record.reader import Records, Run, load_run, no_collecting, plan_of
-from poslab.report.analysis.results import Asked, Results, figures, gather
+from poslab.report.analysis.results import Results, Subject, figures, gather
 from poslab.report.document import FORMATS, Document, Report
 from poslab.report.sections.contents import OPTIONAL, document
 
@@ -37,8 +37,8 @@ def write_chosen(directories: Sequence[Path], reports: Path, reference: str | No
     several = f"{studies[:80]}-{len(names)}-runs-{digest}"
     # A report is published: the command names the runs as a study has them, not where they lay.
     option = f"checkpoint={','.join(f'runs/{name}' for name in names)}"
-    asked = Asked(names[0].partition("/")[2] if len(names) == 1 else several, option)
-    return write(figures(records, asked, reference), reports)
+    subject = Subject(names[0].partition("/")[2] if len(names) == 1 else several, option)
+    return write(figures(records, subject, reference), reports)
 
 
 def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:

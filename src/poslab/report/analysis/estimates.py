@@ -38,12 +38,12 @@ class ArmFigures:
         }
 
     def mean(self, figure: str) -> float | None:
-        found = self.figures.get(figure)
-        return None if found is None else found.mean
+        at = self.figures.get(figure)
+        return None if at is None else at.mean
 
     def half_width(self, figure: str) -> float | None:
-        found = self.figures.get(figure)
-        return None if found is None else found.half_width
+        at = self.figures.get(figure)
+        return None if at is None else at.half_width
 
     def by_seed(self, figure: str) -> dict[int, float]:
         """The figure of each seed that has it."""
@@ -57,13 +57,13 @@ class ArmFigures:
 
 def estimates(rows: Sequence[Mapping[str, Value]], columns: Iterable[str]) -> dict[str, Estimate]:
     """What the rows, one a seed, say together on each figure that one of them has."""
-    found: dict[str, Estimate] = {}
+    by_column: dict[str, Estimate] = {}
     for column in columns:
         values = [float(row[column]) for row in rows if isinstance(row.get(column), int | float)]  # type: ignore[arg-type]
         summary = estimate(values)
         if summary is not None:
-            found[column] = summary
-    return found
+            by_column[column] = summary
+    return by_column
 
 
 def arm_figures(
@@ -76,7 +76,7 @@ def arm_figures(
     """The figures of `arm` from the rows of its runs; `reference` is None for the reference itself."""
     mine = tuple(rows[run.name] for run in arm.finished)
     columns = [f"{family}_{measures.name(k)}" for family in (*BY_LENGTH, "loss_change") for k in multiples]
-    found = estimates(mine, (*columns, *SINGLE))
+    figures = estimates(mine, (*columns, *SINGLE))
     times = {
         suffix: dict(sorted({**diverged.get(suffix, {}), **_times(mine, suffix)}.items()))
         for suffix in TARGETS.values()
@@ -86,22 +86,22 @@ def arm_figures(
         if all(time.reached for time in by_seed.values()):
             # A mean without the runs that did not get there would flatter the arm.
             summary = estimate([time.tokens for time in by_seed.values()])
-            found |= {f"tokens_to_target{suffix}": summary} if summary else {}
+            figures |= {f"tokens_to_target{suffix}": summary} if summary else {}
     against = {} if reference is None else reference.times
     ratios = {suffix: ratio(by_seed, against.get(suffix, {})) for suffix, by_seed in times.items()}
     known = {suffix: value for suffix, value in ratios.items() if value is not None}
-    return ArmFigures(arm, found, mine, times, known)
+    return ArmFigures(arm, figures, mine, times, known)
 
 
 def _times(rows: Iterable[Mapping[str, Value]], suffix: str) -> dict[int, Time]:
     """Tokens to a target by seed, from the rows of finished runs that have an answer."""
-    found = {}
+    times = {}
     for row in rows:
         if f"reached{suffix}" in row:
             reached = row[f"reached{suffix}"] is True
             tokens = row[f"tokens_to_target{suffix}" if reached else f"tokens_without_target{suffix}"]
-            found[int(row["seed"])] = Time(float(tokens), reached)  # type: ignore[arg-type]
-    return found
+            times[int(row["seed"])] = Time(float(tokens), reached)  # type: ignore[arg-type]
+    return times
 
 
 def diverged_times(arm: Arm, comparable: Set[str], targets: Mapping[str, float]) -> Times:
@@ -119,8 +119,8 @@ def diverged_times(arm: Arm, comparable: Set[str], targets: Mapping[str, float])
 
 
 def _before(run: Run, target: float) -> Time:
-    found = measures.crossing(run.validations, target)
-    return Time(float(run.budget), False) if found is None else Time(found.tokens, True)
+    crossing = measures.crossing(run.validations, target)
+    return Time(float(run.budget), False) if crossing is None else Time(crossing.tokens, True)
 
 
 def estimate_columns(figure: str, at: Estimate | None) -> dict[str, Value]:

@@ -125,12 +125,12 @@ def ratio(arm: Mapping[int, Time], reference: Mapping[int, Time]) -> Ratio | Non
         return Ratio(len(shared), "at_least", low=math.exp(_bound(logs)))
     if cut[1]:
         return Ratio(len(shared), "at_most", high=math.exp(-_bound([-log for log in logs])))
-    found = estimate(logs)
-    assert found is not None
-    if found.half_width is None:
-        return Ratio(found.n, "exact", math.exp(found.mean))
-    low, high = (math.exp(found.mean + side * found.half_width) for side in (-1, 1))
-    return Ratio(found.n, "exact", math.exp(found.mean), low, high)
+    mean = estimate(logs)
+    assert mean is not None
+    if mean.half_width is None:
+        return Ratio(mean.n, "exact", math.exp(mean.mean))
+    low, high = (math.exp(mean.mean + side * mean.half_width) for side in (-1, 1))
+    return Ratio(mean.n, "exact", math.exp(mean.mean), low, high)
 
 
 def _bound(values: Sequence[float]) -> float:

@@ -114,7 +114,7 @@ def _without(tried: Tried) -> str:
     fates = dict.fromkeys(tried.without)
     if not fates:
         return ""
-    some = f" ({len(tried.without)} of {tried.asked} seeds)" if tried.asked > 1 else ""
+    some = f" ({len(tried.without)} of {tried.seeds_started} seeds)" if tried.seeds_started > 1 else ""
     return f"{listing(list(fates))} at {rate_text(tried.rate)}{some}"
 
 
@@ -133,7 +133,7 @@ def rates_sheet(results: Results) -> Sheet:
                     "study": one.runs[0].study,
                     "arm": one.label,
                     "learning_rate": tried.rate,
-                    "seeds": tried.asked,
+                    "seeds": tried.seeds_started,
                     "n": len(tried.losses),
                     "diverged": tried.without.count("diverged"),
                     "without_loss": len(tried.without),

@@ -74,7 +74,7 @@ def arms_sheet(results: Results) -> Sheet:
                 "reference": item is results.reference,
                 "context_length": item.arm.context_length,
                 "parameters": item.rows[0]["parameters"] if item.rows else None,
-                "seeds_asked": item.arm.asked,
+                "seeds_asked": item.arm.seeds_started,
                 "seeds_finished": len(item.rows),
             }
         )

@@ -98,7 +98,7 @@ def _origins(results: Results) -> list[tuple[str, str]]:
 
 def report_command(results: Results) -> str:
     """The command line that makes this report again from the records."""
-    options = results.asked.option, f"reference={results.reference.arm.label}"
+    options = results.subject.option, f"reference={results.reference.arm.label}"
     return f"python report.py {' '.join(map(shlex.quote, options))}"
 
 
