@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from poslab.config.arguments import ArgumentError, read
 
 if TYPE_CHECKING:
-    from poslab.report.document import Report
+    from poslab.report.write import Report
 
 USAGE = """\
 Make the report of a study from its run records, without training anything.

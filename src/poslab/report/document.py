@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 
 from poslab.record.measures import Value
 from poslab.record.summary import Target
@@ -105,9 +104,7 @@ def points(by_seed: Sequence[Values]) -> tuple[Point, ...]:
     """Means over the seeds at every x that one of them has."""
     places: list[Place] = sorted({place for values in by_seed for place in values})
     estimates = [estimate([values[place] for values in by_seed if place in values]) for place in places]
-    return tuple(
-        point(x, at, dict(keys)) for (x, keys), at in zip(places, estimates, strict=True) if at is not None
-    )
+    return tuple(point(x, at, dict(keys)) for (x, keys), at in zip(places, estimates, strict=True) if at)
 
 
 @dataclass(frozen=True)
@@ -304,8 +301,7 @@ class TargetChart:
         return [reach.row for reach in self.reaches]
 
     @property
-    def edge(self) -> float:
-        """The largest budget, where the scale ends."""
+    def edge(self) -> float:  # the largest budget, where the scale ends
         return max(reach.budget for reach in self.reaches)
 
     @property
@@ -396,13 +392,3 @@ class Document:
         """Every CSV file by its name."""
         sheets = {name: one for section in self.sections for name, one in section.sheets.items()}
         return sheets | dict(self.origin.sheets) | {chart.name: sheet(chart.rows) for chart in self.charts}
-
-
-@dataclass(frozen=True)
-class Report:
-    """A report on disk; `table` holds the rows for a terminal, by column title."""
-
-    directory: Path
-    page: Path
-    table: tuple[Mapping[str, str], ...]
-    summary: str

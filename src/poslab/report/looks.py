@@ -28,10 +28,7 @@ class Look:
 def look(arm: int) -> Look:
     """How the arm of this number looks; after 126 arms, looks repeat."""
     return Look(
-        LIGHT[arm % len(LIGHT)],
-        DARK[arm % len(DARK)],
-        MARKERS[arm % len(MARKERS)],
-        DASHES[arm % len(DASHES)],
+        LIGHT[arm % len(LIGHT)], DARK[arm % len(DARK)], MARKERS[arm % len(MARKERS)], DASHES[arm % len(DASHES)]
     )
 
 

@@ -1,17 +1,27 @@
 """Records in, report out: a study's, several studies', or that of chosen runs."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from poslab.record.files import write_atomic
 from poslab.record.losses import ReportError
 from poslab.record.reader import Records, Run, load_run, no_collecting, plan_of
 from poslab.report.analysis.results import Results, Subject, figures, gather
-from poslab.report.document import FORMATS, Document, Report
+from poslab.report.document import FORMATS, Document
 from poslab.report.sections.contents import OPTIONAL, document
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report on disk; `table` holds the rows for a terminal, by column title."""
+
+    directory: Path
+    page: Path
+    table: tuple[Mapping[str, str], ...]
+    summary: str
 
 
 def write_report(study: str, runs: Path, reports: Path, reference: str | None = None) -> Report:

@@ -11,7 +11,7 @@ from poslab.config.request import Request
 from poslab.config.schema import ConfigError
 from poslab.record.files import DamagedError
 from poslab.record.manifest import read_manifest
-from poslab.report.document import Report
+from poslab.report.write import Report
 from poslab.study.run.plan import Job
 from poslab.tracking import first_place, in_wandb_sweep
 from poslab.tracking.login import requested_place, uses_wandb

@@ -44,10 +44,7 @@ def primary_figure(reference: ArmFigures, multiples: tuple[float, ...]) -> str |
 
 
 def compare(
-    everything: Sequence[ArmFigures],
-    reference: ArmFigures,
-    primary: str | None,
-    multiples: tuple[float, ...],
+    everything: Sequence[ArmFigures], reference: ArmFigures, primary: str | None, multiples: tuple[float, ...]
 ) -> tuple[Comparison, ...]:
     """Every arm's differences from the reference, where their losses mean the same."""
     columns = [f"{family}_{name(k)}" for family in COMPARED for k in multiples if k >= 1]

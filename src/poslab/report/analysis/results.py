@@ -115,11 +115,7 @@ def figures(records: tuple[Records, ...], subject: Subject, reference: str | Non
     label_of |= {run.name: one.label for one in reversed(tuned) for run in one.runs}
     rows = {
         run.name: row(
-            run,
-            label_of.get(run.name),
-            multiples,
-            targets if run.name in same_data else (),
-            interval,
+            run, label_of.get(run.name), multiples, targets if run.name in same_data else (), interval
         )
         for run in listed
     }

@@ -5,7 +5,7 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -16,14 +16,16 @@ from rich.text import Text
 from poslab.config.text import plain
 from poslab.record.losses import TRAINED, Segments, rescaled, segments
 from poslab.record.measures import mean_loss
-from poslab.report.document import Report
 from poslab.report.formatting import multiple, number
+
+if TYPE_CHECKING:
+    from poslab.report.write import Report
 
 PROTOCOLS = {"non_overlapping": "non-overlapping", "sliding": "sliding"}  # in the order of rows
 WIDTH = 18  # of a scheme's name, in letters
 
 
-def terminal_table(report: Report) -> Table:
+def terminal_table(report: "Report") -> Table:
     """The arms of a report: losses in nats a token, a dash where undefined, and the verdict below.
 
     It fits 80 columns unless the scheme's label is long: an interval goes below its mean.
@@ -81,7 +83,7 @@ def print_table(table: Table) -> None:
     console.print(table)
 
 
-def show(report: Report) -> None:
+def show(report: "Report") -> None:
     """Print the table of arms, and where the page is."""
     print_table(terminal_table(report))
     print(f"report: {report.page}")

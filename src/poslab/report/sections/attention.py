@@ -5,16 +5,7 @@ from poslab.report.analysis.estimates import ArmFigures, estimate_columns
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import Estimate, estimate
 from poslab.report.cells import arm_column, half_widths, loss, rounded
-from poslab.report.document import (
-    SCALE_FROM,
-    Column,
-    HeatPanel,
-    HeatPanels,
-    Rows,
-    Sheet,
-    Table,
-    sheet,
-)
+from poslab.report.document import SCALE_FROM, Column, HeatPanel, HeatPanels, Rows, Sheet, Table, sheet
 from poslab.report.formatting import number
 
 FILES = ("attention_distance", "attention_distance_arms", "attention_distance_runs")

@@ -8,17 +8,7 @@ from poslab.report.analysis.estimates import ArmFigures, estimate_columns, targe
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import Estimate, Time
 from poslab.report.cells import bars, to_target
-from poslab.report.document import (
-    LineChart,
-    Point,
-    Reach,
-    Row,
-    Series,
-    TargetChart,
-    Values,
-    decades,
-    point,
-)
+from poslab.report.document import LineChart, Point, Reach, Row, Series, TargetChart, Values, decades, point
 from poslab.report.sections.extrapolation import lines
 
 FILES = ("validation_loss", "performance_profile", "tokens_to_target")

@@ -138,10 +138,7 @@ def settings_table(results: Results) -> Table | None:
         {"arm": item.arm.label} | {f"setting {key}": _setting(item.arm.differing.get(key)) for key in keys}
         for item in results.arms
     ]
-    columns = (
-        arm_column(results),
-        *(Column(f"setting {key}", key, text, number=False) for key in keys),
-    )
+    columns = (arm_column(results), *(Column(f"setting {key}", key, text, number=False) for key in keys))
     return Table("settings", "What the arms differ in", "", columns, records, "settings.csv")
 
 

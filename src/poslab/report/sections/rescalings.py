@@ -9,17 +9,7 @@ from poslab.record.reader import Run
 from poslab.report.analysis.estimates import estimate_columns, usable_columns
 from poslab.report.analysis.rescalings import FAMILIES, Line, RescaledArm, measured
 from poslab.report.analysis.results import Results
-from poslab.report.cells import (
-    bars,
-    loss,
-    named,
-    position,
-    price,
-    text,
-    training_length,
-    usable,
-    usable_key,
-)
+from poslab.report.cells import bars, loss, named, position, price, text, training_length, usable, usable_key
 from poslab.report.document import (
     Cell,
     Column,
@@ -214,10 +204,9 @@ def _rises(one: RescaledArm) -> str:
 
 def _as_trained(line: Line, results: Results) -> str:
     allowed, fails = f"{100 * TOLERANCES['']:g} %", position(_reach(line), "failure_position").text
-    where = {
-        DASH: "",
-        "none": f", nowhere {allowed} over its plateau",
-    }.get(fails, f", {allowed} over its plateau from position {fails} on")
+    where = {DASH: "", "none": f", nowhere {allowed} over its plateau"}.get(
+        fails, f", {allowed} over its plateau from position {fails} on"
+    )
     length = _tokens(line, results)
     return f"usable to {length}{where}" if length != DASH else f"no usable length{where}"
 

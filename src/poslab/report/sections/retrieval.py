@@ -17,16 +17,7 @@ from poslab.report.analysis.estimates import ArmFigures, estimate_columns
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import Estimate, estimate
 from poslab.report.cells import half_widths, loss, named, percent, text
-from poslab.report.document import (
-    SCALE_FROM,
-    Column,
-    HeatPanel,
-    HeatPanels,
-    Rows,
-    Section,
-    Table,
-    sheet,
-)
+from poslab.report.document import SCALE_FROM, Column, HeatPanel, HeatPanels, Rows, Section, Table, sheet
 from poslab.report.formatting import multiple, number, share
 
 FILES = ("retrieval", "retrieval_arms", "retrieval_passkey", "retrieval_copy")
