@@ -120,7 +120,7 @@ def server(wanted: bool) -> Iterator[dict[str, str]]:
             yield {"WANDB_MODE": "offline", "HOME": name}
             return
         sys.path.insert(0, str(ROOT / "tests"))
-        from wandb_server import serve
+        from support.wandb_server.server import serve
 
         with serve(Path(name)) as stand_in:
             yield {**stand_in.environment, "HOME": name}

@@ -138,7 +138,7 @@ def _bound(values: Sequence[float]) -> float:
 
     Cutting values off hides their spread, so the lower end of a 95 % interval is too high too often: with
     three seeds up to 7 % of all studies said something false. The lower end of a 99 % interval, and no more
-    than the lowest value, keeps to 5 % (tests/test_statistics.py).
+    than the lowest value, keeps to 5 % (tests/report/test_statistics.py).
     """
     if len(values) < 2:
         return values[0]

@@ -1,0 +1,234 @@
+"""`evaluate.py`: the run's own numbers where nothing is changed, and nothing changed without a word."""
+
+import runpy
+import shutil
+
+import pytest
+
+from poslab.record.files import write_sealed
+from poslab.record.manifest import read_manifest
+from support.commands import ROOT, rows
+from support.models import ATTENTIONS, POSITIONS
+from support.runs import make, request
+
+L = 32
+TEXT = b"def position(token, length):\n    return token % length  # of the window, from its start on\n" * 300
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Finished runs by name: rope with all that a run can be measured for, a trial, two of a text."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    (folder / "text.txt").write_bytes(TEXT)
+    text = {"source": "text", "path": str(folder / "text.txt")}
+    asked = {
+        "rope": {
+            "evaluate__rescale": ["none", "ntk", "drop"],
+            "evaluate__recalibration_steps": 2,
+            "probe": {"tasks": ["copy"], "share": 0.25, "samples": 4, "depths": 2},
+            "context_length": 3 * L,
+        },
+        "alibi": {"pos": POSITIONS["alibi"], "attention": ATTENTIONS["softmax"], "part": "tuning"},
+        "bytes": {"data": {**text, "vocabulary": "bytes"}},
+        "entries": {"data": {**text, "vocabulary": 300}},
+    }
+    short = {"trainer__max_steps": 4, "trainer__warmup_steps": 1, "model__layers": 1}
+    found = {}
+    for name, changes in asked.items():
+        manifest = make(request(**short, **changes), folder / "runs")
+        assert manifest["status"] == "done", manifest["reason"]
+        found[name] = folder / "runs" / "test" / manifest["run"]
+    return found
+
+
+@pytest.fixture
+def said(runs, tmp_path, monkeypatch, capsys):
+    """Runs the command in a directory of its own; its status and what it printed."""
+    shutil.copy(runs["bytes"].parent.parent.parent / "text.txt", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    main = runpy.run_path(str(ROOT / "evaluate.py"))["main"]
+
+    def call(directory, *settings):
+        status = main([f"checkpoint={directory}", "logger=local", *settings])
+        shown = capsys.readouterr()
+        return status, shown.out, shown.err
+
+    return call
+
+
+def made(folder):
+    """The only evaluation there."""
+    (directory,) = (folder / "evaluations").glob("[!.]*")
+    return directory
+
+
+@pytest.mark.parametrize("name", ["rope", "alibi", "bytes", "entries"])
+def test_without_a_change_it_gives_the_numbers_of_the_run(runs, said, tmp_path, name):
+    status, out, _ = said(runs[name])
+    assert status == 0
+    record = read_manifest(made(tmp_path))
+    measured = {file for file in record["files"] if "metrics" not in file}
+    assert measured == {file for file in read_manifest(runs[name])["files"] if file.endswith(".csv")} - {
+        "metrics.csv"
+    }
+    for file in measured:
+        assert rows(made(tmp_path) / file) == rows(runs[name] / file), file
+    assert "the same numbers, to the last digit, as the run's own record" in out
+    assert (record["changed"], record["kernel"]) == ({}, read_manifest(runs[name])["kernel"])
+
+
+def test_the_table_holds_what_is_recorded(runs, said, tmp_path):
+    _, out, _ = said(runs["bytes"], "evaluate.rescale=[none,ntk]")
+    sums = {}
+    for file, name in (("extrapolation.csv", "rope / flash"), ("rescaled.csv", "rope, ntk")):
+        for row in rows(made(tmp_path) / file):
+            total = sums.setdefault((name, row["protocol"]), {}).setdefault(row["multiple"], [0.0, 0])
+            total[0] += float(row["nll"])
+            total[1] += int(row["tokens"])
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[1] == ["scheme", "windows", "L/2", "L", "2", "L", "4", "L"]
+    expected = [
+        [*(name.split() if protocol == "non_overlapping" else []), protocol.replace("_", "-")]
+        + [f"{nll / tokens:.3f}" for nll, tokens in sums[name, protocol].values()]
+        for name in ("rope / flash", "rope, ntk")
+        for protocol in ("non_overlapping", "sliding")
+    ]
+    assert lines[3:7] == expected
+
+
+def test_other_code_is_said_and_whether_the_numbers_are_still_the_same(runs, said, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(runs["alibi"], copy)
+    write_sealed(copy / "manifest.json", {**read_manifest(copy), "code": "0" * 16})
+    status, out, _ = said(copy)
+    assert status == 0
+    assert "note: made by other code than the run" in out
+    assert "note: the same numbers, to the last digit, as the run's own record" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("alibi", "evaluate.longest=2"),
+        ("alibi", "evaluate.segments=2"),
+        ("alibi", "evaluate.sliding_windows=5"),
+        ("bytes", "evaluate.rescale=[none,pi]"),
+        ("rope", "evaluate.rescale_factor=2"),
+        ("alibi", "trainer.precision=bfloat16"),
+        ("alibi", "data.seed=1"),
+        ("alibi", "data=text data.path=text.txt"),
+    ],
+)
+def test_every_setting_changes_what_is_recorded(runs, said, tmp_path, name, setting):
+    status, out, err = said(runs[name], *setting.split())
+    assert status == 0, err
+    record = read_manifest(made(tmp_path))
+    own = read_manifest(runs[name])["files"]
+    assert any(own.get(name) != digest for name, digest in record["files"].items())
+    key, value = setting.split()[-1].split("=", 1)
+    assert key in record["changed"]
+    assert f"{key}: {value} instead of " in out
+    assert "same numbers" not in out
+
+
+def test_what_is_made_is_shown_again_and_made_again_where_damaged(runs, said, tmp_path):
+    _, first, _ = said(runs["bytes"], "evaluate.longest=2", f"data.path={tmp_path}/text.txt")
+    table = made(tmp_path) / "extrapolation.csv"
+    before = table.stat().st_mtime_ns
+    status, again, err = said(runs["bytes"] / "checkpoint.pt", "evaluate.longest=2")
+    assert (status, again) == (0, first)  # wherever the text lies
+    assert "is made already and is shown again" in err
+    assert table.stat().st_mtime_ns == before
+    content = table.read_text()
+    table.write_text(content.replace("nll", "nII"))
+    status, again, err = said(runs["bytes"], "evaluate.longest=2")
+    assert (status, again) == (0, first)
+    assert "extrapolation.csv is damaged and is made again" in err
+    assert table.read_text() == content
+
+
+def test_other_text_is_said_with_both_fingerprints(runs, said, tmp_path):
+    (tmp_path / "text.txt").write_bytes(TEXT.replace(b"window", b"window of tokens"))
+    status, out, _ = said(runs["bytes"])
+    assert status == 0
+    record = read_manifest(made(tmp_path))
+    (note,) = record["notes"]
+    trained = read_manifest(runs["bytes"])["data"]["fingerprint"]
+    assert trained != record["data"]["fingerprint"]
+    for fingerprint in (trained, record["data"]["fingerprint"]):
+        assert fingerprint[:12] in note
+    assert f"note: {note}" in out
+    assert "may be among what it was trained on" in note
+
+
+def test_other_text_is_not_for_a_vocabulary_of_the_text(runs, said, tmp_path):
+    (tmp_path / "text.txt").write_bytes(TEXT.replace(b"window", b"window of tokens"))
+    for settings in ([], ["data=copy"]):
+        status, _, err = said(runs["entries"], *settings)
+        assert (status, err.count("\n")) == (2, 1)
+        assert "made from its own text" in err
+    assert not (tmp_path / "evaluations").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            "trainer.max_steps=3",
+            "is no setting of an evaluation, or training has fixed it; there are evaluate.",
+        ),
+        ("evaluate.recalibration_steps=3", "is no setting of an evaluation"),
+        ("pos=alibi", "is no setting of an evaluation"),
+        ("data.vocabulary=300", "is no setting of an evaluation"),
+        ("seed=3", "is no setting of an evaluation"),
+        ("+evaluate.longest=2", "an evaluation takes one value a setting"),
+        ("evaluate.longest=2,4", "an evaluation takes one value a setting"),
+        ("evaluate.longest=3", "evaluate.longest=3: input should be"),
+        ("evaluate.longest", "is not understood"),
+        ("evaluate.longest=2 evaluate.longest=4", "evaluate.longest is given twice"),
+        ("evaluate.rescale_factor=4", "rescale_factor is for pi, ntk or yarn"),
+        ("evaluate.rescale=[none,ntk]", "is for rotations, and pos.scheme=alibi has none"),
+        ("data=nothing", "data=nothing does not exist; there are copy, "),
+        ("data=text", "data=text needs data.path"),
+        ("data=text data.path=gone.txt", "data.path=gone.txt does not exist"),
+        ("data.path=x", "data.path is not a setting"),
+        ("data.tokens=600", "evaluation at 4 x 32 needs"),
+        ("logger.project=x", "unknown to logger=local"),
+        ("logger=wandb", "logger is given twice"),
+        ("checkpoint=other", "say one checkpoint=PATH"),
+    ],
+)
+def test_what_cannot_be_set_is_refused_in_one_line(runs, said, tmp_path, settings, expected):
+    status, out, err = said(runs["alibi"], *settings.split())
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert expected in err
+    assert not (tmp_path / "evaluations").exists()
+
+
+def test_what_is_no_finished_run_is_refused_in_one_line(runs, said, tmp_path):
+    copy = tmp_path / "copy"
+    checkpoint = copy / "checkpoint.pt"
+
+    def refused(name, expected):
+        status, out, err = said(name)
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert expected in err
+
+    refused(tmp_path / "gone", "does not exist: name a run directory")
+    refused(runs["alibi"].parent, "holds no finished run")
+    refused(runs["alibi"] / "metrics.csv", "is no checkpoint.pt of a run")
+    shutil.copytree(runs["alibi"], copy)
+    content = checkpoint.read_bytes()
+    checkpoint.write_bytes(content[:1000] + bytes([content[1000] ^ 1]) + content[1001:])
+    refused(copy, "checkpoint.pt is damaged")
+    checkpoint.unlink()
+    refused(copy, "checkpoint.pt is missing")
+    checkpoint.write_bytes(content)
+    manifest = read_manifest(copy)
+    write_sealed(copy / "manifest.json", {**manifest, "status": "running"})
+    refused(copy, "the run is running, not done")
+    write_sealed(copy / "manifest.json", {**manifest, "run": "../elsewhere"})
+    refused(copy, "is no name of a directory")
+    (copy / "manifest.json").write_text("{}")
+    refused(copy, "manifest.json is damaged")
+    assert not (tmp_path / "evaluations").exists()

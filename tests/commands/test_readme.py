@@ -1,0 +1,96 @@
+"""What the README promises, tried: its table of pairs, and its own example of a new scheme."""
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import poslab.model.positions
+from poslab.config.schema import ConfigError
+from poslab.model.pairs import grid
+from poslab.model.positions import Geometry, build_scheme
+from support.commands import ROOT, TINY, rows
+from support.models import ATTENTIONS, CONF, make_gpt
+
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.fixture
+def example():
+    """The README's Python and YAML files: (path, content) each."""
+    return [
+        re.search(rf"```{language}\n# (\S+)\n(.*?)```", README, re.DOTALL).groups()
+        for language in ("python", "yaml")
+    ]
+
+
+def test_the_table_of_pairs_is_what_the_code_does():
+    table = re.search(r"<!-- grid -->\n(.*?)<!-- /grid -->", README, re.DOTALL)[1]
+    assert table == grid(CONF)
+
+
+def test_a_new_scheme_follows_the_formula_and_is_refused_where_it_has_none(example, tmp_path, monkeypatch):
+    (path, python), (_, options) = example
+    (tmp_path / Path(path).name).write_text(python)
+    monkeypatch.setattr(poslab.model.positions, "__path__", [*poslab.model.positions.__path__, str(tmp_path)])
+    arm = yaml.safe_load(options)
+    bias = build_scheme(arm, Geometry(32, 4, 64, layers=4)).bias(torch.arange(5))
+    torch.testing.assert_close(bias, -torch.log1p(torch.arange(5).double()).expand(4, 5))
+    tokens = torch.arange(40)[None] % 50
+    softmax, flash = (make_gpt(arm, ATTENTIONS[name])(tokens) for name in ("softmax", "flash"))
+    torch.testing.assert_close(softmax, flash, atol=1e-9, rtol=1e-9)
+    with pytest.raises(ConfigError, match="never becomes geometric"):
+        make_gpt(arm, ATTENTIONS["linear"])
+
+
+def test_one_python_file_and_one_yaml_file_are_trained_evaluated_and_reported(example, tmp_path):
+    """In a copy of the project, with nothing else changed, by the command that the README gives."""
+    for name in ("src", "conf", "train.py"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
+    for path, content in example:
+        (tmp_path / path).write_text(content)
+    ended = subprocess.run(
+        [sys.executable, "train.py", "-m", "pos=rope,logarithmic", "logger=local", *TINY],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr
+    report = tmp_path / "reports" / "ablation"
+    made = {row["pos"]: row for row in rows(report / "summary.csv")}["logarithmic"]
+    assert made["status"] == "done"
+    assert made["kernel"] == "strips"
+    assert float(made["loss_8x"]) > 0
+    assert "logarithmic" in (report / "index.html").read_text()
+    assert "logarithmic" in (report / "report.md").read_text()
+
+
+def test_the_map_says_of_each_folder_what_its_own_first_sentence_says():
+    folders = sorted(path.parent.name for path in (ROOT / "src" / "poslab").glob("*/__init__.py"))
+    shown = dict(re.findall(r"^  (\w+)/ +(.+)$", README[README.index("## Map") :], re.MULTILINE))
+    own = {
+        folder: " ".join(importlib.import_module(f"poslab.{folder}").__doc__.split())
+        .split(". ")[0]
+        .rstrip(".")
+        for folder in folders
+    }
+    assert shown == own
+
+
+def test_the_tour_names_files_that_exist():
+    tour = re.findall(r"^\d+\. \[(\S+)\]\((\S+)\)$", README, re.MULTILINE)
+    assert len(tour) >= 14
+    for name, path in tour:
+        assert path == f"src/poslab/{name}"
+        assert (ROOT / path).is_file()

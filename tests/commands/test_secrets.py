@@ -1,0 +1,122 @@
+"""What a study is given and must not tell: no secret is in a file that it writes, and none is sent."""
+
+import base64
+import secrets
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from omegaconf import OmegaConf
+
+from poslab.config.compose import command_line
+from support.commands import ROOT, TINY, environment
+from support.models import CONF
+from support.wandb_server.server import serve
+
+VARIABLES = ("WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "SOME_PASSWORD")
+ELSEWHERE = Path("/tmp")  # where a program may write that ignores TMPDIR
+
+
+@pytest.fixture(scope="module", params=["offline", "online"])
+def study(request, tmp_path_factory):
+    """A run offline, or a study online and then a command that is refused, with secrets around them."""
+    cwd = tmp_path_factory.mktemp(request.param)
+    hidden = {name: secrets.token_hex(20) for name in (*VARIABLES, "history", "netrc", "command")}
+    (cwd / ".bash_history").write_text(f"export HF_TOKEN={hidden['history']}\npython train.py\n")
+    hosts = ("api.wandb.ai", "huggingface.co")
+    (cwd / ".netrc").write_text(
+        "".join(f"machine {host} login user password {hidden['netrc']}\n" for host in hosts)
+    )
+    before = set(ELSEWHERE.iterdir())
+    with serve(cwd / "client") if request.param == "online" else nullcontext() as server:
+        known = {name: hidden[name] for name in VARIABLES} | {"WANDB_MODE": request.param}
+        if server is not None:
+            server.key = hidden["WANDB_API_KEY"]
+            known = {**server.environment, **known}
+        known = {**environment(cwd), **known, "NETRC": str(cwd / ".netrc")}
+        multirun = [] if server is None else ["-m"]
+        ended = told(cwd, known, *multirun, f"+hydra.job.env_set.MY_TOKEN={hidden['command']}")
+        assert ended.returncode == 0, ended.stderr
+        if multirun:
+            refused = told(cwd, known, *multirun, f"+data.token={hidden['command']}")
+            assert refused.returncode == 2, refused.stderr
+    new = set(ELSEWHERE.iterdir()) - before
+    return SimpleNamespace(cwd=cwd, hidden=hidden, server=server, elsewhere=new)
+
+
+def told(cwd: Path, known: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, with a cache of its own: a variable that Hydra sets counts in both kinds of command."""
+    cache = f"+hydra.job.env_set.POSLAB_CACHE={cwd / 'cache'}"
+    copied = "hydra.job.env_copy=[SOME_PASSWORD]"
+    return subprocess.run(
+        [sys.executable, str(ROOT / "train.py"), *arguments, cache, copied, "study=hidden", *TINY],
+        cwd=cwd,
+        env=known,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def files(*folders: Path) -> Iterator[tuple[Path, bytes]]:
+    for folder in folders:
+        for path in (folder, *folder.rglob("*")):
+            if path.is_file():
+                yield path, path.read_bytes()
+
+
+def forms(hidden: dict[str, str]) -> dict[str, bytes]:
+    """As they are, and as W&B's client gives its key."""
+    basic = base64.b64encode(f"api:{hidden['WANDB_API_KEY']}".encode())
+    return {**{name: secret.encode() for name, secret in hidden.items()}, "basic": basic}
+
+
+def test_no_secret_is_written(study):
+    own = {study.cwd / ".bash_history", study.cwd / ".netrc"}
+    written = {path: content for path, content in files(study.cwd) if path not in own}
+    for path, content in (*written.items(), *files(*study.elsewhere)):
+        found = [name for name, secret in forms(study.hidden).items() if secret in content]
+        assert not found, path
+    kinds = {path.suffix for path, content in written.items() if b"hidden" in content}
+    assert kinds >= {".json", ".md", ".html", ".wandb", ".log"}  # the study's name is where it may be
+    assert list((study.cwd / "cache").iterdir())
+
+
+def test_no_secret_is_sent(study):
+    requests = study.server.requests if study.server else []
+    for seen in requests:
+        sent = b"\n".join([seen.path.encode(), str(seen.headers).encode(), seen.body])
+        found = [name for name, secret in forms(study.hidden).items() if secret in sent]
+        assert not found, (seen.method, seen.path)
+    assert any(b"hidden" in seen.body for seen in requests) == bool(study.server)
+
+
+def test_a_kept_command_names_a_secret_and_not_its_value():
+    overrides = [
+        "+hydra.job.env_set.MY_TOKEN=abc",
+        "hydra.job.env_set={OTHER: abc}",
+        "+data.api_key=abc",
+        "launcher.setup=[export HF_TOKEN=abc]",
+        "launcher.address=ray://user:abc@host:10001",
+        "data.tokens=60000",
+    ]
+    kept = command_line(overrides, multirun=True)
+    assert "abc" not in kept
+    assert "+hydra.job.env_set.MY_TOKEN=..." in kept
+    assert "'launcher.setup=[export HF_TOKEN=...'" in kept
+    assert "launcher.address=ray://...@host:10001 data.tokens=60000" in kept
+
+
+def test_no_setting_counts_as_a_secret():
+    """Whose kept value could not be given again."""
+    for path in CONF.rglob("*.yaml"):
+        section = {} if path.parent == CONF else OmegaConf.to_container(OmegaConf.load(path))
+        for key, value in section.items():
+            override = f"{path.parent.name}.{key}={value}"
+            assert command_line([override], multirun=False) == shlex.join(["python", "train.py", override])

@@ -1,0 +1,152 @@
+"""The commands as a user types them: a study from end to end, again, and what goes wrong."""
+
+import fcntl
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from poslab.config.compose import arms
+from poslab.config.schema import ConfigError
+from poslab.record.locks import TakenError
+from poslab.record.manifest import read_manifest
+from poslab.study.run.plan import plan
+from poslab.training.trained_model import load
+from support.commands import TINY, command, rows
+from support.models import CONF
+from support.runs import make, request
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """`-m pos=rope,learned` in an empty directory, without a W&B login."""
+    cwd = tmp_path_factory.mktemp("study")
+    return cwd, command("-m", "pos=rope,learned", *TINY, cwd=cwd)
+
+
+def test_a_study_leaves_records_and_a_report(study):
+    cwd, ended = study
+    assert ended.returncode == 0, ended.stderr
+    assert "reports/ablation/index.html" in ended.stdout
+    report = cwd / "reports" / "ablation"
+    for name in ("index.html", "report.md", "figures/bits_per_byte_by_length.svg"):
+        assert (report / name).stat().st_size > 1000
+    summary = {row["pos"]: row for row in rows(report / "summary.csv")}
+    assert [row["status"] for row in summary.values()] == ["done", "done"]
+    assert float(summary["rope"]["loss_8x"]) > 0
+    assert summary["learned"]["loss_1x"]
+    assert summary["learned"]["loss_2x"] == ""  # undefined past L: a gap, never a number
+    assert summary["learned"]["sliding_8x"] == ""
+
+
+def test_a_record_says_what_was_run(study):
+    cwd, _ = study
+    (directory,) = (cwd / "runs" / "ablation").glob("rope-*")
+    manifest = read_manifest(directory)
+    assert manifest["status"] == "done"
+    assert manifest["kernel"] == "torch flash (cpu)"
+    assert manifest["tokens"] == 6 * 4 * 32
+    assert manifest["data"]["fingerprint"]
+    assert [row["step"] for row in rows(directory / "metrics.csv")] == ["2", "4", "6"]
+    assert len(rows(directory / "position.csv")) == 8 * 32
+    gpt = load(directory)
+    assert gpt.parameter_count() == manifest["parameters"]
+
+
+def test_wandb_holds_every_point_offline(study):
+    """Read back with wandb's own reader, as a user would."""
+    cwd, ended = study
+    assert "wandb sync runs/ablation/*/wandb/offline-run-*" in ended.stderr
+    (directory,) = (cwd / "runs" / "ablation").glob("rope-*")
+    reader = Path(sys.executable).parent / "wandb"
+    told = subprocess.run(
+        [str(reader), "leet", "inspect", "--json", str(next(directory.glob("wandb/offline-run-*")))],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    records = [json.loads(line) for line in told.stdout.splitlines()]
+    history = json.dumps([record for record in records if record["type"] == "history"])
+    for row in rows(directory / "metrics.csv"):
+        assert str(float(row["validation_nll"]) / float(row["validation_tokens"]))[:12] in history
+    started = next(record["run"] for record in records if record["type"] == "run")
+    assert started["run_group"] == "ablation"
+    assert started["display_name"] == "rope / flash / seed 0"
+    assert started["config"]["update"]["pos"] == "rope"
+    assert started["config"]["update"]["pos_options"]["base"] == 10_000
+    summary = json.dumps([record for record in records if record["type"] == "summary"])
+    assert "bits_per_byte_8x" in summary
+    assert "extrapolation/bits_per_byte" in history
+
+
+def test_the_same_command_again_trains_nothing(study):
+    cwd, _ = study
+    before = {path: path.stat().st_mtime_ns for path in (cwd / "runs").rglob("metrics.csv")}
+    ended = command("-m", "pos=rope,learned", *TINY, cwd=cwd)
+    assert ended.returncode == 0, ended.stderr
+    assert "2 of 2 runs are made already" in ended.stderr
+    assert "step" not in ended.stderr
+    assert before == {path: path.stat().st_mtime_ns for path in (cwd / "runs").rglob("metrics.csv")}
+
+
+def test_the_report_is_made_again_from_the_records_alone(study):
+    cwd, _ = study
+    report = cwd / "reports" / "ablation"
+    before = {path.name: path.read_bytes() for path in report.rglob("*") if path.is_file()}
+    ended = command("study=ablation", f"reports={cwd / 'again'}", cwd=cwd, script="report.py")
+    assert ended.returncode == 0, ended.stderr
+    again = {
+        path.name: path.read_bytes() for path in (cwd / "again" / "ablation").rglob("*") if path.is_file()
+    }
+    assert again == before
+
+
+def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
+    ended = command("-m", "trainer.learning_rate=1e-3,1e30", "logger=local", "study=x", *TINY, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "not a number at step" in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
+    assert sorted(row["status"] for row in rows(tmp_path / "reports/x/summary.csv")) == ["diverged", "done"]
+
+
+def test_help_is_quick_to_read(tmp_path):
+    ended = command("--help", cwd=tmp_path)
+    assert ended.returncode == 0
+    assert "python train.py -m pos=rope,alibi" in ended.stdout
+    assert "pos: alibi, fire, fox" in ended.stdout
+
+
+def test_a_run_is_made_by_one_process_at_a_time(tmp_path):
+    job = plan(request(), tmp_path)
+    job.directory.parent.mkdir(parents=True)
+    with (job.directory.parent / f".{job.directory.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(TakenError):
+            make(request(), tmp_path)
+    assert make(request(), tmp_path)["status"] == "done"
+
+
+def test_local_paths_stay_on_the_machine(tmp_path):
+    path = tmp_path / "private" / "text.txt"
+    path.parent.mkdir()
+    path.write_text("all work and no play makes a dull boy. " * 3000)
+    data = {"source": "text", "path": str(path), "vocabulary": "bytes"}
+    manifest = make(request(data=data), tmp_path / "runs")
+    assert manifest["status"] == "done"
+    assert manifest["config"]["data"]["path"] == "text.txt"
+    assert "private" not in json.dumps(manifest)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine's GPU is what auto means")
+def test_another_machines_gpus_are_not_guessed(tmp_path):
+    asked = request(trainer__accelerator="auto", launcher=arms(CONF / "launcher")["slurm"])
+    with pytest.raises(ConfigError, match="accelerator=cuda or cpu"):
+        plan(asked, tmp_path, here=False)
+    asked = request(trainer__accelerator="cuda", launcher=arms(CONF / "launcher")["slurm"])
+    with pytest.raises(ConfigError, match="sees no CUDA device"):
+        plan(asked, tmp_path)
+    trainer = plan(asked, tmp_path, here=False).config.trainer
+    assert (trainer.accelerator, trainer.precision) == ("cuda", "bfloat16")

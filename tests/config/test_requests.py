@@ -1,0 +1,81 @@
+"""What can be asked for on the command line; what cannot is refused in one line."""
+
+import pytest
+
+from poslab.config.schema import ConfigError
+from poslab.study.run.plan import plan
+from support.commands import ROOT, command
+from support.runs import request
+
+REFUSED = {
+    "an unknown scheme": (["pos=rotary"], "pos=rotary does not exist; there are alibi"),
+    "an unknown key": (["trainer.max_step=3"], "Could not override 'trainer.max_step'"),
+    "an added key": (["+trainer.max_step=3"], "trainer.max_step is not a setting; trainer has max_steps"),
+    "a wrong type": (["trainer.max_steps=many"], "trainer.max_steps='many': input should be a valid integer"),
+    "an odd head width": (["model.width=12"], "heads of odd width 3: choose an even one"),
+    "heads that do not divide": (["model.heads=3"], "width=128 is not a multiple of heads=3"),
+    "a length below 1": (
+        ["context_length=0"],
+        "context_length=0: input should be greater than or equal to 1",
+    ),
+    "a slash in the study": (["study=../elsewhere"], "study: '../elsewhere' must be letters"),
+    "a base of a wrong type": (["pos.base=big"], "pos.base='big': input should be a valid number"),
+    "a negative base": (["pos.base=-1"], "pos.base=-1: input should be greater than 0"),
+    "one bad arm of a study": (["-m", "pos=rope,alibi", "seed=0,-1"], "seed=-1"),
+    "text without a path": (["data=text"], "data.path=FILE"),
+    "a swept sweep": (["-m", "sweep=bases,quickstart"], "cannot be swept"),
+    "a pair without a fast form": (
+        ["pos=kerple", "attention=linear"],
+        "pos.scheme=kerple, whose bias never becomes geometric: choose attention=flash or softmax",
+    ),
+    "rescaling what has no rotation": (
+        ["-m", "pos=rope,alibi", "evaluate.rescale=[none,pi]"],
+        "pos.scheme=alibi has none",
+    ),
+    "rescaling alone": (["evaluate.rescale=[pi]"], "must begin with none"),
+    "an unknown rescaling": (["evaluate.rescale=[none,ntq]"], "evaluate.rescale.1='ntq'"),
+    "a factor that nothing takes": (["evaluate.rescale_factor=4"], "is for pi, ntk or yarn"),
+    "recalibration of what is not dropped": (["evaluate.recalibration_steps=5"], "is for drop"),
+    "a rescaling that changes nothing": (
+        ["evaluate.rescale=[none,dynamic]", "evaluate.longest=1"],
+        "evaluate.rescale=dynamic changes nothing for pos.scheme=rope up to its longest evaluation",
+    ),
+    "a factor that is no number": (
+        ["evaluate.rescale=[none,pi]", "evaluate.rescale_factor=nan"],
+        "evaluate.rescale_factor",
+    ),
+    "a missing text": (["data=text", "data.path=nowhere.txt"], "nowhere.txt"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_run_is_one_line_and_status_2(case, tmp_path):
+    arguments, line = REFUSED[case]
+    ended = command(*arguments, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert line in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.rglob("manifest.json"))
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [(b"", "empty"), (b"\x00\x01\x02" * 5000, "binary"), (b"short", "shorter|needs")],
+)
+def test_a_text_that_cannot_serve_is_one_line(content, line, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=line) as raised:
+        plan(request(data={"source": "text", "path": str(path), "vocabulary": "bytes"}), tmp_path / "runs")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_sweep_names_its_study_and_what_it_varies(path, tmp_path):
+    told = command(f"sweep={path.stem}", "--cfg", "all", cwd=tmp_path).stdout
+    assert f"\nstudy: {path.stem}\n" in told
+    assert "mode: MULTIRUN" in told
+    of_mine = command(f"sweep={path.stem}", "model=micro", "study=mine", "--cfg", "job", cwd=tmp_path).stdout
+    assert "\nstudy: mine\n" in of_mine
+    assert "max_steps: 5000\n" in of_mine  # the size for a GPU: its budget and its length too
+    assert "context_length: 512\n" in of_mine

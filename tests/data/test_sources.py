@@ -1,0 +1,241 @@
+"""Sources of text: files, the standard library, the hub; the same each time, and errors say what to do."""
+
+import contextlib
+import gzip
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from poslab.config.schema import ConfigError
+from poslab.data import sources
+from poslab.data.cache import prepare
+from poslab.data.sources import hub
+from support.texts import CONF, documents, options, words
+
+
+def test_every_arm_names_a_source_and_all_its_options() -> None:
+    for path in CONF.glob("*.yaml"):
+        source = sources.find(yaml.safe_load(path.read_text()))
+        assert set(yaml.safe_load(path.read_text())) == set(type(source).model_fields), path.name
+    assert {yaml.safe_load(path.read_text())["source"] for path in CONF.glob("*.yaml")} == set(
+        sources.names()
+    )
+
+
+def test_standard_library_is_real_python_without_tests() -> None:
+    read = list(sources.find(options("stdlib")).read())
+    assert sum(map(len, read)) > 5e6
+    assert any(b"class ArgumentParser(" in document for document in read)
+    assert not any(b"class TestCase(unittest" in document for document in read)
+
+
+def test_gzip_is_told_by_content_and_same_content_has_the_same_fingerprint(tmp_path: Path) -> None:
+    text = words(3000, seed=1).encode()
+    (tmp_path / "plain.txt").write_bytes(text)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "zipped").write_bytes(gzip.compress(text))
+    plain = prepare(options("text", path=str(tmp_path / "plain.txt")))
+    zipped = prepare(options("text", path=str(tmp_path / "elsewhere" / "zipped")))
+    assert plain.fingerprint == zipped.fingerprint
+    assert (plain.name, zipped.name) == ("plain.txt", "zipped")
+    assert plain.decode(plain.train) + plain.decode(plain.validation) == text
+
+
+def test_directory_is_searched_for_text_files_only(tmp_path: Path) -> None:
+    root = tmp_path / "texts"
+    (root / "deep" / "er").mkdir(parents=True)
+    (root / ".git").mkdir()
+    (root / ".git" / "hidden.txt").write_text("hidden")
+    (root / "b.txt").write_text("second" * 50)
+    (root / "deep" / "er" / "c.MD.gz").write_bytes(gzip.compress(b"third" * 50))
+    (root / "a.rst").write_text("first" * 50)
+    (root / "empty.txt").write_text("")
+    (root / "picture.png").write_bytes(b"\x89PNG\0\0")
+    (root / "deep" / "loop").symlink_to(root)
+    corpus = prepare(options("text", path=str(root)))
+    assert corpus.documents == 3
+    assert [document[:5] for document in documents(corpus, "train")] == [b"first", b"secon", b"third"]
+
+
+# Named by hand: a gzip file holds the second it was made in, and the processes of the tests compare names.
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"ab\0c", "is binary"),
+        ("żółw".encode("latin2"), "is not UTF-8"),
+        ("text".encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
+        (gzip.compress(b"text" * 99)[:-12], "is a damaged gzip file"),
+        (gzip.compress(b"text" * 99)[:12] + b"garbage" * 9, "is a damaged gzip file"),
+        (gzip.compress(b""), "is empty"),
+    ],
+    ids=["no bytes", "binary", "latin2", "utf-16", "gzip cut", "gzip garbled", "gzip of nothing"],
+)
+def test_files_that_are_no_text_are_told_in_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as raised:
+        prepare(options("text", path=str(tmp_path / "file")))
+    assert "\n" not in str(raised.value)
+    assert str(tmp_path / "file") in str(raised.value)
+
+
+def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data=text needs data\.path=FILE or DIRECTORY"):
+        prepare(options("text"))
+    with pytest.raises(ConfigError, match="does not exist"):
+        prepare(options("text", path=str(tmp_path / "nothing")))
+    with pytest.raises(ConfigError, match=r"has no text files \(\.txt"):
+        prepare(options("text", path=str(tmp_path)))
+    locked = tmp_path / "locked.txt"
+    locked.write_text("text")
+    locked.chmod(0)
+    with contextlib.suppress(OSError):
+        locked.read_text()
+        pytest.skip("this user may read everything")
+    with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
+        prepare(options("text", path=str(locked)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source": "web"}, "there are copy, hub, stdlib, text"),
+        ({"spam": 1}, r"data\.spam is not"),
+        ({"vocabulary": 256}, r"data\.vocabulary: 256 is neither"),
+        ({"vocabulary": "words"}, r"data\.vocabulary: 'words' is neither"),
+        ({"span": 0}, r"data\.span=0"),
+        ({"symbols": 53}, r"data\.symbols=53"),
+        ({"tokens": "many"}, r"data\.tokens='many'"),
+    ],
+)
+def test_options_are_checked(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        prepare(options("copy", **changes))
+
+
+def test_copy_repeats_each_string_and_each_option_changes_it() -> None:
+    corpus = prepare(options("copy", span=5, symbols=3, tokens=2400))
+    assert (len(corpus.train), len(corpus.validation)) == (2160, 240)
+    for part in (corpus.train, corpus.validation):
+        records = corpus.decode(part).splitlines()
+        assert len(records) == len(part) // 12
+        for record in records:
+            first, second = record.split(b"|")
+            assert first == second
+            assert len(first) == 5
+            assert set(first) <= set(b"abc")
+    fingerprints = {corpus.fingerprint}
+    for change in ({"span": 6}, {"symbols": 4}, {"tokens": 2412}, {"seed": 1}, {"vocabulary": 260}):
+        fingerprints.add(
+            prepare(options("copy", **{"span": 5, "symbols": 3, "tokens": 2400, **change})).fingerprint
+        )
+    assert len(fingerprints) == 6
+
+
+def test_copy_is_the_same_text_for_ever() -> None:
+    corpus = prepare(options("copy", span=8, symbols=16, tokens=1000))
+    assert corpus.decode(corpus.train[:18]) == b"lcjmdnhm|lcjmdnhm\n"
+
+
+# The hub
+
+
+@pytest.fixture
+def local_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """A data set on disk in the hub's place; the arguments of the last `load_dataset`."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    rows = ["", " = Ahab = \n", "", " call\n", " = = Youth = = \n", " me\n", " = Ishmael = \n", " so\0me\n"]
+    datasets.Dataset.from_dict({"text": rows, "number": list(range(8))}).to_parquet(
+        tmp_path / "train.parquet"
+    )
+    asked: dict[str, Any] = {}
+    load = datasets.load_dataset_builder
+
+    def load_dataset_builder(path: str, name: str | None, **arguments: Any) -> Any:
+        asked.update(arguments, path=path, name=name)
+        builder = load("parquet", data_files=str(tmp_path / "train.parquet"), cache_dir=str(tmp_path / "hf"))
+        builder.hash = "b08601e04326c79dfdd32d625aee71d232d685c3"
+        return builder
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", load_dataset_builder)
+    monkeypatch.setattr(hub, "_look_up", lambda source: None)
+    yield asked
+    datasets.enable_progress_bars()
+
+
+def test_hub_rows_are_joined_to_articles(local_hub: dict[str, Any]) -> None:
+    data = options("wikitext103")
+    articles = [b" = Ahab = \n call\n = = Youth = = \n me\n", b" = Ishmael = \n some\n"]
+    assert list(sources.find(data).read()) == articles
+    assert (local_hub["path"], local_hub["name"]) == ("Salesforce/wikitext", "wikitext-103-raw-v1")
+    assert list(sources.find({**data, "documents": 1}).read()) == articles[:1]
+    pinned = {**data, "revision": "main", "sha256": hashlib.sha256(b"".join(articles)).hexdigest()}
+    assert list(sources.find(pinned).read()) == articles
+    assert local_hub["revision"] == "main"
+
+
+def test_hub_text_is_the_one_that_was_pinned(local_hub: dict[str, Any]) -> None:
+    for change, message in [
+        ({"revision": "f" * 40}, r"at data\.revision=f+ cannot be loaded; datasets' cache holds b08601"),
+        ({"revision": "main", "sha256": "0" * 64}, r"is not the text that data\.sha256 names"),
+        ({"revision": "main"}, "can move; give a commit hash"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            list(sources.find(options("wikitext103", **change)).read())
+
+
+def test_hub_options_that_lead_nowhere_are_told(local_hub: dict[str, Any]) -> None:
+    for change, message in [
+        ({"column": "body"}, r"data\.column=body is not in .*; it has text, number"),
+        ({"column": "number"}, "holds int, not text"),
+        ({"split": "test"}, r"could not be loaded from the hub: ValueError: (Unknown|Bad) split"),
+        (
+            {"split": "test", "documents": 1},
+            r"could not be loaded from the hub: ValueError: (Unknown|Bad) split",
+        ),
+        ({"document_start": "^Chapter"}, "matches no row"),
+        ({"document_start": "("}, "is not a regular expression"),
+        ({"files": "*.parquet"}, "files stands instead of name"),
+        ({"path": "../.."}, r"data\.path"),
+    ]:
+        with pytest.raises(ConfigError, match=message) as raised:
+            list(sources.find(options("wikitext103", **change)).read())
+        assert "\n" not in str(raised.value)
+
+
+def test_prepared_hub_data_need_no_hub(local_hub: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    data = options("wikitext103", documents=2)
+    first = prepare(data)
+    local_hub.clear()
+    assert prepare(data).fingerprint == first.fingerprint
+    assert not local_hub
+
+
+def test_unreachable_hub_is_one_line_with_what_works_offline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import datasets
+    import huggingface_hub
+
+    def offline(*_: Any, **__: Any) -> None:
+        raise huggingface_hub.errors.OfflineModeIsEnabled("offline mode is enabled")
+
+    monkeypatch.setenv(
+        "HF_HUB_OFFLINE", "1"
+    )  # what the libraries read as they are imported, which may be past
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", offline)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    for arm in ("tiny_shakespeare", "wikitext103"):
+        with pytest.raises(
+            ConfigError, match=r"hub cannot be reached.*data=stdlib, data=text data\.path=FILE"
+        ) as raised:
+            prepare(options(arm))
+        assert "\n" not in str(raised.value)
+    assert not list((tmp_path / "cache" / "data").glob("*.unfinished"))

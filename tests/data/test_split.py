@@ -1,0 +1,107 @@
+"""What is held out for validation, and what tokens it becomes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from poslab.config.schema import ConfigError
+from poslab.data.cache import prepare
+from support.texts import ODD, documents, options, words
+
+# The split
+
+
+def test_whole_documents_are_held_out_by_content(novels: Path) -> None:
+    corpus = prepare(options("text", path=str(novels)))
+    train, validation = documents(corpus, "train"), documents(corpus, "validation")
+    written = [path.read_bytes() for path in sorted(novels.iterdir())]
+    assert sorted(train + validation) == sorted(written)
+    assert not set(train) & set(validation)
+    assert 0.1 <= sum(map(len, validation)) / sum(map(len, written)) <= 0.2
+    begins = corpus.validation_documents[:, 0]
+    assert [corpus.decode(corpus.validation[a:b]) for a, b in corpus.validation_documents] == validation
+    assert (corpus.validation[begins[1:] - 1] == corpus.separator).all()
+    # Whether another document is there does not move those that stay from one part to the other.
+    (novels / "00.txt").unlink()
+    assert {document[:11] for document in validation} & {
+        d[:11] for d in documents(prepare(options("text", path=str(novels))), "validation")
+    }
+
+
+def test_duplicates_and_one_large_document_do_not_break_the_split(novels: Path) -> None:
+    (novels / "copy.txt").write_bytes((novels / "03.txt").read_bytes())
+    (novels / "large.txt").write_text(words(20_000, seed=99))
+    corpus = prepare(options("text", path=str(novels)))
+    assert corpus.documents == 21
+    assert len(corpus.validation) < 0.2 * (len(corpus.train) + len(corpus.validation))
+    assert not set(documents(corpus, "train")) & set(documents(corpus, "validation"))
+
+
+def test_no_long_document_decides_the_validation_loss(tmp_path: Path) -> None:
+    root = tmp_path / "uneven"
+    root.mkdir()
+    for index in range(300):
+        (root / f"{index:03}.txt").write_text(words(20 if index % 30 else 2000, seed=index))
+    corpus = prepare(options("text", path=str(root)))
+    held_out = documents(corpus, "validation")
+    total = len(corpus.train) + len(corpus.validation)
+    assert 0.09 <= sum(map(len, held_out)) / total <= 0.2
+    assert max(map(len, held_out)) <= total / 100
+
+
+def test_few_documents_give_the_last_tenth_of_each_between_characters(tmp_path: Path) -> None:
+    root = tmp_path / "few"
+    root.mkdir()
+    for name in "abc":
+        (root / f"{name}.txt").write_text(name + "字" * 333, encoding="utf-8")
+    corpus = prepare(options("text", path=str(root)))
+    train, validation = documents(corpus, "train"), documents(corpus, "validation")
+    assert [part.decode()[0] for part in train] == ["a", "b", "c"]
+    for begin, end in zip(train, validation, strict=True):
+        assert (begin + end).decode()[1:] == "字" * 333
+        assert 99 <= len(end) <= 102
+        end.decode()
+
+
+# Tokens
+
+
+@pytest.mark.parametrize(("entries", "dtype"), [("bytes", "uint8"), (300, "uint16")])
+def test_tokens_are_lossless_and_know_their_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: Any, dtype: str
+) -> None:
+    monkeypatch.setattr("poslab.data.tokens.CHUNK", 100)  # cuts within the odd text too
+    root = tmp_path / "odd"
+    root.mkdir()
+    texts = [f"{index}{ODD}{words(100, index)}".encode() for index in range(12)]
+    for index, text in enumerate(texts):
+        (root / f"{index:02}.txt").write_bytes(text)
+    corpus = prepare(options("text", path=str(root), vocabulary=entries))
+    assert corpus.train.dtype == corpus.validation.dtype == np.dtype(dtype)
+    assert isinstance(corpus.train, np.memmap)
+    assert len(corpus.token_bytes) == corpus.vocabulary == (256 if entries == "bytes" else entries)
+    assert sorted(documents(corpus, "train") + documents(corpus, "validation")) == sorted(texts)
+    for part in (corpus.train, corpus.validation):
+        assert corpus.token_bytes[part].sum() == len(corpus.decode(part))
+    if entries != "bytes":
+        assert len(corpus.train) < corpus.token_bytes[corpus.train].sum() / 1.3
+
+
+def test_large_vocabularies_take_four_bytes_a_token() -> None:
+    corpus = prepare(options("copy", symbols=52, tokens=320_000, vocabulary=66_000))
+    assert corpus.train.dtype == np.dtype("uint32")
+    assert corpus.token_bytes[corpus.train].sum() == 288_000
+
+
+def test_bpe_is_trained_on_the_training_part_and_the_same_each_time(
+    tmp_path: Path, novels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepare(options("text", path=str(novels), vocabulary=320))
+    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "another"))
+    assert prepare(options("text", path=str(novels), vocabulary=320)).fingerprint == first.fingerprint
+    with pytest.raises(
+        ConfigError, match=r"data\.vocabulary=5000 is more than this text gives; use at most \d{3} "
+    ):
+        prepare(options("text", path=str(novels), vocabulary=5000))

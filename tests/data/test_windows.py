@@ -1,0 +1,115 @@
+"""Windows of text: for training by seed and step, for evaluation without a target twice."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from poslab.config.schema import ConfigError
+from poslab.data.cache import prepare
+from poslab.data.corpus import Corpus
+from poslab.data.windows import check_lengths, extrapolation_segments, training_batch, validation_windows
+from support.texts import options, write_documents
+
+
+def test_training_batches_are_a_function_of_seed_and_step(novels: Path) -> None:
+    corpus = prepare(options("text", path=str(novels)))
+    seed = 2**63 - 1
+    batch = training_batch(corpus, seed, 7, 16, 32)
+    assert batch.shape == (16, 33)
+    assert batch.dtype == np.int64
+    assert (batch == training_batch(corpus, seed, 7, 16, 32)).all()
+    assert (batch[:4] == training_batch(corpus, seed, 7, 4, 32)).all()
+    others = [training_batch(corpus, seed, 8, 16, 32), training_batch(corpus, seed - 1, 7, 16, 32)]
+    assert all((batch != other).any() for other in others)
+    text = corpus.decode(corpus.train)
+    assert all(corpus.decode(window) in text for window in batch)
+
+
+def test_training_windows_reach_both_ends(tmp_path: Path) -> None:
+    (tmp_path / "alphabet.txt").write_text("abcdefghijklmnopqrstuvwxyz")
+    corpus = prepare(options("text", path=str(tmp_path / "alphabet.txt")))
+    starts = training_batch(corpus, 0, 0, 2000, 3)[:, 0] - ord("a")
+    assert set(starts) == set(range(len(corpus.train) - 3))
+
+
+@pytest.mark.parametrize("count", [1, 5, 40, 10_000])
+def test_segments_lie_in_one_document_and_share_no_target(tmp_path: Path, count: int) -> None:
+    write_documents(tmp_path / "varied", 40)
+    (tmp_path / "varied" / "short.txt").write_text("too short")
+    corpus = prepare(options("text", path=str(tmp_path / "varied")))
+    # Tokens are replaced by their positions, so that a window says where it lies.
+    places = dict(corpus.__dict__, validation=np.arange(len(corpus.validation)))
+    longest = 100
+    segments = extrapolation_segments(Corpus(**places), count, longest)
+    assert segments.shape[1] == 2 * longest + 1
+    assert 1 <= len(segments) <= count
+    assert len(segments) == min(count, 10_000 if count < 40 else len(segments))
+    for segment in segments:
+        assert (np.diff(segment) == 1).all()
+        inside = (corpus.validation_documents[:, 0] <= segment[0]) & (
+            segment[-1] < corpus.validation_documents[:, 1]
+        )
+        assert inside.sum() == 1
+    targets = segments[:, -longest:].ravel()
+    assert len(set(targets)) == len(targets)
+    if count == 10_000:  # as many as there is room for
+        room = np.diff(corpus.validation_documents)[:, 0] - longest - 1
+        assert len(segments) == (np.maximum(room, 0) // longest).sum()
+    windows = validation_windows(Corpus(**places), count, 50)
+    assert len(set(windows[:, 1:].ravel())) == windows[:, 1:].size
+    assert len(windows) == min(count, (len(corpus.validation) - 1) // 50)
+
+
+def test_fixed_windows_are_spread_over_all_of_the_text() -> None:
+    corpus = prepare(options("copy", tokens=100_000))
+    places = Corpus(**dict(corpus.__dict__, validation=np.arange(len(corpus.validation))))
+    starts = validation_windows(places, 10, 64)[:, 0]
+    assert (np.abs(np.diff(starts) - 1000) <= 64).all()
+    assert abs(starts[0] - 500) <= 64
+    starts = extrapolation_segments(places, 10, 256)[:, 0]
+    assert (np.abs(np.diff(starts) - 974) <= 256).all()
+
+
+def test_texts_too_short_are_told_with_sizes_and_remedies(tmp_path: Path) -> None:
+    def told(tokens: int, context_length: int, longest: int) -> str:
+        (tmp_path / "short.txt").write_text("x" * tokens)
+        corpus = prepare(options("text", path=str(tmp_path / "short.txt")))
+        with pytest.raises(ConfigError) as raised:
+            check_lengths(corpus, context_length, longest)
+        return str(raised.value)
+
+    assert told(10_000, 128, 1024) == (
+        "short.txt has 10,000 tokens; its validation part (1,000) is shorter than the 2,049 that evaluation "
+        "at 8 x 128 needs; use a longer text, evaluate.longest=2 or context_length=32"
+    )
+    assert told(100, 128, 1024) == (
+        "short.txt has 100 tokens; its training part (90) is shorter than one window of 129; use a "
+        "longer text"
+    )
+    assert told(1000, 128, 128) == (
+        "short.txt has 1,000 tokens; its validation part (100) is shorter than one window of 129; use a "
+        "longer text or context_length=32"
+    )
+    assert "validation part (0)" in told(9, 1, 1)
+    check_lengths(prepare(options("copy")), 128, 2048)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "context_length", "multiple"), [(20_490, 128, 8), (20_480, 128, 8), (3000, 16, 8)]
+)
+def test_lengths_that_pass_the_check_can_be_evaluated(
+    tmp_path: Path, tokens: int, context_length: int, multiple: int
+) -> None:
+    (tmp_path / "file.txt").write_text("y" * tokens)
+    corpus = prepare(options("text", path=str(tmp_path / "file.txt")))
+    longest = multiple * context_length
+    try:
+        check_lengths(corpus, context_length, longest)
+    except ConfigError:
+        with pytest.raises(ConfigError):
+            extrapolation_segments(corpus, 1, longest)
+    else:
+        assert len(extrapolation_segments(corpus, 1, longest)) == 1
+        assert len(validation_windows(corpus, 1, context_length)) == 1
+        assert training_batch(corpus, 0, 0, 2, context_length).shape == (2, context_length + 1)

@@ -1,0 +1,167 @@
+"""What is recorded of a scheme in a trained model is what the scheme does to its logits."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from poslab.evaluation.inspection import _bias, inspect, spaced, upper_bound
+from poslab.model.positions import Geometry, Scheme, build_scheme
+from poslab.study.run.plan import plan
+from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make_gpt
+from support.runs import make, request
+
+L = 32
+DISTANCE = torch.arange(L)  # at the training length: past it dynamic scaling changes frequencies
+
+
+def windows(count=3, length=L):
+    return np.random.default_rng(0).integers(0, 50, (count, length + 1))
+
+
+def looked_at(pos, attention="softmax", longest=4 * L, **changes):
+    gpt = make_gpt(POSITIONS[pos], ATTENTIONS[attention], context_length=L, **changes)
+    return gpt, inspect(gpt, windows(), longest)
+
+
+@pytest.mark.parametrize("pos", SCHEMES)
+def test_relative_turns_are_those_of_queries_and_keys(pos):
+    """Vectors of ones: their product at a distance is the sum of all turns' real parts, over that at 0."""
+    scheme = build_scheme(SCHEMES[pos], Geometry(64, 4, L, layers=4)).double()
+    turns = scheme.relative_turns(DISTANCE)
+    if turns is None:
+        return
+    ones = torch.ones(1, 4, len(DISTANCE), 16, dtype=torch.float64)
+    queries, keys = scheme.rotate_queries(ones, DISTANCE), scheme.rotate_keys(ones, DISTANCE)
+    products = (queries @ keys[:, :, :1].mT)[0, 0, :, 0]
+    told = turns.real.sum(dim=0)
+    torch.testing.assert_close(products / products[0], told / told[0])
+
+
+def test_a_scheme_that_rotates_by_the_distance_alone_says_how():
+    for pos in SCHEMES:
+        scheme = build_scheme(SCHEMES[pos], Geometry(64, 4, L, layers=4))
+        layer = scheme.layer(0)
+        rotates = (
+            type(layer).rotate_queries is not Scheme.rotate_queries or type(layer).rotate is not Scheme.rotate
+        )
+        if rotates and layer.shift_invariant:
+            assert layer.relative_turns(DISTANCE) is not None, pos
+
+
+def test_the_upper_bound_bounds_and_is_ropes_formula():
+    theta = 10_000.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16)
+    turns = torch.polar(torch.ones(8, L, dtype=torch.float64), theta[:, None] * DISTANCE)
+    by_hand = [
+        sum(
+            abs(sum(complex(math.cos(t * float(th)), math.sin(t * float(th))) for th in theta[: j + 1]))
+            for j in range(8)
+        )
+        for t in (0, 3, 17)
+    ]
+    bound = upper_bound(turns)
+    assert bound[0] == 1
+    assert [bound[3], bound[17]] == pytest.approx([value / by_hand[0] for value in by_hand[1:]])
+    assert max(bound[1:]) < 1
+
+
+def test_distances_are_spaced_and_end_below_the_limit():
+    assert spaced(4) == [0, 1, 2, 3]
+    assert spaced(1) == [0]
+    found = spaced(1024)
+    assert found[-1] == 1023
+    assert len(found) < 45
+    assert found == sorted(set(found))
+
+
+def test_bias_by_distance_is_the_schemes_own():
+    gpt, (bias, rotation, bound, _) = looked_at("alibi")
+    slopes = gpt.scheme.bias(torch.tensor([1]))[:, 0]
+    assert rotation == bound == []
+    assert {row["layer"] for row in bias} == {0}
+    for row in bias:
+        assert row["bias"] == pytest.approx(float(slopes[row["head"]]) * row["distance"])
+    _, (bias, *_) = looked_at("fire")
+    assert {row["distance"] for row in bias} == set(spaced(4 * L))
+    assert looked_at("none")[1][:3] == ([], [], [])
+    assert looked_at("rope_randomised")[1][:3] == ([], [], [])  # distances there are none of tokens
+    assert {row["distance"] for row in looked_at("learned")[1][3]} != set()
+
+
+def test_wavelengths_are_two_pi_over_the_frequency():
+    _, (bias, rotation, bound, _) = looked_at("rope")
+    assert bias == []
+    assert [row["wavelength"] for row in rotation] == pytest.approx(
+        [2 * math.pi * 10_000 ** (2 * pair / 8) for pair in range(4)]
+    )
+    assert [row["distance"] for row in bound] == spaced(4 * L)
+    assert None in [row["wavelength"] for row in looked_at("rope_p")[1][1]]
+
+
+def test_gates_take_what_they_take_on_average():
+    gpt, (bias, *_) = looked_at("fox")
+    assert {row["layer"] for row in bias} == {0, 1, 2, 3}
+    at = {(row["layer"], row["head"], row["distance"]): row["bias"] for row in bias}
+    x = gpt.blocks[0].norm_attention(gpt.embedding(torch.from_numpy(windows()[:, :-1])))
+    gates = gpt.scheme.layer(0).log_gates(x).detach()
+    one_back = gates[:, :, L // 2 :].mean(dim=(0, 2))
+    assert [at[0, head, 1] for head in range(4)] == pytest.approx(one_back.tolist())
+    assert at[0, 0, 8] < at[0, 0, 1] < at[0, 0, 0] == 0
+
+
+def test_attention_distance_is_the_mean_over_what_is_attended_to():
+    """Without queries every score is 0, so that each query attends alike to all before it: i / 2 back."""
+    gpt = make_gpt(SCHEMES["none"], ATTENTIONS["softmax"], context_length=L)
+    with torch.no_grad():
+        for block in gpt.blocks:
+            block.query_key_value.weight[: 2 * gpt.geometry.width].zero_()
+    *_, rows = inspect(gpt, windows(), L)
+    assert len(rows) == 4 * 4
+    for row in rows:
+        assert row["queries"] == 3 * L // 2
+        assert row["distance"] / row["queries"] == pytest.approx(np.mean([i / 2 for i in range(L // 2, L)]))
+
+
+@pytest.mark.parametrize(("pos", "attention"), PAIRS)
+def test_every_pair_is_looked_at_and_left_as_it_was(pos, attention):
+    gpt = make_gpt(SCHEMES[pos], ATTENTIONS[attention], context_length=L)
+    tokens = torch.from_numpy(windows()[:, :-1])
+    before = gpt(tokens)
+    *_, rows = inspect(gpt, windows(), 2 * L)
+    assert torch.equal(gpt(tokens), before)
+    assert all(0 <= row["distance"] <= row["queries"] * L for row in rows)
+    assert "attend" not in vars(gpt.blocks[0].attention)
+    if attention == "flash":
+        reference = make_gpt(SCHEMES[pos], ATTENTIONS["softmax"], context_length=L)
+        *_, expected = inspect(reference, windows(), 2 * L)
+        assert [row["distance"] for row in rows] == pytest.approx([row["distance"] for row in expected])
+
+
+def test_weights_of_linear_attention_give_its_output():
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["linear"])
+    attention = gpt.blocks[0].attention
+    q, k, v = torch.randn(3, 1, 4, 20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    positions = torch.arange(20)
+    weights = attention.weights(q, k, gpt.scheme, positions)
+    torch.testing.assert_close(weights @ v, attention.attend(q, k, v, gpt.scheme, positions))
+
+
+def test_a_run_records_it(tmp_path):
+    asked = request(trainer__max_steps=6, evaluate__validations=1)
+    manifest = make(asked, tmp_path)
+    kept = {"scheme_bias.csv", "scheme_rotation.csv", "scheme_bound.csv", "attention_distance.csv"}
+    assert kept <= manifest["files"].keys()
+    lines = (plan(asked, tmp_path).directory / "attention_distance.csv").read_text().splitlines()
+    assert lines[0] == "layer,head,queries,distance"
+    assert len(lines) == 1 + 2 * 2
+
+
+def test_a_scheme_is_looked_at_where_the_model_is(monkeypatch):
+    """As on a GPU: tensors that stay elsewhere, such as a scheme's buffers, would stop the run."""
+    gpt = make_gpt(SCHEMES["alibi"], ATTENTIONS["softmax"], context_length=L).to("meta")
+    layer = gpt.scheme.layer(0)
+    asked = []
+    monkeypatch.setattr(layer, "pairwise_bias", lambda queries, keys: asked.append((queries, keys)))
+    assert _bias(0, layer, [0, 3], next(gpt.parameters()).device) == []
+    assert all(each.device.type == "meta" for pair in asked for each in pair)

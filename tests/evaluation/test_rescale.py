@@ -1,0 +1,120 @@
+"""A trained rotation under other frequencies: lines of the same run, the run itself untouched."""
+
+import numpy as np
+import pytest
+import torch
+
+from poslab.data.cache import prepare
+from poslab.evaluation.extrapolation import evaluate
+from poslab.model.gpt import build
+from poslab.model.rescaling import METHODS, Rescaling
+from poslab.study.run.plan import plan
+from poslab.training.loop import without_positions
+from poslab.training.trained_model import load
+from support.commands import rows
+from support.models import POSITIONS
+from support.runs import Told, make, request
+
+RESCALE = ["none", *METHODS]
+
+
+def made(tmp_path, **changes):
+    manifest = make(request(**changes), tmp_path)
+    assert manifest["status"] == "done", manifest["reason"]
+    return plan(request(**changes), tmp_path)
+
+
+@pytest.fixture(scope="module")
+def rescaled(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("rescaled"), evaluate__rescale=RESCALE)
+
+
+def losses(table, rescale=None):
+    """Mean loss by protocol and multiple."""
+    sums = {}
+    for row in table:
+        if row.get("rescale") == rescale:
+            total = sums.setdefault((row["protocol"], row["multiple"]), [0.0, 0])
+            total[0] += float(row["nll"])
+            total[1] += int(row["tokens"])
+    return {key: nll / tokens for key, (nll, tokens) in sums.items()}
+
+
+def test_every_rescaling_is_a_line_of_the_same_run(rescaled):
+    table = rows(rescaled.directory / "rescaled.csv")
+    plain = losses(rows(rescaled.directory / "extrapolation.csv"))
+    assert {row["rescale"] for row in table} == set(METHODS)
+    for method in METHODS:
+        mine = losses(table, method)
+        assert mine.keys() == plain.keys()
+        assert mine["non_overlapping", "4"] != plain["non_overlapping", "4"]
+    at_length = [losses(table, "dynamic")[protocol, "1"] for protocol in ("non_overlapping", "sliding")]
+    assert at_length == [plain["non_overlapping", "1"], plain["sliding", "1"]]
+    positions = rows(rescaled.directory / "rescaled_position.csv")
+    assert len(positions) == len(METHODS) * 4 * 32
+
+
+def test_the_run_itself_is_the_same_with_and_without(rescaled, tmp_path):
+    alone = made(tmp_path)
+    for name in ("metrics.csv", "extrapolation.csv", "position.csv"):
+        timed = {"seconds", "tokens_per_second"}
+        kept, again = (
+            [{key: value for key, value in row.items() if key not in timed} for row in rows(folder / name)]
+            for folder in (alone.directory, rescaled.directory)
+        )
+        assert kept == again
+    assert not (alone.directory / "rescaled.csv").exists()
+
+
+@pytest.mark.parametrize("method", ["pi", "ntk", "yarn"])
+def test_a_rescaled_rotation_is_the_scheme_of_that_name(rescaled, method):
+    """The weights trained under rope, evaluated as rope_pi, rope_ntk, rope_yarn."""
+    config = rescaled.config
+    section = {**POSITIONS[f"rope_{method}"], "factor": 4.0}
+    other = build(config.model_copy(update={"pos": section}), rescaled.corpus.vocabulary)
+    other.load_state_dict(load(rescaled.directory).state_dict())
+    found = evaluate(other, config, rescaled.corpus)
+    for row, recorded in zip(
+        found.lengths,
+        (row for row in rows(rescaled.directory / "rescaled.csv") if row["rescale"] == method),
+        strict=True,
+    ):
+        assert row["nll"] == pytest.approx(float(recorded["nll"]), rel=1e-6)
+
+
+def test_a_dropped_rotation_is_no_positions(rescaled):
+    config = rescaled.config
+    none = build(config.model_copy(update={"pos": {"scheme": "none"}}), rescaled.corpus.vocabulary)
+    none.load_state_dict(load(rescaled.directory).state_dict())
+    plain = losses(
+        [{k: str(v) for k, v in row.items()} for row in evaluate(none, config, prepare(config.data)).lengths]
+    )
+    dropped = losses(rows(rescaled.directory / "rescaled.csv"), "drop")
+    assert dropped == pytest.approx(plain, rel=1e-6)
+
+
+def test_recalibration_trains_a_copy_without_positions(rescaled, tmp_path):
+    job = made(tmp_path, evaluate__rescale=["none", "drop", "dynamic"], evaluate__recalibration_steps=20)
+    table = rows(job.directory / "rescaled.csv")
+    before = losses(rows(rescaled.directory / "rescaled.csv"), "drop")["non_overlapping", "1"]
+    assert losses(table, "drop")["non_overlapping", "1"] < before - 0.005
+    assert losses(table, "dynamic") == losses(rows(rescaled.directory / "rescaled.csv"), "dynamic")
+
+
+def test_recalibration_leaves_the_trained_model_alone(rescaled):
+    asked = rescaled.config.evaluate.model_copy(update={"recalibration_steps": 3})
+    gpt, trained = load(rescaled.directory), load(rescaled.directory).state_dict()
+    config = rescaled.config.model_copy(update={"evaluate": asked})
+    other = without_positions(gpt, config, rescaled.corpus, Told())
+    assert all(torch.equal(gpt.state_dict()[name], weight) for name, weight in trained.items())
+    assert not torch.equal(other.embedding.weight, gpt.embedding.weight)
+    assert other.scheme.dropped
+    assert not gpt.scheme.dropped
+
+
+def test_a_rescaling_does_not_outlive_its_evaluation(rescaled):
+    gpt = load(rescaled.directory)
+    tokens = torch.from_numpy(np.arange(64)[None] % 16)
+    before = gpt(tokens)
+    evaluate(gpt, rescaled.config, rescaled.corpus, rescaling=Rescaling("ntk", 8.0))
+    assert torch.equal(gpt(tokens), before)

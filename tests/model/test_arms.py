@@ -1,0 +1,103 @@
+"""The files of conf/pos and conf/attention: every field counts, none is hidden, no two are the same model."""
+
+import typing
+from functools import cache
+from typing import Any, Literal
+
+import pytest
+import torch
+
+from poslab.config.schema import ConfigError
+from poslab.model.attention import build_attention
+from poslab.model.positions import Geometry, build_scheme
+from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
+
+
+def other_values(annotation: Any, value: Any) -> list[Any]:
+    """Other values of a field; the first that the arm accepts is tried."""
+    if typing.get_origin(annotation) is Literal:
+        return [choice for choice in typing.get_args(annotation) if choice != value]
+    if isinstance(value, bool):
+        return [not value]
+    if value is None:
+        return [16]
+    if isinstance(value, list):
+        return [value[::-1]]
+    if isinstance(value, dict):  # a section inside: with another value of its first number
+        return [
+            {**value, key: other}
+            for key, inner in value.items()
+            if isinstance(inner, dict | float)
+            for other in other_values(None, inner)
+        ]
+    return [value * 2, value / 2] if isinstance(value, float | int) else []
+
+
+def fields():
+    """Every field of every file in conf/pos and conf/attention, other than the one that names its module."""
+    geometry = Geometry(64, 2, 64, layers=4)
+    for name, section in POSITIONS.items():
+        scheme = build_scheme(section, geometry)
+        for key in section.keys() - {"scheme"}:
+            yield "pos", name, key, scheme.options_class.model_fields[key].annotation
+    for name, section in ATTENTIONS.items():
+        attention = build_attention(section, geometry, build_scheme(SCHEMES["none"], geometry))
+        for key in section.keys() - {"kind"}:
+            yield "attention", name, key, attention.options_class.model_fields[key].annotation
+
+
+def logits(pos, attention):
+    """Of a model with L = 64 at 2 L, where schemes differ that agree up to L."""
+    gpt = make_gpt(pos, attention, width=64, heads=2)
+    length = min(128, gpt.scheme.max_length or 128)
+    return gpt(torch.randint(0, 50, (1, 128), generator=torch.Generator().manual_seed(0))[:, :length])
+
+
+@pytest.mark.parametrize(("group", "name", "key", "annotation"), sorted(fields(), key=str))
+def test_every_field_of_every_arm_changes_the_model(group, name, key, annotation):
+    arm = (POSITIONS if group == "pos" else ATTENTIONS)[name]
+
+    def with_section(section):
+        pos = section if group == "pos" else SCHEMES["rope"]
+        return logits(pos, section if group == "attention" else ATTENTIONS["softmax"])
+
+    for value in other_values(annotation, arm[key]):
+        try:
+            changed = with_section({**arm, key: value})
+        except ConfigError:
+            continue
+        assert not torch.allclose(with_section(arm), changed, atol=1e-6)
+        return
+    pytest.fail(f"no other value of {key} was accepted")
+
+
+@cache
+def logits_of_arm(pos):
+    return logits(POSITIONS[pos], ATTENTIONS["softmax"])
+
+
+@pytest.mark.parametrize("pos", POSITIONS)
+def test_no_two_arms_are_the_same_model(pos):
+    mine = logits_of_arm(pos)
+    for other in POSITIONS.keys() - {pos}:
+        theirs = logits_of_arm(other)
+        length = min(mine.shape[1], theirs.shape[1])
+        assert not torch.allclose(mine[:, :length], theirs[:, :length], atol=1e-6), other
+
+
+def build(group, section):
+    geometry = Geometry(32, 4, 64, layers=4)
+    if group == "pos":
+        return build_scheme(section, geometry)
+    return build_attention(section, geometry, build_scheme(SCHEMES["none"], geometry))
+
+
+@pytest.mark.parametrize("group", ["pos", "attention"])
+def test_arms_leave_nothing_to_hidden_defaults(group):
+    """A field that a file does not say is an error, so that a file shows all that decides."""
+    for section in (POSITIONS if group == "pos" else ATTENTIONS).values():
+        for key in section.keys() - {"scheme", "kind"}:
+            with pytest.raises(ConfigError, match=f"{group}.{key} is missing"):
+                build(group, {name: value for name, value in section.items() if name != key})
+        with pytest.raises(ConfigError, match="is not a setting"):
+            build(group, {**section, "extra": 1})

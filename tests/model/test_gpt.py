@@ -1,0 +1,109 @@
+"""The GPT: sizes, initialisation, and equality with the transformers library's GPT-2."""
+
+import pytest
+import torch
+import yaml
+
+from poslab.config.schema import ConfigError
+from poslab.model.attention import build_attention
+from poslab.model.gpt import GPT
+from poslab.model.positions import Geometry, build_scheme
+from support.models import ATTENTIONS, CONF, SCHEMES, make_gpt
+
+
+def of_size(name: str, vocabulary: int, pos: str = "rope") -> GPT:
+    size = yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text())["model"]
+    geometry = Geometry(size["width"], size["heads"], 1024, size["layers"])
+    with torch.device("meta"):
+        scheme = build_scheme(SCHEMES[pos], geometry)
+        attentions = [build_attention(ATTENTIONS["softmax"], geometry, scheme) for _ in range(size["layers"])]
+        return GPT(vocabulary, geometry, scheme, attentions)
+
+
+def test_sizes_have_the_parameters_that_they_promise():
+    assert of_size("nano", 256).parameter_count() == pytest.approx(0.8e6, rel=0.05)
+    assert of_size("micro", 256).parameter_count() == pytest.approx(10.7e6, rel=0.01)
+    # GPT-2's smallest, with its learned positions, to the last one
+    assert of_size("small", 50_257, pos="learned").parameter_count() == 124_439_808
+
+
+def test_shared_weights_start_the_same_under_every_scheme_and_attention():
+    reference = dict(make_gpt(SCHEMES["none"], ATTENTIONS["softmax"]).named_parameters())
+    for pos in SCHEMES.values():
+        for attention in ATTENTIONS.values():
+            try:
+                gpt = make_gpt(pos, attention)
+            except ConfigError:
+                continue  # a pair that cannot work
+            for name, parameter in gpt.named_parameters():
+                if not name.startswith("scheme."):
+                    assert torch.equal(parameter, reference[name]), name
+
+
+def test_seeds_start_differently_and_parameters_are_not_copies_of_each_other():
+    zero = dict(make_gpt(SCHEMES["t5"], ATTENTIONS["softmax"], seed=0).named_parameters())
+    one = dict(make_gpt(SCHEMES["t5"], ATTENTIONS["softmax"], seed=1).named_parameters())
+    matrices = [name for name, parameter in zero.items() if parameter.ndim >= 2]
+    assert not any(torch.equal(zero[name], one[name]) for name in matrices)
+    assert not torch.equal(zero["blocks.0.expand.weight"], zero["blocks.1.expand.weight"])
+
+
+def test_initial_weights_have_gpt2s_deviations():
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], width=256, layers=8)
+    deviations = {
+        name: parameter.std().item() / 8 for name, parameter in gpt.named_parameters() if parameter.ndim > 1
+    }
+    assert deviations["embedding.weight"] == pytest.approx(0.02, rel=0.05)
+    assert deviations["blocks.3.query_key_value.weight"] == pytest.approx(0.02, rel=0.05)
+    assert deviations["blocks.3.project_attention.weight"] == pytest.approx(0.02 / 4, rel=0.05)
+
+
+def test_equal_to_gpt2_with_the_same_weights():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=50,
+        n_positions=64,
+        n_embd=32,
+        n_layer=4,
+        n_head=4,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
+    )
+    theirs = GPT2LMHeadModel(config).double().eval()
+    gpt = make_gpt(SCHEMES["learned"], ATTENTIONS["softmax"])
+    body = theirs.transformer
+    with torch.no_grad():
+        body.wte.weight.copy_(gpt.embedding.weight)
+        body.wpe.weight.copy_(gpt.scheme.table)
+        for ours, block in zip(gpt.blocks, body.h, strict=True):
+            for mine, there in (
+                (ours.query_key_value, block.attn.c_attn),
+                (ours.project_attention, block.attn.c_proj),
+                (ours.expand, block.mlp.c_fc),
+                (ours.project_perceptron, block.mlp.c_proj),
+            ):
+                there.weight.copy_(mine.weight.T)  # GPT-2's Conv1D keeps its matrices transposed
+                there.bias.copy_(mine.bias)
+    tokens = torch.randint(0, 50, (3, 64), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(gpt(tokens), theirs(tokens).logits, atol=1e-10, rtol=1e-10)
+
+
+def test_a_scheme_refuses_lengths_that_it_has_no_value_for():
+    gpt = make_gpt(SCHEMES["learned"], ATTENTIONS["softmax"], context_length=16)
+    with pytest.raises(ValueError, match="defined up to 16"):
+        gpt(torch.zeros(1, 17, dtype=torch.long))
+
+
+def test_last_gives_the_last_logits():
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"])
+    tokens = torch.randint(0, 50, (2, 20), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(gpt(tokens, last=3), gpt(tokens)[:, -3:])
+
+
+def test_flops_are_six_a_parameter_and_token_plus_attention():
+    gpt = of_size("small", 50_257)
+    embedded = 50_257 * 768
+    matrices = embedded + 12 * 12 * 768 * 768
+    assert gpt.training_flops(10) == 10 * (6 * matrices + 12 * 12 * 768 * 1024)

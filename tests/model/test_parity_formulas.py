@@ -1,0 +1,346 @@
+"""Scores and outputs against the papers' formulas, pair by pair, where the transformers library has no code.
+
+Shapes: B batch, T tokens, H heads, K head width.
+"""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import elu, logsigmoid, softplus
+
+from poslab.model.attention import build_attention
+from support.parity import (
+    PAIRINGS,
+    L,
+    attend,
+    close,
+    make_rope,
+    make_scheme,
+    scattered,
+    scores,
+)
+
+pytestmark = pytest.mark.usefixtures("seeded")
+
+
+HEADS_HERE, WIDTH_HERE, TOKENS = 3, 8, 11
+PLACES = pytest.mark.parametrize("places", ["consecutive", "scattered"])
+
+
+def small(name, **options):
+    return make_scheme(name, width=WIDTH_HERE, heads=HEADS_HERE, **options)
+
+
+def small_rope(name="rope", **options):
+    return make_rope(name, width=WIDTH_HERE, heads=HEADS_HERE, **options)
+
+
+def queries_and_keys(places):
+    q, k = torch.randn(2, 2, HEADS_HERE, TOKENS, WIDTH_HERE, dtype=torch.float64)
+    positions = torch.arange(TOKENS) if places == "consecutive" else scattered(TOKENS, 3000)
+    return q.requires_grad_(), k.requires_grad_(), positions
+
+
+def pair_by_pair(logit):
+    """The scores whose entry (b, h, i, j) is logit(b, h, i, j) for j <= i, and -inf ahead."""
+    ahead = torch.tensor(-torch.inf, dtype=torch.float64)
+    return torch.stack(
+        [
+            logit(batch, head, i, j) if j <= i else ahead
+            for batch in range(2)
+            for head in range(HEADS_HERE)
+            for i in range(TOKENS)
+            for j in range(TOKENS)
+        ]
+    ).reshape(2, HEADS_HERE, TOKENS, TOKENS)
+
+
+def assert_same_scores(ours, expected, leaves, tolerance=1e-10):
+    close(ours, expected, rtol=tolerance, atol=tolerance)
+    causal = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
+    probe = torch.randn_like(ours)[..., causal]
+    gradients = (torch.autograd.grad((x[..., causal] * probe).sum(), leaves) for x in (ours, expected))
+    for our, their in zip(*gradients, strict=True):
+        close(our, their, rtol=10 * tolerance, atol=10 * tolerance)
+        assert their.abs().max() > 1e-3
+
+
+def complex_pairs(x, pairing):
+    half = x.shape[-1] // 2
+    first, second = (x[..., :half], x[..., half:]) if pairing == "half" else (x[..., 0::2], x[..., 1::2])
+    return torch.complex(first, second)
+
+
+def rotary_logit(q, k, positions, pairing, theta, *, warp=float, zeta=None, scale_base=1.0):
+    """sum_c Re(q_c conj(k_c) e^(i (f(m) - f(n)) theta_c)) zeta_c^((m - n) / scale_base) / sqrt K."""
+    z, w = complex_pairs(q, pairing), complex_pairs(k, pairing)
+
+    def logit(batch, head, i, j):
+        m, n = int(positions[i]), int(positions[j])
+        phase = torch.tensor([(warp(m) - warp(n)) * turn for turn in theta], dtype=torch.float64)
+        products = (z[batch, head, i] * w[batch, head, j].conj() * torch.exp(1j * phase)).real
+        if zeta is not None:
+            decays = [c ** ((m - n) / scale_base) for c in zeta]
+            products = products * torch.tensor(decays, dtype=torch.float64)
+        return products.sum() / math.sqrt(WIDTH_HERE)
+
+    return logit
+
+
+THETA = [10000.0 ** (-2 * c / WIDTH_HERE) for c in range(WIDTH_HERE // 2)]
+
+
+@PLACES
+@PAIRINGS
+@pytest.mark.parametrize(
+    ("name", "options", "theta", "warp"),
+    [
+        ("rope", {}, THETA, float),
+        ("rope_p", {"fraction": 0.5}, [*THETA[:2], 0.0, 0.0], float),
+        ("rope_p", {"fraction": 0.75}, [*THETA[:3], 0.0], float),
+        ("rope_pi", {"factor": 4.0}, [turn / 4 for turn in THETA], float),
+        ("rope_warped", {"warp": "sqrt"}, THETA, math.sqrt),
+        ("rope_warped", {"warp": "log"}, THETA, math.log1p),
+    ],
+)
+def test_rotary_scores_by_the_formula(name, options, theta, warp, pairing, places):
+    q, k, positions = queries_and_keys(places)
+    ours = scores(small_rope(name, pairing=pairing, **options), q, k, positions)
+    assert_same_scores(ours, pair_by_pair(rotary_logit(q, k, positions, pairing, theta, warp=warp)), [q, k])
+
+
+@PLACES
+@PAIRINGS
+@pytest.mark.parametrize(("gamma", "scale_base"), [(0.4, 512.0), (1.5, 20.0)])
+def test_xpos_scores_by_the_formula(gamma, scale_base, pairing, places):
+    q, k, positions = queries_and_keys(places)
+    scheme = small_rope("xpos", pairing=pairing, gamma=gamma, scale_base=scale_base)
+    zeta = [(2 * c / WIDTH_HERE + gamma) / (1 + gamma) for c in range(WIDTH_HERE // 2)]
+    logit = rotary_logit(q, k, positions, pairing, THETA, zeta=zeta, scale_base=scale_base)
+    assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), [q, k])
+
+
+@PLACES
+def test_pope_scores_by_the_formula(places):
+    q, k, positions = queries_and_keys(places)
+    scheme = small("pope", base=10000.0)
+    delta = scheme.delta.reshape(HEADS_HERE, WIDTH_HERE)
+    theta = torch.tensor([10000.0 ** (-c / WIDTH_HERE) for c in range(WIDTH_HERE)], dtype=torch.float64)
+
+    def logit(batch, head, i, j):
+        magnitudes = softplus(q[batch, head, i]) * softplus(k[batch, head, j])
+        phase = (positions[i] - positions[j]) * theta + delta[head]
+        return (magnitudes * phase.cos()).sum() / math.sqrt(WIDTH_HERE)
+
+    assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), [q, k, scheme.delta])
+
+
+def fox_gates():
+    """FoX's log gates by the scheme, log sigmoid(w_h x_t + b_h) one by one, and what they are made from."""
+    scheme = small("fox").layer(0)
+    x = torch.randn(2, TOKENS, HEADS_HERE * WIDTH_HERE, dtype=torch.float64, requires_grad=True)
+    expected = [
+        [
+            [logsigmoid(scheme.weight[head] @ x[batch, t] + scheme.offset[head]) for t in range(TOKENS)]
+            for head in range(HEADS_HERE)
+        ]
+        for batch in range(2)
+    ]
+    return scheme, scheme.log_gates(x), expected, [x, scheme.weight, scheme.offset]
+
+
+@PLACES
+def test_fox_scores_by_the_formula(places):
+    q, k, positions = queries_and_keys(places)
+    scheme, log_gates, expected, leaves = fox_gates()
+
+    def logit(batch, head, i, j):
+        forgotten = sum(expected[batch][head][j + 1 : i + 1], start=torch.zeros((), dtype=torch.float64))
+        return q[batch, head, i] @ k[batch, head, j] / math.sqrt(WIDTH_HERE) + forgotten
+
+    assert_same_scores(scores(scheme, q, k, positions, log_gates), pair_by_pair(logit), [q, k, *leaves])
+
+
+@PLACES
+def test_kerple_scores_by_the_formula(places):
+    q, k, positions = queries_and_keys(places)
+    scheme = small("kerple")
+    with torch.no_grad():
+        scheme.r1.copy_(torch.tensor([0.7, 1.3, 0.02]))
+        scheme.r2.copy_(torch.tensor([0.2, 0.04, 0.9]))
+
+    def logit(batch, head, i, j):
+        bias = -scheme.r1[head] * torch.log(1 + scheme.r2[head] * (positions[i] - positions[j]))
+        return q[batch, head, i] @ k[batch, head, j] / math.sqrt(WIDTH_HERE) + bias
+
+    assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), [q, k, scheme.r1, scheme.r2])
+
+
+@PLACES
+@pytest.mark.parametrize("threshold", [4 / L, 1.0])
+def test_fire_scores_by_the_formula(threshold, places):
+    """Ours adds 1e-6 to the denominator, as the authors' code does: some 1e-6 of the quotient."""
+    q, k, positions = queries_and_keys(places)
+    scheme = small("fire", hidden=7, threshold=threshold)
+    with torch.no_grad():
+        scheme.c.copy_(torch.tensor([0.3]))
+        scheme.threshold.copy_(torch.tensor([1.4]))
+
+    def psi(x):
+        return torch.log(1 + scheme.c[0] * x)
+
+    def logit(batch, head, i, j):
+        m, n = positions[i].double(), positions[j].double()
+        least = scheme.threshold[0] * threshold * L
+        quotient = psi(m - n) / psi(m if m > least else least)
+        hidden = (scheme.expand.weight[:, 0] * quotient + scheme.expand.bias).relu()
+        bias = scheme.project.weight[head] @ hidden + scheme.project.bias[head]
+        return q[batch, head, i] @ k[batch, head, j] / math.sqrt(WIDTH_HERE) + bias
+
+    leaves = [q, k, scheme.c, scheme.expand.weight, scheme.expand.bias, scheme.project.weight]
+    if places == "consecutive":
+        leaves.append(scheme.threshold)
+    assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), leaves, tolerance=1e-5)
+
+
+# Linear attention and Performer
+
+
+def linear_by_the_formula(q, k, v, product, log_weight):
+    """out_i = sum_j w_ij product_ij v_j / sum_j w_ij <phi(q_i), phi(k_j)>; `product` None: the latter."""
+
+    def kernel(batch, head, i, j):
+        return (elu(q[batch, head, i]) + 1) @ (elu(k[batch, head, j]) + 1)
+
+    def row(batch, head, i):
+        weights = [log_weight(batch, head, i, j).exp() for j in range(i + 1)]
+        above = sum(
+            weight * (product or kernel)(batch, head, i, j) * v[batch, head, j]
+            for j, weight in enumerate(weights)
+        )
+        return above / sum(weight * kernel(batch, head, i, j) for j, weight in enumerate(weights))
+
+    rows = [row(batch, head, i) for batch in range(2) for head in range(HEADS_HERE) for i in range(TOKENS)]
+    return torch.stack(rows).reshape(v.shape)
+
+
+def nothing(*place):
+    return torch.zeros((), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", ["rope", "xpos"])
+def test_linear_attention_turns_features_in_the_numerator_alone(name):
+    q, k, positions = queries_and_keys("consecutive")
+    v = torch.randn_like(q)
+    if name == "rope":
+        scheme, decay = small_rope(), {}
+    else:
+        scheme = small_rope("xpos", gamma=0.4, scale_base=20.0)
+        zeta = [(2 * c / WIDTH_HERE + 0.4) / 1.4 for c in range(WIDTH_HERE // 2)]
+        decay = {"zeta": zeta, "scale_base": 20.0}
+    logit = rotary_logit(elu(q) + 1, elu(k) + 1, positions, "half", THETA, **decay)
+
+    def product(*place):
+        return logit(*place) * math.sqrt(WIDTH_HERE)
+
+    expected = linear_by_the_formula(q, k, v, product, nothing)
+    close(attend("linear", scheme, q, k, v, positions), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["none", "alibi", "t5"])
+def test_linear_attention_multiplies_by_the_exponential_of_a_bias(name):
+    q, k, positions = queries_and_keys("consecutive")
+    v = torch.randn_like(q)
+    scheme = small(name, **({"buckets": 6, "max_distance": 8} if name == "t5" else {}))
+    slope = torch.tensor([2**-4, 2**-8, 2**-2], dtype=torch.float64)
+    bucket = [0, 1, 2, 3, 3, 4, 5, 5, 5, 5, 5]  # 3 + floor(3 ln(t / 3) / ln(8 / 3)) from t = 3 on
+    log_weights = {
+        "none": nothing,
+        "alibi": lambda batch, head, i, j: -slope[head] * (i - j),
+        "t5": lambda batch, head, i, j: scheme.table[bucket[i - j], head],
+    }
+    expected = linear_by_the_formula(q, k, v, None, log_weights[name])
+    close(attend("linear", scheme, q, k, v, positions), expected, rtol=1e-10)
+
+
+def test_linear_attention_multiplies_by_gates():
+    q, k, positions = queries_and_keys("consecutive")
+    v = torch.randn_like(q)
+    scheme, log_gates, gates, _ = fox_gates()
+
+    def log_weight(batch, head, i, j):
+        return sum(gates[batch][head][j + 1 : i + 1], start=nothing())
+
+    expected = linear_by_the_formula(q, k, v, None, log_weight)
+    close(attend("linear", scheme, q, k, v, positions, log_gates), expected, rtol=1e-10)
+
+
+def performer(features, heads=1):
+    scheme = small("none") if heads == HEADS_HERE else make_scheme("none", width=WIDTH_HERE, heads=heads)
+    section = {"kind": "performer", "features": features}
+    attention = build_attention(section, scheme.geometry, scheme).double()
+    attention.draw(torch.Generator().manual_seed(0))
+    return attention, scheme
+
+
+BLOCKS = 4000  # of directions, each drawn for itself: as many independent estimates
+
+
+def test_performers_features_estimate_the_softmax_kernel_without_bias():
+    """The mean over all blocks lies within 4.5 of its standard errors, which are below 2 %.
+
+    Ours leaves out 1 / sqrt(features), and a constant for each query and one for all keys, which cancel in
+    the quotient: feature 0 of every query and of the first key tells them.
+    """
+    q, k = torch.randn(2, 6, WIDTH_HERE, dtype=torch.float64) * 0.4
+    attention, _ = performer(BLOCKS * WIDTH_HERE)
+
+    def feature_0(x):
+        scaled = x * WIDTH_HERE**-0.25
+        return (scaled @ attention.omega[0] - scaled.square().sum(dim=-1) / 2).exp()
+
+    phi_q, phi_k = attention.feature_map(q, True), attention.feature_map(k, False)
+    phi_q = phi_q * (feature_0(q) / phi_q[:, 0])[:, None]
+    phi_k = phi_k * (feature_0(k)[0] / phi_k[0, 0])
+    blocks = (phi.unflatten(-1, (BLOCKS, WIDTH_HERE)) for phi in (phi_q, phi_k))
+    estimates = torch.einsum("inc,jnc->nij", *blocks) / WIDTH_HERE
+    exact = (q @ k.T / math.sqrt(WIDTH_HERE)).exp()
+    error = estimates.std(dim=0) / math.sqrt(BLOCKS)
+    assert (error < 0.02 * exact).all()
+    assert ((estimates.mean(dim=0) - exact).abs() < 4.5 * error).all()
+    assert ((exact - 1).abs() > 20 * error).any()
+
+
+@pytest.mark.parametrize("features", [6, 20, BLOCKS * WIDTH_HERE])
+def test_performers_directions_are_orthogonal_in_blocks(features):
+    attention, _ = performer(features)
+    directions = torch.nn.functional.normalize(attention.omega, dim=-1)
+    for block in directions.split(WIDTH_HERE)[-3:]:
+        close(block @ block.T, torch.eye(len(block), dtype=torch.float64), atol=1e-12)
+    if features > WIDTH_HERE:  # and no block is the one before
+        assert 0.1 < (directions[:8] @ directions[8:16].T).abs().max() < 1
+
+
+def test_performers_directions_are_uniform_and_as_long_as_gaussians():
+    """Means within 4.5 standard errors: a direction's entries 0, squared 1/K; a squared length K, variance
+    2 K."""
+    attention, _ = performer(BLOCKS * WIDTH_HERE)
+    squares = attention.omega.square().sum(dim=-1)
+    assert abs(squares.mean() - WIDTH_HERE) < 4.5 * math.sqrt(2 * WIDTH_HERE / len(squares))
+    assert squares.var() == pytest.approx(2 * WIDTH_HERE, rel=0.1)
+    first = (attention.omega / squares.sqrt()[:, None])[::WIDTH_HERE]  # one a block: independent
+    for values, expected in ((first, 0.0), (first.square(), 1 / WIDTH_HERE)):
+        error = values.std(dim=0) / math.sqrt(BLOCKS)
+        assert ((values.mean(dim=0) - expected).abs() < 4.5 * error).all()
+
+
+def test_performer_with_many_features_is_softmax_attention():
+    """Within a tenth of what sets softmax attention apart from the mean of all tokens so far."""
+    attention, scheme = performer(16384, heads=HEADS_HERE)
+    q, k, positions = queries_and_keys("consecutive")
+    q, k, v = q * 0.4, k * 0.4, torch.randn_like(q)
+    expected = attend("softmax", scheme, q, k, v)
+    mean = v.cumsum(dim=2) / torch.arange(1, TOKENS + 1)[:, None]
+    error = attention.attend(q, k, v, scheme, positions) - expected
+    assert error.norm() < 0.1 * (expected - mean).norm()

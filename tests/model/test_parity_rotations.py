@@ -1,0 +1,380 @@
+"""Rotations, biases and rescalings against the transformers library's own code.
+
+Their code runs in float64 here (fixture `in_float64`), so that the tolerance is of rounding, 1e-10 or less,
+and a formula that is off by a little cannot hide in it. Where they force float32, the test says so.
+
+Shapes: B batch, T tokens, H heads, K head width.
+"""
+
+import pytest
+import torch
+from transformers import (
+    GPTNeoXConfig,
+    Llama4TextConfig,
+    SmolLM3Config,
+)
+from transformers.models.bloom import modeling_bloom as bloom
+from transformers.models.falcon import modeling_falcon as falcon
+from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
+from transformers.models.gptj import modeling_gptj as gptj
+from transformers.models.llama import modeling_llama as llama
+from transformers.models.mpt import modeling_mpt as mpt
+from transformers.models.roformer import modeling_roformer as roformer
+from transformers.models.xlm.modeling_xlm import create_sinusoidal_embeddings
+
+from poslab.model.positions import Geometry, build_scheme
+from poslab.model.positions.alibi import slopes
+from poslab.model.rescaling import Rescaling
+from support.parity import (
+    LENGTH,
+    PAIRINGS,
+    SAME,
+    L,
+    close,
+    gptjs_rope,
+    make_rope,
+    make_scheme,
+    neox_config,
+    scattered,
+    scores,
+    t5_pair,
+    their_frequencies,
+)
+
+pytestmark = pytest.mark.usefixtures("seeded")
+
+# Frequencies
+
+WIDTHS = pytest.mark.parametrize("width", [8, 80, 128])
+BASES = pytest.mark.parametrize("base", [1e3, 5e5, 1e6])
+
+
+@WIDTHS
+@BASES
+def test_plain_rope(width, base, in_float64):
+    ours = make_rope(width=width, base=base).frequencies(width, torch.arange(10))
+    close(ours, their_frequencies("default", width=width, base=base)[0])
+
+
+@WIDTHS
+@BASES
+@pytest.mark.parametrize("factor", [1.5, 4.0, 32.0])
+def test_position_interpolation_is_their_linear(width, base, factor, in_float64):
+    ours = make_rope("rope_pi", width=width, base=base, factor=factor)
+    theirs, scaling = their_frequencies("linear", width=width, base=base, factor=factor)
+    close(ours.frequencies(width, torch.arange(10)), theirs)
+    assert ours.temperature() == scaling == 1
+
+
+@WIDTHS
+@BASES
+@pytest.mark.parametrize("factor", [1.0, 2.0, 4.5])
+@pytest.mark.parametrize("length", [1, L, L + 1, 16 * L])
+def test_dynamic_ntk(width, base, factor, length, in_float64):
+    ours = make_rope("rope_dynamic", width=width, base=base, factor=factor)
+    theirs, _ = their_frequencies("dynamic", length, width=width, base=base, factor=factor)
+    close(ours.frequencies(width, torch.arange(length)), theirs)
+    plain = make_rope(width=width, base=base).frequencies(width, torch.arange(length))
+    assert torch.allclose(theirs, plain, rtol=1e-12, atol=0) == (length <= L)
+
+
+@WIDTHS
+@BASES
+@pytest.mark.parametrize("factor", [1.5, 4.0, 32.0])
+def test_ntk_is_their_dynamic_at_factor_times_the_training_length(width, base, factor, in_float64):
+    ours = make_rope("rope_ntk", width=width, base=base, factor=factor)
+    theirs, _ = their_frequencies("dynamic", int(factor * L), width=width, base=base, factor=1.0)
+    close(ours.frequencies(width, torch.arange(10)), theirs)
+
+
+@WIDTHS
+@BASES
+@pytest.mark.parametrize("factor", [1.5, 4.0, 32.0])
+@pytest.mark.parametrize("original", [6, 64, 1000, 8192])
+def test_yarn(width, base, factor, original, in_float64):
+    ours = make_rope("rope_yarn", width=width, base=base, factor=factor, original_length=original)
+    theirs, scaling = their_frequencies(
+        "yarn", width=width, base=base, factor=factor, original_max_position_embeddings=original
+    )
+    close(ours.frequencies(width, torch.arange(10)), theirs)
+    assert ours.temperature() == pytest.approx(scaling, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "original",
+    [
+        64,
+        1024,
+    ],
+)
+def test_yarn_of_a_single_pair(original, in_float64):
+    ours = make_rope("rope_yarn", width=2, factor=4.0, original_length=original)
+    theirs, _ = their_frequencies("yarn", width=2, factor=4.0, original_max_position_embeddings=original)
+    close(ours.frequencies(2, torch.arange(10)), theirs)
+
+
+@WIDTHS
+@BASES
+@pytest.mark.parametrize(
+    ("factor", "low", "high", "original"),
+    [(8.0, 1.0, 4.0, 8192), (32.0, 1.0, 4.0, 8192), (2.0, 0.5, 8.0, 512), (4.0, 2.0, 3.0, 64)],
+)
+def test_llama3(width, base, factor, low, high, original, in_float64):
+    options = {"factor": factor, "low": low, "high": high, "original_length": original}
+    theirs, scaling = their_frequencies(
+        "llama3",
+        width=width,
+        base=base,
+        factor=factor,
+        low_freq_factor=low,
+        high_freq_factor=high,
+        original_max_position_embeddings=original,
+    )
+    ours = make_rope("rope_llama3", width=width, base=base, **options)
+    close(ours.frequencies(width, torch.arange(10)), theirs)
+    assert ours.temperature() == scaling == 1
+
+
+@WIDTHS
+@BASES
+@pytest.mark.parametrize("fraction", [0.25, 0.5, 0.75, 0.9])
+def test_p_rope_is_their_proportional(width, base, fraction, in_float64):
+    ours = make_rope("rope_p", width=width, base=base, fraction=fraction)
+    theirs, _ = their_frequencies("proportional", width=width, base=base, partial_rotary_factor=fraction)
+    close(ours.frequencies(width, torch.arange(10)), theirs)
+    assert 0 < (theirs == 0).sum() < width // 2
+
+
+@BASES
+@pytest.mark.parametrize(("width", "fraction"), [(8, 0.25), (16, 0.5), (64, 0.25), (80, 0.4), (128, 0.75)])
+def test_partial_rope(width, fraction, base, in_float64):
+    config = GPTNeoXConfig(
+        hidden_size=width * 4,
+        num_attention_heads=4,
+        rope_parameters={"rope_type": "default", "rope_theta": base, "partial_rotary_factor": fraction},
+    )
+    theirs, _ = gpt_neox.GPTNeoXRotaryEmbedding.compute_default_rope_parameters(config)
+    ours = make_rope("rope_partial", width=width, base=base, fraction=fraction)
+    turned = round(width * fraction)
+    close(ours.frequencies(turned, torch.arange(10)), theirs)
+    x = torch.randn(1, 4, 10, width)
+    assert torch.equal(ours.rotate(x, torch.arange(10))[..., turned:], x[..., turned:])
+
+
+@pytest.mark.parametrize(
+    ("method", "rope_type"), [("pi", "linear"), ("dynamic", "dynamic"), ("yarn", "yarn")]
+)
+def test_a_rescaled_partial_rope_turns_as_theirs_with_a_partial_rotary_factor(method, rope_type, in_float64):
+    """Not compared: YaRN's temperature, theirs on the turned part alone, ours on all of q and k."""
+    factor = 1.0 if method == "dynamic" else 4.0
+    ours = make_rope("rope_partial", width=64, fraction=0.5)
+    ours.rescale(Rescaling(method, factor))
+    theirs, _ = their_frequencies(
+        rope_type,
+        4 * L,
+        width=64,
+        factor=factor,
+        partial_rotary_factor=0.5,
+        original_max_position_embeddings=L,
+    )
+    close(ours.frequencies(32, torch.arange(4 * L)), theirs)
+
+
+def test_an_interpolated_p_rope_is_their_proportional_with_a_factor(in_float64):
+    ours = make_rope("rope_p", width=64, fraction=0.75)
+    ours.rescale(Rescaling("pi", 4.0))
+    theirs, _ = their_frequencies("proportional", width=64, partial_rotary_factor=0.75, factor=4.0)
+    close(ours.frequencies(64, torch.arange(10)), theirs)
+
+
+@pytest.mark.parametrize("rope_type", SAME)
+def test_no_two_of_these_rope_types_are_the_same(rope_type):
+    """Else the tests of one could pass by the other's code."""
+    pair = SAME[rope_type]
+    ours = pair.scheme().frequencies(16, torch.arange(LENGTH))
+    for other in SAME.values():
+        same = torch.allclose(other.scheme().frequencies(16, torch.arange(LENGTH)), ours, rtol=1e-3)
+        assert same == (other is pair)
+
+
+# Rotations
+
+
+def turned_by_both(pair, q, k, positions):
+    scheme = pair.scheme()
+    ours = (
+        scheme.rotate_queries(scheme.logit_features(q), positions),
+        scheme.rotate_keys(scheme.logit_features(k), positions),
+    )
+    cos, sin = llama.LlamaRotaryEmbedding(pair.config())(q, positions[None])
+    return ours, llama.apply_rotary_pos_emb(q, k, cos, sin)
+
+
+@pytest.mark.parametrize("rope_type", SAME)
+@pytest.mark.parametrize("below", [L // 2, LENGTH, 100_000])
+def test_rotation_is_llamas(rope_type, below, in_float64):
+    """Below and past L, and at scattered positions up to 100,000. A phase of 1e5 is known to 1e-11."""
+    positions = torch.arange(below) if below <= LENGTH else scattered(LENGTH, below)
+    q, k = torch.randn(2, 2, 4, len(positions), 16)
+    ours, theirs = turned_by_both(SAME[rope_type], q, k, positions)
+    for our, their in zip(ours, theirs, strict=True):
+        close(our, their, atol=1e-9)
+
+
+@pytest.mark.parametrize("rope_type", SAME)
+def test_rotation_is_llamas_as_it_ships_in_float32(rope_type):
+    """Their float32 phases are off by some 1e-5 at position 150."""
+    q, k = torch.randn(2, 2, 4, LENGTH, 16)
+    ours, theirs = turned_by_both(SAME[rope_type], q, k, torch.arange(LENGTH))
+    for our, their in zip(ours, theirs, strict=True):
+        close(our, their, atol=1e-4)
+
+
+@pytest.mark.parametrize("rotary_dim", [4, 8, 16])
+def test_interleaved_rotation_is_gptjs(rotary_dim, in_float64):
+    x = torch.randn(2, LENGTH, 4, 16)  # (B, T, H, K) there
+    sin, cos = gptj.create_sinusoidal_positions(LENGTH, rotary_dim)[None].chunk(2, dim=-1)
+    turned = gptj.apply_rotary_pos_emb(x[..., :rotary_dim], sin, cos)
+    theirs = torch.cat([turned, x[..., rotary_dim:]], dim=-1)
+    scheme = gptjs_rope(rotary_dim)
+    ours = scheme.rotate(x.transpose(1, 2), torch.arange(LENGTH)).transpose(1, 2)
+    close(ours, theirs, atol=1e-11)
+
+
+def test_interleaved_rotation_is_roformers(in_float64):
+    """Of RoPE's own authors; their table is rounded to float32."""
+    table = roformer.RoFormerSinusoidalPositionalEmbedding(LENGTH, 16).create_weight()
+    q, k = torch.randn(2, 2, 4, LENGTH, 16)
+    theirs = roformer.RoFormerSelfAttention.apply_rotary_position_embeddings(table[None, None], q, k)
+    scheme = make_rope(pairing="interleaved")
+    close(scheme.rotate_queries(q, torch.arange(LENGTH)), theirs[0], atol=1e-6)
+    close(scheme.rotate_keys(k, torch.arange(LENGTH)), theirs[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("fraction", [0.25, 0.5])
+def test_partial_rotation_is_gpt_neoxs(fraction, in_float64):
+    config = neox_config(fraction)
+    q, k = torch.randn(2, 2, 4, LENGTH, 16)
+    positions = torch.arange(LENGTH)
+    theirs = gpt_neox.apply_rotary_pos_emb(q, k, *gpt_neox.GPTNeoXRotaryEmbedding(config)(q, positions[None]))
+    scheme = make_rope("rope_partial", fraction=fraction)
+    close(scheme.rotate_queries(q, positions), theirs[0], atol=1e-11)
+    close(scheme.rotate_keys(k, positions), theirs[1], atol=1e-11)
+
+
+# Other places
+
+
+@pytest.mark.parametrize("width", [8, 32, 64])
+def test_sinusoidal_encoding_is_xlms(width):
+    """Theirs is rounded to float32."""
+    theirs = create_sinusoidal_embeddings(500, width, torch.empty(500, width))
+    ours = make_scheme("sinusoidal", width=width, heads=1, base=10000.0).encoding(torch.arange(500))
+    close(ours.float(), theirs, atol=1e-7)
+
+
+@pytest.mark.parametrize("layers", [1, 4, 8, 10, 36])
+@pytest.mark.parametrize("config", [SmolLM3Config, Llama4TextConfig])
+def test_layers_without_rope_are_those_of_smollm3_and_llama4(config, layers):
+    theirs = config(num_hidden_layers=layers).no_rope_layers  # 1 where RoPE is
+    schemes = {"rope": {"scheme": "rope", "base": 10000.0, "pairing": "half"}, "none": {"scheme": "none"}}
+    cycle = ["rope", "rope", "rope", "none"]
+    if layers < 4:  # a schedule refuses a scheme that no layer uses
+        cycle, schemes = cycle[:layers], {"rope": schemes["rope"]}
+    section = {"scheme": "schedule", "layers": cycle, "schemes": schemes}
+    scheme = build_scheme(section, Geometry(64, 4, L, layers))
+    assert [scheme.layer(index).name for index in range(layers)] == [
+        "rope" if turned else "none" for turned in theirs
+    ]
+
+
+HEADS = pytest.mark.parametrize("heads", [1, 2, 3, 4, 6, 8, 12, 16, 20, 40, 71])
+
+
+@HEADS
+def test_alibi_slopes_are_blooms(heads, in_float64):
+    theirs = bloom.build_alibi_tensor(torch.ones(1, 5), heads, torch.float64)  # m_h * key position
+    close(torch.tensor(slopes(heads)), theirs[:, 0, 1])
+
+
+@HEADS
+def test_alibi_slopes_are_falcons(heads):
+    """Theirs are rounded to bfloat16."""
+    theirs = falcon.build_alibi_tensor(torch.ones(1, 5), heads, torch.float32)
+    close(torch.tensor(slopes(heads)), theirs[:, 0, 1], rtol=2**-8)
+
+
+@HEADS
+def test_alibi_bias_is_mpts(heads):
+    """Theirs is -m_h times the distance from the last query, in float32."""
+    theirs = mpt.build_mpt_alibi_tensor(heads, LENGTH)[:, 0]
+    ours = make_scheme("alibi", heads=heads).bias(torch.arange(LENGTH).flip(0))
+    close(ours.float(), theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"), [(32, 128), (16, 64), (64, 500), (4, 3), (32, 17), (20, 320)]
+)
+def test_t5_buckets_and_bias_are_t5s(buckets, max_distance):
+    """Under (20, 320) a distance of 40 is on the edge of two buckets, and float32 says which."""
+    scheme, attention = t5_pair(buckets, max_distance)
+    theirs = attention.compute_bias(600, 600)[0]
+    positions = torch.arange(600)
+    ours = scheme.pairwise_bias(positions, positions)
+    causal = torch.ones(600, 600, dtype=torch.bool).tril()
+    assert torch.equal(ours[:, causal], theirs[:, causal])
+
+
+# Rescaling after training
+
+
+FACTORS = pytest.mark.parametrize("factor", [1.5, 4.0, 16.0])
+AS_TRAINED = {
+    "pi": lambda factor, **options: make_rope("rope_pi", factor=factor, **options),
+    "ntk": lambda factor, **options: make_rope("rope_ntk", factor=factor, **options),
+    # its factor has no part in it: s is l / L
+    "dynamic": lambda factor, **options: make_rope("rope_dynamic", factor=1.0, **options),
+    "yarn": lambda factor, **options: make_rope("rope_yarn", factor=factor, original_length=None, **options),
+}
+
+
+@FACTORS
+@PAIRINGS
+@pytest.mark.parametrize("length", [L // 2, 4 * L])
+@pytest.mark.parametrize("method", AS_TRAINED)
+def test_a_rescaled_rope_is_the_scheme_of_that_name(method, length, pairing, factor):
+    scheme, positions = make_rope(pairing=pairing), torch.arange(length)
+    x = torch.randn(2, 4, length, 16, dtype=torch.float64)
+    plain = scheme.rotate(x, positions)
+    scheme.rescale(Rescaling(method, factor))
+    named = AS_TRAINED[method](factor, pairing=pairing)
+    assert torch.equal(scheme.frequencies(16, positions), named.frequencies(16, positions))
+    assert torch.equal(scheme.logit_features(x), named.logit_features(x))
+    rescaled = scheme.rotate(x, positions)
+    assert torch.equal(rescaled, named.rotate(x, positions))
+    assert torch.equal(rescaled, plain) == (method == "dynamic" and length <= L)
+    scheme.rescale(None)
+    assert torch.equal(scheme.rotate(x, positions), plain)
+
+
+@FACTORS
+@WIDTHS
+@BASES
+def test_ntk_is_plain_rope_of_a_larger_base(width, base, factor):
+    larger = make_rope(width=width, base=base * factor ** (width / (width - 2)))
+    rescaled = make_rope(width=width, base=base)
+    rescaled.rescale(Rescaling("ntk", factor))
+    expected = larger.frequencies(width, torch.arange(10))
+    for scheme in (rescaled, make_rope("rope_ntk", width=width, base=base, factor=factor)):
+        close(scheme.frequencies(width, torch.arange(10)), expected, rtol=1e-13)
+
+
+def test_a_dropped_rope_is_no_scheme():
+    q, k = torch.randn(2, 2, 4, 20, 16, dtype=torch.float64)
+    scheme = make_rope()
+    scheme.rescale(Rescaling("drop", 1.0))
+    positions = torch.arange(20)
+    plain = scores(make_rope(), q, k, positions)
+    dropped = scores(scheme, q, k, positions)
+    assert torch.equal(dropped, scores(make_scheme("none"), q, k, positions))
+    assert not torch.equal(dropped, plain)

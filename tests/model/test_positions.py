@@ -1,0 +1,344 @@
+"""Schemes: properties and published values. Other implementations: test_parity_rotations.py."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from poslab.config.schema import ConfigError
+from poslab.model.positions import Geometry, build_scheme
+from poslab.model.positions.alibi import slopes
+from poslab.model.positions.rope import RoPE
+from poslab.model.rescaling import METHODS, Rescaling
+from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
+
+GEOMETRY = Geometry(width=64, heads=4, context_length=64, layers=4)
+ROPES = {name: section for name, section in POSITIONS.items() if section["scheme"] == "rope"}
+KIN = {  # schemes that turn pairs by an angle in proportion to the position
+    name: section
+    for name, section in SCHEMES.items()
+    if isinstance(build_scheme(section, GEOMETRY), RoPE) and section["scheme"] not in ("rope_warped", "xpos")
+}
+WITH_TAIL = {
+    name: section
+    for name, section in SCHEMES.items()
+    if (scheme := build_scheme(section, GEOMETRY)).bias(torch.arange(2)) is not None
+    and scheme.tail() is not None
+}
+RESCALABLE = [
+    name for name, section in SCHEMES.items() if build_scheme(section, GEOMETRY).rescale(Rescaling("pi", 2.0))
+]
+
+
+def randomised(section, geometry=GEOMETRY):
+    scheme = build_scheme(section, geometry).double()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in scheme.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return scheme
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_scheme_keeps_shapes_and_acts_somewhere(name):
+    scheme = randomised(SCHEMES[name])
+    positions = scheme.place(10, None)
+    x = torch.randn(2, 10, 64, dtype=torch.float64)
+    heads = torch.randn(2, 4, 10, 16, dtype=torch.float64)
+    embedded, inner = scheme.embed(x, positions), scheme.layer(0)
+    features = inner.logit_features(heads)
+    queries, keys = inner.rotate_queries(features, positions), inner.rotate_keys(features, positions)
+    bias, gates = inner.pairwise_bias(positions, positions), inner.log_gates(x)
+    assert embedded.shape == x.shape
+    assert features.shape == heads.shape
+    assert queries.shape == keys.shape
+    assert queries.shape[:3] == heads.shape[:3]
+    assert bias is None or bias.shape == (4, 10, 10)
+    assert gates is None or (gates.shape == (2, 4, 10) and (gates <= 0).all())
+    turned = queries.shape != heads.shape or not torch.equal(queries, heads)
+    acts = [not torch.equal(embedded, x), turned, bias is not None, gates is not None]
+    assert sum(acts) == {"none": 0, "rope_learned": 2}.get(name, 1)
+
+
+@pytest.mark.parametrize("name", KIN)
+def test_kin_of_rope_keep_norms_and_depend_on_distance_alone(name):
+    scheme = build_scheme(KIN[name], GEOMETRY)
+    q, k = torch.randn(2, 1, 1, 8, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    near, far = torch.arange(8), torch.arange(8) + 50  # within L: dynamic scaling knows the length
+    torch.testing.assert_close(scheme.rotate_queries(q, far).norm(dim=-1), q.norm(dim=-1))
+    here = scheme.rotate_queries(q, near) @ scheme.rotate_keys(k, near).mT
+    there = scheme.rotate_queries(q, far) @ scheme.rotate_keys(k, far).mT
+    torch.testing.assert_close(here, there, atol=1e-10, rtol=1e-10)
+
+
+def test_xpos_decays_with_distance_and_knows_nothing_else():
+    scheme = build_scheme({**POSITIONS["xpos"], "base": 1e200}, GEOMETRY)  # only the fastest pair turns
+    x = torch.zeros(1, 1, 400, 16, dtype=torch.float64)
+    x[..., 2] = 1.0  # the second pair
+    product = scheme.rotate_queries(x, torch.arange(400)) @ scheme.rotate_keys(x, torch.arange(400)).mT
+    zeta = (2 / 16 + 0.4) / 1.4
+    assert product[0, 0, 300, 44].item() == pytest.approx(zeta ** (256 / 512), rel=1e-12)
+    assert product[0, 0, 399, 143].item() == pytest.approx(zeta ** (256 / 512), rel=1e-12)
+
+
+def test_warped_positions_see_two_distances_alike_only_near_the_start():
+    scheme = build_scheme(POSITIONS["rope_log"], GEOMETRY)
+    x = torch.ones(1, 1, 200, 16, dtype=torch.float64)
+    scores = (scheme.rotate(x, torch.arange(200)) @ scheme.rotate(x, torch.arange(200)).mT)[0, 0]
+    assert scores[199, 190] > scores[19, 10] + 0.1  # the same distance of 9, seen from further on
+
+
+@pytest.mark.parametrize("name", RESCALABLE)
+@pytest.mark.parametrize("method", METHODS)
+def test_rescaling_changes_a_rotation_and_is_undone(name, method):
+    scheme = build_scheme(SCHEMES[name], GEOMETRY)
+    inner, positions = scheme.layer(0), scheme.place(128, None)  # at 2 L
+    x = torch.randn(1, 4, len(positions), 16, dtype=torch.float64)
+    before = inner.rotate_queries(x, positions)
+    assert scheme.rescale(Rescaling(method, 4.0))
+    after = inner.rotate_queries(x, positions)
+    drawn = name == "rope_randomised"  # never longer than what it was trained for
+    assert torch.allclose(after, before) == (drawn and method == "dynamic")
+    assert scheme.rescale(None)
+    assert torch.equal(inner.rotate_queries(x, positions), before)
+
+
+def test_schemes_without_a_rotation_cannot_be_rescaled():
+    assert set(SCHEMES) - set(RESCALABLE) == {
+        name
+        for name in SCHEMES
+        if name in ("none", "sinusoidal", "learned", "t5", "alibi", "kerple", "fire", "fox")
+    }
+
+
+def test_rescalings_do_what_they_are_named_for():
+    theta = 10_000 ** (-torch.arange(16, dtype=torch.float64) / 16)
+    scaled = {
+        method: Rescaling(method, 4.0).frequencies(theta, length=512, context_length=128)
+        for method in METHODS
+    }
+    torch.testing.assert_close(scaled["pi"], theta / 4)
+    torch.testing.assert_close(scaled["ntk"][[0, -1]], theta[[0, -1]] / torch.tensor([1.0, 4.0]).double())
+    torch.testing.assert_close(scaled["dynamic"], scaled["ntk"])  # at 4 L
+    short = Rescaling("dynamic", 4.0).frequencies(theta, length=100, context_length=128)
+    torch.testing.assert_close(short, theta)
+    # a pair that turns less than once in L is interpolated, and no pair more than that
+    slow = theta * 128 / (2 * torch.pi) < 0.8
+    torch.testing.assert_close(scaled["yarn"][slow], theta[slow] / 4)
+    assert (scaled["yarn"] <= theta).all()
+    assert (scaled["yarn"] >= theta / 4 - 1e-12).all()
+    assert not scaled["drop"].any()
+
+
+@pytest.mark.parametrize("layers", [4, 6])
+def test_a_schedule_gives_each_layer_its_scheme(layers):
+    scheme = build_scheme(POSITIONS["rope_none"], Geometry(64, 4, 64, layers))
+    names = [scheme.layer(index).name for index in range(layers)]
+    assert names == ["rope", "rope", "rope", "none", "rope", "rope"][:layers]
+
+
+def test_a_schedule_keeps_gates_apart_by_layer():
+    section = {
+        "scheme": "schedule",
+        "layers": ["fox", "alibi"],
+        "schemes": {"fox": {"scheme": "fox"}, "alibi": {"scheme": "alibi"}},
+    }
+    scheme = build_scheme(section, GEOMETRY)
+    assert scheme.layer(0) is not scheme.layer(2)
+    assert scheme.layer(1) is scheme.layer(3)
+    assert sum(parameter.numel() for parameter in scheme.parameters()) == 2 * (4 * 64 + 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"layers": ["rope", "alibi"]}, "names 'alibi'"),
+        ({"layers": ["rope"]}, "'none', which no layer uses"),
+        ({"layers": []}, "at least 1"),
+        ({"schemes": {"rope": POSITIONS["rope"], "none": POSITIONS["learned"]}}, "acts on the input"),
+        (
+            {"schemes": {"rope": {**POSITIONS["rope"], "bass": 1}, "none": POSITIONS["none"]}},
+            "schemes.rope.bass",
+        ),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(changes, said):
+    with pytest.raises(ConfigError, match=said):
+        build_scheme({**POSITIONS["rope_none"], **changes}, GEOMETRY)
+
+
+def test_randomised_positions_are_sorted_without_repeats_and_drawn_by_the_stream():
+    scheme = build_scheme(POSITIONS["rope_randomised"], GEOMETRY)
+    drawn = [scheme.place(64, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    assert (drawn[0].diff() > 0).all()
+    assert drawn[0].max() < scheme.max_length == 16 * 64
+    assert torch.equal(scheme.place(64, None), scheme.place(64, None))
+    assert scheme.place(1024, None).tolist() == list(range(1024))
+
+
+@pytest.mark.parametrize("inner", ["none", "fox", "rope_randomised", "rope_dynamic"])
+def test_randomised_positions_of_what_would_not_see_them_are_refused(inner):
+    with pytest.raises(ConfigError, match="choose"):
+        build_scheme({"scheme": "randomised", "stretch": 4, "of": SCHEMES[inner]}, GEOMETRY)
+
+
+def test_randomised_positions_reach_less_far_than_a_bias():
+    """T5's horizon of 113 lies past all positions that are drawn from 2 x 16."""
+    section = {"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}
+    gpt = make_gpt(section, ATTENTIONS["linear"], context_length=16)
+    assert torch.isfinite(gpt(torch.zeros(1, 32, dtype=torch.long))).all()
+
+
+@pytest.mark.parametrize("name", ["rope_ntk", "rope_dynamic"])
+def test_ntk_of_a_single_pair_is_refused(name):
+    with pytest.raises(ConfigError, match="keeps the fastest pair"):
+        build_scheme(POSITIONS[name], Geometry(8, 4, 64, layers=1))
+
+
+def test_kerples_parameters_come_back_from_below_their_least():
+    scheme = build_scheme(POSITIONS["kerple"], GEOMETRY)
+    with torch.no_grad():
+        scheme.r1.fill_(-0.5)
+    bias = scheme.bias(torch.arange(10))
+    torch.testing.assert_close(bias, -0.01 * torch.log1p(scheme.r2[:, None] * torch.arange(10)))
+    bias.sum().backward()
+    assert (scheme.r1.grad < 0).all()
+
+
+def test_xpos_ends_where_float32_does():
+    scheme = build_scheme(POSITIONS["xpos"], GEOMETRY)
+    x = torch.ones(1, 1, scheme.max_length, 16)
+    positions = torch.arange(scheme.max_length)
+    q, k = scheme.rotate_queries(x, positions), scheme.rotate_keys(x, positions)
+    assert torch.isfinite(q).all()
+    assert torch.isfinite(k).all()
+    assert 60_000 < scheme.max_length < 70_000
+
+
+@pytest.mark.parametrize("name", ["xpos", "rope_learned"])
+def test_dropping_positions_drops_all_of_them(name):
+    gpt = make_gpt(POSITIONS[name], ATTENTIONS["softmax"])
+    tokens = torch.randint(0, 50, (1, 30), generator=torch.Generator().manual_seed(0))
+    gpt.scheme.rescale(Rescaling("drop", 1.0))
+    moved = torch.arange(30) * 2
+    torch.testing.assert_close(gpt(tokens), gpt(tokens, positions=moved), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("names", [("keys", "scheme"), ("b", "a")])
+def test_what_a_schedule_calls_its_schemes_decides_nothing(names):
+    first, second = names
+
+    def logits(t5, alibi):
+        section = {
+            "scheme": "schedule",
+            "layers": [t5, alibi],
+            "schemes": {alibi: SCHEMES["alibi"], t5: SCHEMES["t5"]},
+        }
+        return make_gpt(section, ATTENTIONS["softmax"])(torch.arange(40)[None])
+
+    assert torch.equal(logits(first, second), logits("t5", "alibi"))
+
+
+@pytest.mark.parametrize("attention", ["softmax", "flash", "linear"])
+@pytest.mark.parametrize("inner", ["learned", "sinusoidal", "t5", "alibi", "rope", "kerple", "rope_none"])
+def test_randomised_positions_go_with_any_scheme(inner, attention):
+    section = {"scheme": "randomised", "stretch": 4, "of": SCHEMES[inner]}
+    if (inner, attention) == ("kerple", "linear"):
+        with pytest.raises(ConfigError, match="choose"):
+            make_gpt(section, ATTENTIONS[attention])
+        return
+    gpt, reference = make_gpt(section, ATTENTIONS[attention]), make_gpt(section, ATTENTIONS["softmax"])
+    tokens = torch.randint(0, 50, (1, 64), generator=torch.Generator().manual_seed(0))
+    consecutive = gpt(tokens, positions=torch.arange(64))
+    assert not torch.allclose(gpt(tokens), consecutive)
+    if attention == "flash":
+        torch.testing.assert_close(gpt(tokens), reference(tokens), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", WITH_TAIL)
+def test_tail_tells_the_truth_about_the_bias(name):
+    """Past its horizon the bias changes by log_decay a token, and not one token sooner."""
+    scheme = randomised(WITH_TAIL[name])
+    tail = scheme.tail()
+    bias = scheme.bias(torch.arange(1000)).double()
+    steps = bias[:, 1:] - bias[:, :-1]
+    torch.testing.assert_close(
+        steps[:, tail.horizon :], tail.log_decay.double()[:, None].expand(4, 999 - tail.horizon)
+    )
+    if tail.horizon:
+        assert not torch.allclose(steps[:, tail.horizon - 1], tail.log_decay.double())
+
+
+def test_t5_becomes_constant_at_113():
+    assert build_scheme(POSITIONS["t5"], GEOMETRY).tail().horizon == 113
+
+
+@given(
+    name=st.sampled_from(sorted(ROPES)),
+    pairing=st.sampled_from(["half", "interleaved"]),
+    shift=st.integers(0, 100_000),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=60, deadline=None)
+def test_rope_keeps_norms_and_depends_on_distance_alone(name, pairing, shift, seed):
+    scheme = build_scheme({**ROPES[name], "pairing": pairing}, GEOMETRY)
+    generator = torch.Generator().manual_seed(seed)
+    q, k = torch.randn(2, 1, 1, 8, 16, dtype=torch.float64, generator=generator)
+    near, far = torch.arange(8), torch.arange(8) + shift
+    torch.testing.assert_close(scheme.rotate(q, far).norm(dim=-1), q.norm(dim=-1))
+    here = scheme.rotate(q, near) @ scheme.rotate(k, near).mT
+    there = scheme.rotate(q, far) @ scheme.rotate(k, far).mT
+    torch.testing.assert_close(here, there, atol=1e-9, rtol=1e-9)
+
+
+def test_rope_turns_compose():
+    """R(a) R(b) = R(a + b)."""
+    scheme = build_scheme(POSITIONS["rope"], GEOMETRY)
+    x = torch.randn(1, 1, 1, 16, dtype=torch.float64)
+    once = scheme.rotate(scheme.rotate(x, torch.tensor([3])), torch.tensor([39]))
+    torch.testing.assert_close(once, scheme.rotate(x, torch.tensor([42])))
+
+
+def test_rope_pairings_are_the_same_up_to_a_permutation():
+    half = build_scheme(POSITIONS["rope"], GEOMETRY)
+    interleaved = build_scheme({**POSITIONS["rope"], "pairing": "interleaved"}, GEOMETRY)
+    x = torch.randn(1, 1, 9, 16, dtype=torch.float64)
+    order = torch.arange(16).reshape(2, 8).T.flatten()  # 0, 8, 1, 9, ...
+    positions = torch.arange(9)
+    torch.testing.assert_close(
+        half.rotate(x, positions)[..., order], interleaved.rotate(x[..., order], positions)
+    )
+
+
+def test_rope_phases_are_exact_far_out():
+    """At position 100,000 a float32 phase is wrong by about 5e-3; ours is cast last."""
+    scheme = build_scheme(POSITIONS["rope"], GEOMETRY)
+    x = torch.zeros(1, 1, 1, 16)
+    x[..., 0] = 1.0
+    turned = scheme.rotate(x, torch.tensor([100_000]))
+    assert turned[0, 0, 0, 0].item() == pytest.approx(torch.tensor(100_000.0).double().cos().item(), abs=1e-7)
+
+
+def test_alibi_slopes_follow_the_published_rule():
+    assert slopes(8) == [2.0**-power for power in range(1, 9)]
+    assert slopes(4) == [2.0**-power for power in (2, 4, 6, 8)]
+    assert slopes(12)[:8] == slopes(8)
+    assert slopes(12)[8:] == [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]
+
+
+def test_learned_has_no_value_past_its_length():
+    assert build_scheme(POSITIONS["learned"], GEOMETRY).max_length == 64
+    assert build_scheme(POSITIONS["rope"], GEOMETRY).max_length is None
+
+
+@pytest.mark.parametrize("name", ["rope", "sinusoidal"])
+def test_odd_widths_are_refused(name):
+    with pytest.raises(ConfigError, match="even"):
+        build_scheme(POSITIONS[name], Geometry(width=15, heads=3, context_length=8, layers=1))
+
+
+def test_unknown_scheme_names_those_there_are():
+    with pytest.raises(ConfigError, match="alibi, fire, fox"):
+        build_scheme({"scheme": "rotery"}, GEOMETRY)

@@ -1,0 +1,141 @@
+"""Records and checkpoints with a bit turned or an end missing: named, and never taken for good."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from poslab.record.files import DamagedError, read_sealed, write_sealed
+from poslab.record.losses import ReportError
+from poslab.record.manifest import read_manifest
+from poslab.report.write import write_report
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.make import run
+from poslab.study.run.plan import plan
+from poslab.study.run.stopping import Stopped, Stopper
+from poslab.training.checkpoints import unpacked
+from poslab.training.trained_model import load
+from support.commands import rows
+from support.runs import StopsAt, make, request
+
+WANTED = {"study": "damaged", "trainer__max_steps": 12, "trainer__checkpoint_seconds": 0.0}
+OF_A_FINISHED_RUN = ("manifest.json", "metrics.csv", "extrapolation.csv", "position.csv", "checkpoint.pt")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A finished run, and one that was stopped on its way."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert make(request(**WANTED), folder / "runs")["status"] == "done"
+    with pytest.raises(Stopped), Stopper().installed() as stopper:
+        run(plan(request(seed=1, **WANTED), folder / "runs"), StopsAt(7), stopper)
+    names = [path.name for path in sorted((folder / "runs" / "damaged").glob("rope-*"))]
+    write_sealed(folder / "runs" / "damaged" / "study.json", {"study": "damaged", "runs": names})
+    assert make(request(seed=1, **WANTED), folder / "other")["status"] == "done"
+    return folder
+
+
+def damage(path: Path, chance: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    if chance.random() < 0.5:
+        del data[chance.randrange(len(data)) :]
+    else:
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    path.write_bytes(data)
+
+
+def results(directory: Path) -> list:
+    """All that a run found, but the clock."""
+    weights = unpacked((directory / "checkpoint.pt").read_bytes())["weights"]
+    metrics = [{**row, "seconds": "", "tokens_per_second": ""} for row in rows(directory / "metrics.csv")]
+    tables = [(directory / name).read_bytes() for name in ("extrapolation.csv", "position.csv")]
+    return [
+        *(tensor.numpy().tobytes() for tensor in weights.values()),
+        metrics,
+        *tables,
+        read_manifest(directory)["batches"],
+    ]
+
+
+def damaged_and_made_again(whole: Path, folder: Path, number: int, chance: random.Random, capsys) -> str:
+    """Damage one file after the other, look at what is said of it and what comes of it; its name."""
+    shutil.copytree(whole / "runs", folder / "runs")
+    study = folder / "runs" / "damaged"
+    done, stopped = (plan(request(seed=seed, **WANTED), folder / "runs") for seed in (0, 1))
+    checkpoints = sorted((stopped.directory / "checkpoints").glob("*.pt"))
+    ended = [done.directory / name for name in OF_A_FINISHED_RUN]
+    paths = [*ended, stopped.directory / "manifest.json", *checkpoints, study / "study.json"]
+    path = paths[number % len(paths)]
+    damage(path, chance)
+    _is_reported(path, folder)
+    capsys.readouterr()
+    if path.name == "study.json":
+        return path.name
+    job, expected = (
+        (done, whole / "runs" / "damaged")
+        if done.directory in path.parents
+        else (stopped, whole / "other" / "damaged")
+    )
+    assert not job.settled
+    assert run(job, RunDisplay("again", Console(quiet=True)), Stopper())["status"] == "done"
+    said = capsys.readouterr().err
+    newest = path.parent.name != "checkpoints" or path == checkpoints[-1]
+    assert (str(path) in said) == newest  # the older of two is not even opened
+    assert "Traceback" not in said
+    assert results(job.directory) == results(expected / job.directory.name)
+    assert job.settled
+    return path.name
+
+
+def _is_reported(path: Path, folder: Path) -> None:
+    """The report has the finished run's true figures, or none and the file's name."""
+    try:
+        report = write_report("damaged", folder / "runs", folder / "reports")
+    except ReportError as error:  # nothing is left to report
+        said = str(error)
+    else:
+        (row,) = [row for row in rows(report.directory / "summary.csv") if row["seed"] == "0"]
+        assert row["status"] == "done"
+        said = ""
+    of_the_finished = "seed0" in path.parent.name and path.suffix != ".pt"
+    assert (path.name in said) == (of_the_finished or path.name == "study.json")
+
+
+def test_fifteen_damages(whole, tmp_path, capsys):
+    chance = random.Random(0)
+    for number in range(15):
+        damaged_and_made_again(whole, tmp_path / str(number), number, chance, capsys)
+
+
+@pytest.mark.study
+def test_a_hundred_damages(whole, tmp_path, capsys):
+    chance = random.Random(1)
+    names = [
+        damaged_and_made_again(whole, tmp_path / str(number), number, chance, capsys) for number in range(100)
+    ]
+    assert len(set(names)) >= 8
+
+
+def test_every_bit_of_a_sealed_file_counts(tmp_path):
+    path = tmp_path / "manifest.json"
+    write_sealed(path, {"format": 2, "text": "Ærø", "number": 0.1})
+    sound = path.read_bytes()
+    assert read_sealed(path) == {"format": 2, "text": "Ærø", "number": 0.1}
+    for place in range(len(sound)):
+        for bit in range(8):
+            changed = bytearray(sound)
+            changed[place] ^= 1 << bit
+            path.write_bytes(changed)
+            with pytest.raises(DamagedError, match=r"manifest\.json is damaged"):
+                read_sealed(path)
+
+
+def test_a_damaged_model_is_not_loaded(whole, tmp_path):
+    shutil.copytree(whole / "runs", tmp_path / "runs")
+    directory = plan(request(**WANTED), tmp_path / "runs").directory
+    assert load(directory).parameter_count() == read_manifest(directory)["parameters"]
+    damage(directory / "checkpoint.pt", random.Random(3))
+    with pytest.raises(DamagedError, match=r"checkpoint\.pt is damaged"):
+        load(directory)

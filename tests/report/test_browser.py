@@ -1,0 +1,410 @@
+"""The page as its readers have it, in Chromium: by mouse and keyboard, small, dark, printed."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from poslab.report.analysis.results import gather
+from poslab.report.formatting import DASH, interval, multiple, quantity
+from poslab.report.looks import look
+from poslab.report.render.page import page as whole_page
+from poslab.report.render.sheets import write_sheets
+from poslab.report.sections.contents import document
+from support.browser import Reader, Scheme, started
+from support.records import FLAT, LINES, STEEP, plan, read, write_rescaled, write_run
+
+HOSTILE = "<script>window.poslabCanary=1</script>|[x](javascript:alert(1))"
+CHARTS = ["bits_per_byte_by_length", "sliding_bits_per_byte_by_length", "loss_by_position", "validation_loss"]
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with started() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Arms of three seeds: rescaled, never at the target, sometimes at it, not defined past L, hostile."""
+    home = tmp_path_factory.mktemp("page")
+    runs = home / "runs"
+    same = {"config": {"evaluate": {"longest": 8}}}
+    for seed in range(3):
+        write_rescaled(runs, f"rope-{seed}", LINES, shift=0.01 * seed, seed=seed)
+        write_run(runs, f"alibi-{seed}", "alibi", seed, sliding=FLAT, shift=0.9 + 0.02 * seed**2, **same)
+        write_run(runs, f"late-{seed}", "late", seed, sliding=STEEP, shift=-0.1 + 0.5 * seed, **same)
+        short = {"max_length": 8, "sliding": {1.0: 1.7}, "shift": 0.05 + 0.03 * seed, **same}
+        write_run(runs, f"learned-{seed}", "learned", seed, **short)
+        write_run(runs, f"hostile-{seed}", HOSTILE, seed, shift=-0.02 * seed, **same)
+    write_run(runs, "gone", "t5", status="failed", reason="out of memory", **same)
+    names = [f"{arm}-{seed}" for arm in ("rope", "alibi", "late", "learned", "hostile") for seed in range(3)]
+    plan(runs, names, "rope")
+    # As write_report does, without the seconds that the paper figures take.
+    made = document(gather("made_up", runs, None))
+    (home / "index.html").write_text(whole_page(made))
+    write_sheets(home, made.sheets)
+    return home
+
+
+@pytest.fixture
+def visit(browser: Browser, report: Path) -> Iterator[Callable[..., Page]]:
+    """Opens the report; at the end no page may have fetched, complained or asked anything."""
+    readers: list[Reader] = []
+
+    def opened(path: Path = report / "index.html", scheme: Scheme = "light", width: int = 1280) -> Page:
+        readers.append(Reader(browser, path, scheme, width))
+        return readers[-1].page
+
+    yield opened
+    for reader in readers:
+        reader.page.close()
+        assert reader.faults == []
+
+
+def colour(page: Page, figure: str, value: str) -> int:
+    """How many pixels of a figure's charts have a colour."""
+    return int(
+        page.evaluate(
+            """([f, value]) => [...document.querySelectorAll(`#${f} canvas`)].reduce((n, canvas) => {
+              const { width, height } = canvas, wanted = parseInt(value.slice(1), 16);
+              const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+              copy.drawImage(canvas, 0, 0);
+              const { data } = copy.getImageData(0, 0, width, height);
+              const near = (i, shift) => Math.abs(data[i] - (wanted >> shift & 255)) <= 3;
+              for (let i = 0; i < data.length; i += 4)
+                if (data[i + 3] > 127 && near(i, 16) && near(i + 1, 8) && near(i + 2, 0)) n++;
+              return n;
+            }, 0)""",
+            [figure, value],
+        )
+    )
+
+
+def drawn(page: Page, figure: str) -> str:
+    return str(page.evaluate("(f) => document.querySelector(`#${f} canvas`).toDataURL()", figure))
+
+
+def reading(page: Page, figure: str) -> tuple[str, list[str]]:
+    """The x that is pointed at, and what stands beside each arm's name."""
+    at, values = page.evaluate(
+        """(f) => [document.querySelector(`#${f} .at span`).textContent,
+                   [...document.querySelectorAll(`#${f} .legend output`)].map((one) => one.textContent)]""",
+        figure,
+    )
+    return at.removeprefix("At ").removesuffix("."), values
+
+
+def place(page: Page, figure: str) -> str:
+    return reading(page, figure)[0]
+
+
+def in_the_sheet(report: Path, figure: str) -> dict[str, list[str]]:
+    """Of each x of a figure, by what the page calls it: the text of every arm, from the CSV's cells."""
+    rows = read(report / f"{figure}.csv")
+    arms = list(dict.fromkeys(row["arm"] for row in rows))
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if "multiple" in row:
+            x = multiple(float(row["multiple"]))
+        else:
+            x = quantity(float(row.get("tokens") or row["tokens_seen"]))
+        cells = found.setdefault(x, [DASH] * len(arms))
+        half = float(row["half_width"]) if row["half_width"] else None
+        cells[arms.index(row["arm"])] = f"{interval(float(row['mean']), half)} (n = {row['n']})"
+    return found
+
+
+@pytest.mark.parametrize("figure", CHARTS)
+def test_arrow_keys_read_every_value_of_the_sheet_aloud(
+    visit: Callable[..., Page], report: Path, figure: str
+) -> None:
+    page, expected = visit(), in_the_sheet(report, figure)
+    page.locator(f"#{figure} .plot").focus()
+    page.keyboard.press("Home")
+    shown = [reading(page, figure)]
+    for _ in expected:
+        page.keyboard.press("ArrowRight")
+        shown.append(reading(page, figure))
+    assert dict(shown) == expected
+    last = list(expected)[-1]
+    expect(page.locator("#said")).to_contain_text(f"At {last}. rope {expected[last][0]};")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_pointing_shows_values_silently_and_moves_nothing(
+    visit: Callable[..., Page], report: Path, scheme: Scheme
+) -> None:
+    page = visit(scheme=scheme)
+    page.clock.install()
+    plot = page.locator("#validation_loss .plot")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    assert box is not None
+    expected, seen = in_the_sheet(report, "validation_loss"), set()
+    for part in (0.3, 0.5, 0.8):
+        page.mouse.move(box["x"] + part * box["width"], box["y"] + 90)
+        at, values = reading(page, "validation_loss")
+        assert values == expected[at]
+        assert plot.bounding_box() == box
+        seen.add(at)
+    page.clock.run_for(2000)
+    assert len(seen) == 3
+    assert page.locator("#said").inner_text() == ""
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_an_arm_that_is_switched_off_is_gone_everywhere(visit: Callable[..., Page], scheme: Scheme) -> None:
+    page = visit(scheme=scheme)
+    mine = look(1).light if scheme == "light" else look(1).dark
+    row = page.locator('.targets tr[data-arm="1"]')
+    keys = page.locator('.legend button[data-arm="1"]')
+    before = {name: (colour(page, name, mine), drawn(page, name)) for name in CHARTS}
+    assert all(count > 0 for count, _ in before.values())
+    keys.first.focus()
+    page.keyboard.press("Space")
+    assert {button.get_attribute("aria-pressed") for button in keys.all()} == {"false"}
+    assert keys.count() == page.locator(".legend").count() - page.locator(".panels").count()
+    assert not row.is_visible()
+    assert {colour(page, name, mine) for name in CHARTS} == {0}
+    page.locator("#loss_by_position .plot").focus()
+    page.keyboard.press("Home")
+    assert reading(page, "loss_by_position")[1][1] == ""
+    keys.nth(2).click()
+    page.keyboard.press("Escape")
+    assert row.is_visible()
+    assert {name: (colour(page, name, mine), drawn(page, name)) for name in CHARTS} == before
+
+
+def order(page: Page, table: str) -> list[str]:
+    return [text.strip() for text in page.locator(f"{table} tbody th[scope=row]").all_text_contents()]
+
+
+def head(page: Page, table: str, title: str) -> Locator:
+    return page.locator(f"{table} th button", has_text=re.compile(f"^{re.escape(title)}$"))
+
+
+@pytest.mark.parametrize(
+    ("title", "column"), [("4 L", "loss_4x_mean"), ("Usable length", "usable_length_min"), ("Mean", "target")]
+)
+def test_tables_sort_by_what_the_sheet_says(
+    visit: Callable[..., Page], report: Path, title: str, column: str
+) -> None:
+    page, rows = visit(), read(report / "arms.csv")
+    reported = order(page, "#arms")
+    assert reported == [row["arm"] for row in rows]
+
+    def key(row: dict[str, str]) -> float | None:
+        if column != "target":
+            past = 0.5 if row.get("usable_length_min_at_least") == "true" and column.startswith("us") else 0
+            return float(row[column]) + past if row[column] else None
+        if row["tokens_to_target_mean"]:
+            return float(row["tokens_to_target_mean"])
+        hits = int(row["reached"] or 0)
+        return None if not row["reached"] else math.inf if not hits else 1e300 / hits
+
+    found = {row["arm"]: key(row) for row in rows}
+    known = [arm for arm in reported if found[arm] is not None]
+    last = [arm for arm in reported if found[arm] is None]
+    ascending = sorted(known, key=lambda arm: found[arm] or 0.0)
+    descending = sorted(known, key=lambda arm: -(found[arm] or 0.0))
+    assert last
+    assert ascending not in (reported, descending)
+    button = head(page, "#arms", title)
+    cell = button.locator("..")
+    for state, expected in (
+        ("ascending", ascending + last),
+        ("descending", descending + last),
+        ("none", reported),
+    ):
+        button.focus()
+        page.keyboard.press("Enter")
+        assert cell.get_attribute("aria-sort") == state
+        assert order(page, "#arms") == expected
+    head(page, "#arms", "Arm").click()
+    button.click()
+    assert page.locator("#arms [aria-sort=ascending], #arms [aria-sort=descending]").count() == 1
+
+
+def test_a_grouped_table_sorts_inside_its_groups(visit: Callable[..., Page]) -> None:
+    page = visit()
+    groups = page.locator("#rescaled tbody").all_inner_texts()
+    before = order(page, "#rescaled")
+    head(page, "#rescaled", "8 L").click()
+    after = order(page, "#rescaled")
+    assert after == ["YaRN s=8", "interpolation s=8", "as trained"]
+    assert after != before
+    assert [text.splitlines()[0] for text in page.locator("#rescaled tbody").all_inner_texts()] == [
+        text.splitlines()[0] for text in groups
+    ]
+
+
+def scale(page: Page, figure: str, axis: str, name: str) -> Locator:
+    group = page.locator(f"#{figure}").get_by_role("group", name=f"Scale of the {axis} axis")
+    return group.get_by_role("button", name=name, exact=True)
+
+
+def test_scales_change_the_axes_and_change_back(visit: Callable[..., Page], report: Path) -> None:
+    page = visit()
+    plot = page.locator("#validation_loss .plot")
+    start = drawn(page, "validation_loss")
+    scale(page, "validation_loss", "y", "log").press("Enter")
+    assert scale(page, "validation_loss", "y", "log").get_attribute("aria-pressed") == "true"
+    assert scale(page, "validation_loss", "y", "linear").get_attribute("aria-pressed") == "false"
+    assert drawn(page, "validation_loss") != start
+    scale(page, "validation_loss", "y", "linear").press("Enter")
+    assert drawn(page, "validation_loss") == start
+
+    def middle() -> float:
+        plot.hover(position={"x": 260, "y": 100})
+        return float(place(page, "validation_loss").replace(" k", "e3"))
+
+    logarithmic = middle()
+    scale(page, "validation_loss", "x", "linear").click()
+    assert middle() > 3 * logarithmic  # half the budget, where the root of it was
+    scale(page, "validation_loss", "x", "log").click()
+    assert middle() == logarithmic
+    # Lengths stand at their doublings, so their axis has no choice.
+    assert scale(page, "bits_per_byte_by_length", "x", "linear").count() == 0
+    assert scale(page, "bits_per_byte_by_length", "y", "log").count() == 1
+
+
+def edges(page: Page, figure: str) -> tuple[str, str]:
+    """The first and the last x that the keys reach: those inside the frame."""
+    page.locator(f"#{figure} .plot").first.focus()
+    page.keyboard.press("Home")
+    first = place(page, figure)
+    page.keyboard.press("End")
+    return first, place(page, figure)
+
+
+@pytest.mark.parametrize("reset", ["dblclick", "Escape", "0", "button"])
+def test_a_drag_zooms_and_resets(visit: Callable[..., Page], report: Path, reset: str) -> None:
+    page, figure = visit(), "validation_loss"
+    plot = page.locator(f"#{figure} .plot")
+    button = page.locator(f"#{figure} .tools").get_by_text("reset")
+    assert not button.is_visible()
+    whole, start = edges(page, figure), drawn(page, figure)
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 200, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 330, box["y"] + 120, steps=3)
+    page.mouse.up()
+    first, last = (float(text.replace(" k", "e3")) for text in edges(page, figure))
+    assert float(whole[0]) < first < last < float(whole[1].replace(" k", "e3"))
+    assert drawn(page, figure) != start
+    if reset == "dblclick":
+        plot.dblclick(position={"x": 260, "y": 100})
+    elif reset == "button":
+        button.click()
+    else:
+        plot.press(reset)
+    assert edges(page, figure) == whole
+    assert drawn(page, figure) == start
+    assert not button.is_visible()
+
+
+def test_keys_zoom_about_the_cursor(visit: Callable[..., Page]) -> None:
+    page, figure = visit(), "loss_by_position"
+    whole = edges(page, figure)
+    page.keyboard.press("+")
+    first, last = edges(page, figure)
+    assert last == whole[1]  # where the cursor was
+    assert first != whole[0]
+    expect(page.locator("#said")).to_contain_text(f"At {last}.")
+    for _ in range(20):
+        page.keyboard.press("+")
+    assert len(set(edges(page, figure))) == 2  # never closer than two measured points
+    for _ in range(20):
+        page.keyboard.press("-")
+    assert edges(page, figure) == whole
+
+
+def test_panels_zoom_together(visit: Callable[..., Page]) -> None:
+    page = visit()
+    before = drawn(page, "rescaled_loss_by_position")
+    page.locator("#rescaled_loss_by_position").get_by_role("button", name="Zoom in").click()
+    assert drawn(page, "rescaled_loss_by_position") != before
+    page.locator("#rescaled_loss_by_position .tools").get_by_text("reset").click()
+    assert drawn(page, "rescaled_loss_by_position") == before
+
+
+def test_steps_and_values_below_zero(visit: Callable[..., Page], report: Path, tmp_path: Path) -> None:
+    text = (report / "index.html").read_text()
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])  # type: ignore[index]
+    data["charts"][0]["stepped"] = True
+    data["charts"][1]["series"][0] |= {"lowest": -1, "mean": [-1.0] * len(data["charts"][1]["x"])}
+    changed = tmp_path / "index.html"
+    dumped = json.dumps(data).replace("<", "\\u003c").replace("\\", "\\\\")
+    changed.write_text(re.sub(r'(id="data">).*?(</script>)', rf"\g<1>{dumped}\g<2>", text, flags=re.DOTALL))
+    plain, page = visit(), visit(changed)
+    assert drawn(page, CHARTS[0]) != drawn(plain, CHARTS[0])
+    assert drawn(page, CHARTS[2]) == drawn(plain, CHARTS[2])
+    assert scale(page, CHARTS[1], "y", "log").count() == 0
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_paper_is_light_and_has_no_controls(visit: Callable[..., Page], scheme: Scheme) -> None:
+    page = visit(scheme=scheme)
+    screen = drawn(page, "validation_loss")
+    page.emulate_media(media="print")
+    expect(page.locator("html")).to_have_class("paper")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator(".tools:visible, .links:visible, .source:visible, .skip:visible").count() == 0
+    assert page.locator("details pre").is_visible()
+    assert colour(page, "validation_loss", look(0).light) > 0
+    assert colour(page, "validation_loss", look(0).dark) == 0
+    page.emulate_media(media="screen")
+    expect(page.locator("html")).not_to_have_class("paper")
+    assert drawn(page, "validation_loss") == screen
+    assert not page.locator("details pre").is_visible()
+    assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_overflows_and_axe_finds_nothing(
+    visit: Callable[..., Page], scheme: Scheme, width: int
+) -> None:
+    page = visit(scheme=scheme, width=width)
+    page.locator(".legend button").first.click()
+    head(page, "#arms", "Seeds").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # What a scheme changes is colours; the rest is looked at once, as it takes seconds.
+    rules = {} if scheme == "light" else {"runOnly": ["color-contrast"]}
+    found = Axe().run(page, options=rules).response["violations"]
+    assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found] == []
+
+
+def test_the_tab_key_reaches_everything_and_shows_where_it_is(visit: Callable[..., Page]) -> None:
+    page = visit(width=390)
+    wanted = page.evaluate(
+        """() => [...document.querySelectorAll("a, button, summary, .plot, .box")]
+          .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.disabled
+                           && (!one.matches(".box") || one.scrollWidth > one.clientWidth))
+          .map((one, i) => { one.dataset.stop = i; return i; })"""
+    )
+    reached: list[int] = []
+    for _ in wanted:
+        page.keyboard.press("Tab")
+        stop, outlined = page.evaluate(
+            """() => [Number(document.activeElement.dataset.stop),
+                      getComputedStyle(document.activeElement).outlineStyle !== "none"]"""
+        )
+        assert outlined, stop
+        reached.append(stop)
+    assert sorted(reached) == sorted(wanted)
+    small = page.evaluate(
+        """() => [...document.querySelectorAll("button")].filter((one) => {
+          const { width, height } = one.getBoundingClientRect(); return width < 24 || height < 24;
+        }).map((one) => one.textContent)"""
+    )
+    assert small == []

@@ -1,0 +1,101 @@
+"""A report on chosen runs: these alone, whatever else their studies hold."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from support.commands import ROOT
+from support.records import plan, read, write_run
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Studies a and b with a plan each; the tests run beside `runs`."""
+    runs = tmp_path / "runs"
+    for study in ("a", "b"):
+        for seed in (0, 1):
+            write_run(runs, f"rope-{seed}", seed=seed, study=study, shift=0.01 * seed)
+            write_run(runs, f"alibi-{seed}", pos="alibi", seed=seed, study=study, shift=0.1 + 0.02 * seed)
+    plan(runs, ["rope-0", "rope-1", "alibi-0", "alibi-1"], "rope", study="a")
+    write_run(runs, "dead", pos="t5", study="b", status="failed", reason="out of memory")
+    (runs / "a" / "alibi-0" / "checkpoint.pt").write_bytes(b"weights")
+    monkeypatch.chdir(tmp_path)
+    return runs
+
+
+def report(*arguments: str) -> int:
+    status = runpy.run_path(str(ROOT / "report.py"))["main"](list(arguments))
+    assert isinstance(status, int)
+    return status
+
+
+def test_only_the_runs_named_are_reported_in_their_order(runs: Path) -> None:
+    named = ["runs/a/alibi-0/checkpoint.pt", "runs/a/rope-1/", f"{runs}/a/alibi-1"]
+    assert report(f"checkpoint={','.join(named)}") == 0
+    (directory,) = Path("reports").iterdir()
+    assert directory.name.startswith("a-3-runs-")
+    rows = read(directory / "summary.csv")
+    assert [(row["study"], row["run"], row["arm"]) for row in rows] == [
+        ("a", "alibi-0", "alibi"),
+        ("a", "rope-1", "rope"),
+        ("a", "alibi-1", "alibi"),
+    ]
+    arms = read(directory / "arms.csv")
+    assert [(row["arm"], row["reference"], row["seeds_finished"]) for row in arms] == [
+        ("alibi", "true", "2"),
+        ("rope", "false", "1"),
+    ]
+    facts = [(row["key"], row["value"]) for row in read(directory / "facts.csv")]
+    chosen = "checkpoint=runs/a/alibi-0,runs/a/rope-1,runs/a/alibi-1"
+    assert ("report_command", f"python report.py {chosen} reference=alibi") in facts
+    assert str(runs) not in (directory / "index.html").read_text()
+
+
+def test_the_command_that_the_report_names_makes_it_again(runs: Path) -> None:
+    assert report("checkpoint=runs/b/rope-0,runs/a/rope-0", "reference=a: rope") == 0
+    (directory,) = Path("reports").iterdir()
+    (command,) = [row["value"] for row in read(directory / "facts.csv") if row["key"] == "report_command"]
+    page = (directory / "index.html").read_bytes()
+    assert command == "python report.py checkpoint=runs/b/rope-0,runs/a/rope-0 'reference=a: rope'"
+    assert report("checkpoint=runs/b/rope-0,runs/a/rope-0", "reference=a: rope") == 0
+    assert (directory / "index.html").read_bytes() == page
+    assert [row["arm"] for row in read(directory / "arms.csv")] == ["b: rope", "a: rope"]
+
+
+def test_one_run_is_a_report_of_its_name(runs: Path) -> None:
+    assert report("checkpoint=runs/a/rope-1", "reports=elsewhere") == 0
+    assert [row["run"] for row in read(Path("elsewhere") / "rope-1" / "summary.csv")] == ["rope-1"]
+
+
+def test_runs_of_one_study_in_two_places_are_one_study(runs: Path) -> None:
+    (runs / "a" / "alibi-1").rename(runs.parent / "moved")
+    (runs.parent / "other" / "a").mkdir(parents=True)
+    (runs.parent / "moved").rename(runs.parent / "other" / "a" / "alibi-1")
+    assert report("checkpoint=runs/a/alibi-0,other/a/alibi-1") == 0
+    (directory,) = Path("reports").iterdir()
+    assert [row["seeds_finished"] for row in read(directory / "arms.csv")] == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("checkpoint=runs/a/rope-0 study=a", "checkpoint= names the runs itself: leave study= out"),
+        ("checkpoint=runs/a/rope-0 runs=runs", "leave runs= out"),
+        ("checkpoint=runs/a/rope-0,runs/a/rope-0/", "rope-0 of study=a is named twice"),
+        ("checkpoint=runs/a/gone", "checkpoint=runs/a/gone does not exist: name a run directory"),
+        ("checkpoint=runs/a/rope-0,", "checkpoint= lacks a name"),
+        ("checkpoint=runs/a", "a holds no record of a run"),
+        ("checkpoint=runs/a/rope-0/metrics.csv", "is no checkpoint.pt of a run"),
+        ("checkpoint=runs/b/dead", "study=b has no finished run: 1 failed (out of memory)"),
+        ("checkpoint=runs/a/rope-0 reference=fox", "reference=fox is no arm of this study"),
+    ],
+)
+def test_what_cannot_be_reported_is_refused_in_one_line(
+    runs: Path, arguments: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report(*arguments.split()) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert expected in shown.err
+    assert not Path("reports").exists()

@@ -1,0 +1,299 @@
+"""Learning rates tuned arm by arm, in the report: chosen by their own runs, which count in nothing else."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poslab.record.losses import ReportError
+from poslab.report.analysis.learning_rates import Choice, choose
+from poslab.report.analysis.results import Results, gather
+from poslab.report.analysis.statistics import estimate
+from poslab.report.sections.learning_rates import rates_table
+from poslab.report.warnings import notes
+from poslab.report.write import write_report
+from support.records import BATCH, STEPS, plan, read, row_of, write_run
+
+GRID = (0.001, 0.002, 0.004, 0.008)
+# Final validation loss at each rate of the grid, without its seed's share; None: diverged.
+ROPE = (2.3, 2.1, 2.2, None)
+ALIBI = (2.4, 2.3, 2.2, 2.1)
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ({0.1: [2.0, 3.0], 0.2: [2.4, 2.5], 0.4: [2.9, 2.9]}, Choice(0.2, False)),
+        ({0.4: [2.1], 0.2: [2.0], 0.1: [1.0]}, Choice(0.1, True)),
+        ({0.1: [2.0], 0.2: [1.0]}, Choice(0.2, True)),
+        ({0.1: [2.0]}, Choice(0.1, True)),
+        # One seed of the best diverged; the grid still reaches past the one that is left.
+        ({0.1: [3.0, 3.0], 0.2: [2.0, 2.0], 0.4: [1.0, None]}, Choice(0.2, False)),
+        ({0.1: [3.0], 0.2: [math.nan], 0.4: [-math.inf]}, Choice(0.1, True)),
+        ({0.2: [2.0], 0.1: [2.0], 0.05: [3.0]}, Choice(0.1, False)),
+        ({0.1: [], 0.2: [5.0], 0.4: []}, Choice(0.2, False)),
+        ({0.1: [None], 0.2: []}, None),
+        ({}, None),
+    ],
+)
+def test_the_rate_with_the_lowest_mean_is_chosen(
+    losses: Mapping[float, Sequence[float | None]], expected: Choice | None
+) -> None:
+    assert choose(losses) == expected
+
+
+def trainer(rate: float) -> dict[str, Any]:
+    return {"max_steps": STEPS, "batch_size": BATCH, "learning_rate": rate}
+
+
+def write_tuning(
+    runs: Path,
+    pos: str,
+    losses: Sequence[float | None],
+    seeds: Sequence[int] = (100, 101),
+    config: dict[str, Any] | None = None,
+    **manifest: Any,
+) -> None:
+    """Tuning runs of an arm that fall straight to `losses`, a hundredth apart from seed to seed."""
+    for rate, loss in zip(GRID, losses, strict=False):
+        for i, seed in enumerate(seeds):
+            # Only the last of the seeds diverges.
+            ended = {"status": "diverged", "reason": "not finite"} if loss is None and i else {}
+            end = (loss or 2.0) + 0.01 * i
+            made = write_run(
+                runs,
+                f"tune-{pos}-{rate}-{seed}",
+                pos=pos,
+                seed=seed,
+                curve=[3 - (3 - end) * step / 100 for step in range(101)],
+                config={
+                    "part": "tuning",
+                    "trainer": trainer(rate),
+                    "evaluate": {"segments": 0},
+                    **(config or {}),
+                },
+                **ended,
+                **manifest,
+            )
+            (made / "extrapolation.csv").unlink()
+            (made / "position.csv").unlink()
+
+
+def write_compared(runs: Path, pos: str, rate: float, seeds: Sequence[int] = (0, 1), **more: Any) -> None:
+    for seed in seeds:
+        config = {"part": "comparison", "trainer": trainer(rate), "tune": {"rates": [rate]}}
+        name = f"{pos}-{seed}"
+        write_run(runs, name, pos=pos, seed=seed, shift=0.01 * seed, config=config | more)
+
+
+def write_study(runs: Path) -> None:
+    write_compared(runs, "rope", 0.002)
+    write_compared(runs, "alibi", 0.008, tune={"rates": [1]}, reference="rope")
+    write_tuning(runs, "rope", ROPE)
+    write_tuning(runs, "alibi", ALIBI)
+    plan(runs, ["rope-0", "rope-1", "alibi-0", "alibi-1"])
+
+
+def warned(results: Results) -> str:
+    return " ".join(note.text for note in notes(results) if note.warning)
+
+
+def said(results: Results) -> str:
+    return " ".join(note.text for note in notes(results) if not note.warning)
+
+
+def test_tuning_runs_choose_the_rate_of_their_arm(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    results = gather("made_up", tmp_path, None)
+    assert [item.arm.label for item in results.arms] == ["rope", "alibi"]
+    rope, alibi = results.tunings
+    assert (rope.label, rope.choice) == ("rope", Choice(0.002, False))
+    assert (alibi.label, alibi.choice) == ("alibi", Choice(0.008, True))
+    assert [tried.rate for tried in rope.tried] == list(GRID)
+    expected = estimate([2.1, 2.11])
+    found = rope.tried[1].estimate
+    assert found is not None
+    assert expected is not None
+    assert (found.mean, found.half_width) == pytest.approx((expected.mean, expected.half_width))
+    assert rope.tried[3].estimate is None
+    assert (rope.tried[3].losses, rope.tried[3].without) == ((pytest.approx(2.0),), ("diverged",))
+
+
+def test_tuning_runs_count_in_nothing_else(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    tuned = gather("made_up", tmp_path, None)
+    for made in (tmp_path / "made_up").glob("tune-*"):
+        (made / "manifest.json").unlink()
+    alone = gather("made_up", tmp_path, None)
+    assert [item.figures for item in tuned.arms] == [item.figures for item in alone.arms]
+    assert [item.reached for item in tuned.arms] == [item.reached for item in alone.arms]
+    assert (tuned.targets, tuned.aulc_interval) == (alone.targets, alone.aulc_interval)
+    assert [c.difference for c in tuned.comparisons] == [c.difference for c in alone.comparisons]
+    assert "runs do not count" not in warned(tuned)
+
+
+def test_a_rate_is_part_of_labels_only_where_none_was_tuned(tmp_path: Path) -> None:
+    write_compared(tmp_path, "rope", 0.002)
+    write_compared(tmp_path, "alibi", 0.008)
+    labels = [item.arm.label for item in gather("made_up", tmp_path, None).arms]
+    assert labels == ["alibi, trainer.learning_rate=0.008", "rope, trainer.learning_rate=0.002"]
+    write_tuning(tmp_path, "rope", ROPE)
+    assert [item.arm.label for item in gather("made_up", tmp_path, None).arms] == ["alibi", "rope"]
+    # Two arms that differ in nothing else still have two labels, and one tuning.
+    config = {"trainer": trainer(0.004)}
+    write_run(tmp_path, "fast", seed=0, config=config)
+    results = gather("made_up", tmp_path, None)
+    assert [item.arm.label for item in results.arms] == [
+        "alibi",
+        "rope, trainer.learning_rate=0.002",
+        "rope, trainer.learning_rate=0.004",
+    ]
+    assert [one.choice for one in results.tunings] == [Choice(0.002, False)] * 2
+    expected = "rope, trainer.learning_rate=0.004 is compared at the learning rate 0.004; its tuning chose"
+    assert f"{expected} 0.002." in warned(results)
+
+
+def test_old_records_without_a_part_are_of_the_comparison(tmp_path: Path) -> None:
+    write_run(tmp_path, "old", seed=0)
+    write_run(tmp_path, "new", seed=1, config={"part": "comparison", "reference": "rope", "tune": {}})
+    (arm,) = gather("made_up", tmp_path, None).arms
+    assert len(arm.rows) == 2
+
+
+def test_what_is_wrong_with_a_tuning_is_warned_of(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    results = gather("made_up", tmp_path, None)
+    assert "The learning rate chosen for alibi, 0.008, is at the grid's edge: widen it." in warned(results)
+    assert "chosen for rope" not in warned(results)
+    assert "compared at" not in warned(results)
+    expected = "Learning rate chosen for each arm from 4 rates on 2 seeds and text of their own."
+    assert expected in said(results)
+    assert "One learning rate for every arm" not in said(results)
+
+    write_compared(tmp_path, "fox", 0.004)
+    write_compared(tmp_path, "none", 0.004)
+    write_tuning(tmp_path, "none", (2.0, 2.1, 2.2))
+    write_tuning(tmp_path, "t5", (2.2, 2.1), seeds=(0,))
+    write_tuning(tmp_path, "kerple", (None, None))
+    results = gather("made_up", tmp_path, None)
+    for expected in (
+        "none is compared at the learning rate 0.004; its tuning chose 0.001.",
+        "No runs tune the learning rate of fox.",
+        "The learning rate of t5 was tuned, and no arm of that kind is compared.",
+        "No learning rate of kerple has a loss for every seed: none is chosen.",
+        "Tuning and comparison share seeds (0)",
+    ):
+        assert expected in warned(results)
+    assert "chosen for 3 of 4 arms from 3 to 4 rates on 2 seeds." in said(results)
+
+
+def test_tuning_runs_that_were_not_made_alike_are_warned_of(tmp_path: Path) -> None:
+    write_compared(tmp_path, "rope", 0.002)
+    write_tuning(tmp_path, "rope", ROPE[:2])
+    other = {"name": "stdlib", "fingerprint": "beef", "vocabulary": 256}
+    write_run(
+        tmp_path,
+        "tune-other",
+        seed=100,
+        config={"part": "tuning", "trainer": trainer(0.004), "evaluate": {"segments": 0}},
+        data=other,
+    )
+    results = gather("made_up", tmp_path, None)
+    assert "The tuning runs of rope do not have the same data: their losses do not compare." in warned(
+        results
+    )
+    # The seed that was not made at that rate keeps it out.
+    (tuning,) = results.tunings
+    assert tuning.tried[2].without == ("missing",)
+    assert tuning.choice == Choice(0.002, True)  # the highest that was tried on every seed
+
+
+def test_a_tuning_run_made_again_by_other_code_counts_once(tmp_path: Path) -> None:
+    write_compared(tmp_path, "rope", 0.002)
+    write_tuning(tmp_path, "rope", ROPE)
+    write_tuning(tmp_path / "old", "rope", (1.0, 1.0, 1.0, 1.0), code="01d", finished="2025-01-01T00:00:00")
+    for made in (tmp_path / "old" / "made_up").iterdir():
+        made.rename(tmp_path / "made_up" / f"old-{made.name}")
+    results = gather("made_up", tmp_path, None)
+    (tuning,) = results.tunings
+    assert tuning.choice == Choice(0.002, False)
+    assert "do not have the same code" not in warned(results)
+    # Where the newer one diverged, the loss of the older one does not count either.
+    assert tuning.tried[3].without == ("diverged",)
+    assert row_of(results, "old-tune-rope-0.002-100")["status"] == "superseded"
+
+
+def test_a_study_that_is_only_tuned_yet_has_no_report(tmp_path: Path) -> None:
+    write_tuning(tmp_path, "rope", ROPE[:2])
+    with pytest.raises(
+        ReportError, match="no finished run: only 4 that tune learning rates; run its command"
+    ):
+        gather("made_up", tmp_path, None)
+
+
+def test_the_report_shows_how_the_rates_were_chosen(tmp_path: Path) -> None:
+    write_study(tmp_path / "runs")
+    report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")
+    rates = read(report.directory / "rates.csv")
+    assert [(row["arm"], row["learning_rate"]) for row in rates if row["chosen"] == "true"] == [
+        ("rope", "0.002"),
+        ("alibi", "0.008"),
+    ]
+    assert [row["edge"] for row in rates if row["chosen"] == "true"] == ["false", "true"]
+    gone = rates[3]
+    assert [gone[key] for key in ("n", "diverged", "without_loss", "mean")] == ["1", "1", "1", ""]
+    assert all(row["compared"] == row["chosen"] for row in rates)
+
+    drawn = read(report.directory / "learning_rates.csv")
+    assert [(row["arm"], row["learning_rate"], row["chosen"]) for row in drawn][:4] == [
+        ("rope", "0.001", "false"),
+        ("rope", "0.002", "true"),
+        ("rope", "0.004", "false"),
+        ("alibi", "0.001", "false"),
+    ]
+    assert (report.directory / "figures" / "learning_rates.pdf").is_file()
+
+    summary = read(report.directory / "summary.csv")
+    tuning = [row for row in summary if row["part"] == "tuning"]
+    assert len(tuning) == 16
+    assert {row["arm"] for row in tuning} == {""}
+    assert {row["tuning_of"] for row in tuning} == {"rope", "alibi"}
+    assert sum(row["validation_loss"] != "" for row in tuning) == 15
+    assert {row["loss_1x"] for row in tuning} == {""}
+    assert {(row["arm"], row["part"]) for row in summary if row not in tuning} == {
+        ("rope", "comparison"),
+        ("alibi", "comparison"),
+    }
+
+    for text in ((report.directory / name).read_text() for name in ("index.html", "report.md")):
+        assert "alibi (tuning at 0.008)" in text
+        assert "diverged at 0.008 (1 of 2 seeds)" in text
+        assert "figures/learning_rates.svg" in text
+        assert "rates.csv" in text
+    # Without the tuning runs, nothing of it is left.
+    for made in (tmp_path / "runs" / "made_up").glob("tune-*"):
+        (made / "manifest.json").unlink()
+    write_report("made_up", tmp_path / "runs", tmp_path / "reports")
+    assert not list(report.directory.rglob("*rates*"))
+
+
+def test_printed_rates_are_those_of_the_sheet(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    table = rates_table(gather("made_up", tmp_path, None))
+    rope, alibi = ([cell.text for cell in row] for row in table.rows)
+    grid = "0.001, 0.002, 0.004, 0.008"
+    assert rope[:2] == ["rope", "0.002"]
+    assert rope[3].startswith("2.105 ± 0.06")
+    assert rope[4:] == ["2", grid, "diverged at 0.008 (1 of 2 seeds)"]
+    assert alibi[4:] == ["2", grid, "–"]
+    assert (rope[2], alibi[2]) == ("–", "at the grid's edge: widen it")
+
+
+def test_rates_of_two_studies_stay_in_their_study(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    write_run(tmp_path, "rope", study="other")
+    results = gather("made_up,other", tmp_path, None)
+    assert [one.label for one in results.tunings] == ["made_up: rope", "made_up: alibi"]
+    assert "No runs tune the learning rate of other: rope." in warned(results)

@@ -1,0 +1,336 @@
+"""What a report writes: the same bytes twice, a safe and whole page, and a command line that explains."""
+
+import base64
+import hashlib
+import html.parser
+import json
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from poslab.record.losses import ReportError
+from poslab.report import cells
+from poslab.report.document import Cell, Row
+from poslab.report.render.terminal import terminal_table
+from poslab.report.write import write_report
+from support.commands import ROOT
+from support.records import plan, read, write_run
+
+HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1))"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two arms of two seeds, a hostile one and a failed one; the report is made once for all tests here."""
+    home = tmp_path_factory.mktemp("report")
+    runs = home / "runs"
+    for seed in (0, 1):
+        write_run(runs, f"rope-{seed}", seed=seed, shift=0.01 * seed)
+        tracked = {"mode": "online", "url": "https://wandb.ai/lab/runs/1"}
+        write_run(runs, f"alibi-{seed}", pos="alibi", seed=seed, shift=0.3 + 0.02 * seed, wandb=tracked)
+    write_run(runs, "bad", pos=HOSTILE, wandb={"mode": "online", "url": "javascript:alert(1)"})
+    write_run(
+        runs, "gone", pos="t5", status="failed", reason="<img src=x onerror=alert(1)> in /home/me/x/y.py"
+    )
+    plan(runs, ["rope-0", "rope-1"], "rope")
+    write_report("made_up", runs, home / "reports")
+    return home
+
+
+def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "report.py"), *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
+
+
+def test_another_process_writes_the_same_bytes(study: Path) -> None:
+    first = contents(study / "reports" / "made_up")
+    done = command("study=made_up", "reports=again", cwd=study, PYTHONHASHSEED="7", TZ="Asia/Tokyo")
+    assert done.returncode == 0, done.stderr
+    assert contents(study / "again" / "made_up") == first
+    assert {f"figures/loss_by_position.{kind}" for kind in ("svg", "png", "pdf")} <= first.keys()
+    assert "again/made_up/index.html" in done.stdout
+    assert "rope" in done.stdout
+
+
+def test_neither_wandb_s_files_nor_the_place_nor_the_machine_s_settings_count(
+    study: Path, tmp_path: Path
+) -> None:
+    first = contents(study / "reports" / "made_up")
+    moved = tmp_path / "another place"
+    shutil.copytree(study / "runs", moved / "records")
+    folders = [path.parent for path in sorted(moved.glob("records/made_up/*/manifest.json"))]
+    for folder in folders[:3]:  # W&B was here, and wrote something else in each run
+        (folder / "wandb").mkdir()
+        (folder / "wandb" / "run.wandb").write_bytes(os.urandom(64))
+    settings = [
+        {"PYTHONHASHSEED": "1", "TZ": "America/St_Johns", "LC_ALL": "C", "LANG": "C"},
+        {"PYTHONHASHSEED": "2", "TZ": "Pacific/Chatham", "LC_ALL": "de_DE.UTF-8", "PYTHONUTF8": "0"},
+    ]
+    for i, environment in enumerate(settings):
+        cwd = tmp_path / f"elsewhere {i}"
+        cwd.mkdir()
+        (cwd / "matplotlibrc").write_text("lines.linewidth: 7\n")
+        options = [f"runs={moved / 'records'}", f"reports={cwd / 'out'}"]
+        done = command("study=made_up", *options, cwd=cwd, **environment)
+        assert done.returncode == 0, done.stderr
+        assert contents(cwd / "out" / "made_up") == first
+        for folder in folders:
+            shutil.rmtree(folder / "wandb", ignore_errors=True)
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1][0] == "script" and self.get_starttag_text() is not None:
+            self.scripts[-1] += data
+
+
+@pytest.fixture(scope="module")
+def page(study: Path) -> str:
+    return (study / "reports" / "made_up" / "index.html").read_text()
+
+
+def test_the_page_is_one_small_file_that_fetches_nothing(study: Path, page: str) -> None:
+    parsed = Page()
+    parsed.feed(page)
+    assert len(page) < 1_000_000
+    assert not {"link", "img", "iframe", "object", "base", "form"} & {tag for tag, _ in parsed.tags}
+    assert not [attributes for _, attributes in parsed.tags if "src" in attributes]
+    assert "@import" not in page
+    assert "url(" not in page
+    for tag, attributes in parsed.tags:
+        if tag != "a":
+            continue
+        target = str(attributes["href"])
+        if target.startswith("#"):
+            assert f'id="{target[1:]}"' in page
+        elif not target.startswith("https://wandb.ai/"):
+            assert (study / "reports" / "made_up" / target).is_file()
+
+
+def test_the_policy_allows_exactly_the_scripts_of_the_page(page: str) -> None:
+    scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
+    hashes = {base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts}
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    assert policy[1].startswith("default-src &#39;none&#39;")
+    assert set(re.findall(r"sha256-([\w+/=]+)", policy[1])) == hashes
+    assert len(hashes) == 2
+
+
+def test_text_from_records_stays_text(study: Path, page: str) -> None:
+    markdown = (study / "reports" / "made_up" / "report.md").read_text()
+    for text in (page, markdown):
+        assert "<script>alert" not in text
+        assert "<img" not in text
+    parsed = Page()
+    parsed.feed(page)
+    assert not [
+        value
+        for _, attributes in parsed.tags
+        for value in attributes.values()
+        if value and "javascript:" in value and "href" in attributes
+    ]
+    assert not [name for _, attributes in parsed.tags for name in attributes if name.startswith("on")]
+    assert "](javascript" not in markdown.replace("\\]", "")
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)[1])  # type: ignore[index]
+    assert HOSTILE in [arm["label"] for arm in data["arms"]]
+
+
+def test_no_path_of_the_machine_is_written(study: Path) -> None:
+    for name, content in contents(study / "reports" / "made_up").items():
+        for secret in (b"/home/", str(study).encode()):
+            assert secret not in content, name
+
+
+def test_every_run_is_in_the_table_and_in_the_sheet(study: Path, page: str) -> None:
+    rows = read(study / "reports" / "made_up" / "summary.csv")
+    assert [row["run"] for row in rows] == ["rope-0", "rope-1", "alibi-0", "alibi-1", "bad", "gone"]
+    assert all(f">{row['run']}<" in page for row in rows)
+    assert rows[0]["loss_8x"] == repr(float(rows[0]["loss_8x"]))
+    assert rows[-1]["status"] == "failed"
+    assert rows[-1]["loss_1x"] == ""
+    columns = ["study", "run", "pos", "attention", "seed", "status", "parameters", "tokens"]
+    columns += ["usable_length", "tokens_to_target"]
+    columns += [f"{family}_{k}x" for family in ("loss", "sliding", "bits_per_byte") for k in (1, 2, 4, 8)]
+    assert set(columns) <= rows[0].keys()
+
+
+def test_printed_means_are_those_of_the_sheet(study: Path, page: str) -> None:
+    for row in read(study / "reports" / "made_up" / "arms.csv"):
+        if row["seeds_finished"] == "2":
+            mean, half = float(row["loss_8x_mean"]), float(row["loss_8x_half_width"])
+            assert re.search(rf'{mean:.3f}\d*<span class="half"> ± {half:.3f}', page), row["arm"]
+
+
+def usable_row(low: int, high: int, low_at_least: bool = False, high_at_least: bool = False) -> Row:
+    ends = {"usable_length_min": low, "usable_length_max": high}
+    return ends | {
+        "usable_length_min_at_least": low_at_least,
+        "usable_length_max_at_least": high_at_least,
+    }
+
+
+def ratio_row(kind: str, ratio: float) -> Row:
+    row = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), ratio if kind != "exact" else None)
+    return row | {"ratio_kind": kind, "ratio_n": 2} | ({"ratio": ratio} if kind == "exact" else {})
+
+
+def reached_row(hits: int, mean: float | None = None) -> Row:
+    return {"reached": hits, "reached_of": 4, "tokens_to_target_mean": mean}
+
+
+@pytest.mark.parametrize(
+    ("show", "key", "rows", "texts"),
+    [
+        (
+            cells.usable,
+            "usable_length",
+            [
+                usable_row(0, 0),
+                usable_row(64, 64),
+                usable_row(128, 1024, high_at_least=True),
+                usable_row(1024, 1024),
+                usable_row(1024, 1024, True, True),
+            ],
+            ["< L", "64", "128 to ≥ 1,024", "1,024", "≥ 1,024"],
+        ),
+        (
+            cells.to_target,
+            "tokens_to_target",
+            [
+                reached_row(4, 999.0),
+                reached_row(4, 802_000.0),
+                reached_row(4, 1.26e6),
+                reached_row(3),
+                reached_row(1),
+                reached_row(0),
+            ],
+            ["999", "802 k", "1.26 M", "3 of 4 reached", "1 of 4 reached", "> budget"],
+        ),
+        (
+            cells.over_reference,
+            "ratio",
+            [
+                ratio_row("at_most", 0.63),
+                ratio_row("exact", 0.63),
+                ratio_row("at_least", 0.63),
+                ratio_row("exact", 1.2),
+            ],
+            ["< ×0.630", "×0.630", "> ×0.630", "×1.20"],
+        ),
+        (cells.probability, "p", [{"p": 0.0002}, {"p": 0.001}, {"p": 0.94}], ["< 0.001", "0.0010", "0.94"]),
+        (
+            cells.position,
+            "at",
+            [
+                {"at_of": 3, "at_found": 2, "at_min": 9, "at_max": 9},
+                {"at_of": 2, "at_found": 2, "at_min": 33, "at_max": 40},
+                {"at_of": 2, "at_found": 0, "at_min": None, "at_max": None},
+            ],
+            ["9 (2 of 3)", "33 to 40", "none"],
+        ),
+    ],
+)
+def test_cells_sort_by_the_number_that_they_stand_for(
+    show: Callable[[Row, str], Cell], key: str, rows: list[Row], texts: list[str]
+) -> None:
+    """Bounds sort beside the number that they name, what was never reached last; every value is a number."""
+    shown = [show(row, key) for row in rows]
+    assert [cell.text for cell in shown] == texts
+    orders = [cell.order for cell in shown if cell.order is not None]
+    assert len(orders) == len(rows)
+    assert orders == sorted(set(orders))
+    for cell, row in zip(shown, rows, strict=True):
+        assert cell.value is None or cell.value in row.values()
+
+
+def test_the_terminal_table_has_a_row_an_arm(study: Path) -> None:
+    report = write_report("made_up", study / "runs", study / "reports")
+    assert [row["scheme"] for row in report.table] == ["rope", "alibi", HOSTILE, "t5"]
+    assert report.table[3]["8 L"] == "–"
+    assert terminal_table(report).row_count == 4
+
+
+def test_a_figure_that_is_no_longer_there_is_removed(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "runs", "a")
+    report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")
+    assert (report.directory / "figures" / "loss_by_position.svg").is_file()
+    (directory / "position.csv").write_text("position,nll,tokens,bytes\n")
+    write_report("made_up", tmp_path / "runs", tmp_path / "reports")
+    assert not (report.directory / "figures" / "loss_by_position.svg").exists()
+    assert not (report.directory / "loss_by_position.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["study=gone"], "study=gone has no records; studies with records: made_up"),
+        (["study=../runs/made_up"], "has no records; studies with records: made_up"),
+        (["reference=nope"], "reference=nope is no arm of this study"),
+        (["runs=elsewhere"], "no records in elsewhere"),
+        (["sudy=made_up"], "'sudy=made_up' is not understood; say study=..., runs=..."),
+        (["made_up"], "is not understood"),
+        (["study="], "study= has no value"),
+        (["study=a", "study=b"], "study is given twice"),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(
+    study: Path,
+    arguments: list[str],
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(study)
+    assert runpy.run_path(str(ROOT / "report.py"))["main"](arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert expected in shown.err
+    assert shown.err.count("\n") == 1
+
+
+def test_a_study_without_a_finished_run_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", status="failed", reason="out of memory")
+    with pytest.raises(
+        ReportError, match=r"no finished run: 1 failed \(out of memory\); run its command again"
+    ):
+        write_report("made_up", tmp_path, tmp_path / "reports")
+
+
+def test_help_is_quick_and_the_report_needs_no_torch(tmp_path: Path) -> None:
+    assert "study=NAME" in command("--help", cwd=tmp_path).stdout
+    code = (
+        "import sys, poslab.report.render.page, poslab.report.render.paper; sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=True
+    )

@@ -1,0 +1,337 @@
+"""The report's figures against hand-computed ones, from records made up here. Nothing trains."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poslab.config.text import plain
+from poslab.record import measures
+from poslab.record.files import read_sealed, write_sealed
+from poslab.record.losses import ReportError, Validation
+from poslab.record.reader import load
+from poslab.report.analysis.results import gather
+from poslab.report.analysis.statistics import Ratio, Time, estimate, holm, paired, ratio
+from poslab.report.formatting import interval, multiple, number, quantity, web_link
+from poslab.report.verdict import verdict
+from poslab.report.warnings import notes
+from support.records import BATCH, FLAT, STEEP, L, plan, row_of, write_run
+
+
+def test_losses_are_sums_over_segments_and_bits_count_bytes(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", sliding=STEEP)
+    row = row_of(gather("made_up", tmp_path, None), "a")
+    assert row["loss_1x"] == pytest.approx(1.5 + 0.2)
+    assert row["sliding_8x"] == pytest.approx(2.5)
+    assert row["bits_per_byte_1x"] == pytest.approx(1.7 / math.log(2) / 2)
+    # On the targets that both protocols score, not between the means of all.
+    assert row["early_token_curse_4x"] == pytest.approx(0.1)
+    assert row["context_gain_8x"] == pytest.approx(-1.0)
+    assert row["loss_change_8x"] == pytest.approx(2.7 / 1.7 - 1)
+
+
+@pytest.mark.parametrize(
+    ("sliding", "usable", "at_least", "strict"),
+    [(FLAT, 64, True, 16), (STEEP, 16, False, 8), ({1.0: 2.0, 2.0: 2.2, 4.0: 2.0}, 8, False, 8)],
+)
+def test_usable_length_stops_at_the_first_failure(
+    tmp_path: Path, sliding: dict[float, float], usable: int, at_least: bool, strict: int
+) -> None:
+    write_run(tmp_path, "a", sliding=sliding)
+    row = row_of(gather("made_up", tmp_path, None), "a")
+    assert (row["usable_length"], row["usable_length_at_least"]) == (usable, at_least)
+    assert row["usable_length_1pct"] == strict
+
+
+def test_a_scheme_without_a_value_past_L_is_empty_there(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", pos="learned", sliding={1.0: 2.0}, max_length=L)
+    row = row_of(results := gather("made_up", tmp_path, None), "a")
+    assert row["loss_2x"] is None
+    assert row["context_gain_8x"] is None
+    # It ends at L: "at least L" would promise what cannot be.
+    assert (row["usable_length"], row["usable_length_at_least"]) == (L, False)
+    assert row["failure_position"] is None
+    assert row["failure_position_found"] is None
+    assert "Past L, learned is not defined." in verdict(results)
+
+
+def test_position_bins_share_an_edge_with_L_and_failure_is_found_past_it(tmp_path: Path) -> None:
+    write_run(tmp_path, "a")
+    (run,) = load("made_up", tmp_path).runs
+    bins = measures.position_bins(run)
+    assert [item.first for item in bins][:3] == [0, 1, 2]
+    assert [item.last for item in bins][:-1] == [item.first - 1 for item in bins][1:]
+    assert bins[-1].last == 8 * L - 1
+    assert {L / 2 - 1, L - 1, 2 * L - 1} <= {item.last for item in bins}
+    row = row_of(gather("made_up", tmp_path, None), "a")
+    assert row["plateau"] == pytest.approx(2.0)
+    assert (row["failure_position"], row["failure_position_found"]) == (2 * L, True)
+
+
+def points(*losses: float) -> list[Validation]:
+    return [Validation(i, 100 * 2**i, float(i), loss * 5, 5, None) for i, loss in enumerate(losses)]
+
+
+def test_a_target_is_reached_after_three_evaluations_and_between_two() -> None:
+    # The dip at the second evaluation does not last; the fourth does.
+    curve = points(3.0, 1.9, 2.5, 1.5, 1.4, 1.3)
+    found = measures.crossing(curve, 2.0)
+    assert found is not None
+    assert found.tokens == pytest.approx(400 * 2**0.5)
+    assert found.steps == pytest.approx(2 + (2**0.5 - 1))
+    assert measures.crossing(curve[:5], 1.45) is None  # two in a row are not three
+    start = measures.crossing(points(1.0, 1.0, 1.0), 2.0)
+    assert start is not None
+    assert start.tokens == 100
+    from_nothing = [Validation(0, 0, 0.0, 15.0, 5, None), *points(1.0, 1.0, 1.0)]
+    linear = measures.crossing(from_nothing, 2.0)
+    assert linear is not None
+    assert linear.tokens == pytest.approx(50)
+    assert measures.crossing(points(3.0, math.nan, 1.0, 1.0), 2.0) is None
+
+
+def test_aulc_is_the_mean_over_log_tokens_of_a_common_interval() -> None:
+    assert measures.area(points(3.0, 2.0, 1.0), (100, 400)) == pytest.approx(2.0)
+    assert measures.area(points(3.0, 2.0, 1.0), (200, 400)) == pytest.approx(1.5)
+    assert measures.area(points(3.0, 2.0, 1.0), (100, round(100 * 2**0.5))) == pytest.approx(2.75, abs=2e-2)
+
+
+def test_intervals_are_student_t_and_one_seed_has_none() -> None:
+    found = estimate([1.0, 2.0, 3.0])
+    assert found is not None
+    assert found.half_width == pytest.approx(4.302652729911275 / math.sqrt(3))
+    single = estimate([1.0])
+    assert single is not None
+    assert single.half_width is None
+    assert estimate([]) is None
+
+
+def test_differences_pair_the_seeds_that_both_have() -> None:
+    found = paired({0: 1.0, 1: 2.0, 2: 9.0}, {0: 0.5, 1: 1.7, 3: 0.0})
+    assert found is not None
+    assert (found.n, found.mean) == (2, pytest.approx(0.4))
+    assert found.p == pytest.approx(
+        2 * math.atan(0.1 / 0.4) / math.pi
+    )  # Student t with one degree of freedom
+    same = paired({0: 1.0, 1: 2.0}, {0: 0.5, 1: 1.5})
+    assert same is not None
+    assert same.p is None
+    assert paired({0: 1.0}, {1: 1.0}) is None
+
+
+def test_holm_and_ratio() -> None:
+    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
+    one = {seed: Time(1.0, True) for seed in (0, 1)}
+    found = ratio({0: Time(2.0, True), 1: Time(8.0, True)}, one)
+    assert found is not None
+    assert (found.n, found.kind, found.mean) == (2, "exact", pytest.approx(4.0))
+    assert ratio({0: Time(2.0, True)}, one) == Ratio(1, "exact", pytest.approx(2.0))
+
+
+def test_the_target_is_the_reference_median_and_what_misses_it_is_counted(tmp_path: Path) -> None:
+    for seed, shift in enumerate((0.0, 0.2, 0.1)):
+        write_run(tmp_path, f"r{seed}", seed=seed, shift=shift)
+        write_run(tmp_path, f"a{seed}", pos="alibi", seed=seed, shift=(-0.2, 5.0, -0.2)[seed])
+    write_run(tmp_path, "n0", pos="none", seed=0, shift=-0.5)
+    for seed, end in ((1, 30), (2, 80)):  # before the target and after it
+        curve = [3 - i / 100 if i < end else math.nan for i in range(101)]
+        lost = {"status": "diverged", "reason": "the loss is not finite", "curve": curve}
+        write_run(tmp_path, f"n{seed}", pos="none", seed=seed, **lost)
+    plan(tmp_path, ["r0", "r1", "r2", "a0", "a1", "a2", "n0", "n1", "n2"], "rope")
+    results = gather("made_up", tmp_path, None)
+    assert [target.loss for target in results.targets] == pytest.approx([2.6, 2.35, 2.2])
+    by_label = {item.arm.label: item for item in results.arms}
+    assert by_label["alibi"].reached[""] == (2, 3)
+    assert by_label["none"].reached[""] == (2, 3)  # a run has reached what it reached before it diverged
+    # No mean where a run did not get there.
+    assert "tokens_to_target" not in by_label["alibi"].figures
+    assert "tokens_to_target" not in by_label["none"].figures
+    row = row_of(results, "a1")
+    assert (row["tokens_to_target"], row["reached"]) == (None, False)
+    assert row_of(results, "r0")["tokens_to_target"] == pytest.approx(65 * BATCH * L)
+    assert row_of(results, "r0")["steps_to_target"] == pytest.approx(65)
+    assert row_of(results, "r0")["flops_to_target"] == pytest.approx(6e6 * 0.65)
+
+
+def test_the_reference_is_asked_for_planned_or_first(tmp_path: Path) -> None:
+    for name in ("rope", "alibi"):
+        write_run(tmp_path, name, pos=name)
+    assert gather("made_up", tmp_path, None).reference.arm.label == "alibi"
+    plan(tmp_path, ["rope", "alibi"])
+    assert gather("made_up", tmp_path, None).reference.arm.label == "rope"
+    plan(tmp_path, ["rope", "alibi"], "alibi")
+    assert gather("made_up", tmp_path, None).reference.arm.label == "alibi"
+    assert gather("made_up", tmp_path, "rope").reference.arm.label == "rope"
+    with pytest.raises(ReportError, match="is no arm of this study; its arms: rope; alibi"):
+        gather("made_up", tmp_path, "t5")
+    plan(tmp_path, ["rope", "alibi"], "gone")
+    assert any("gone" in note.text for note in notes(gather("made_up", tmp_path, None)))
+
+
+def test_labels_say_what_differs_and_are_unique(tmp_path: Path) -> None:
+    write_run(tmp_path, "a")
+    write_run(tmp_path, "b", config={"context_length": 16})
+    write_run(tmp_path, "c", attention="linear", config={"attention": {"name": "linear"}})
+    write_run(tmp_path, "d", config={"pos": {"name": "rope", "base": 500.0}})
+    labels = [item.arm.label for item in gather("made_up", tmp_path, None).arms]
+    assert len(set(labels)) == 4
+    assert "rope / softmax, context_length=16" in labels
+    assert "rope / linear, context_length=8" in labels
+    assert "rope / softmax, context_length=8, pos.base=500" in labels
+
+
+def test_arms_without_a_plan_are_in_natural_order(tmp_path: Path) -> None:
+    for base in (10000, 500, 2000):
+        write_run(tmp_path, f"b{base}", pos=f"rope base={base}", config={"pos": {"base": base}})
+    found = [item.arm.label for item in gather("made_up", tmp_path, None).arms]
+    assert found == ["rope base=500", "rope base=2000", "rope base=10000"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"seed": "0"}, "seed"),
+        ({"data": "stdlib"}, "data"),
+        ({"config": {"context_length": 0}}, "context_length"),
+    ],
+)
+def test_a_manifest_without_what_makes_an_arm_is_unreadable(
+    tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    path = write_run(tmp_path, "a") / "manifest.json"
+    write_sealed(path, read_sealed(path) | change)
+    (run,) = load("made_up", tmp_path).runs
+    assert run.status == "unreadable"
+    assert reason in run.reason
+
+
+def test_superseded_failed_and_damaged_runs_are_listed_and_do_not_count(tmp_path: Path) -> None:
+    write_run(tmp_path, "new", shift=0.5)
+    write_run(tmp_path, "old", code="01d", finished="2025-01-01T00:00:00+00:00")
+    write_run(tmp_path, "dead", pos="t5", status="failed", reason="no file /home/somebody/texts/corpus.txt")
+    damaged = write_run(tmp_path, "damaged", pos="alibi")
+    (damaged / "extrapolation.csv").write_text("protocol,multiple\n")
+    (write_run(tmp_path, "torn") / "manifest.json").write_text("{")
+    (tmp_path / "made_up" / "notes").mkdir()
+    plan(tmp_path, ["new", "never", "../elsewhere"])
+    results = gather("made_up", tmp_path, None)
+    status = {str(row["run"]): (row["status"], str(row["reason"])) for row in results.rows}
+    assert status["new"][0] == "done"
+    assert status["old"] == (
+        "superseded",
+        "new is the same configuration and seed, finished later, with other code",
+    )
+    assert status["dead"] == ("failed", "no file corpus.txt")
+    assert status["damaged"] == ("unreadable", "extrapolation.csv has no column length")
+    assert status["torn"][0] == "unreadable"
+    assert status["never"][0] == "not started"
+    assert set(status) == {"new", "old", "dead", "damaged", "torn", "never"}
+    rope = next(item for item in results.arms if item.arm.label == "rope")
+    assert rope.mean("loss_1x") == pytest.approx(2.7)
+    assert row_of(results, "old").get("loss_1x") is None
+    assert any("5 of 6 runs do not count" in note.text for note in notes(results))
+
+
+def test_one_seed_claims_nothing_and_several_only_what_is_separated(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_run(tmp_path, f"r{seed}", seed=seed, shift=0.01 * seed)
+        write_run(tmp_path, f"a{seed}", pos="alibi", seed=seed, shift=0.01 * seed + (0.3, 0.31, 0.29)[seed])
+        write_run(tmp_path, f"n{seed}", pos="none", seed=seed, shift=0.01 * seed + (0.3, -0.31, 0.02)[seed])
+    plan(tmp_path, ["r0"], "rope")
+    text = verdict(gather("made_up", tmp_path, None))
+    assert "With 3 seeds (exploratory), at 8 L" in text
+    assert (
+        "against rope, the reference, the loss is higher for alibi (+0.300 ± 0.025 nats, 30 seed SD)" in text
+    )
+    assert "within noise for none." in text
+    for name in ("r1", "r2", "a1", "a2", "n1", "n2"):
+        (tmp_path / "made_up" / name / "manifest.json").unlink()
+    single = gather("made_up", tmp_path, None)
+    assert verdict(single).startswith(
+        "In one run each, so no winner is claimed: the loss at 8 L lies between"
+    )
+    assert all(item.difference.half_width is None for item in single.comparisons)
+
+
+def test_what_does_not_compare_is_said_and_not_compared(tmp_path: Path) -> None:
+    write_run(tmp_path, "a")
+    other = {"name": "stdlib", "fingerprint": "beef", "vocabulary": 256}
+    write_run(tmp_path, "b", pos="alibi", data=other, code="other", config={"context_length": 16})
+    results = gather("made_up", tmp_path, "rope, context_length=8")
+    warned = " ".join(note.text for note in notes(results) if note.warning)
+    for expected in ("The data differ", "different code", "training lengths differ", "budgets differ"):
+        assert expected in warned
+    assert not results.comparisons
+    assert "tokens_to_target" not in row_of(results, "b")
+
+
+def test_losses_that_are_not_finite_are_no_number(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", sliding=FLAT | {8.0: math.inf})
+    results = gather("made_up", tmp_path, None)
+    row = row_of(results, "a")
+    assert row["loss_8x"] is None
+    assert row["usable_length"] == 4 * L
+    assert any("not finite" in note.text for note in notes(results))
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (number(1.52345), "1.523"),
+        (number(None), "–"),
+        (number(-0.01234, 3), "−0.0123"),
+        (number(-1e-12), "0.000000"),
+        (interval(-1e-12, 0.0), "0.000000 ± 0.000000"),
+        (interval(1.52345, 0.0123), "1.523 ± 0.012"),
+        (interval(2.0, 0.00042), "2.0000 ± 0.0004"),
+        (quantity(1_638_400), "1.64 M"),
+        (quantity(999_900), "1 M"),
+        (multiple(0.5), "L/2"),
+        (
+            plain("read /home/me/secret/a.txt\nand and/or http://host/a/b"),
+            "read a.txt and and/or http://host/a/b",
+        ),
+        (web_link("https://wandb.ai/x/y"), "https://wandb.ai/x/y"),
+        (web_link("javascript:alert(1)"), None),
+        (web_link("https:///nowhere"), None),
+        (web_link('https://host/"><script>'), "https://host/%22%3E%3Cscript%3E"),
+    ],
+)
+def test_formatting(shown: str | None, expected: str | None) -> None:
+    assert shown == expected
+
+
+@pytest.mark.parametrize("other", [{"evaluate": {"segments": 3}}, {"context_length": 2 * L}])
+def test_arms_scored_on_other_tokens_are_not_compared(tmp_path: Path, other: dict[str, Any]) -> None:
+    for seed in range(3):
+        write_run(tmp_path, f"a{seed}", seed=seed, shift=seed / 50)
+        write_run(tmp_path, f"b{seed}", pos="alibi", seed=seed, shift=seed / 50 - 0.2, config=other)
+    results = gather("made_up", tmp_path, "rope")
+    assert not results.comparisons
+    assert row_of(results, "b0").get("tokens_to_target") is None
+
+
+def test_a_ratio_to_the_target_leaves_out_no_seed(tmp_path: Path) -> None:
+    """Of three seeds one misses the target: the ratio of the two others would flatter the arm."""
+    for seed in range(3):
+        write_run(tmp_path, f"a{seed}", seed=seed)
+        slow = [3.0] * 101 if seed == 2 else [2.5 - i / 100 for i in range(101)]
+        write_run(tmp_path, f"b{seed}", pos="alibi", seed=seed, curve=slow)
+    alibi = gather("made_up", tmp_path, "rope").arms[0]
+    assert alibi.reached[""] == (2, 3)
+    found = alibi.ratios[""]
+    assert (found.n, found.kind, found.mean, found.high) == (3, "at_least", None, None)
+
+
+def test_a_target_that_no_run_could_confirm_is_none(tmp_path: Path) -> None:
+    """With eleven evaluations, two follow 75 % of the budget and one follows 90 %."""
+    write_run(
+        tmp_path,
+        "a",
+        curve=[3 - i / 10 for i in range(11)],
+        config={"trainer": {"max_steps": 10, "batch_size": BATCH}},
+    )
+    results = gather("made_up", tmp_path, None)
+    assert [target.fraction for target in results.targets] == [0.5, 0.75]
+    assert row_of(results, "a")["reached"] is True

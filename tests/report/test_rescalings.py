@@ -1,0 +1,334 @@
+"""Rotations changed after training, in the report: held against the model as trained, in no other figure."""
+
+import csv
+import html.parser
+import math
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poslab.record import measures
+from poslab.record.files import read_sealed, write_sealed
+from poslab.record.losses import Stretch
+from poslab.record.reader import Run, load
+from poslab.record.schema import RESCALED
+from poslab.report.analysis.rescalings import label
+from poslab.report.analysis.results import Results, gather
+from poslab.report.sections.rescalings import findings, rescaled_table
+from poslab.report.warnings import notes
+from poslab.report.write import write_report
+from support.commands import ROOT
+from support.records import (
+    GOOD,
+    LINES,
+    STEEP,
+    L,
+    plan,
+    read,
+    rescaling_config,
+    write_rescaled,
+    write_run,
+)
+
+HOSTILE = "<script>alert(1)</script>|$x$ /home/me/secret/y"
+
+
+def lines_of(results: Results, arm: int = 0) -> dict[str, dict[str, Any]]:
+    """The row of the first seed, by rescaling."""
+    return {line.rescale: dict(line.item.rows[0]) for line in results.rescaled[arm].lines}
+
+
+def test_figures_are_those_of_the_rescaled_model(tmp_path: Path) -> None:
+    write_rescaled(tmp_path, "a", LINES)
+    found = lines_of(gather("made_up", tmp_path, None))
+    assert list(found) == ["none", "pi", "yarn"]
+    yarn = found["yarn"]
+    assert yarn["loss_1x"] == pytest.approx(1.73)
+    assert yarn["sliding_8x"] == pytest.approx(1.57)
+    assert yarn["bits_per_byte_1x"] == pytest.approx(1.73 / math.log(2) / 2)
+    assert yarn["sliding_bits_per_byte_1x"] == pytest.approx(1.53 / math.log(2) / 2)
+    assert yarn["early_token_curse_4x"] == pytest.approx(0.1)
+    assert yarn["context_gain_8x"] == pytest.approx(-0.04)
+    assert yarn["loss_change_8x"] == pytest.approx(1.77 / 1.73 - 1)
+    # The price at L, and what is left of it at 8 L, both over the loss at L as trained.
+    assert yarn["loss_change_from_trained_1x"] == pytest.approx(1.73 / 1.7 - 1)
+    assert yarn["loss_change_from_trained_8x"] == pytest.approx(1.77 / 1.7 - 1)
+    assert found["none"]["loss_change_from_trained_1x"] == 0
+    assert found["none"]["loss_change_from_trained_8x"] == found["none"]["loss_change_8x"]
+
+
+def test_what_is_usable_is_held_against_the_model_as_trained(tmp_path: Path) -> None:
+    write_rescaled(tmp_path, "a", LINES)
+    found = lines_of(gather("made_up", tmp_path, None))
+    trained, yarn, pi = found["none"], found["yarn"], found["pi"]
+    assert (trained["usable_length"], trained["usable_length_1pct"]) == (2 * L, L)
+    assert (yarn["usable_length"], yarn["usable_length_at_least"]) == (8 * L, True)
+    assert (yarn["usable_length_1pct"], yarn["usable_length_1pct_at_least"]) == (0, False)
+    # Flat to 8 L against its own loss at L, and not usable anywhere.
+    assert (pi["usable_length"], pi["usable_length_multiple"], pi["usable_length_at_least"]) == (0, 0, False)
+    assert (trained["failure_position"], trained["plateau"]) == (2 * L, pytest.approx(2.0))
+    assert (yarn["failure_position"], yarn["failure_position_found"]) == (None, False)
+    assert yarn["failure_position_1pct"] == L
+    assert (pi["failure_position"], pi["plateau"]) == (L, pytest.approx(2.5))
+    # Against its own plateau it never rises: it reaches far, at a price.
+    assert (pi["rise_position"], pi["rise_position_found"]) == (None, False)
+    assert trained["rise_position"] == trained["failure_position"]
+
+
+def test_a_rise_for_good_is_not_a_hard_stretch_of_text() -> None:
+    losses = {1.0: 2.0, 2.0: 2.2, 4.0: 2.0, 8.0: 2.5}  # up to each multiple of L
+    positions = {
+        p: Stretch(next(loss for k, loss in losses.items() if p < k * L), 1, None) for p in range(8 * L)
+    }
+    run = Run("a", "done", manifest={"config": {"context_length": L}}, positions=positions)
+    assert measures.failure(run)["failure_position"] == L
+    assert (measures.rise(run)["rise_position"], measures.rise(run)["rise_position_found"]) == (4 * L, True)
+    flat = replace(run, positions={p: Stretch(2.0, 1, None) for p in range(8 * L)})
+    assert (measures.rise(flat)["rise_position"], measures.rise(flat)["rise_position_found"]) == (None, False)
+
+
+def test_seeds_average_as_those_of_arms_do(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_rescaled(tmp_path, f"a{seed}", LINES, shift=0.1 * seed, seed=seed)
+    results = gather("made_up", tmp_path, None)
+    (one,) = results.rescaled
+    item = one.lines[2].item
+    prices = (1.73 / 1.7 - 1, 1.83 / 1.8 - 1)
+    price = item.figures["loss_change_from_trained_1x"]
+    assert (price.n, price.mean) == (2, pytest.approx(sum(prices) / 2))
+    assert price.half_width == pytest.approx(12.706204736 * abs(prices[0] - prices[1]) / 2)
+    assert item.figures["loss_8x"].half_width == pytest.approx(12.706204736 * 0.05)
+    texts = [cell.text for cell in rescaled_table(results).rows[2]]
+    assert texts == [
+        "rope", "YaRN s=8", "1.780 ± 0.635", "1.790 ± 0.635", "1.810 ± 0.635", "1.820 ± 0.635",
+        "+1.72 ± 0.62", "≥ 64", "none", "none",
+    ]  # fmt: skip
+    assert "One seed" not in " ".join(findings(results))
+    assert "no difference between rotations is tested" in findings(results)[-1]
+
+
+def test_words_say_no_more_than_the_table(tmp_path: Path) -> None:
+    write_rescaled(tmp_path, "a", LINES)
+    results = gather("made_up", tmp_path, None)
+    assert findings(results) == (
+        "rope as trained: usable to 16 tokens, 5 % over its plateau from position 16 on. Longest usable "
+        "length of the rescalings: YaRN s=8 (≥ 64 tokens, loss at L +1.76 %). For good over its own plateau: "
+        "as trained from 16, interpolation s=8 nowhere and YaRN s=8 nowhere.",
+        "One seed: no interval, no winner claimed.",
+    )
+    assert [cell.text for cell in rescaled_table(results).rows[1]][-4:] == [
+        "+29.41", "< L", "8", "none",
+    ]  # fmt: skip
+    write_rescaled(
+        tmp_path,
+        "b",
+        {"pi": LINES["pi"]},
+        pos="other",
+        config=rescaling_config("pi") | {"pos": {"name": "other"}},
+    )
+    said = findings(gather("made_up", tmp_path, None))
+    assert said[0].startswith("other as trained")
+    assert "No rescaling has a longer usable length." in said[0]
+
+
+@pytest.mark.parametrize(
+    ("rescale", "config", "shown"),
+    [
+        ("none", rescaling_config(), "as trained"),
+        ("pi", rescaling_config("pi"), "interpolation s=8"),
+        ("ntk", rescaling_config("ntk", factor=2.5), "NTK s=2.5"),
+        ("yarn", rescaling_config("yarn", factor="auto"), "YaRN s=8"),
+        ("dynamic", rescaling_config("dynamic"), "dynamic NTK"),
+        ("drop", rescaling_config("drop"), "RoPE dropped"),
+        ("drop", rescaling_config("drop", steps=50), "RoPE dropped, 50 steps of recalibration"),
+        ("pi", {}, "interpolation"),
+        ("pi", {"evaluate": "nonsense"}, "interpolation"),
+        ("pi{factor}", rescaling_config(), "pi{factor}"),
+    ],
+)
+def test_rescalings_are_named_for_a_reader(rescale: str, config: dict[str, Any], shown: str) -> None:
+    assert label(rescale, config) == shown
+
+
+def test_a_record_without_rescalings_reports_as_ever(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "old", config={"evaluate": {"longest": 8}})
+    write_run(tmp_path / "runs", "new", pos="alibi", config=rescaling_config())
+    report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")
+    assert not [path.name for path in report.directory.rglob("rescaled*")]
+    assert 'id="rescaled"' not in report.page.read_text()
+    assert "Rescaled" not in (report.directory / "report.md").read_text()
+    # What is asked for beside the run's own figures keeps no arms from being compared, and out of labels.
+    rows = read(report.directory / "differences.csv")
+    assert {(row["arm"], row["reference"]) for row in rows} == {("rope", "alibi")}
+
+
+@pytest.mark.parametrize("name", ["rescaled.csv", "rescaled_position.csv"])
+def test_a_run_that_lacks_what_it_was_asked_for_is_unreadable(tmp_path: Path, name: str) -> None:
+    (write_rescaled(tmp_path, "a", LINES) / name).unlink()
+    (run,) = load("made_up", tmp_path).runs
+    assert (run.status, run.reason) == ("unreadable", f"{name} is missing")
+
+
+def test_a_damaged_sheet_is_unreadable_and_says_why(tmp_path: Path) -> None:
+    directory = write_rescaled(tmp_path, "a", LINES)
+    rows = read(directory / "rescaled.csv")
+    with (directory / "rescaled.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, RESCALED)
+        writer.writeheader()
+        writer.writerows([*rows, rows[0]])
+    assert load("made_up", tmp_path).runs[0].reason == "rescaled.csv has segment 0 twice"
+    (directory / "rescaled.csv").write_text("protocol,multiple\n")
+    assert load("made_up", tmp_path).runs[0].reason == "rescaled.csv has no column rescale"
+
+
+def test_a_rotation_without_losses_is_a_dash_and_an_infinite_one_is_said(tmp_path: Path) -> None:
+    lines = {"yarn": (GOOD | {8.0: math.inf}, 2.05)}
+    write_rescaled(tmp_path, "a", lines, config=rescaling_config("pi", "yarn"))
+    results = gather("made_up", tmp_path, None)
+    table = {row[1].text: [cell.text for cell in row[2:]] for row in rescaled_table(results).rows}
+    assert table["interpolation s=8"] == ["–"] * 8
+    assert table["YaRN s=8"][3] == "–"
+    assert lines_of(results)["yarn"]["usable_length"] == 4 * L
+    assert any("a has losses that are not finite" in note.text for note in notes(results))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two arms of two seeds with rescalings, one of them unknown and hostile, and an arm without."""
+    home = tmp_path_factory.mktemp("rescaled")
+    runs = home / "runs"
+    lines = LINES | {HOSTILE: (GOOD, 2.2)}
+    for seed in (0, 1):
+        write_rescaled(runs, f"a{seed}", lines, shift=0.01 * seed, seed=seed)
+        config = rescaling_config(*LINES) | {"pos": {"base": 500}}
+        write_rescaled(runs, f"b{seed}", LINES, 0.2 + 0.02 * seed, seed=seed, pos="rope 500", config=config)
+        write_run(runs, f"n{seed}", pos="none", seed=seed, config=rescaling_config())
+    plan(runs, ["a0", "a1", "b0", "b1", "n0", "n1"], "rope")
+    write_report("made_up", runs, home / "reports")
+    return home
+
+
+def sheet(study: Path, name: str) -> list[dict[str, str]]:
+    return read(study / "reports" / "made_up" / name)
+
+
+def test_the_sheet_has_a_row_a_run_and_rotation_in_full(study: Path) -> None:
+    rows = sheet(study, "rescaled.csv")
+    assert [row["run"] for row in rows if row["rescale"] == "none"] == ["a0", "a1", "b0", "b1"]
+    assert len(rows) == 2 * 4 + 2 * 3
+    own = {row["run"]: row for row in sheet(study, "summary.csv")}
+    for row in rows:
+        if row["rescale"] == "none":
+            shared = row.keys() & own[row["run"]].keys()
+            assert {"loss_8x", "usable_length", "plateau", "early_token_curse_2x"} <= shared
+            assert {key: row[key] for key in shared} == {key: own[row["run"]][key] for key in shared}
+    assert rows[0]["loss_8x"] == repr(float(rows[0]["loss_8x"]))
+
+
+def test_every_number_of_the_table_is_in_a_cell(study: Path) -> None:
+    results = gather("made_up", study / "runs", None)
+    cells = sheet(study, "rescaled_arms.csv")
+    table = rescaled_table(results)
+    assert len(cells) == len(table.rows) == 7
+    for row, cell in zip(table.rows, cells, strict=True):
+        assert (row[0].text, row[1].text) == (cell["arm"], cell["line"])
+        for k, shown in zip((1, 2, 4, 8), row[2:], strict=False):
+            mean, half = (float(cell[f"loss_{k}x_{end}"]) for end in ("mean", "half_width"))
+            assert re.fullmatch(rf"{mean:.3f}\d* ± {half:.3f}\d*", shown.text)
+        price = 100 * float(cell["loss_change_from_trained_1x_mean"])
+        assert (
+            row[6].text == "reference"
+            if cell["rescale"] == "none"
+            else row[6].text.startswith(f"{price:+.2f}")
+        )
+        longest = cell["usable_length_max"]
+        assert row[7].text == {"0": "< L", "64": "≥ 64"}.get(longest, longest)
+        assert row[8].text == (cell["failure_position_min"] or "none")
+        assert row[9].text == (cell["rise_position_min"] or "none")
+    limits = {
+        row["arm"]: float(row["failure_level"]) for row in sheet(study, "rescaled_loss_by_position.csv")
+    }
+    assert limits == pytest.approx({"rope": 1.05 * 2.005, "rope 500": 1.05 * 2.21})
+
+
+def test_rescalings_leave_the_other_sheets_as_they_are(study: Path, tmp_path: Path) -> None:
+    """The same study measured as trained alone."""
+    for seed in (0, 1):
+        write_run(tmp_path, f"a{seed}", seed=seed, sliding=STEEP, shift=0.01 * seed)
+        own = {"pos": "rope 500", "config": {"pos": {"base": 500}}}
+        write_run(tmp_path, f"b{seed}", seed=seed, sliding=STEEP, shift=0.2 + 0.02 * seed, **own)
+        write_run(tmp_path, f"n{seed}", pos="none", seed=seed)
+    plan(tmp_path, ["a0", "a1", "b0", "b1", "n0", "n1"], "rope")
+    without = write_report("made_up", tmp_path, tmp_path / "reports").directory
+    for path in without.glob("*.csv"):
+        if path.name in ("facts.csv", "settings.csv"):  # which say how the runs were evaluated
+            continue
+        assert path.read_bytes() == (study / "reports" / "made_up" / path.name).read_bytes(), path.name
+
+
+def test_another_process_writes_the_same_bytes(study: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "report.py"), "study=made_up", "reports=again"],
+        cwd=study,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, again = (
+        {str(path.relative_to(where)): path.read_bytes() for path in where.rglob("*") if path.is_file()}
+        for where in (study / "reports" / "made_up", study / "again" / "made_up")
+    )
+    assert again == first
+    assert {
+        f"figures/rescaled_bits_per_byte_by_length.{kind}" for kind in ("svg", "png", "pdf")
+    } <= first.keys()
+
+
+class Links(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [str(value) for name, value in attrs if name == "href"]
+
+
+def test_the_page_shows_them_safely(study: Path) -> None:
+    directory = study / "reports" / "made_up"
+    page, markdown = ((directory / name).read_text() for name in ("index.html", "report.md"))
+    for text in (page, markdown):
+        assert "Rescaled at evaluation" in text
+        assert "YaRN s=8" in text
+        assert "<script>alert" not in text
+        assert "/home/" not in text
+    assert page.count('<div class="panel">') == 4
+    assert page.count('<th scope="rowgroup"') == 2
+    links = Links()
+    links.feed(page)
+    named = {link for link in links.found if "rescaled" in link}
+    assert {"rescaled.csv", "rescaled_arms.csv", "figures/rescaled_loss_by_position.svg"} <= named
+    assert all((directory / link).is_file() for link in named)
+    shown = {row["rescale"] for row in sheet(study, "rescaled.csv")}
+    assert "<script>alert(1)</script>|$x$ y" in shown
+
+
+def test_what_is_no_longer_there_is_removed(tmp_path: Path) -> None:
+    directory = write_rescaled(tmp_path / "runs", "a", LINES)
+    report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")
+    assert (report.directory / "rescaled.csv").is_file()
+    for name in ("rescaled.csv", "rescaled_position.csv"):
+        (directory / name).unlink()
+    manifest = directory / "manifest.json"
+    changed = read_sealed(manifest)
+    changed["config"]["evaluate"]["rescale"] = ["none"]
+    write_sealed(manifest, changed)
+    write_report("made_up", tmp_path / "runs", tmp_path / "reports")
+    assert not list(report.directory.rglob("rescaled*"))

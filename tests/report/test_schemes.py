@@ -1,0 +1,447 @@
+"""Retrieval and what the schemes do, in the report: hand-computed figures, from records made up here."""
+
+import html.parser
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from poslab.record.files import read_sealed
+from poslab.record.reader import load
+from poslab.record.schema import PROBE, SCHEME_BIAS
+from poslab.record.writer import RunRecord
+from poslab.report.analysis.results import Results, gather
+from poslab.report.document import Section
+from poslab.report.sections import retrieval as probes
+from poslab.report.sections import schemes
+from poslab.report.sections.attention import attended_heat, uniform
+from poslab.report.sections.schemes import bias_chart, bound_chart, wavelengths_table
+from poslab.report.write import write_report
+from support.commands import ROOT
+from support.records import L, answers, biases, bounds, plan, reaches, read, turns, write_run, write_scheme
+
+HOSTILE = "<script>alert(1)</script>|$x$ /home/me/secret/y"
+T_1, T_2 = 12.706204736432102, 4.302652729911275  # Student t, 95 %, with one and two degrees of freedom
+
+
+def results_of(runs: Path) -> Results:
+    return gather("made_up", runs, None)
+
+
+def retrieval(runs: Path) -> Section:
+    section = probes.section(results_of(runs))
+    assert section is not None
+    return section
+
+
+def test_what_is_exact_is_a_share_a_seed_and_then_a_mean(tmp_path: Path) -> None:
+    for seed, exact in enumerate((10, 8)):
+        found = {(1.0, 0.0): exact, (1.0, 1.0): 10, (2.0, 0.0): 0, (2.0, 1.0): 4 * seed}
+        write_scheme(tmp_path, f"a{seed}", answers(found, nats=1 + seed), seed=seed)
+    section = retrieval(tmp_path)
+    (chart,) = section.charts
+    rows = {(row["multiple"], row["depth"]): row for row in chart.rows}
+    assert rows[1.0, 0.0]["mean"] == pytest.approx(0.9)
+    assert rows[1.0, 0.0]["half_width"] == pytest.approx(T_1 * 0.1)
+    assert (rows[1.0, 0.0]["n"], rows[1.0, 0.0]["lowest"], rows[1.0, 0.0]["highest"]) == (2, 0.8, 1.0)
+    assert (rows[1.0, 0.0]["answer_tokens"], rows[1.0, 0.0]["chance"]) == (5, pytest.approx(1e-5))
+    _, sheet = section.sheets["retrieval_arms"]
+    # Over both depths: 1 and 0.9, then 0 and 0.2.
+    assert [row["exact_share_mean"] for row in sheet] == pytest.approx([0.95, 0.1])
+    assert sheet[0]["exact_share_half_width"] == pytest.approx(T_1 * 0.05)
+    assert sheet[0]["nats_per_token_mean"] == pytest.approx(1.5)
+    assert sheet[0]["token_share_mean"] == pytest.approx(0.95)
+    (table,) = section.tables
+    assert [cell.text for cell in table.rows[0]] == [
+        "Pass-key", "rope", "95.0 ± 63.5", "10.0 ± 127.1", "1.500 ± 6.353", "1.500 ± 6.353",
+    ]  # fmt: skip
+    assert section.findings == (
+        "Pass-key, percent exact at L and at 2 L: rope (95.0 and 10.0).",
+        "Descriptive: no difference between arms is tested.",
+    )
+
+
+def test_a_length_without_answers_is_a_dash_and_says_so(tmp_path: Path) -> None:
+    write_scheme(tmp_path, "a", answers({(1.0, 0.0): 10, (4.0, 0.0): 2}))
+    ends = [*answers({(1.0, 0.0): 9}), {**answers({(4.0, 0.0): 0})[0], "samples": 0, "tokens": 0, "nll": ""}]
+    write_scheme(tmp_path, "b", ends, pos="learned", sliding={1.0: 2.0}, max_length=L)
+    section = retrieval(tmp_path)
+    by_arm = {row[1].text: [cell.text for cell in row[2:]] for row in section.tables[0].rows}
+    assert by_arm["learned"] == ["90.0", "–", "1.000", "–"]
+    assert {(row["arm"], row["multiple"]) for row in section.charts[0].rows} == {
+        ("rope", 1.0), ("rope", 4.0), ("learned", 1.0),
+    }  # fmt: skip
+    assert "learned (90.0 and not defined) and rope (100.0 and 20.0)" in section.findings[0]
+    assert section.findings[-1] == "One seed: no interval, no winner claimed."
+
+
+def test_an_arm_that_has_not_learned_the_task_says_nothing_past_L(tmp_path: Path) -> None:
+    nothing = {(1.0, depth / 10): 0 for depth in range(10)} | {(2.0, 0.0): 10}
+    write_scheme(tmp_path, "a", answers(nothing))
+    assert retrieval(tmp_path).findings[0] == (
+        "Pass-key: no arm learned the task at L (less than 5 % exact), so what happens past L says nothing."
+    )
+    write_scheme(tmp_path, "b", answers({(1.0, 0.0): 1, (2.0, 0.0): 0}), pos="alibi")
+    assert retrieval(tmp_path).findings[0] == (
+        "Pass-key, percent exact at L and at 2 L: alibi (10.0 and 0.0). Not learned at L (less than 5 % "
+        "exact): rope; past L, its figures say nothing."
+    )
+    write_scheme(tmp_path, "c", answers({(2.0, 0.0): 10}, "copy"), pos="t5")
+    assert "Copy: not measured at L, so what happens past L says nothing." in retrieval(tmp_path).findings
+
+
+def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval(tmp_path: Path) -> None:
+    distances = [0, 1, 2, 4, 8, 16, 63]
+    for seed in (0, 1):
+        write_scheme(tmp_path, f"a{seed}", bias=biases([1.0, 0.125], distances), pos="alibi", seed=seed)
+        trained = biases([0.01 * (seed + 1)], distances)
+        write_scheme(tmp_path, f"t{seed}", bias=trained, pos="t5", seed=seed)
+        write_scheme(tmp_path, f"n{seed}", pos="none", seed=seed)
+    chart = bias_chart(results_of(tmp_path))
+    assert chart is not None
+    alibi, t5 = chart.panels
+    assert (alibi.title, t5.title) == ("alibi", "t5")
+    steep, gentle = alibi.series
+    # Past 12 nats under its highest nothing is drawn, and all of it is in the CSV.
+    assert [point.x for point in steep.points] == [1, 2, 3, 5, 9]
+    assert [point.x for point in gentle.points] == [1, 2, 3, 5, 9, 17, 64]
+    assert all(point.half_width is None and point.n == 2 for point in steep.points)
+    last = t5.series[0].points[-1]
+    assert (last.mean, last.half_width) == (pytest.approx(-0.945), pytest.approx(T_1 * 0.315))
+    assert len(chart.rows) == 3 * len(distances)
+    far = next(row for row in chart.rows if (row["arm"], row["head"], row["distance"]) == ("alibi", 0, 63))
+    assert (far["mean"], far["half_width"], far["drawn"]) == (-63.0, None, False)
+    assert {number for number, _ in chart.legend} == {series.arm for series in alibi.series}
+    assert "A line ends where it falls 12 nats under its highest." in chart.caption
+
+
+def test_schemes_that_differ_by_layer_show_the_first_and_the_last(tmp_path: Path) -> None:
+    bias = [row for layer in range(3) for row in biases([0.1 * layer], [0, 1, 2], layer)]
+    bound = bounds({1: 0.8, 2: 0.5}, 0) + bounds({1: 0.6, 2: 0.3}, 2)
+    write_scheme(tmp_path, "a", bias=bias, bound=bound, rotation=turns([4.0], 0) + turns([9.0], 2))
+    results = results_of(tmp_path)
+    chart, line = bias_chart(results), bound_chart(results)
+    assert chart is not None
+    assert line is not None
+    assert [panel.title for panel in chart.panels] == ["rope, layer 0", "rope, layer 2"]
+    assert {row["layer"] for row in chart.rows} == {0, 1, 2}
+    assert [point.mean for point in line.series[0].points] == pytest.approx([0.7, 0.4])
+    assert "the mean over layers that have one of their own" in line.caption
+
+
+def test_the_bound_is_a_line_an_arm_that_turns(tmp_path: Path) -> None:
+    for seed, far in enumerate((0.5, 0.3)):
+        bound = bounds({0: 1.0, 1: 0.9, 8: far})
+        write_scheme(tmp_path, f"a{seed}", bound=bound, rotation=turns([6.0]), seed=seed)
+        write_scheme(tmp_path, f"b{seed}", pos="alibi", seed=seed)
+    chart = bound_chart(results_of(tmp_path))
+    assert chart is not None
+    assert [series.label for series in chart.series] == ["rope"]
+    near, far_point = chart.series[0].points
+    # Distance 0 is 1 by definition, and has no place on a logarithm.
+    assert (near.x, near.mean, near.half_width) == (1.0, 0.9, None)
+    assert (far_point.x, far_point.mean) == (8.0, pytest.approx(0.4))
+    assert far_point.half_width == pytest.approx(T_1 * 0.1)
+    assert chart.mark == L
+
+
+def test_wavelengths_count_what_never_turned_whole(tmp_path: Path) -> None:
+    """L = 8, evaluated to 8 L: 9 and 63 turn less than once within L, 65 never; the last does not turn."""
+    write_scheme(tmp_path, "a", rotation=turns([6.25, 8.0, 9.0, 63.0, 65.0, None]))
+    write_scheme(tmp_path, "b", pos="drawn", rotation=turns([math.inf, None]))
+    write_scheme(tmp_path, "c", pos="alibi")
+    table = wavelengths_table(results_of(tmp_path))
+    assert table is not None
+    texts = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
+    assert texts == {
+        "rope": ["6", "5", "6.250", "65", "3", "1"],
+        "drawn": ["2", "0", "–", "–", "0", "0"],
+    }
+    section = schemes.section(results_of(tmp_path))
+    assert section is not None
+    _, pairs = section.sheets["wavelength_pairs"]
+    assert [row["wavelength"] for row in pairs if row["arm"] == "rope"] == [6.25, 8.0, 9.0, 63.0, 65.0, None]
+    assert section.findings[0] == "Neither a bias nor a rotation set by the distance in tokens: alibi."
+
+
+def test_seeds_with_trained_wavelengths_have_an_interval(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_scheme(tmp_path, f"a{seed}", rotation=turns([6.0 + seed, 7.5]), seed=seed)
+    table = wavelengths_table(results_of(tmp_path))
+    assert table is not None
+    # The fastest: 6, 7 and 7.5. The slowest: 7.5, 7.5 and 8; none is longer than L = 8.
+    deviation = math.sqrt(sum((value - 20.5 / 3) ** 2 for value in (6, 7, 7.5)) / 2)
+    assert table.rows[0][3].text == f"6.833 ± {T_2 * deviation / math.sqrt(3):.3f}"
+    assert table.rows[0][5].text == "0"
+
+
+def test_attention_distance_is_held_against_even_attention(tmp_path: Path) -> None:
+    assert uniform(L) == pytest.approx((2 + 2.5 + 3 + 3.5) / 4)
+    for seed in (0, 1):
+        distance = reaches([[1.0, 2.0 + seed], [3.0, 0.5]])
+        write_scheme(tmp_path, f"a{seed}", distance=distance, seed=seed)
+    write_scheme(tmp_path, "b", pos="alibi", distance=reaches([[0.25]]))
+    results = results_of(tmp_path)
+    chart = attended_heat(results)
+    assert chart is not None
+    assert "Attention spread evenly would have a mean of 2.750 tokens." in chart.caption
+    panel = next(panel for panel in chart.panels if panel.label == "rope")
+    moved = panel.cells[0][1]
+    assert moved is not None
+    assert (moved.mean, moved.half_width) == (pytest.approx(2.5), pytest.approx(T_1 * 0.5))
+    assert (chart.low, chart.high) == (0.0, 3.0)
+    section = schemes.section(results)
+    assert section is not None
+    _, arms = section.sheets["attention_distance_arms"]
+    rope = next(row for row in arms if row["arm"] == "rope")
+    assert (rope["mean_mean"], rope["nearest_mean"], rope["farthest_mean"]) == (1.75, 0.5, 3.0)
+    assert rope["uniform_distance"] == 2.75
+
+
+def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
+    write_run(tmp_path, "old")
+    assert probes.section(results_of(tmp_path)) is None
+    assert schemes.section(results_of(tmp_path)) is None
+    for seed in (0, 1):
+        new = write_scheme(
+            tmp_path, f"b{seed}", answers({(1.0, 0.0): 10}), biases([1.0], [0, 1]), pos="alibi", seed=seed
+        )
+    (new / "scheme_rotation.csv").unlink()
+    section = schemes.section(results_of(tmp_path))
+    assert section is not None
+    assert section.findings == (
+        "No biases on record: rope.",
+        "No rotations on record: rope.",
+        "No bound of decay on record: rope.",
+        "No attention distance on record: alibi and rope.",
+        "Not on record for every seed of an arm: b1 lack some.",
+    )
+    assert "Not on record: rope (pass-key)." in retrieval(tmp_path).findings
+
+
+def test_a_seed_without_answers_is_counted_out(tmp_path: Path) -> None:
+    for seed in range(3):
+        probe = answers({(1.0, 0.0): 10 - seed}) if seed else None
+        write_scheme(tmp_path, f"a{seed}", probe, seed=seed)
+    section = retrieval(tmp_path)
+    assert section.tables[0].rows[0][2].text.endswith("(n = 2)")
+    (chart,) = section.charts
+    assert chart.rows[0]["n"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("probe.csv", "task,multiple\n", "probe.csv has no column length"),
+        (
+            "probe.csv",
+            ",".join(PROBE) + "\npasskey,1,8,0,10,11,50,1,50\n",
+            "probe.csv has more found than asked for",
+        ),
+        (
+            "probe.csv",
+            ",".join(PROBE) + 2 * "\npasskey,1,8,0,10,1,5,1,50" + "\n",
+            "probe.csv has a task, length and depth twice",
+        ),
+        (
+            "scheme_bias.csv",
+            ",".join(SCHEME_BIAS) + 2 * "\n0,0,1,-1" + "\n",
+            "scheme_bias.csv has a row twice",
+        ),
+        (
+            "scheme_rotation.csv",
+            "layer,pair,wavelength\n0,0,-1\n",
+            "scheme_rotation.csv has a wavelength that is not above 0",
+        ),
+        ("attention_distance.csv", "layer,head,queries,distance\n0,x,1,1\n", "its CSV files cannot be read"),
+    ],
+)
+def test_a_damaged_file_is_unreadable_and_says_why(
+    tmp_path: Path, name: str, content: str, reason: str
+) -> None:
+    directory = write_scheme(tmp_path, "a", answers({(1.0, 0.0): 1}))
+    (directory / name).write_text(content)
+    (run,) = load("made_up", tmp_path).runs
+    assert (run.status, run.reason) == ("unreadable", reason)
+
+
+def test_a_file_that_changed_after_the_run_ended_is_damaged(tmp_path: Path) -> None:
+    directory = write_run(tmp_path, "a")
+    record = RunRecord(directory, read_sealed(directory / "manifest.json"))
+    record.write_probe(answers({(1.0, 0.0): 1}))
+    record.end("done", None)
+    assert load("made_up", tmp_path).runs[0].status == "done"
+    (directory / "probe.csv").unlink()
+    assert load("made_up", tmp_path).runs[0].reason == "probe.csv is damaged"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three arms of two seeds: one turns, one adds a bias, one is hostile and not defined past L."""
+    home = tmp_path_factory.mktemp("schemes")
+    runs = home / "runs"
+    for seed in (0, 1):
+        cells = {(k, depth): 10 - seed - int(k * depth) for k in (1.0, 2.0) for depth in (0.0, 0.5, 1.0)}
+        probe = answers(cells) + answers(cells, "copy")
+        write_scheme(
+            runs, f"r{seed}", probe, rotation=turns([6.25, 100.0]), bound=bounds({1: 0.9, 2: 0.7, 8: 0.5}),
+            distance=reaches([[1.0 + seed, 2.0], [0.5, 3.0]]), seed=seed, shift=0.01 * seed,
+        )  # fmt: skip
+        write_scheme(
+            runs, f"a{seed}", probe, bias=biases([0.5, 0.25], list(range(16))), pos="alibi",
+            distance=reaches([[1.0, 0.5], [0.5, 0.25 + seed]]), seed=seed, shift=0.1 + 0.01 * seed,
+        )  # fmt: skip
+    unknown = answers({(1.0, 0.0): 3}, HOSTILE)
+    write_scheme(runs, "h", unknown, pos=HOSTILE, bias=biases([0.1], [0, 1, 2]), distance=reaches([[1.0]]))
+    plan(runs, ["r0", "r1", "a0", "a1", "h"], "rope")
+    write_report("made_up", runs, home / "reports")
+    return home
+
+
+def test_another_process_writes_the_same_bytes(study: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "report.py"), "study=made_up", "reports=again"],
+        cwd=study,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, again = (
+        {str(path.relative_to(where)): path.read_bytes() for path in where.rglob("*") if path.is_file()}
+        for where in (study / "reports" / "made_up", study / "again" / "made_up")
+    )
+    assert again == first
+    drawn = (
+        "retrieval_passkey",
+        "retrieval_copy",
+        "bias_by_distance",
+        "rotation_bound",
+        "attention_distance",
+    )
+    assert {f"figures/{name}.{kind}" for name in drawn for kind in ("svg", "png", "pdf")} <= first.keys()
+    assert {
+        f"{name}.csv" for name in (*drawn, "retrieval", "wavelengths", "wavelength_pairs")
+    } <= first.keys()
+
+
+class Page(html.parser.HTMLParser):
+    """The links of a page, and the texts of the cells of each shaded table by figure and arm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.tables: dict[tuple[str, str], list[str]] = {}
+        self.figure, self.arm, self.inside = "", "", ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        said = dict(attrs)
+        self.links += [str(said["href"])] if "href" in said else []
+        if tag == "figure":
+            self.figure = str(said["id"])
+        if tag == "table":
+            self.arm = ""
+        if tag in ("caption", "td", "th"):
+            self.inside = tag
+            if tag == "td" and self.arm:
+                self.tables.setdefault((self.figure, self.arm), []).append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = "" if tag == self.inside else self.inside
+        self.arm = "" if tag == "table" else self.arm
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "caption":
+            self.arm += data
+        elif self.inside == "td" and self.arm:
+            self.tables[self.figure, self.arm][-1] += data
+
+
+@pytest.fixture(scope="module")
+def page(study: Path) -> Page:
+    parsed = Page()
+    parsed.feed((study / "reports" / "made_up" / "index.html").read_text())
+    return parsed
+
+
+def test_every_number_of_a_shaded_table_is_in_a_cell_of_its_sheet(study: Path, page: Page) -> None:
+    for name, scale, digits in (("retrieval_passkey", 100, 1), ("attention_distance", 1, None)):
+        rows = read(study / "reports" / "made_up" / f"{name}.csv")
+        for arm in ("rope", "alibi"):
+            mine = [row for row in rows if row["arm"] == arm]
+            shown = [text for text in page.tables[name, arm] if text]
+            assert len(shown) == len(mine) >= 4
+            for text, row in zip(shown, mine, strict=True):
+                value = re.match(r"[\d.]+", text)
+                assert value is not None
+                places = len(value[0].partition(".")[2])
+                assert digits in (None, places)
+                assert value[0] == f"{scale * float(row['mean']):.{places}f}"
+                assert "±" in text
+
+
+def test_the_page_and_markdown_show_the_sections_safely(study: Path, page: Page) -> None:
+    directory = study / "reports" / "made_up"
+    index, markdown = ((directory / name).read_text() for name in ("index.html", "report.md"))
+    for text in (index, markdown):
+        for said in ("Retrieval", "What the schemes do", "Wavelengths of the rotations", "Bias by distance"):
+            assert said in text
+        assert "<script>alert" not in text
+        assert "/home/" not in text
+    wanted = {"retrieval.csv", "retrieval_arms.csv", "wavelength_pairs.csv", "figures/attention_distance.svg"}
+    assert wanted <= set(page.links)
+    named = re.findall(r"\]\(([^)<>]+)\)", markdown)
+    for link in [*page.links, *named]:
+        assert link.startswith("#") or (directory / link).is_file(), link
+    assert len(index) < 1_000_000
+    # A task that nothing is known of has no figure, and its name makes no file.
+    tasks = {row["task"] for row in read(directory / "retrieval.csv")}
+    assert tasks == {"passkey", "copy", "<script>alert(1)</script>|$x$ y"}
+    assert {path.name for path in directory.glob("retrieval*")} == {
+        "retrieval.csv", "retrieval_arms.csv", "retrieval_passkey.csv", "retrieval_copy.csv",
+    }  # fmt: skip
+    # Figures are numbered once each.
+    numbers = [int(number) for number in re.findall(r"<b>Figure (\d+)\.", index)]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_numbers_stand_out_from_every_shade() -> None:
+    """WCAG AA, 4.5 to 1, at both ends of the scale in light and in dark; shades between lie between."""
+    css = (ROOT / "src/poslab/report/render/assets/page.css").read_text()
+    found = {name: re.findall(rf"--{name}: (#[0-9a-f]{{6}})", css) for name in ("page", "ink", "heat-full")}
+
+    def luminance(color: str) -> float:
+        parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for page_color, ink, full in zip(*(found[name] for name in ("page", "ink", "heat-full")), strict=True):
+        for shade in (page_color, full):
+            bright, dim = sorted((luminance(ink), luminance(shade)), reverse=True)
+            assert (bright + 0.05) / (dim + 0.05) >= 4.5
+
+
+def test_what_is_no_longer_there_is_removed(tmp_path: Path) -> None:
+    directory = write_scheme(
+        tmp_path / "runs", "a", answers({(1.0, 0.0): 1}), biases([1.0], [0, 1]), turns([6.0]),
+        bounds({1: 0.9}), reaches([[1.0]]),
+    )  # fmt: skip
+    report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")
+    names = {path.name for path in report.directory.rglob("*")}
+    for path in directory.glob("*.csv"):
+        if path.name not in ("metrics.csv", "extrapolation.csv", "position.csv"):
+            path.unlink()
+    write_report("made_up", tmp_path / "runs", tmp_path / "reports")
+    gone = names - {path.name for path in report.directory.rglob("*")}
+    kinds = ("csv", "svg", "png", "pdf")
+    drawn = ("retrieval_passkey", "bias_by_distance", "rotation_bound", "attention_distance")
+    assert gone == {f"{name}.{kind}" for name in drawn for kind in kinds} | {
+        "retrieval.csv", "retrieval_arms.csv", "wavelengths.csv", "wavelength_pairs.csv",
+        "attention_distance_arms.csv", "attention_distance_runs.csv",
+    }  # fmt: skip
+    assert 'id="schemes"' not in report.page.read_text()

@@ -1,0 +1,194 @@
+"""Studies reported together: arms told apart by study, and what they do not share said at the top."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poslab.record.losses import ReportError
+from poslab.report.analysis.results import Results, gather
+from poslab.report.sections.provenance import report_command
+from poslab.report.warnings import notes
+from poslab.report.write import write_report
+from support.commands import ROOT
+from support.records import L, plan, read, write_run
+
+
+def two(runs: Path, seeds: int = 1, **second: Any) -> None:
+    """Studies a (rope, alibi) and b (rope, fox), b with other fields in its manifests."""
+    for seed in range(seeds):
+        write_run(runs, f"rope-{seed}", seed=seed, study="a", shift=0.01 * seed)
+        write_run(runs, f"alibi-{seed}", pos="alibi", seed=seed, study="a", shift=0.1 + 0.02 * seed)
+        write_run(runs, f"rope-{seed}", seed=seed, study="b", shift=0.2 + 0.03 * seed, **second)
+        write_run(runs, f"fox-{seed}", pos="fox", seed=seed, study="b", shift=-0.2 + 0.01 * seed, **second)
+
+
+def labels(results: Results) -> list[str]:
+    return [item.arm.label for item in results.arms]
+
+
+def warned(results: Results) -> list[str]:
+    return [note.text for note in notes(results) if note.warning]
+
+
+def test_arms_are_called_by_their_study_and_never_share_runs(tmp_path: Path) -> None:
+    two(tmp_path)
+    plan(tmp_path, ["rope-0", "alibi-0"], study="a")
+    results = gather("a,b", tmp_path, None)
+    # In the order that a asked for, and by label where b says nothing.
+    assert labels(results) == ["a: rope", "a: alibi", "b: fox", "b: rope"]
+    means = {item.arm.label: item.mean("loss_1x") for item in results.arms}
+    assert means["a: rope"] == pytest.approx(2.2)
+    assert means["b: rope"] == pytest.approx(2.4)
+    assert gather("a", tmp_path, None).arms[0].arm.label == "rope"
+    assert warned(results) == []
+
+
+def test_the_same_run_counts_once_in_each_study(tmp_path: Path) -> None:
+    for study in ("a", "b"):
+        for seed in (0, 1):
+            write_run(tmp_path, f"rope-{seed}", seed=seed, study=study, shift=0.1 * seed)
+        write_run(tmp_path, "rope-again", seed=1, study=study, finished="2025-01-01T00:00:00+00:00")
+    results = gather("a,b", tmp_path, None)
+    assert [len(item.rows) for item in results.arms] == [2, 2]
+    assert [row["status"] for row in results.rows].count("superseded") == 2
+    (primary,) = [item for item in results.comparisons if item.figure == results.primary]
+    assert (primary.arm.label, primary.difference.n, primary.difference.mean) == ("b: rope", 2, 0)
+    assert primary.reading == "no spread"
+
+
+def test_the_reference_is_the_first_study_s_or_the_one_named(tmp_path: Path) -> None:
+    two(tmp_path)
+    plan(tmp_path, ["rope-0", "alibi-0"], "alibi", study="a")
+    plan(tmp_path, ["rope-0"], "rope", study="b")
+    assert gather("a,b", tmp_path, None).reference.arm.label == "a: alibi"
+    assert gather("b,a", tmp_path, None).reference.arm.label == "b: rope"
+    assert gather("a,b", tmp_path, "rope").reference.arm.label == "a: rope"
+    assert gather("a,b", tmp_path, "b: rope").reference.arm.label == "b: rope"
+    found = gather("a,b", tmp_path, "fox")
+    assert found.reference.arm.label == "b: fox"
+    assert report_command(found) == "python report.py study=a,b 'reference=b: fox'"
+    with pytest.raises(ReportError, match="is no arm of these studies; their arms: a: rope; a: alibi"):
+        gather("a,b", tmp_path, "t5")
+
+
+def test_labels_say_what_differs_inside_a_study_alone(tmp_path: Path) -> None:
+    trainer = {"max_steps": 100, "batch_size": 2}
+    write_run(tmp_path, "rope", study="a", config={"trainer": trainer | {"learning_rate": 0.1}})
+    write_run(tmp_path, "rope", study="b", config={"trainer": trainer | {"learning_rate": 0.2}})
+    write_run(tmp_path, "long", study="b", config={"context_length": 2 * L})
+    results = gather("a,b", tmp_path, None)
+    assert labels(results) == [
+        "a: rope",
+        "b: rope, context_length=8, trainer.learning_rate=0.2",
+        "b: rope, context_length=16, trainer.learning_rate=0.002",
+    ]
+    # The table of settings has what differs between the studies too.
+    assert [item.arm.differing["trainer.learning_rate"] for item in results.arms] == [0.1, 0.2, 0.002]
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        ({"code": "01d"}, "a and b were made by different code (a: c0de; b: 01d)."),
+        (
+            {"data": {"name": "stdlib", "fingerprint": "beef", "vocabulary": 256}},
+            "a and b have data of different fingerprints (a: f00d; b: beef): no difference",
+        ),
+        (
+            {"data": {"name": "stdlib", "fingerprint": "f00d", "vocabulary": 4096}},
+            "a and b have different vocabularies (a: 256; b: 4,096 tokens): compare bits per byte",
+        ),
+        (
+            {"config": {"trainer": {"max_steps": 50, "batch_size": 2}}},
+            "a and b had different budgets (a: 1,600; b: 800 training tokens).",
+        ),
+        (
+            {"config": {"context_length": 2 * L}},
+            "a and b trained at different lengths L (a: 8; b: 16): lengths are shown as multiples of L.",
+        ),
+        ({"precision": "bfloat16"}, "a and b ran in different precisions (a: float32; b: bfloat16)."),
+        ({"device": "H200"}, "a and b ran on different devices (a: cpu; b: H200): speeds and seconds"),
+        ({"code_parts": "9"}, "a and b made rope / softmax by different code (a: None; b: 9)."),
+    ],
+)
+def test_what_differs_between_the_studies_is_said_by_study(
+    tmp_path: Path, second: dict[str, Any], expected: str
+) -> None:
+    two(tmp_path, **second)
+    assert any(text.startswith(expected) for text in warned(gather("a,b", tmp_path, None)))
+    assert not any("a and b" in text for text in warned(gather("b", tmp_path, None)))
+
+
+def test_studies_that_agree_are_named_together(tmp_path: Path) -> None:
+    for study, code in (("a", "c0de"), ("b", "01d"), ("c", "c0de")):
+        write_run(tmp_path, "rope", study=study, code=code)
+    assert warned(gather("a,b,c", tmp_path, None)) == [
+        "a, b and c were made by different code (a and c: c0de; b: 01d)."
+    ]
+    # A difference inside each of the studies is none between them.
+    for study in ("a", "b", "c"):
+        write_run(tmp_path, "rope", study=study)
+        write_run(tmp_path, "fox", pos="fox", study=study, code="01d")
+    assert warned(gather("a,b,c", tmp_path, None)) == ["The runs were made by different code (01d and c0de)."]
+
+
+def test_losses_on_other_data_are_not_compared(tmp_path: Path) -> None:
+    two(tmp_path, seeds=2, data={"name": "stdlib", "fingerprint": "beef", "vocabulary": 256})
+    results = gather("a,b", tmp_path, "a: rope")
+    assert {item.arm.label for item in results.comparisons} == {"a: alibi"}
+
+
+def test_the_report_of_two_studies_lies_beside_theirs(tmp_path: Path) -> None:
+    two(tmp_path / "runs", seeds=2)
+    write_run(tmp_path / "runs", "dead", pos="t5", study="b", status="failed", reason="out of memory")
+    report = write_report("a,b", tmp_path / "runs", tmp_path / "reports")
+    assert report.page == tmp_path / "reports" / "a+b" / "index.html"
+    rows = read(report.directory / "summary.csv")
+    assert [(row["study"], row["run"], row["arm"]) for row in rows] == [
+        ("a", "alibi-0", "a: alibi"),
+        ("a", "alibi-1", "a: alibi"),
+        ("a", "rope-0", "a: rope"),
+        ("a", "rope-1", "a: rope"),
+        ("b", "dead", "b: t5"),
+        ("b", "fox-0", "b: fox"),
+        ("b", "fox-1", "b: fox"),
+        ("b", "rope-0", "b: rope"),
+        ("b", "rope-1", "b: rope"),
+    ]
+    assert len({row["loss_1x"] for row in rows if row["status"] == "done"}) == 8
+    assert [row["study"] for row in read(report.directory / "arms.csv")] == ["a", "a", "b", "b", "b"]
+    markdown = (report.directory / "report.md").read_text()
+    assert markdown.startswith("# a+b\n")
+    assert "b/dead (failed)" in markdown
+    assert "python report.py study=a,b" in markdown
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("a,a", "study=a,a names a twice"),
+        ("a,b,gone", "study=gone has no records; studies with records: "),
+        ("a,", "study=a, lacks a name; studies with records: "),
+        (",", "study=, lacks a name"),
+        ("a,c", "study=c has no finished run: 1 failed (out of memory); run its command again"),
+        ("a,../b", "study=../b has no records"),
+    ],
+)
+def test_studies_that_cannot_be_reported_are_refused_in_one_line(
+    tmp_path: Path,
+    asked: str,
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    two(tmp_path / "runs")
+    write_run(tmp_path / "runs", "c", study="c", status="failed", reason="out of memory")
+    monkeypatch.chdir(tmp_path)
+    assert runpy.run_path(str(ROOT / "report.py"))["main"]([f"study={asked}"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert expected in shown.err.replace("'", "")
+    assert shown.err.count("\n") == 1
+    assert not (tmp_path / "reports").exists()

@@ -1,0 +1,186 @@
+"""The verdict in words: what it may say of a study, and that it says no number that no cell holds."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from poslab.report.analysis.results import Results, gather
+from poslab.report.cells import over_reference, rank
+from poslab.report.sections.convergence import performance_profile
+from poslab.report.sections.overview import arms_sheet, differences_sheet, pairs_sheet
+from poslab.report.verdict import sentences, verdict
+from support.records import BATCH, BUDGET, STEPS, L, plan, write_run
+
+Effects = tuple[float, float]  # of an arm: on its loss at L, and for each doubling past L
+ROPE = {"rope": (0.0, 0.15)}
+
+
+def study(
+    runs: Path, arms: dict[str, Effects], seeds: int, learned: str = "", missing: dict[str, int] | None = None
+) -> Results:
+    """Made-up runs with noise of a hundredth: `missing` says from which seed on an arm's runs diverged."""
+    names = []
+    for pos, (shift, slope) in arms.items():
+        for seed in range(seeds):
+            noise = random.Random(f"{pos} {seed}")
+            here = shift + random.Random(seed).gauss(0, 0.03) + noise.gauss(0, 0.01)
+            lost = seed >= (missing or {}).get(pos, seeds)
+            sliding = {2.0**i: 2 + slope * i + (noise.gauss(0, 0.005) if i else 0) for i in range(4)}
+            write_run(
+                runs,
+                f"{pos}-{seed}",
+                pos=pos,
+                seed=seed,
+                shift=here,
+                sliding={1.0: 2.0} if pos == learned else sliding,
+                **({"max_length": L} if pos == learned else {}),
+                **({"status": "diverged", "reason": "the loss is not finite"} if lost else {}),
+            )
+            names.append(f"{pos}-{seed}")
+    plan(runs, names, "rope")
+    return gather("made_up", runs, None)
+
+
+def test_a_winner_is_named_with_its_effect_and_only_if_it_is_alone(tmp_path: Path) -> None:
+    arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (-0.05, 0.08)}
+    first, context, convergence, belief = sentences(study(tmp_path, arms, 5))
+    assert re.fullmatch(
+        r"With 5 seeds, at 8 L alibi alone ranks first of 3 arms, separated from every other; against rope, "
+        r"the reference, the loss is lower for alibi \(−0\.5\d+ ± 0\.0\d+ nats, −\d+ seed SD\) and t5 .*",
+        first,
+    )
+    assert context.startswith("Context gain at 8 L is above 0 for alibi (+0.0")
+    assert context.endswith(
+        "below 0 for rope and t5; usable length is at least 64 tokens for alibi, 16 for t5, 8 for rope."
+    )
+    assert re.match(
+        r"The loss of rope at 75 % of its budget is reached sooner by alibi \(×0\.8\d+ \[.*\] of its tokens, "
+        r"5 of 5 runs\) and t5 ",
+        convergence,
+    )
+    assert convergence.endswith("; at L the loss is lower for alibi and t5.")
+    assert belief == "Only the loss at 8 L is tested, the rest goes by uncorrected 95 % intervals."
+
+
+def ranks(results: Results) -> list[str]:
+    return [rank(row, "rank").text for row in arms_sheet(results)[1]]
+
+
+def over(results: Results, arm: str) -> str:
+    """Its time to the target at 75 % of the budget over the reference's."""
+    row = next(row for row in arms_sheet(results)[1] if row["arm"] == arm)
+    return over_reference(row, "tokens_to_target_ratio").text
+
+
+def test_arms_that_are_not_separated_share_a_place(tmp_path: Path) -> None:
+    arms = {**ROPE, "alibi": (-0.1, -0.01), "kerple": (-0.1, -0.01)}
+    results = study(tmp_path, arms, 3)
+    assert "With 3 seeds (exploratory), at 8 L alibi and kerple share first place of 3 arms" in verdict(
+        results
+    )
+    assert ranks(results) == ["3", "1–2", "1–2"]
+    assert {item.reading for item in results.comparisons if item.figure == "loss_8x"} == {
+        "lower (exploratory)"
+    }
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_noise_and_single_runs_have_no_winner(tmp_path: Path, seeds: int) -> None:
+    arms = {**ROPE, **{f"arm{i}": (0.0, 0.15) for i in range(15)}}
+    results = study(tmp_path, arms, seeds)
+    first = sentences(results)[0]
+    if seeds == 1:
+        assert first.startswith("In one run each, so no winner is claimed: the loss at 8 L lies between ")
+        assert {*ranks(results)} == {"–"}
+        assert "within noise" not in verdict(results)
+    else:
+        assert (
+            "at 8 L no two of 16 arms are separated; against rope, the reference, the loss is within "
+            in first
+        )
+        assert "noise for arm0, arm1, arm2 and 12 more." in first
+        assert {*ranks(results)} == {"1–16"}
+    assert len(verdict(results)) < 1200
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    alone = verdict(study(tmp_path / "alone", ROPE, 3))
+    assert alone.startswith("Nothing is compared with rope, as it is the only arm: its loss goes from 2.2")
+    ends = verdict(study(tmp_path / "learned", {**ROPE, "learned": (-0.1, 0.0)}, 3, learned="learned"))
+    assert "past L, learned is not defined." in ends
+    only = verdict(study(tmp_path / "only", {"rope": (0.0, 0.0)}, 1, learned="rope"))
+    assert only.endswith("Past L, rope is not defined.")
+    arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (0.0, 0.1)}
+    lost = verdict(study(tmp_path / "lost", arms, 3, missing={"alibi": 0, "t5": 0}))
+    assert lost.startswith("Nothing is compared with rope, as no other arm has a comparable loss on the same")
+    assert "later, if at all, by alibi (> ×1.2" in lost
+    assert "0 of 3 runs" in lost
+    assert lost.endswith("No finished run of alibi and t5; 6 of 9 runs diverged and count in no loss.")
+    few = verdict(study(tmp_path / "few", arms, 3, missing={"alibi": 1}))
+    assert (
+        "With 3 seeds (exploratory), at 8 L t5 alone ranks first of 2 arms, separated from the other" in few
+    )
+    assert "not tested for alibi" in few
+
+
+@pytest.mark.parametrize("seeds", [1, 5])
+def test_every_number_of_the_verdict_is_in_a_sheet(tmp_path: Path, seeds: int) -> None:
+    arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (0.15, 0.08), "none": (0.3, 0.3)}
+    results = study(tmp_path, arms, seeds, missing={"t5": 4})
+    rows = [row for make in (arms_sheet, differences_sheet, pairs_sheet) for row in make(results)[1]]
+    cells = {cell for row in rows for cell in row.values() if isinstance(cell, int | float)}
+    shown = re.findall(r"[+−]?\d+\.\d+", verdict(results))
+    assert len(shown) > 6
+    for text in shown:
+        decimals = len(text.split(".")[1])
+        assert any(f"{cell:.{decimals}f}" == text.replace("−", "-").lstrip("+") for cell in cells), text
+
+
+def test_a_run_that_came_late_or_diverged_bounds_the_ratio(tmp_path: Path) -> None:
+    """The second run comes down to the target too late to stay there: it took as long as it was above it."""
+    for seed in range(2):
+        write_run(tmp_path, f"rope-{seed}", seed=seed)
+    late = [3.0] * 99 + [2.0, 2.0]
+    write_run(tmp_path, "late-0", pos="late")
+    write_run(tmp_path, "late-1", pos="late", seed=1, curve=late)
+    write_run(tmp_path, "gone-0", pos="gone")
+    write_run(tmp_path, "gone-1", pos="gone", seed=1, status="diverged", reason="the loss is not finite")
+    results = gather("made_up", tmp_path, "rope")
+    by_label = {item.arm.label: item for item in results.arms}
+    assert by_label["late"].times[""][1].tokens == 98 * BATCH * L
+    assert by_label["gone"].times[""][1].tokens == BUDGET == STEPS * BATCH * L
+    assert by_label["late"].reached == by_label["gone"].reached == {"_50": (1, 2), "": (1, 2), "_90": (1, 2)}
+    assert over(results, "gone").startswith("> ×")
+    other = gather("made_up", tmp_path, "gone")
+    turned = {item.arm.label: item for item in other.arms}
+    assert turned["rope"].ratios[""].kind == "at_most"
+    assert over(other, "rope").startswith("< ×")
+    assert turned["late"].ratios[""].kind == "none"
+    row = next(row for row in arms_sheet(results)[1] if row["arm"] == "gone")
+    assert row["tokens_to_target_ratio"] is row["tokens_to_target_ratio_high"] is None
+    assert row["tokens_to_target_ratio_kind"] == "at_least"
+    assert row["tokens_to_target_ratio_low"] == by_label["gone"].ratios[""].low
+
+
+def test_a_profile_counts_what_is_solved_within_a_factor_of_the_fastest(tmp_path: Path) -> None:
+    """rope falls to 2.5, 2.25 and 2.1; fast is 0.4 lower all the way; slow comes to the first alone, last."""
+    write_run(tmp_path, "rope")
+    write_run(tmp_path, "fast", pos="fast", shift=-0.4)
+    write_run(tmp_path, "slow", pos="slow", curve=[3 - i / 190 for i in range(101)])
+    results = gather("made_up", tmp_path, "rope")
+    (chart,) = performance_profile(results)
+    shares = {series.label: {p.x: p.mean for p in series.points} for series in chart.series}
+    assert set(shares["fast"].values()) == {1.0}
+    times = {item.arm.label: item.times for item in results.arms}
+    factors = [
+        times["rope"][suffix][0].tokens / times["fast"][suffix][0].tokens for suffix in ("_90", "", "_50")
+    ]
+    last = times["slow"]["_50"][0].tokens / times["fast"]["_50"][0].tokens
+    assert shares["rope"] == pytest.approx(
+        {1.0: 0, factors[0]: 1 / 3, factors[1]: 2 / 3, factors[2]: 1, last: 1}
+    )
+    assert list(shares["slow"].values()) == pytest.approx([0, 0, 0, 0, 1 / 3])
+    assert chart.stepped
+    assert not performance_profile(study(tmp_path / "alone", ROPE, 2))

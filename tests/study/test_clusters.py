@@ -1,0 +1,166 @@
+"""Six runs on Ray and on Slurm, with one taken away under way: whole, and equal to the local launcher's."""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from poslab.record.manifest import read_manifest
+from support.commands import command, start, tiny
+from support.runs import assert_equal_results
+from support.slurm import start_cluster, stop_cluster
+
+pytestmark = pytest.mark.cluster
+
+STUDY = [
+    "-m",
+    "pos=rope,alibi,none",
+    "seed=0,1",
+    "study=killed",
+    *tiny(
+        logger="local",
+        trainer__max_steps=1500,
+        trainer__checkpoint_seconds=0.5,
+        evaluate__validations=20,
+        launcher__cores_per_run=1,
+    ),
+]
+PATIENCE = 240  # seconds
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The study on the local launcher."""
+    return whole(tmp_path_factory.mktemp("local"), command, "launcher=local")
+
+
+def whole(cwd, give, *more):
+    ended = give(*STUDY, *more, cwd=cwd)
+    assert ended.returncode == 0, ended.stderr
+    return cwd
+
+
+def trained_equal(one: Path, other: Path) -> None:
+    names = sorted(path.name for path in (one / "runs" / "killed").glob("[!.]*-seed*"))
+    assert len(names) == 6
+    for name in names:
+        assert_equal_results(one / "runs" / "killed" / name, other / "runs" / "killed" / name)
+
+
+def under_way(cwd: Path) -> bool:
+    """Whether a run trains that has kept a checkpoint."""
+    return any(cwd.glob("runs/killed/*/checkpoints/*.pt"))
+
+
+def until(is_so, study) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < deadline
+        assert study is None or study.poll() is None
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: --extra ray")
+def test_ray_with_a_worker_killed(local, tmp_path):
+    output = tmp_path / "printed.txt"
+    temporary = tempfile.mkdtemp(prefix="ray")  # a short one: Ray's sockets lie in it
+    study = start(*STUDY, "launcher=ray", cwd=tmp_path, output=output, temporary=temporary)
+    try:
+        until(lambda: under_way(tmp_path), study)
+        os.kill(_busy_workers(tmp_path)[0], signal.SIGKILL)
+        assert study.wait(PATIENCE) == 0, output.read_text()
+    finally:
+        study.kill()
+        study.wait()
+        shutil.rmtree(temporary, ignore_errors=True)
+    assert "its Ray worker was killed; it goes on from its last checkpoint" in output.read_text()
+    trained_equal(local, tmp_path)
+    assert max(_processes(tmp_path)) == 2
+
+
+def _busy_workers(cwd: Path) -> list[int]:
+    """Ray's processes that make runs: the parents of the runs' own."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes()
+            status = path.with_name("stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if b"poslab.study.run.worker" in words and str(cwd).encode() in words:
+            found.append(int(status.rpartition(")")[2].split()[1]))
+    return found
+
+
+def _processes(cwd: Path) -> list[int]:
+    return [
+        read_manifest(path.parent)["processes"]
+        for path in (cwd / "runs" / "killed").glob("[!.]*/manifest.json")
+    ]
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("slurm")
+    start_cluster(folder)
+    os.environ["SLURM_CONF"] = f"{folder}/slurm.conf"
+    yield
+    stop_cluster(folder)
+    del os.environ["SLURM_CONF"]
+
+
+def ask(*words: str) -> str:
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def running_jobs() -> list[str]:
+    return ask("squeue", "--noheader", "--states=RUNNING", "--format=%A").split()
+
+
+def test_slurm_with_a_job_requeued_and_the_parent_gone(slurm, local, tmp_path):
+    output = tmp_path / "printed.txt"
+    study = start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output)
+    try:
+        until(lambda: under_way(tmp_path) and running_jobs(), study)
+        ask("scontrol", "requeue", running_jobs()[0])
+        study.send_signal(signal.SIGINT)  # the parent goes, the jobs do not
+        assert study.wait(10) == 130
+        assert "the same command finds them again" in output.read_text()
+        assert ask("squeue", "--noheader").strip()
+        study = start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output)
+        assert study.wait(PATIENCE) == 0, output.read_text()
+    finally:
+        study.kill()
+        study.wait()
+    trained_equal(local, tmp_path)
+    assert sum(_processes(tmp_path)) == 7  # the one requeued has had two
+
+
+def test_slurm_with_a_job_cancelled(slurm, local, tmp_path):
+    output = tmp_path / "printed.txt"
+    study = start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output)
+    try:
+        until(lambda: under_way(tmp_path) and running_jobs(), study)
+        ask("scancel", running_jobs()[0])
+        assert study.wait(PATIENCE) == 1, output.read_text()  # somebody's will: not started again unasked
+    finally:
+        study.kill()
+        study.wait()
+    assert "was cancelled" in output.read_text().splitlines()[-1]
+    whole(tmp_path, command, "launcher=slurm")
+    trained_equal(local, tmp_path)
+
+
+def test_two_processes_of_a_slurm_job(slurm, tmp_path):
+    settings = tiny(logger="local", trainer__devices=2, launcher__cores_per_run=1, trainer__max_steps=20)
+    for launcher in ("local", "slurm"):
+        ended = command(*settings, f"launcher={launcher}", f"study={launcher}", cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+    one, other = ((next((tmp_path / "runs" / name).glob("rope-*"))) for name in ("local", "slurm"))
+    assert_equal_results(one, other)

@@ -1,0 +1,199 @@
+"""What goes wrong in a study: one run's end is not the others', and each is told with its reason."""
+
+import os
+import resource
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from poslab.model.attention import PairError
+from poslab.record.manifest import read_manifest
+from poslab.study.run.make import run
+from poslab.study.run.plan import forget_refusal, plan, record_refusal
+from poslab.study.run.stopping import Stopped, Stopper
+from poslab.tracking.send.offline import identifier
+from poslab.training.checkpoints import packed
+from support.commands import command, rows, start, tiny
+from support.runs import StopsAt, make, request
+
+MEMORY = 9 * 2**30  # bytes of address space, of which PyTorch's libraries take more than half
+
+
+def test_a_pair_that_cannot_work_is_listed_and_the_others_go_on(tmp_path):
+    settings = tiny(attention="linear", logger="local", study="x")
+    ended = command("-m", "pos=none,kerple,alibi", *settings, cwd=tmp_path)
+    assert ended.returncode == 1
+    (line,) = [line for line in ended.stderr.splitlines() if "not done" in line]
+    assert line == ended.stderr.splitlines()[-1]
+    assert "kerple / linear / seed 0: linear attention has no O(L) form under pos.scheme=kerple" in line
+    assert "choose attention=flash or softmax" in line
+    listed = {row["pos"]: (row["status"], row["reason"]) for row in rows(tmp_path / "reports/x/summary.csv")}
+    assert [listed[pos][0] for pos in ("none", "kerple", "alibi")] == ["done", "failed", "done"]
+    assert "choose attention=flash or softmax" in listed["kerple"][1]
+
+
+def test_a_study_without_a_pair_that_works_is_refused(tmp_path):
+    ended = command("-m", "pos=kerple,fire", "attention=linear", *tiny(logger="local"), cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "choose attention=flash or softmax" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_run_without_memory_says_what_to_choose(tmp_path):
+    study = start(
+        *tiny(logger="local", study="x", trainer__batch_size=1_000_000),
+        cwd=tmp_path,
+        output=tmp_path / "printed.txt",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
+    )
+    assert study.wait(200) == 1
+    printed = (tmp_path / "printed.txt").read_text()
+    assert "Traceback" not in printed
+    assert "out of memory" in printed.splitlines()[-1]
+    assert "choose a smaller trainer.batch_size or a larger trainer.accumulate" in printed.splitlines()[-1]
+
+
+@pytest.mark.parametrize("commands", [2, pytest.param(8, marks=pytest.mark.study)])
+def test_commands_on_one_study_make_each_run_once(commands, tmp_path):
+    settings = ["-m", "pos=rope,alibi", "study=x", *tiny(trainer__max_steps=60)]
+    outputs = [tmp_path / f"printed{index}.txt" for index in range(commands)]
+    studies = [start(*settings, cwd=tmp_path, output=output) for output in outputs]
+    assert [study.wait(300) for study in studies] == [0] * commands
+    for output in outputs:
+        assert "Traceback" not in output.read_text()
+        assert "reports/x/index.html" in output.read_text()
+    directories = sorted((tmp_path / "runs" / "x").glob("[!.]*-seed*"))
+    assert len(directories) == 2
+    for directory in directories:
+        manifest = read_manifest(directory)
+        assert (manifest["status"], manifest["processes"]) == ("done", 1)
+        assert (directory / "log.txt").read_text().count("step 60/60") == 1
+        assert len(list(directory.glob("wandb/offline-run-*"))) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_is_waited_for(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this machine does not allow mounts")
+    settings = tiny(study="x", trainer__max_steps=60, trainer__checkpoint_seconds=0)
+    try:
+        output = tmp_path / "printed.txt"
+        study = start(*settings, cwd=disk, output=output)
+        _await(lambda: any(disk.glob("runs/x/*/checkpoints/0000002*")), study)
+        with (disk / "ballast").open("wb", buffering=0) as ballast:
+            try:
+                while True:
+                    ballast.write(bytes(4096))
+            except OSError:
+                pass
+        _await(lambda: "the disk is full: it waits for room" in output.read_text(), study)
+        kept = sorted(disk.glob("runs/x/*/checkpoints/*.pt"))
+        assert kept
+        (disk / "ballast").unlink()
+        assert study.wait(120) == 0, output.read_text()
+        assert "the disk has room again" in output.read_text()
+        assert "Traceback" not in output.read_text()
+        (directory,) = disk.glob("runs/x/rope-*")
+        (peace,) = _in_peace(tmp_path, settings).glob("runs/x/rope-*")
+        assert (directory / "position.csv").read_bytes() == (peace / "position.csv").read_bytes()
+        assert read_manifest(directory)["batches"] == read_manifest(peace)["batches"]
+    finally:
+        study.kill()
+        study.wait()
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def _in_peace(folder: Path, settings: list[str]) -> Path:
+    peace = folder / "peace"
+    peace.mkdir()
+    assert command(*settings, cwd=peace).returncode == 0
+    return peace
+
+
+def _await(come, study) -> None:
+    begun = time.monotonic()
+    while not come():
+        assert study.poll() is None
+        assert time.monotonic() - begun < 120
+        time.sleep(0.005)
+
+
+def test_a_swept_launcher_is_refused(tmp_path):
+    for swept in ("launcher=local,ray", "launcher.restarts=0,1"):
+        ended = command("-m", swept, *tiny(), cwd=tmp_path)
+        assert ended.returncode == 2
+        assert "cannot be swept" in ended.stderr
+        assert len(ended.stderr.splitlines()) == 1
+
+
+def test_two_studies_in_one_command_and_one_run_by_two_names(tmp_path):
+    """The studies' runs have the same names; each study has one run, however often it is asked for."""
+    settings = tiny(logger="local", pos__base=500)
+    ended = command("-m", "study=a,b", "pos=rope,rope_500", *settings, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "2 runs to train" in ended.stderr
+    for name in ("a", "b"):
+        assert [row["status"] for row in rows(tmp_path / f"reports/{name}/summary.csv")] == ["done"]
+
+
+def test_a_refusal_is_forgotten_once_the_pair_works(tmp_path):
+    asked = request()
+    directory = record_refusal(asked, tmp_path, PairError("cannot work"))
+    assert read_manifest(directory)["reason"] == "cannot work"
+    forget_refusal(asked, tmp_path)
+    assert not directory.exists()
+
+
+def test_wandb_has_one_curve_whatever_logger_came_between(tmp_path):
+    changes = {"trainer__checkpoint_seconds": 0.0}
+    tracked = {"name": "wandb", "project": "poslab", "checkpoints": True}
+    for logger, step in ((tracked, 5), ({"name": "local"}, 9), (tracked, 13)):
+        job = plan(request(logger=logger, **changes), tmp_path)
+        with pytest.raises(Stopped), Stopper().installed() as stopper:
+            run(job, StopsAt(step), stopper)
+    job.directory.joinpath("manifest.json").write_text("{")  # its id is lost with it
+    manifest = make(request(logger=tracked, **changes), tmp_path)
+    assert manifest["status"] == "done"
+    (part,) = job.directory.glob("wandb/offline-run-*")
+    assert identifier(part) == manifest["wandb"]["id"]
+
+
+def test_wandb_that_cannot_begin_costs_no_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_MODE", "nonsense")
+    assert (
+        make(request(logger={"name": "wandb", "project": "poslab", "checkpoints": True}), tmp_path)["status"]
+        == "done"
+    )
+    assert "W&B failed, the run goes on without it" in capsys.readouterr().err
+
+
+def test_a_large_checkpoint_is_written_to_its_end(tmp_path, monkeypatch):
+    """Longer than a step may take after a stop."""
+    stopper = Stopper()
+    stopper.patience = 0.05
+
+    def slow(content):
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            pass
+        return packed(content)
+
+    monkeypatch.setattr("poslab.training.checkpoints.packed", slow)
+    job = plan(request(trainer__checkpoint_seconds=1000.0), tmp_path)
+    with pytest.raises(Stopped), stopper.installed():
+        run(job, StopsAt(7), stopper)
+    assert [path.name[:8] for path in job.directory.glob("checkpoints/*.pt")] == ["00000007"]
+
+
+def test_half_a_file_that_a_killed_process_left_is_removed(tmp_path):
+    job = plan(request(), tmp_path)
+    (job.directory / "checkpoints").mkdir(parents=True)
+    for left in (job.directory / ".metrics.csv.abc", job.directory / "checkpoints" / ".00000003-0.pt.abc"):
+        left.write_bytes(b"half")
+    assert make(request(), tmp_path)["status"] == "done"
+    assert not list(job.directory.rglob(".*"))

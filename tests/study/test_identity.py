@@ -1,0 +1,118 @@
+"""What decides a run's identity, and when a run that is made is made again."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from poslab.config.request import Config, Request
+from poslab.config.schema import check
+from poslab.study.run import identity
+from poslab.study.run.identity import EVALUATION, TRAINING, code_fingerprints, sources
+from poslab.study.run.plan import plan
+from poslab.study.run.worker import as_json
+from poslab.training.module import LanguageModel
+from support.runs import make, request
+
+
+def test_identity_is_what_decides(tmp_path):
+    def name(**changes):
+        return plan(request(**changes), tmp_path).directory.name
+
+    same = name()
+    assert name() == same
+    assert name(logger={"name": "wandb", "project": "poslab", "checkpoints": True}) == same
+    if not torch.cuda.is_available():
+        assert name(trainer__accelerator="auto") == same  # what auto means here
+    others = [name(seed=1), name(pos__base=500.0), name(trainer__max_steps=21), name(data__seed=1)]
+    assert len({same, *others}) == 5
+    # the same base in another spelling is the same model
+    assert name(pos__base=500) == name(pos__base=500.0)
+
+
+def test_the_same_run_under_another_name_is_found_again(tmp_path):
+    job = plan(request(pos__base=500.0), tmp_path)
+    assert make(request(pos__base=500.0), tmp_path)["status"] == "done"
+    other = replace(request(pos__base=500), pos="rope_500")
+    assert plan(other, tmp_path).directory == job.directory
+    assert plan(other, tmp_path).settled
+
+
+def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
+    def read(path):
+        content = original(path)
+        return content + b"\n# changed" if str(path).endswith(f"/{changed}") else content
+
+    original = Path.read_bytes
+    before = code_fingerprints(request().config)
+    monkeypatch.setattr(Path, "read_bytes", read)
+    # Logger, launcher and display decide no result: finished runs stay valid.
+    for changed in ("alibi.py", "softmax.py", "run_bar.py", "request.py", "slurm.py", "send/run.py"):
+        assert code_fingerprints(request().config) == before, changed
+    for changed in ("rope.py", "flash.py"):
+        now = code_fingerprints(request().config)
+        assert now == replace(before, parts=now.parts), changed
+        assert now.parts != before.parts, changed
+    for changed in (
+        "extrapolation.py",
+        "retrieval.py",
+        "inspection.py",
+    ):  # the trained model stays what it is
+        now = code_fingerprints(request().config)
+        assert now == replace(before, evaluation=now.evaluation), changed
+        assert now.evaluation != before.evaluation, changed
+    for changed in ("gpt.py", "losses.py", "module.py", "loop.py", "windows.py", "schema.py", "rescaling.py"):
+        assert code_fingerprints(request().config).shared != before.shared, changed
+
+
+def test_all_that_training_and_evaluation_import_is_fingerprinted():
+    """Whatever Python loads for them is in the closure that is read from the sources."""
+    for modules in (TRAINING, EVALUATION):
+        code = (
+            f"import importlib, json, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
+            "print(json.dumps([name for name in sys.modules if name.startswith('poslab.')]))"
+        )
+        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        packages = {name.rpartition(".")[0] for name in json.loads(told.stdout)}
+        loaded = {name for name in json.loads(told.stdout) if name not in packages}
+        assert loaded <= sources(modules).keys(), loaded - sources(modules).keys()
+
+
+def test_a_module_that_is_missing_from_the_fingerprint_is_an_error():
+    with pytest.raises(FileNotFoundError, match=r"poslab\.training\.moved"):
+        sources(["poslab.training.moved"])
+
+
+def test_a_change_of_the_evaluation_measures_again_and_trains_nothing(tmp_path, monkeypatch):
+    first = make(request(), tmp_path)
+    original = identity.sources
+    changed = tmp_path / "changed.py"
+    changed.write_text("# another evaluation\n")
+    monkeypatch.setattr(
+        identity,
+        "sources",
+        lambda modules: (
+            original(modules) | ({"poslab.evaluation.inspection": changed} if modules == EVALUATION else {})
+        ),
+    )
+    job = plan(request(), tmp_path)
+    assert job.standing.outdated
+    assert not job.settled
+    monkeypatch.setattr(LanguageModel, "training_step", None)  # a step would fail
+    again = make(request(), tmp_path)
+    assert again["status"] == "done"
+    assert again["files"] == first["files"]
+    assert again["code_evaluation"] != first["code_evaluation"]
+    assert plan(request(), tmp_path).settled
+
+
+def test_what_is_planned_is_what_a_process_is_told(tmp_path):
+    for asked in (request(), request(evaluate__rescale=["none", "pi"], evaluate__longest="auto")):
+        job = plan(asked, tmp_path)
+        told = json.loads(as_json(job))
+        again = plan(Request(check(Config, told["config"], ""), told["pos"], told["attention"]), tmp_path)
+        assert (again.identity, again.directory, again.config) == (job.identity, job.directory, job.config)

@@ -1,0 +1,132 @@
+"""A study that is killed again and again ends like one that was left in peace, to the bit."""
+
+import json
+import random
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from poslab.config.request import Config
+from poslab.config.schema import check
+from poslab.data.cache import prepare
+from poslab.record.manifest import read_manifest
+from poslab.training.loop import TrainingBatches
+from support.commands import command, environment, rows, start, tiny
+from support.moments import STEPS, await_moment
+from support.processes import descendants, kill
+from support.runs import assert_equal_results, without_clock
+
+STUDY = [
+    "-m",
+    "pos=rope,alibi",
+    "study=killed",
+    "logger=wandb",
+    *tiny(
+        trainer__max_steps=STEPS,
+        trainer__checkpoint_seconds=0,  # after every step
+        evaluate__validations=40,
+        evaluate__segments=12,
+        evaluate__sliding_windows=64,
+    ),
+]
+MOMENTS = ("step", "checkpoint", "start", "row", "wandb", "step", "evaluation", "checkpoint")
+
+
+def test_killed_three_times(tmp_path):
+    _survives(tmp_path, "seed=0", kills=3, at_report=1)
+
+
+@pytest.mark.study
+def test_killed_sixty_times(tmp_path):
+    _survives(tmp_path, "seed=0,1", kills=60, at_report=8)
+
+
+def _survives(folder: Path, seeds: str, kills: int, at_report: int) -> None:
+    asked = [*STUDY, seeds]
+    peace, war = folder / "peace", folder / "war"
+    for cwd in (peace, war):
+        cwd.mkdir()
+    ended = command(*asked, cwd=peace)
+    assert ended.returncode == 0, ended.stderr
+    chance = random.Random(kills)
+    moments = [MOMENTS[index % len(MOMENTS)] for index in range(kills - at_report)] + ["report"] * at_report
+    killed: dict[str, int] = {}
+    while moments:
+        study = start(*asked, cwd=war, output=war / "printed.txt")
+        try:
+            if not await_moment(moments[0], war, study, chance):  # it came to its end before that moment
+                moments = ["report"] * len(moments)
+                continue
+            whom = chance.choice(("all", "all", "command", "run"))
+            if whom == "run" and moments[0] != "report":
+                kill(descendants(study.pid))  # the command starts them again from where they were
+                killed["run"] = killed.get("run", 0) + 1
+                moments.pop(0)
+                if not moments or not await_moment(moments[0], war, study, chance):
+                    continue
+                whom = "all"
+            kill([study.pid, *(descendants(study.pid) if whom == "all" else [])])
+            killed[whom] = killed.get(whom, 0) + 1
+            moments.pop(0)
+        finally:
+            kill([study.pid])
+            study.wait()
+    ended = command(*asked, cwd=war)
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr + (war / "printed.txt").read_text()
+    assert sum(killed.values()) == kills
+    print(killed)
+    names = sorted(path.name for path in (peace / "runs" / "killed").glob("[!.]*-seed*"))
+    assert names == sorted(path.name for path in (war / "runs" / "killed").glob("[!.]*-seed*"))
+    assert len(names) == 2 * len(seeds.split(","))
+    for name in names:
+        assert_equal_results(peace / "runs" / "killed" / name, war / "runs" / "killed" / name)
+        manifest = read_manifest(war / "runs" / "killed" / name)
+        assert manifest["batches"] == _batches(manifest["config"])
+        _whole_curve(war / "runs" / "killed" / name)
+    for table in ("summary", "differences", "bits_per_byte_by_length"):
+        one, other = ((cwd / "reports" / "killed" / f"{table}.csv") for cwd in (peace, war))
+        assert without_clock(one) == without_clock(other)
+
+
+def _batches(config: dict) -> str:
+    """The digest of batches 0, 1, 2, ..., none left out and none twice."""
+    sections = {
+        "study": "x",
+        "tune": {"factors": [], "seeds": []},
+        "question": None,
+        "reference": None,
+        "logger": {"name": "local"},
+        "launcher": {"name": "local"},
+    }
+    trainer = {**config["trainer"], "checkpoint_seconds": 0}
+    whole = check(Config, {**config, **sections, "trainer": trainer}, "")
+    batches = TrainingBatches(whole, prepare(whole.data))
+    digest = ""
+    for index in range(STEPS):
+        digest = sha256(digest.encode() + batches[index][1]).hexdigest()
+    return digest
+
+
+def _whole_curve(directory: Path) -> None:
+    """W&B has one part, with every row of metrics.csv once."""
+    (part,) = directory.glob("wandb/offline-run-*")
+    reader = Path(sys.executable).parent / "wandb"
+    told = subprocess.run(
+        [str(reader), "leet", "inspect", "--json", str(part)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(directory),
+    )
+    records = [json.loads(line) for line in told.stdout.splitlines()]
+    history = [record["history"]["item"] for record in records if record["type"] == "history"]
+    losses = {row["step"]: row["validation/loss"] for row in history if "validation/loss" in row}
+    assert len(losses) == sum("validation/loss" in row for row in history)
+    assert losses == {
+        int(row["step"]): float(row["validation_nll"]) / float(row["validation_tokens"])
+        for row in rows(directory / "metrics.csv")
+    }

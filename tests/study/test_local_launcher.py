@@ -1,0 +1,347 @@
+"""launcher=local and the leases under it, with real processes."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from poslab.config.compose import arms
+from poslab.config.schema import ConfigError
+from poslab.study.launch.contract import Task, launcher_class
+from poslab.study.launch.devices import cores, gpus, lease_cores, lease_gpus
+from poslab.study.launch.launchers.local import Local, LocalOptions
+from support.models import CONF
+from support.tasks import WHO, lives, make_task, until, what_it_said
+
+several_cores = pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
+
+# A leader with a child in its group; each writes what it hears of.
+FAMILY = """
+import os, signal, subprocess, sys, time
+def on_term(number, frame):
+    print(role, "asked", flush=True)
+    if role == "leader":
+        sys.exit(143)
+role = sys.argv[1]
+signal.signal(signal.SIGTERM, on_term)
+if role == "leader":
+    subprocess.Popen([sys.executable, "-c", sys.argv[2], "child"])
+print(role, os.getpid(), flush=True)
+time.sleep(60)
+"""
+# Says so when its standard input is closed, and ends when the file appears.
+STUBBORN = """
+import os, pathlib, sys, time
+print("started", flush=True)
+os.read(0, 1)
+print("closed", flush=True)
+until = time.monotonic() + 60
+while not pathlib.Path(sys.argv[1]).exists() and time.monotonic() < until:
+    time.sleep(0.02)
+"""
+# A command that makes runs of its own. Arguments: a folder, how many, cores a run, the run's program.
+COMMAND = """
+import sys, time
+from pathlib import Path
+from poslab.study.launch.contract import Task
+from poslab.study.launch.launchers.local import Local, LocalOptions
+folder, runs, cores, *program = sys.argv[1:]
+launcher = Local(LocalOptions(restarts=0, runs_per_gpu=1, cores_per_run=int(cores)), int(runs))
+for number in range(int(runs)):
+    log = Path(folder) / "logs" / f"run{number}.txt"
+    command = (sys.executable, "-c", *program)
+    task = Task(f"run{number}", command, Path(folder), log, Path(folder), cuda=False, devices=1, nodes=1)
+    while not launcher.start(task):
+        launcher.ended()
+        time.sleep(0.01)
+while launcher.running:
+    launcher.ended()
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_leases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The tests neither wait for the machine's other runs nor hold them up."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+
+
+def local(runs: int = 1, runs_per_gpu: int = 1, cores_per_run: Literal["auto"] | int = "auto") -> Local:
+    return Local(LocalOptions(restarts=0, runs_per_gpu=runs_per_gpu, cores_per_run=cores_per_run), runs)
+
+
+def statuses(launcher: Local, tasks: Iterable[Task]) -> dict[str, int | None]:
+    """Make the tasks, each as soon as there is room for it."""
+    found: dict[str, int | None] = {}
+    waiting = list(tasks)
+
+    def look() -> bool:
+        found.update({end.task.name: end.status for end in launcher.ended()})
+        while waiting and launcher.start(waiting[0]):
+            waiting.pop(0)
+        return not waiting and not launcher.running
+
+    until(look)
+    return found
+
+
+@contextmanager
+def command(folder: Path, runs: int, cores: int, *program: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Another command on this machine that makes runs."""
+    arguments = [str(folder), str(runs), str(cores), *program]
+    process = subprocess.Popen([sys.executable, "-c", COMMAND, *arguments])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_statuses_of_runs_are_told(tmp_path: Path) -> None:
+    programs = {
+        "well": "",
+        "badly": "raise SystemExit(3)",
+        "killed": "import os; os.kill(os.getpid(), 9)",
+    }
+    tasks = [make_task(tmp_path, program, name=name) for name, program in programs.items()]
+    assert statuses(local(cores_per_run=1), tasks) == {"well": 0, "badly": 3, "killed": -9}
+
+
+def test_a_run_is_told_its_cores_and_writes_to_its_log(tmp_path: Path) -> None:
+    task = make_task(tmp_path, WHO)
+    task.log.parent.mkdir()
+    task.log.write_text("before\n")
+    assert statuses(local(), [task]) == {"run": 0}
+    assert task.log.read_text().startswith("before\n")
+    assert "to stderr\n" in task.log.read_text()
+    told = what_it_said(task)
+    threads = str(len(cores()))
+    assert told.pop("CUDA_VISIBLE_DEVICES") == os.environ.get("CUDA_VISIBLE_DEVICES")
+    assert told == {
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "POSLAB_LIFELINE": "stdin",
+        "cores": list(cores()),
+        "cwd": str(tmp_path),
+        "leads": True,
+    }
+
+
+@several_cores
+@pytest.mark.parametrize(
+    ("runs", "cores_per_run", "devices", "own", "threads"),
+    [
+        (len(cores()), "auto", 1, 1, 1),
+        (10 * len(cores()), "auto", 1, 1, 1),
+        (1, 2, 1, 2, 2),
+        (1, 2, 2, 2, 1),  # two processes on one group of cores
+        (1, 1, 2, 1, 1),
+    ],
+)
+def test_cores_are_shared_out(
+    tmp_path: Path, runs: int, cores_per_run: Literal["auto"] | int, devices: int, own: int, threads: int
+) -> None:
+    before = cores()
+    task = make_task(tmp_path, WHO, devices=devices)
+    assert statuses(local(runs, cores_per_run=cores_per_run), [task]) == {"run": 0}
+    told = what_it_said(task)
+    assert len(told["cores"]) == own
+    assert told["OMP_NUM_THREADS"] == told["MKL_NUM_THREADS"] == str(threads)
+    assert cores() == before  # our own are as they were
+
+
+def test_a_run_waits_for_cores(tmp_path: Path) -> None:
+    launcher = local()
+    assert launcher.start(make_task(tmp_path, STUBBORN, str(tmp_path / "end"), name="first"))
+    second = make_task(tmp_path, "", name="second")
+    assert not launcher.start(second)
+    assert not launcher.ended()
+    launcher.kill()
+    assert statuses(launcher, [second]) == {"first": -9, "second": 0}
+
+
+@several_cores
+def test_two_commands_never_share_a_core(tmp_path: Path) -> None:
+    program = """
+import os, time
+started = time.monotonic()
+time.sleep(0.05)
+print(*os.sched_getaffinity(0), started, time.monotonic())
+"""
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    with command(folders[0], 6, 1, program) as one, command(folders[1], 6, 1, program) as two:
+        assert [one.wait(60), two.wait(60)] == [0, 0]
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for log in (log for folder in folders for log in (folder / "logs").iterdir()):
+        core, started, ended = log.read_text().split()
+        spans.setdefault(core, []).append((float(started), float(ended)))
+    assert sum(map(len, spans.values())) == 12
+    for busy in spans.values():
+        busy.sort()
+        assert all(first[1] < second[0] for first, second in itertools.pairwise(busy))
+
+
+def test_a_run_whose_command_is_killed_is_told_and_keeps_its_cores(tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    log = make_task(tmp_path, "", name="run0").log
+    task = make_task(tmp_path, "", name="next")
+    launcher = local()
+    with command(tmp_path, 1, len(cores()), STUBBORN, str(end)) as killed:
+        until(lambda: log.exists() and "started" in log.read_text())
+        assert not launcher.start(task)
+        killed.kill()
+        killed.wait()
+    until(lambda: "closed" in log.read_text())
+    assert not launcher.start(task)
+    end.touch()
+    assert statuses(launcher, [task]) == {"next": 0}
+
+
+def start_family(launcher: Local, folder: Path) -> tuple[Task, list[int]]:
+    """A run of two processes, and their numbers, the leader's first."""
+    task = make_task(folder, FAMILY, "leader", FAMILY)
+    assert launcher.start(task)
+    until(lambda: task.log.read_text().count("\n") == 2)
+    lines = sorted(task.log.read_text().splitlines(), reverse=True)
+    return task, [int(line.split()[1]) for line in lines]
+
+
+def test_the_leader_alone_is_asked_to_end_and_leaves_nobody(tmp_path: Path) -> None:
+    launcher = local()
+    task, (_, child) = start_family(launcher, tmp_path)
+    asked = time.monotonic()
+    launcher.stop()
+    until(lambda: "leader asked" in task.log.read_text())
+    assert time.monotonic() - asked < 1
+    assert statuses(launcher, []) == {"run": 143}
+    until(lambda: not lives(child))
+    assert "child asked" not in task.log.read_text()
+
+
+def test_a_group_is_killed(tmp_path: Path) -> None:
+    launcher = local()
+    _, everyone = start_family(launcher, tmp_path)
+    launcher.kill()
+    until(lambda: not any(map(lives, everyone)))
+    assert statuses(launcher, []) == {"run": -signal.SIGKILL}
+
+
+def test_a_run_that_cannot_start_frees_its_cores(tmp_path: Path) -> None:
+    launcher = local()
+    with pytest.raises(FileNotFoundError):
+        launcher.start(replace(make_task(tmp_path, ""), command=("/nowhere",)))
+    assert statuses(launcher, [make_task(tmp_path, "")]) == {"run": 0}
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [
+        ("0,1", ("0", "1")),
+        (" 3 ,1,3", ("3", "1")),
+        ("GPU-8f,MIG-GPU-3a/1/0", ("GPU-8f", "MIG-GPU-3a/1/0")),
+        ("1,-1,0", ("1",)),
+        ("", ()),
+    ],
+)
+def test_gpus_are_those_that_cuda_shows(
+    monkeypatch: pytest.MonkeyPatch, visible: str, names: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpus() == names
+    leases = [lease_gpus(1, 1) for _ in names]
+    assert [lease.devices for lease in leases if lease] == [(name,) for name in names]
+    assert lease_gpus(1, 1) is None
+
+
+def test_runs_on_gpus_are_told_theirs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    end = tmp_path / "end"
+    launcher = local(cores_per_run=1)
+    tasks = [make_task(tmp_path, WHO + STUBBORN, str(end), name=name, cuda=True) for name in "abc"]
+    both = make_task(tmp_path, WHO, name="both", cuda=True, devices=2)
+    assert [launcher.start(tasks[0]), launcher.start(both)] == [True, False]  # takes none of two either
+    assert [launcher.start(task) for task in tasks[1:]] == [True, False]
+    until(lambda: all("started" in task.log.read_text() for task in tasks[:2]))
+    launcher.kill()
+    assert statuses(launcher, [both]) == {"a": -9, "b": -9, "both": 0}
+    told = [what_it_said(task) for task in (*tasks[:2], both)]
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in told] == ["4", "7", "4,7"]
+    assert {one["OMP_NUM_THREADS"] for one in told} == {"1"}
+    assert all(one["cores"] == list(cores()) for one in told)
+
+
+def test_shared_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    shares = [lease_gpus(1, 2) for _ in range(5)]
+    assert [share and share.devices for share in shares] == [("0",), ("1",), ("0",), ("1",), None]
+    more = lease_gpus(1, 3)  # another command that puts three on a GPU
+    assert more is not None
+    assert lease_gpus(1, 1) is None  # one that wants a GPU alone
+    for share in shares:
+        if share is not None and share.devices == ("1",):
+            share.release()
+    alone = lease_gpus(1, 1)
+    assert alone is not None
+    assert alone.devices == ("1",)
+    assert lease_gpus(1, 3) is None
+    assert lease_gpus(2, 3) is None
+
+
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    lease = lease_cores(1)
+    assert lease is not None
+    lease.release()
+    (folder,) = tmp_path.iterdir()
+    folder.chmod(0o777)
+    with pytest.raises(ConfigError, match="TMPDIR"):
+        lease_cores(1)
+    folder.rename(tmp_path / "other")
+    (tmp_path / "other").chmod(0o700)
+    folder.symlink_to(tmp_path / "other")
+    with pytest.raises(ConfigError, match="TMPDIR"):
+        lease_cores(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted", "advice"),
+    [
+        ({}, {"nodes": 2}, "launcher=slurm"),
+        ({"runs_per_gpu": 2}, {}, "runs_per_gpu"),
+        ({"cores_per_run": len(cores()) + 1}, {}, "cores_per_run"),
+        ({"cores_per_run": len(cores()) + 1}, {"cuda": True}, "cores_per_run"),
+        ({}, {"cuda": True, "devices": 3}, "trainer.devices=3"),
+    ],
+)
+def test_what_this_machine_never_has_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    options: dict[str, Any],
+    wanted: dict[str, Any],
+    advice: str,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(ConfigError, match=advice):
+        local(**options).start(make_task(tmp_path, "", **wanted))
+
+
+@pytest.mark.parametrize("change", [{"cores_per_run": 0}, {"runs_per_gpu": 0}, {"workers": 2}])
+def test_options_are_checked(change: dict[str, Any]) -> None:
+    section = arms(CONF / "launcher")["local"]
+    kind, options = launcher_class(section)
+    assert (kind, type(options)) == (Local, LocalOptions)
+    with pytest.raises(ConfigError, match=next(iter(change))):
+        launcher_class({**section, **change})

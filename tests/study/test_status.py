@@ -1,0 +1,172 @@
+"""`train.py status`: how a study stands, told from another terminal."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from poslab.record.locks import run_lock
+from poslab.record.schema import FORMAT
+from poslab.record.writer import RunRecord
+from support.commands import ROOT
+from support.display import tell, without_codes
+
+
+def record(runs: Path, name: str, status: str, **fields: object) -> Path:
+    directory = runs / name
+    seed = int(name[-1])
+    RunRecord(directory).update(
+        format=FORMAT, status=status, pos="rope", attention="flash", seed=seed, **{"reason": None, **fields}
+    )
+    return directory
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A directory with the study `mixed`, whose runs stand in every way."""
+    runs = tmp_path / "runs" / "mixed"
+    record(runs, "done-0", "done", seconds=60, seconds_validation=5, seconds_evaluation=10)
+    record(runs, "broken-1", "diverged", reason="the loss is not a number at step 3")
+    tell(record(runs, "running-2", "running"))
+    record(runs, "killed-3", "running")
+    run_lock(runs / "killed-3").touch()
+    record(runs, "left-4", "interrupted", reason="stopped by the user")
+    record(tmp_path / "runs", "outside-5", "failed", reason="never shown")
+    listed = ["done-0", "broken-1", "running-2", "killed-3", "left-4", "next-6", "../outside-5", "", ".", 7]
+    (runs / "study.json").write_text(json.dumps({"study": "mixed", "runs": listed}))
+    with run_lock(runs / "running-2").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield tmp_path
+
+
+def status(*arguments: str, cwd: Path, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *python, str(ROOT / "train.py"), *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_status_tells_how_every_run_stands(place):
+    ended = status("status", "study=mixed", cwd=place)
+    assert ended.stderr == ""
+    assert ended.stdout.splitlines() == [
+        "mixed",
+        "6 runs: 1 done, 1 failed, 1 running, 2 stopped, 1 waiting · about 2 min left",
+        "rope / flash / seed 2 training 45 % loss 2.31",
+        "failed: rope / flash / seed 1: the loss is not a number at step 3",
+        "stopped: rope / flash / seed 3: the same command goes on with it",
+        "stopped: rope / flash / seed 4: the same command goes on with it",
+    ]
+    assert ended.returncode == 1
+    with run_lock(place / "runs/mixed/killed-3").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it was let go
+
+
+def test_status_is_0_without_failures_and_the_word_order_is_free(place):
+    runs = place / "elsewhere" / "good"
+    record(runs, "done-0", "done")
+    (runs / "study.json").write_text('{"study": "good", "runs": ["done-0"]}')
+    ended = status("study=good", f"runs={place / 'elsewhere'}", "status", cwd=place)
+    assert (ended.returncode, ended.stdout) == (0, "good\n1 run: 1 done\n")
+
+
+def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
+    other = place / "runs" / "newer"
+    other.mkdir()
+    (other / "study.json").write_text('{"study": "newer", "runs": ["next-0"]}')
+    os.utime(place / "runs/mixed/study.json", (1e9, 1e9))
+    ended = status("status", cwd=place, python=("-X", "importtime"))
+    assert ended.stdout.splitlines() == ["newer; there are also study=mixed", "1 run: 1 waiting"]
+    imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
+    assert "poslab.study.status" in imported
+    assert not {"torch", "matplotlib", "pytorch_lightning"} & imported
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["study=nowhere"], "no study 'nowhere' in runs; there are: mixed"),
+        (["study=../mixed"], "no study '../mixed' in runs; there are: mixed"),
+        (["runs=nowhere"], "no studies in nowhere; begin one"),
+        (["pos=rope"], "status takes study=NAME and runs=DIR, not 'pos=rope'"),
+        (["study="], "status takes study=NAME and runs=DIR, not 'study='"),
+        (["-m"], "not '-m'"),
+    ],
+)
+def test_a_status_that_cannot_be_told_is_one_line(arguments, line, place):
+    ended = status("status", *arguments, cwd=place)
+    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
+    assert line in ended.stderr
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"runs": 3}', "[" * 100_000])
+def test_a_damaged_list_of_runs_is_one_line(content, place):
+    (place / "runs/mixed/study.json").write_text(content)
+    ended = status("status", "study=mixed", cwd=place)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
+    assert "study.json is damaged" in ended.stderr
+
+
+def test_a_damaged_record_is_told_as_failed(place):
+    (place / "runs/mixed/done-0/manifest.json").write_text("{")
+    ended = status("status", "study=mixed", cwd=place)
+    assert ended.returncode == 1
+    assert re.search(r"failed: done-0: .*manifest.json is damaged", ended.stdout)
+
+
+@pytest.fixture
+def watching(place):
+    """`train.py status` in a terminal, and the terminal's other end."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), "status"],
+        cwd=place,
+        stdout=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
+        # As in a terminal, wherever the tests run: a shell's background jobs are told to ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        os.close(theirs)
+        yield process, ours
+        process.kill()
+    os.close(ours)
+
+
+def read_until(terminal: int, word: str) -> str:
+    text = ""
+    while word not in without_codes(text):
+        text += os.read(terminal, 10_000).decode(errors="replace")  # OSError once the process has ended
+    return without_codes(text)
+
+
+def test_status_in_a_terminal_follows_until_the_study_ends(place, watching):
+    process, terminal = watching
+    text = read_until(terminal, "2.310")
+    assert "mixed; Ctrl-C ends this view, not the study" in text
+    assert "6 runs: 1 done, 1 failed, 1 running, 2 stopped, 1 waiting" in text
+    tell(place / "runs/mixed/running-2", share=0.83)
+    read_until(terminal, "83 %")
+    for name in ("running-2", "killed-3", "left-4", "next-6"):
+        record(place / "runs" / "mixed", name, "done")
+    text = read_until(terminal, "5 done, 1 failed\n")
+    assert process.wait(20) == 1
+
+
+def test_ctrl_c_ends_the_view_alone(watching):
+    process, terminal = watching
+    read_until(terminal, "2.310")
+    process.send_signal(signal.SIGINT)
+    text = read_until(terminal, "2 stopped, 1 waiting\n")
+    assert "Traceback" not in text
+    assert process.wait(20) == 1  # a run has failed

@@ -1,0 +1,118 @@
+"""Ctrl-C and SIGTERM: an end within seconds, the right status, and the same bits when it goes on."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from poslab.record.manifest import read_manifest
+from support.commands import command, rows, start, tiny
+from support.processes import descendants
+from support.runs import weights_digest
+
+ENDS_WITHIN = 5.0  # seconds
+
+
+def _study(steps: int) -> list[str]:
+    return [
+        "study=stopped",
+        "logger=wandb",
+        *tiny(
+            trainer__max_steps=steps,
+            trainer__checkpoint_seconds=1000,  # none but those that a stop writes
+            trainer__batch_size=16,
+            evaluate__validations=steps // 2,
+            evaluate__segments=steps // 20,
+            evaluate__sliding_windows=steps // 4,
+        ),
+    ]
+
+
+@pytest.mark.parametrize(("stops", "steps"), [(1, 200), pytest.param(20, 800, marks=pytest.mark.study)])
+def test_stopped_at_any_moment(stops, steps, tmp_path):
+    asked = _study(steps)
+    peace, war = tmp_path / "peace", tmp_path / "war"
+    for cwd in (peace, war):
+        cwd.mkdir()
+    ended = command(*asked, cwd=peace)
+    assert ended.returncode == 0, ended.stderr
+    chance = random.Random(stops)
+    for index in range(stops):
+        number = (signal.SIGINT, signal.SIGTERM)[index % 2]
+        study = start(*asked, cwd=war, output=war / "printed.txt")
+        try:
+            _await_moment(study, war, chance, late=index >= stops - stops // 5)
+            below = descendants(study.pid)
+            if number == signal.SIGINT and index % 4 == 0:
+                os.killpg(study.pid, number)  # as a terminal sends it
+            else:
+                study.send_signal(number)  # as a scheduler does
+            assert study.wait(ENDS_WITHIN) == 128 + number
+        finally:
+            study.kill()
+            study.wait()
+        _await_end(below)
+    printed = (war / "printed.txt").read_text()
+    assert "Traceback" not in printed
+    assert "the same command goes on: python train.py study=stopped" in printed
+    ended = command(*asked, cwd=war)
+    assert ended.returncode == 0, ended.stderr
+    (one,), (other,) = (list((cwd / "runs/stopped").glob("rope-*")) for cwd in (peace, war))
+    assert weights_digest(one) == weights_digest(other)
+    assert read_manifest(one)["batches"] == read_manifest(other)["batches"]
+    assert [row["validation_nll"] for row in rows(one / "metrics.csv")] == [
+        row["validation_nll"] for row in rows(other / "metrics.csv")
+    ]
+    assert (one / "position.csv").read_bytes() == (other / "position.csv").read_bytes()
+
+
+def _await_moment(study: subprocess.Popen[bytes], cwd: Path, chance: random.Random, late: bool) -> None:
+    """While it is imported, begins, trains or, `late`, is evaluated."""
+    begun = time.monotonic()
+    wanted = "evaluating" if late else chance.choice(("training", "training", "nothing"))
+    after = chance.uniform(0, 6) if wanted == "nothing" else chance.uniform(0, 0.2)
+    come = None
+    while study.poll() is None:
+        now = time.monotonic()
+        if wanted == "nothing" or any(
+            wanted in path.read_text() for path in cwd.glob("runs/stopped/rope-*/progress.json")
+        ):
+            come = come or now
+        if come and now - come >= after:
+            return
+        assert now - begun < 120
+        time.sleep(0.001)
+    raise AssertionError("it came to its end before it could be stopped")
+
+
+def _await_end(processes: list[int]) -> None:
+    """Of those that a stopped command has started: they notice that they are alone."""
+    until = time.monotonic() + ENDS_WITHIN
+    while left := [process for process in processes if _lives(process)]:
+        assert time.monotonic() < until, left
+        time.sleep(0.01)
+
+
+def _lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_second_ctrl_c_ends_at_once(tmp_path):
+    study = start(*_study(20_000), cwd=tmp_path, output=tmp_path / "printed.txt")
+    try:
+        _await_moment(study, tmp_path, random.Random(0), late=False)
+        below = descendants(study.pid)
+        study.send_signal(signal.SIGINT)
+        study.send_signal(signal.SIGINT)
+        assert study.wait(ENDS_WITHIN) == 130
+    finally:
+        study.kill()
+        study.wait()
+    _await_end(below)

@@ -1,0 +1,168 @@
+"""The view of a study in a terminal and in a log."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from poslab.study.display.study_view import Entry, StudyDisplay
+from support.display import Clock, log, printed, screen, tell, terminal
+
+
+def study(directory: Path, **states: int) -> list[Entry]:
+    """So many entries of each state."""
+    entries = []
+    for state, number in states.items():
+        for index in range(number):
+            run = directory / f"{state}-{index}"
+            entries.append(Entry(f"rope / flash / seed {len(entries)}", run, state))
+            if state in ("running", "elsewhere"):
+                tell(run)
+    return entries
+
+
+def test_a_terminal_shows_counts_time_left_and_a_bar_a_run(tmp_path):
+    console, clock = terminal(), Clock()
+    entries = study(tmp_path, done=2, running=2, waiting=2)
+    tell(entries[3].directory, phase="evaluating", step=None, steps=None, loss=None, tokens_per_second=None)
+    clock.now = 1045.0
+    with StudyDisplay(console, entries, clock=clock):
+        head, first, second, *rest = screen(console)
+    assert head == "6 runs: 2 done, 2 running, 2 waiting · about 3 min left"
+    for word in (
+        "rope / flash / seed 2  training",
+        " 45 %",
+        "step 450/1000",
+        "loss 2.310",
+        "12,346 tokens/s",
+        "━",
+    ):
+        assert word in first
+    assert "rope / flash / seed 3  evaluating" in second
+    assert "loss" not in second
+    assert rest == []
+    assert screen(console) == ["6 runs: 2 done, 2 running, 2 waiting"]  # what stays at the end
+
+
+def test_a_change_of_state_shows_at_once_and_progress_once_a_second(tmp_path):
+    console, clock = terminal(), Clock()
+    entries = study(tmp_path, running=1, waiting=1)
+    clock.now = 1045.0
+    with StudyDisplay(console, entries, clock=clock) as display:
+        tell(entries[0].directory, share=0.5, updated=1046.0)
+        clock.now += 0.9
+        before = printed(console)
+        display.update()
+        assert printed(console) == before  # nothing is drawn for nothing
+        entries[1].state, entries[1].note = "failed", "the disk is gone"
+        display.update()
+        assert "45 %" in screen(console)[1]
+        assert screen(console)[2] == "failed: rope / flash / seed 1: the disk is gone"
+        clock.now += 0.1
+        display.update()
+        assert "50 %" in screen(console)[1]
+        display.say("a word")
+        assert "a word" in printed(console)
+
+
+def test_what_an_earlier_attempt_left_is_not_shown(tmp_path):
+    console, clock = terminal(), Clock()
+    entries = [Entry("rope", tmp_path / "run", "waiting")]
+    tell(tmp_path / "run", updated=1990.0)
+    clock.now = 2000.0
+    with StudyDisplay(console, entries, clock=clock) as display:
+        entries[0].state = "running"
+        clock.now = 2001.0
+        display.update()
+        assert screen(console)[1].split() == ["rope", "starting"]
+        tell(tmp_path / "run", share=0.02, phase_started=2001.0, updated=2002.0)
+        clock.now = 2002.0
+        display.update()
+        assert "2 %" in screen(console)[1]
+
+
+@pytest.mark.parametrize("width", [20, 50, 80, 109, 200])
+@pytest.mark.parametrize("height", [3, 10, 24])
+def test_500_waiting_and_60_running_fit_the_terminal(width, height, tmp_path):
+    console = terminal(width, height)
+    entries = study(tmp_path, failed=30, running=60, elsewhere=3, waiting=500)
+    for entry in entries:
+        entry.note = "a reason that is longer than most terminals are wide " * 4
+    with StudyDisplay(console, entries):
+        lines = screen(console)
+    assert len(lines) <= max(height - 1, 3)
+    assert max(map(len, lines)) <= width
+    assert lines[0].startswith("593 runs: 30 failed")
+    if height >= 10 and width >= 50:
+        more = [int(match[1]) for line in lines if (match := re.fullmatch(r"\.\.\. and (\d+) more *", line))]
+        bars, failed = sum(" 45 %" in line for line in lines), sum("failed:" in line for line in lines)
+        assert (more[0] + bars, more[1] + failed) == (63, 30)
+        assert bars > 0
+        assert failed > 0
+    left = screen(console)  # in the terminal: the reasons in full, up to a limit
+    assert (sum("failed: " in line for line in left), left[-1].strip()) == (19, "... and 11 more")
+
+
+def test_a_long_title_keeps_both_its_ends(tmp_path):
+    console = terminal(80)
+    entries = study(tmp_path, running=1)
+    entries[0].title = "rope_randomised length=4096 base=20000 / softmax / seed 12"
+    with StudyDisplay(console, entries):
+        line = screen(console)[1]
+    assert line.startswith("rope_randomised")
+    assert "/ seed 12  training" in line
+
+
+@pytest.mark.parametrize("make", [terminal, log])
+def test_titles_and_reasons_are_text_and_nothing_else(make, tmp_path):
+    console = make()
+    entries = study(tmp_path, running=1, waiting=1)
+    entries[0].title = "[red]rope[/red] [/nope]"
+    with StudyDisplay(console, entries, 0) as display:
+        entries[1].title, entries[1].state = "[link=x]alibi[/link]", "failed"
+        entries[1].note = "[blink]no[/blink]\x1b]0;title\x07\nsecond line"
+        display.update()
+        display.say("[bold]said[/bold]")
+        text = printed(console)
+    assert "[red]rope[/red] [/nope]" in text
+    assert "failed: [link=x]alibi[/link]: [blink]no[/blink] ]0;title  second line" in text
+    assert "[bold]said[/bold]" in text
+    assert "\x07" not in text
+    assert "\x1b]" not in text
+
+
+def test_a_log_has_a_line_a_beginning_an_end_and_a_minute(tmp_path):
+    console, clock = log(), Clock()
+    entries = study(tmp_path, done=1, waiting=3)
+    rope, alibi, third = entries[1:]
+    with StudyDisplay(console, entries, clock=clock) as display:
+        rope.state = alibi.state = "running"
+        display.update()
+        tell(rope.directory)
+        for second in range(1, 61):  # five times a second would be the same
+            clock.now = 1000.0 + second
+            display.update()
+        alibi.state, alibi.note = "failed", "OutOfMemoryError: 2 GiB"
+        rope.state = "done"
+        third.state = "elsewhere"
+        display.update()
+    assert printed(console).splitlines() == [
+        "started: rope / flash / seed 1",
+        "started: rope / flash / seed 2",
+        "4 runs: 1 done, 2 running, 1 waiting · about 3 min left · "
+        "rope / flash / seed 1 training 45 % loss 2.31; rope / flash / seed 2 starting",
+        "done: rope / flash / seed 1, after 60 s",
+        "failed: rope / flash / seed 2: OutOfMemoryError: 2 GiB",
+        "made by another command: rope / flash / seed 3",
+    ]
+
+
+def test_a_line_of_a_log_names_a_few_of_many_runs(tmp_path):
+    console, clock = log(), Clock()
+    entries = study(tmp_path, running=40, waiting=500)
+    with StudyDisplay(console, entries, clock=clock) as display:
+        clock.now += 60
+        display.update()
+    (line,) = printed(console).splitlines()
+    assert line.endswith("; ... and 32 more")
+    assert "500 waiting" in line

@@ -1,0 +1,77 @@
+"""The commands as a user types them, on runs of seconds."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+TINY = [
+    "data=copy",
+    "data.tokens=60000",
+    "context_length=32",
+    "model.layers=1",
+    "model.width=32",
+    "model.heads=2",
+    "trainer.max_steps=6",
+    "trainer.warmup_steps=2",
+    "trainer.batch_size=4",
+    "evaluate.validations=3",
+    "evaluate.validation_windows=2",
+    "evaluate.segments=3",
+    "evaluate.sliding_windows=8",
+    "evaluate.longest=8",
+    "trainer.accelerator=cpu",
+]
+
+
+def tiny(**changes: object) -> list[str]:
+    """TINY with some settings changed or added: `a__b` for a.b."""
+    settings = dict(item.split("=", 1) for item in TINY)
+    settings |= {key.replace("__", "."): str(value) for key, value in changes.items()}
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def environment(cwd: Path) -> dict[str, str]:
+    """Without the user's W&B account, with a home of its own, and with devices that no other test has."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")}
+    folder = cwd / "tmp"
+    folder.mkdir(exist_ok=True)
+    return {**kept, "HOME": str(cwd), "NETRC": str(cwd / "no-netrc"), "TMPDIR": str(folder)}
+
+
+def command(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / script), *arguments],
+        cwd=cwd,
+        env=environment(cwd),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def start(
+    *arguments: str, cwd: Path, output: Path, temporary: str | None = None, **options: Any
+) -> subprocess.Popen[bytes]:
+    """`train.py` in a session of its own, as a terminal starts it; what it prints is appended to `output`."""
+    own = {} if temporary is None else {"TMPDIR": temporary}
+    with output.open("ab") as file:
+        return subprocess.Popen(
+            [sys.executable, str(ROOT / "train.py"), *arguments],
+            cwd=cwd,
+            env={**environment(cwd), **own},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            **options,
+        )
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))

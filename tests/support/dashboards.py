@@ -1,0 +1,78 @@
+"""A made-up study and the parts of its W&B workspace and Report."""
+
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from poslab.record.files import write_sealed
+from poslab.record.writer import RunRecord
+from support.commands import ROOT
+from support.records import (
+    FLAT,
+    answers,
+    biases,
+    bounds,
+    length_rows,
+    position_rows,
+    reaches,
+    write_run,
+    write_scheme,
+)
+
+main = runpy.run_path(str(ROOT / "dashboard.py"))["main"]
+
+QUESTION = "Does **it** work? [click](http://evil.example) <script>alert(1)</script>\x1b[31m"
+
+STUDY = "made_up"
+
+
+def write_study(runs: Path, study: str = STUDY) -> None:
+    """Two arms of two seeds with everything that a run can be asked for, a trial, and one that failed."""
+    for seed in (0, 1):
+        write_scheme(
+            runs,
+            f"alibi{seed}",
+            pos="alibi",
+            seed=seed,
+            study=study,
+            probe=answers({(1.0, 0.0): 9, (4.0, 0.5): 2}) + answers({(1.0, 0.0): 5}, "copy"),
+            bias=biases([0.5, 0.25], [0, 1, 2]) + biases([0.5, 0.25], [0, 1, 2], layer=1),
+            distance=reaches([[1.0, 2.0], [2.0, 3.0]]),
+        )
+        rope = write_scheme(
+            runs,
+            f"rope{seed}",
+            seed=seed,
+            study=study,
+            bound=bounds({0: 1.0, 1: 0.9}),
+            distance=reaches([[1.0, 2.0], [2.0, 3.0]]),
+        )
+        lengths = [{"rescale": "yarn", **row} for row in length_rows(FLAT)]
+        positions = [{"rescale": "yarn", **row} for row in position_rows([2.0] * 64)]
+        RunRecord(rope).write_rescaled(lengths, positions)
+    write_run(runs, "trial", seed=9, study=study, config={"part": "tuning"})
+    write_run(runs, "failed", pos="t5", study=study, status="failed", reason="a reason")
+    names = ["alibi0", "alibi1", "rope0", "rope1", "trial", "failed"]
+    write_sealed(runs / study / "study.json", {"study": study, "runs": names, "question": QUESTION})
+
+
+def sections(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The panels of a workspace or report by the name of their section."""
+    spec = document["spec"]
+    if "section" in spec:
+        return {part["name"]: part["panels"] for part in spec["section"]["panelBankConfig"]["sections"]}
+    heading, found = "", {}
+    for block in spec["blocks"]:
+        if block["type"] == "heading":
+            heading = block["children"][0]["text"]
+        if block["type"] == "panel-grid":
+            found[heading] = block["metadata"]["panelBankSectionConfig"]["panels"]
+    return found
+
+
+def run_sets(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    spec = document["spec"]
+    yield from spec.get("section", {}).get("runSets", [])
+    for block in spec.get("blocks", []):
+        yield from block.get("metadata", {}).get("runSets", [])

@@ -1,0 +1,66 @@
+"""Every arm of conf/, and small models made from them."""
+
+import itertools
+from typing import Any
+
+import torch
+
+from poslab.config.compose import arms, one_for_each_scheme
+from poslab.config.schema import ConfigError
+from poslab.model.attention import build_attention
+from poslab.model.gpt import GPT
+from poslab.model.positions import Geometry, build_scheme
+from support.commands import ROOT
+
+CONF = ROOT / "conf"
+
+# Every file of a group: a scheme or an attention that is added is tested without being named.
+POSITIONS = arms(CONF / "pos")
+
+ATTENTIONS = arms(CONF / "attention")
+
+SCHEMES = one_for_each_scheme(POSITIONS)
+
+
+def make_gpt(
+    pos: dict[str, Any],
+    attention: dict[str, Any],
+    *,
+    width: int = 32,
+    heads: int = 4,
+    layers: int = 4,
+    context_length: int = 64,
+    vocabulary: int = 50,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+) -> GPT:
+    geometry = Geometry(width, heads, context_length, layers)
+    scheme = build_scheme(pos, geometry)
+    gpt = GPT(
+        vocabulary,
+        geometry,
+        scheme,
+        [build_attention(attention, geometry, scheme.layer(index)) for index in range(layers)],
+    )
+    gpt.initialise(seed)
+    with torch.no_grad():
+        # GPT-2's small weights make all attention nearly uniform; these make it matter.
+        for parameter in gpt.parameters():
+            if parameter.ndim >= 2:
+                parameter.mul_(8)
+    return gpt.to(dtype)
+
+
+def pairs_that_work() -> list[tuple[str, str]]:
+    """One arm of each scheme with every attention; a pair that cannot work says so when it is built."""
+    found = []
+    for pos, attention in itertools.product(SCHEMES, ATTENTIONS):
+        try:
+            make_gpt(SCHEMES[pos], ATTENTIONS[attention])
+        except ConfigError:
+            continue
+        found.append((pos, attention))
+    return found
+
+
+PAIRS = pairs_that_work()

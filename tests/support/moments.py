@@ -1,0 +1,64 @@
+"""Moments of a study under way at which a test kills it."""
+
+import json
+import random
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from support.processes import PATIENCE
+
+STEPS = 120
+
+
+def await_moment(moment: str, cwd: Path, study: subprocess.Popen[bytes], chance: random.Random) -> bool:
+    """Whether the moment came while the study ran."""
+    begun = time.monotonic()
+    after = chance.uniform(0.5, 12)
+    steps = _steps(cwd)
+    more = chance.randrange(2, 12)
+    sizes = _sizes(cwd)
+    come: dict[str, Callable[[], bool]] = {
+        "start": lambda: time.monotonic() - begun > after,
+        "step": lambda: _steps(cwd) >= steps + more,
+        "checkpoint": lambda: any(cwd.glob("runs/killed/*/checkpoints/.*.pt.*")),
+        "row": lambda: any(cwd.glob("runs/killed/*/.metrics.csv.*")),
+        "wandb": lambda: _sizes(cwd) != sizes,
+        "evaluation": lambda: "evaluating" in _phases(cwd),
+        "report": lambda: any(cwd.glob("reports/killed/**/.*")),
+    }
+    while study.poll() is None:
+        try:
+            if come[moment]():
+                return True
+        except FileNotFoundError:  # a folder that was removed while it was looked through
+            continue
+        assert time.monotonic() - begun < PATIENCE, moment
+        time.sleep(0.001)
+    return False
+
+
+def _steps(cwd: Path) -> int:
+    """Steps that all runs together have reached, by their checkpoints."""
+    reached: dict[Path, int] = {}
+    for path in cwd.glob("runs/killed/*/checkpoints/*.pt"):
+        reached[path.parent] = max(reached.get(path.parent, 0), int(path.name[:8]))
+    return sum(reached.values()) + STEPS * sum(1 for _ in cwd.glob("runs/killed/*/checkpoint.pt"))
+
+
+def _sizes(cwd: Path) -> dict[Path, int]:
+    try:
+        return {path: path.stat().st_size for path in cwd.glob("runs/killed/*/wandb/*/*.wandb")}
+    except FileNotFoundError:  # removed while it was looked through
+        return {}
+
+
+def _phases(cwd: Path) -> set[str]:
+    phases = set()
+    for path in cwd.glob("runs/killed/*/progress.json"):
+        try:
+            phases.add(json.loads(path.read_text())["phase"])
+        except (FileNotFoundError, ValueError):
+            continue
+    return phases

@@ -1,0 +1,224 @@
+"""Records of made-up runs, for reports without training."""
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+from poslab.record.files import write_sealed
+from poslab.record.schema import FORMAT
+from poslab.record.writer import RunRecord
+from poslab.report.analysis.results import Results
+
+L, BATCH, STEPS = 8, 2, 100
+
+BUDGET = L * BATCH * STEPS
+
+# The sliding loss at L, 2 L, 4 L and 8 L; the other protocol loses 0.1 more.
+FLAT = {1.0: 2.0, 2.0: 2.0, 4.0: 2.05, 8.0: 2.06}
+
+STEEP = {1.0: 1.5, 2.0: 1.56, 4.0: 2.0, 8.0: 2.5}
+
+
+def write_run(
+    runs: Path,
+    name: str,
+    pos: str = "rope",
+    seed: int = 0,
+    study: str = "made_up",
+    sliding: dict[float, float] = FLAT,
+    shift: float = 0.0,
+    curve: list[float] | None = None,
+    config: dict[str, Any] | None = None,
+    **manifest: Any,
+) -> Path:
+    """A finished run whose validation loss falls as 3 - progress, unless said otherwise."""
+    record = RunRecord(runs / study / name)
+    whole: dict[str, Any] = {
+        "context_length": L,
+        "seed": seed,
+        "pos": {"name": pos},
+        "attention": {"name": "softmax"},
+        "data": {"name": "stdlib", "path": "/home/somebody/texts/corpus.txt"},
+        "model": {"layers": 2, "width": 16, "heads": 2},
+        "trainer": {"max_steps": STEPS, "batch_size": BATCH, "learning_rate": 0.002},
+        **(config or {}),
+    }
+    fields: dict[str, Any] = {
+        "format": FORMAT,
+        "study": study,
+        "run": name,
+        "status": "done",
+        "reason": None,
+        "pos": pos,
+        "attention": "softmax",
+        "seed": seed,
+        "config": whole,
+        "code": "c0de",
+        "data": {"name": "stdlib", "fingerprint": "f00d", "vocabulary": 256},
+        "versions": {"torch": "2.13.0"},
+        "device": "cpu",
+        "kernel": "reference",
+        "precision": "float32",
+        "parameters": 1000,
+        "tokens": BUDGET,
+        "flops": 6e6,
+        "seconds": 10.0,
+        "started": "2026-01-01T00:00:00+00:00",
+        "finished": "2026-01-01T00:01:00+00:00",
+        "max_length": None,
+        "wandb": None,
+    }
+    record.update(**(fields | manifest))
+    length = whole["context_length"]
+    numbers = 20 if manifest.get("status") == "diverged" else 101
+    losses = curve or [3 - i / 100 + shift if i < numbers else math.nan for i in range(101)]
+    record.write_metrics(
+        {
+            "step": i,
+            "tokens": i * BATCH * length,
+            "seconds": i / 10,
+            "validation_nll": 10 * loss,
+            "validation_tokens": 10,
+            "validation_bytes": 10,
+        }
+        for i, loss in enumerate(losses)
+    )
+    record.write_extrapolation(length_rows(sliding, length, shift))
+    longest = int(max(sliding) * length)
+    record.write_position(position_rows([2 + shift + (p >= 2 * length) for p in range(longest)]))
+    return record.directory
+
+
+def length_rows(sliding: dict[float, float], length: int = L, shift: float = 0.0) -> list[dict[str, Any]]:
+    """Rows of extrapolation.csv, from the sliding loss at each multiple of `length`."""
+    rows = []
+    for k, loss in sliding.items():
+        # Three segments of unequal difficulty; sliding windows score targets of the first alone.
+        for segment, extra in enumerate((0.1, 0.4, 0.1)):
+            values = {"non_overlapping": loss + extra, "sliding": loss, "matched": loss + 0.1}
+            for protocol, value in values.items():
+                if protocol != "non_overlapping" and segment:
+                    continue
+                row = {"protocol": protocol, "multiple": k, "length": int(k * length), "segment": segment}
+                rows.append({**row, "nll": 64 * (value + shift), "tokens": 64, "bytes": 128})
+    return rows
+
+
+def position_rows(losses: list[float]) -> list[dict[str, Any]]:
+    """Rows of position.csv, from the loss at each position."""
+    return [{"position": p, "nll": 4 * loss, "tokens": 4, "bytes": 8} for p, loss in enumerate(losses)]
+
+
+def plan(runs: Path, names: list[str], reference: str | None = None, study: str = "made_up") -> None:
+    write_sealed(runs / study / "study.json", {"study": study, "runs": names, "reference": reference})
+
+
+def row_of(results: Results, run: str) -> dict[str, Any]:
+    return dict(next(row for row in results.rows if row["run"] == run))
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def answers(exact: dict[tuple[float, float], int], task: str = "passkey", nats: float = 1.0) -> list[Any]:
+    """Rows of probe.csv: of 10 samples, how many are exact at a multiple of L and depth."""
+    return [
+        {
+            "task": task,
+            "multiple": f"{k:g}",
+            "length": int(k * L),
+            "depth": f"{depth:g}",
+            "samples": 10,
+            "exact": found,
+            "correct": 5 * found,
+            "nll": 50 * nats,
+            "tokens": 50,
+        }
+        for (k, depth), found in exact.items()
+    ]
+
+
+def biases(slopes: list[float], distances: list[int], layer: int = 0) -> list[Any]:
+    return [
+        {"layer": layer, "head": head, "distance": distance, "bias": -slope * distance}
+        for head, slope in enumerate(slopes)
+        for distance in distances
+    ]
+
+
+def turns(wavelengths: list[float | None], layer: int = 0) -> list[Any]:
+    return [{"layer": layer, "pair": i, "wavelength": length} for i, length in enumerate(wavelengths)]
+
+
+def bounds(values: dict[int, float], layer: int = 0) -> list[Any]:
+    return [{"layer": layer, "distance": distance, "bound": bound} for distance, bound in values.items()]
+
+
+def reaches(distances: list[list[float]]) -> list[Any]:
+    """Rows of attention_distance.csv, from the mean distance of each layer's heads, over 40 queries."""
+    return [
+        {"layer": layer, "head": head, "queries": 40, "distance": 40 * distance}
+        for layer, heads in enumerate(distances)
+        for head, distance in enumerate(heads)
+    ]
+
+
+def write_scheme(
+    runs: Path,
+    name: str,
+    probe: list[Any] | None = None,
+    bias: list[Any] | None = None,
+    rotation: list[Any] | None = None,
+    bound: list[Any] | None = None,
+    distance: list[Any] | None = None,
+    **more: Any,
+) -> Path:
+    """A finished run with the files on its scheme, and a probe where there is one."""
+    directory = write_run(runs, name, **more)
+    record = RunRecord(directory)
+    if probe is not None:
+        record.write_probe(probe)
+    record.write_scheme(bias or [], rotation or [], bound or [], distance or [])
+    return directory
+
+
+# As trained, STEEP: the sliding loss is 1.5 at L, so that 1.575 is usable, and the plateau is 2.0.
+GOOD = {1.0: 1.53, 2.0: 1.54, 4.0: 1.56, 8.0: 1.57}  # within 5 % of 1.5, past 1 % already at L
+
+HIGH = {1.0: 2.0, 2.0: 2.0, 4.0: 2.0, 8.0: 2.0}  # a third worse everywhere
+
+LINES = {"pi": (HIGH, 2.5), "yarn": (GOOD, 2.05)}  # sliding losses, and the loss at every position
+
+
+def rescaling_config(*names: str, factor: object = 8.0, steps: int = 0) -> dict[str, Any]:
+    asked = {
+        "rescale": ["none", *names],
+        "rescale_factor": factor,
+        "recalibration_steps": steps,
+        "longest": 8,
+    }
+    return {"evaluate": asked}
+
+
+def write_rescaled(
+    runs: Path, name: str, lines: dict[str, tuple[dict[float, float], float]], shift: float = 0.0, **more: Any
+) -> Path:
+    """A finished run that was measured under other rotations too."""
+    directory = write_run(
+        runs, name, shift=shift, **{"sliding": STEEP, "config": rescaling_config(*lines), **more}
+    )
+    lengths = [
+        {"rescale": rescale, **row}
+        for rescale, (sliding, _) in lines.items()
+        for row in length_rows(sliding, shift=shift)
+    ]
+    positions = [
+        {"rescale": rescale, **row}
+        for rescale, (_, loss) in lines.items()
+        for row in position_rows([loss + shift] * 8 * L)
+    ]
+    RunRecord(directory).write_rescaled(lengths, positions)
+    return directory

@@ -1,0 +1,151 @@
+"""Runs of seconds, asked for and made in this process, and whether two of them are equal."""
+
+import signal
+from collections.abc import Collection
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from poslab.config.compose import arms
+from poslab.config.request import Config, Request
+from poslab.config.schema import check
+from poslab.record.manifest import read_manifest
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.make import run
+from poslab.study.run.plan import plan
+from poslab.study.run.stopping import Stopped, Stopper
+from poslab.training.checkpoints import packed, unpacked
+from support.commands import rows
+from support.models import ATTENTIONS, CONF, POSITIONS
+
+
+class Told:
+    """A watcher that keeps what training tells: rows, (step, loss), and the states at `keep`."""
+
+    def __init__(self, keep: Collection[int] = ()) -> None:
+        self.rows: list[Any] = []
+        self.steps: list[tuple[int, float]] = []
+        self.keep = keep
+        self.states: dict[int, Any] = {}
+
+    def started(self) -> None:
+        pass
+
+    def row(self, row: Any) -> None:
+        self.rows.append(row)
+
+    def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
+        self.steps.append((step, loss()))
+
+    def maybe_checkpoint(self, step: int, state: Any) -> None:
+        if step in self.keep:  # as it is on disk: training goes on and changes its tensors
+            self.states[step] = unpacked(packed(state()))
+
+
+def make(wanted: Request, runs: Path) -> dict[str, Any]:
+    """Make a run in this process; its manifest."""
+    return run(plan(wanted, runs), RunDisplay("made", Console(quiet=True)), Stopper())
+
+
+class StopsAt(RunDisplay):
+    """Raises a signal when it is told of a step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__("stopped", Console(quiet=True))
+        self.at = step
+
+    def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
+        if step == self.at:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def request(study: str = "test", **changes: Any) -> Request:
+    """A checked request for a run of seconds on the copy task; `changes` `a__b` for a.b."""
+    plain: dict[str, Any] = {
+        "study": study,
+        "question": None,
+        "seed": 0,
+        "context_length": 32,
+        "pos": POSITIONS["rope"],
+        "attention": ATTENTIONS["flash"],
+        "data": {**arms(CONF / "data")["copy"], "tokens": 60_000},
+        "model": {"layers": 2, "width": 32, "heads": 2},
+        "trainer": {
+            **arms(CONF / "trainer")["nano"],
+            "max_steps": 20,
+            "batch_size": 8,
+            "warmup_steps": 5,
+            "learning_rate": 1e-2,
+            "accelerator": "cpu",
+        },
+        "evaluate": {
+            **arms(CONF / "evaluate")["default"],
+            "validations": 5,
+            "validation_windows": 4,
+            "longest": 4,
+            "segments": 3,
+            "sliding_windows": 10,
+        },
+        "probe": {"tasks": []},
+        "part": "comparison",
+        "tune": {"factors": [], "seeds": []},
+        "reference": None,
+        "logger": {"name": "local"},
+        "launcher": arms(CONF / "launcher")["local"],
+    }
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        section = plain
+        for name in path:
+            section[name] = dict(section[name])
+            section = section[name]
+        section[last] = value
+    return Request(check(Config, plain, ""), "rope", "flash")
+
+
+TRACKED = {"name": "wandb", "project": "poslab", "checkpoints": True}
+
+
+def tracked_request(pos="rope", **changes):
+    return replace(request("shown", pos=POSITIONS[pos], logger=TRACKED, **changes), pos=pos)
+
+
+def stop_and_go_on(request, runs):
+    """Stopped in the middle, then made to its end; its job."""
+    job = plan(request, runs)
+    with pytest.raises(Stopped), Stopper().installed() as stopper:
+        run(job, StopsAt(11), stopper)
+    assert make(request, runs)["status"] == "done"
+    return job
+
+
+CLOCK = ("second", "started", "finished")  # what the columns that tell of the machine's speed are called
+
+
+def assert_equal_results(one: Path, other: Path) -> None:
+    """Weights, every metric and the digest of the batches."""
+    manifests = [read_manifest(directory) for directory in (one, other)]
+    assert [manifest["status"] for manifest in manifests] == ["done", "done"]
+    digests = [weights_digest(directory) for directory in (one, other)]
+    assert digests[0] == digests[1]
+    for name in ("extrapolation.csv", "position.csv"):
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+    assert without_clock(one / "metrics.csv") == without_clock(other / "metrics.csv")
+    assert manifests[0]["batches"] == manifests[1]["batches"]
+    assert not (other / "checkpoints").exists()
+
+
+def weights_digest(directory: Path) -> str:
+    saved = unpacked((directory / "checkpoint.pt").read_bytes())["weights"]
+    return sha256(b"".join(tensor.numpy().tobytes() for tensor in saved.values())).hexdigest()
+
+
+def without_clock(path: Path) -> list[dict[str, str]]:
+    return [
+        {key: value for key, value in row.items() if not any(word in key for word in CLOCK)}
+        for row in rows(path)
+    ]

@@ -1,0 +1,48 @@
+"""Tasks of a launcher that are small programs of their own."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from poslab.study.launch.contract import Task
+
+WHO = """
+import json, os, sys
+names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "POSLAB_LIFELINE")
+told = {name: os.environ.get(name) for name in names}
+leads = os.getsid(0) == os.getpid()
+print(json.dumps({**told, "cores": sorted(os.sched_getaffinity(0)), "cwd": os.getcwd(), "leads": leads}))
+print("to stderr", file=sys.stderr)
+"""
+
+
+def make_task(
+    folder: Path, *program: str, name: str = "run", cuda: bool = False, devices: int = 1, nodes: int = 1
+) -> Task:
+    """A task that runs a program of Python, given as text, with its arguments."""
+    log = folder / "logs" / f"{name}.txt"
+    return Task(name, (sys.executable, "-c", *program), folder, log, folder, cuda, devices, nodes)
+
+
+def until(condition: Callable[[], object], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def what_it_said(task: Task) -> dict[str, Any]:
+    """Of a task that runs WHO."""
+    lines = task.log.read_text().splitlines()
+    told: dict[str, Any] = json.loads(next(line for line in lines if line.startswith("{")))
+    return told
+
+
+def lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,33 @@
+"""Texts of documents for tests of the data."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from poslab.data.corpus import Corpus
+from support.commands import ROOT
+
+CONF = ROOT / "conf" / "data"
+ODD = 9 * ("naïve café\r\n\r\n\t  漢字かな\u200d👩\u200d👧\n\u00a0\ufeffالعربية <|endoftext|> \x01 e\u0301")
+WORDS = ("the", "whale", "sea", "ship", "ahab", "said", "old", "and", "white", "of")
+
+
+def options(arm: str, **changes: Any) -> dict[str, Any]:
+    return {**yaml.safe_load((CONF / f"{arm}.yaml").read_text()), **changes}
+
+
+def words(count: int, seed: int) -> str:
+    return " ".join(random.Random(seed).choices(WORDS, k=count))
+
+
+def write_documents(directory: Path, count: int, size: int = 300) -> Path:
+    directory.mkdir()
+    for index in range(count):
+        (directory / f"{index:02}.txt").write_text(f"document {index}\n{words(size, index)}\n")
+    return directory
+
+
+def documents(corpus: Corpus, part: str) -> list[bytes]:
+    return corpus.decode(getattr(corpus, part)).split(b"\0")

@@ -1,0 +1,185 @@
+"""A stand-in for W&B's server on this machine, for the real client: what that sends is kept as plain data.
+
+    server = served("module")  # a fixture; a test asks for `server`
+
+    def test_x(server):
+        subprocess.run([...], env={**os.environ, **server.environment})
+        assert server.runs["id"].history[0]["tokens"] == 0
+
+The client keeps its server, key and settings for a whole process: after `wandb.init` or `wandb.Api()` a new
+WANDB_BASE_URL counts once `wandb.teardown()` was called, and a server that is gone costs 90 s of retries.
+So: a process of its own for a client, or `with online(server):` around its use in this one. The stand-in
+takes one key (others get 401) and one entity, makes a project when a run or a sweep comes for it, and
+refuses a view of a project that is not there.
+"""
+
+import base64
+import gzip
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from support.wandb_server import artifacts, runs, sweeps, views
+from support.wandb_server.graphql import Document, Refused, Resolver, Unanswered
+from support.wandb_server.store import KEY, Seen, Server
+
+Reply = tuple[int, str, bytes]  # status, type, body
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[Server]:
+    """A server of its own; the client's caches and settings go to `folder`."""
+    with _Listener(("127.0.0.1", 0), _Handler) as listener:
+        address = f"http://127.0.0.1:{listener.server_port}"
+        listener.kept = Server(address, _environment(address, folder))
+        parts = (runs, artifacts, views, sweeps)
+        listener.resolvers = {
+            name: root for part in parts for name, root in part.roots(listener.kept).items()
+        }
+        thread = threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield listener.kept
+        finally:
+            listener.shutdown()
+            thread.join()
+
+
+def served(scope: Literal["function", "module"]) -> Any:
+    """The fixture `server`, which fails where a client asked for what the stand-in does not know."""
+
+    @pytest.fixture(scope=scope, name="server")
+    def fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+        with serve(tmp_path_factory.mktemp("wandb")) as server:
+            yield server
+        assert server.unknown == []
+
+    return fixture
+
+
+@contextmanager
+def online(server: Server) -> Iterator[None]:
+    """The client of this process speaks to `server`, and forgets it afterwards."""
+    import wandb
+
+    wandb.teardown()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        try:
+            yield
+        finally:
+            wandb.teardown()
+
+
+def agent_command(sweep: str, trials: int) -> list[str]:
+    """`wandb agent` for ENTITY/PROJECT/SWEEP as a process, which asks every 0.3 s instead of every 5."""
+    program = (
+        "from wandb.cli.cli import cli; from wandb.wandb_agent import Agent; Agent.POLL_INTERVAL = 0.3; cli()"
+    )
+    return [sys.executable, "-c", program, "agent", "--count", str(trials), sweep]
+
+
+def _environment(address: str, folder: Path) -> dict[str, str]:
+    folders = {name: str(folder / name.lower()) for name in ("CACHE", "CONFIG", "DATA", "ARTIFACT")}
+    return {
+        "WANDB_BASE_URL": address,
+        "WANDB_API_KEY": KEY,
+        "WANDB_MODE": "online",
+        "WANDB_ERROR_REPORTING": "false",
+        **{f"WANDB_{name}_DIR": path for name, path in folders.items()},
+    }
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    kept: Server
+    resolvers: dict[str, Resolver]
+    lock = threading.Lock()
+
+    def take(self, seen: Seen, key: str | None) -> Reply:
+        with self.lock:
+            self.kept.requests.append(seen)
+            path = unquote(urlsplit(seen.path).path)
+            try:
+                return self._answer(seen, path, key)
+            except Refused as refused:
+                return _json({"data": None, "errors": [{"message": str(refused)}]}, refused.status)
+            except Exception as error:  # else the client would try again for minutes
+                self.kept.unknown.append(f"{seen.method} {path}: {error!r}")
+                return _json({"data": None, "errors": [{"message": repr(error)}]}, 400)
+
+    def _answer(self, seen: Seen, path: str, key: str | None) -> Reply:
+        for start, status in self.kept.refuse.items():
+            if path.startswith(start):
+                raise Refused("refused as the test wants it", status)
+        if path.startswith("/storage/"):  # such addresses are handed out and need no key
+            return self._stored(seen, path.removeprefix("/storage/"))
+        if key != self.kept.key:
+            raise Refused("user is not logged in", 401)
+        if path == "/graphql":
+            return self._graphql(json.loads(seen.body))
+        if path.startswith("/files/") and path.endswith("/file_stream"):
+            run = path.removeprefix("/files/").removesuffix("/file_stream")
+            return _json(runs.take_stream(self.kept, run, json.loads(seen.body)), 200)
+        self.kept.unknown.append(f"{seen.method} {path}")
+        raise Refused("the stand-in does not know this address", 404)
+
+    def _graphql(self, sent: dict[str, Any]) -> Reply:
+        document = Document(sent["query"], sent.get("variables"))
+        try:
+            if unknown := [root for root in document.roots() if root not in self.resolvers]:
+                raise Unanswered(f"{document.name}: {', '.join(unknown)}")
+            return _json({"data": document.answer(self.resolvers)}, 200)
+        except Unanswered as unanswered:
+            self.kept.unknown.append(unanswered.what)
+            raise
+        finally:
+            self.kept.missing |= document.missing
+
+    def _stored(self, seen: Seen, path: str) -> Reply:
+        kind, _, rest = path.partition("/")
+        take = {"run": runs.take_file, **artifacts.STORAGE}[kind]
+        content = take(self.kept, rest, seen.body if seen.method == "PUT" else None)
+        if content is None:
+            raise Refused("no such file", 404)
+        return 200, "application/octet-stream", b"" if seen.method == "PUT" else content
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Listener
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "authorization"}
+        status, kind, content = self.server.take(Seen(self.command, self.path, headers, body), self._key())
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_GET = do_POST = do_PUT = do_HEAD = _answer
+
+    def _key(self) -> str | None:
+        scheme, _, value = (self.headers.get("Authorization") or "").partition(" ")
+        return base64.b64decode(value).decode().partition(":")[2] if scheme.lower() == "basic" else None
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def _json(value: Any, status: int) -> Reply:
+    return status, "application/json", json.dumps(value).encode()

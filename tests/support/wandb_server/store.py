@@ -1,0 +1,211 @@
+"""What the stand-in for W&B's server keeps, as plain data for tests to look at."""
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from support.wandb_server.graphql import Refused
+
+Rows = list[dict[str, Any]]
+KEY = "0123456789" * 4  # the one key that the server takes
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request as it came, without the key."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode(errors="replace")
+
+
+@dataclass
+class Run:
+    """A run. `lines` are a run's streams by file name, each a list of lines as they were sent."""
+
+    entity: str
+    project: str
+    name: str  # the id in its address
+    number: int
+    display_name: str = ""
+    group: str | None = None
+    job_type: str | None = None
+    tags: list[str] = field(default_factory=list)
+    notes: str | None = None
+    sweep: str | None = None
+    state: str = "running"
+    exit_code: int | None = None
+    stop: bool = False  # set by a test: the client is told to stop the run
+    raw_config: dict[str, Any] = field(default_factory=dict)
+    raw_summary: dict[str, Any] = field(default_factory=dict)
+    lines: dict[str, list[str]] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    used: list["Artifact"] = field(default_factory=list)
+    logged: list["Artifact"] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """What the server calls the run between itself and the client."""
+        return base64.b64encode(f"Run:v1:{self.name}:{self.project}:{self.entity}".encode()).decode()
+
+    @property
+    def path(self) -> str:
+        return f"{self.entity}/{self.project}/{self.name}"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {key: held["value"] for key, held in self.raw_config.items() if key != "_wandb"}
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return {key: value for key, value in self.raw_summary.items() if key != "_wandb"}
+
+    @property
+    def history(self) -> Rows:
+        """The rows of `log`, in the order in which they were sent."""
+        return [json.loads(line) for line in self.lines.get("wandb-history.jsonl", []) if line]
+
+    @property
+    def console(self) -> str:
+        return "\n".join(self.lines.get("output.log", []))
+
+
+@dataclass
+class Artifact:
+    """A version of an artifact. `version` is None until its files and manifest are there."""
+
+    entity: str
+    project: str
+    type: str
+    collection: str  # its name without the version
+    number: int
+    digest: str
+    description: str | None
+    metadata: dict[str, Any]
+    asked_aliases: list[str]
+    version: int | None = None
+    aliases: list[str] = field(default_factory=list)
+    manifest: bytes = b""
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return f"artifact-{self.number}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.collection}:v{self.version}"
+
+
+@dataclass
+class View:
+    """A workspace (`project-view`) or a report (`runs`, a draft `runs/draft`), as it was last saved."""
+
+    key: str
+    entity: str
+    project: str
+    type: str
+    name: str
+    display_name: str = ""
+    description: str = ""
+    spec: dict[str, Any] = field(default_factory=dict)
+    saves: int = 0
+
+
+@dataclass
+class Sweep:
+    """A sweep and what is handed to its agents: `trials` in their order, a grid's own if a test gave none."""
+
+    entity: str
+    project: str
+    name: str  # the id in its address
+    config: dict[str, Any]
+    text: str  # the config as YAML, as it was sent
+    trials: list[dict[str, Any]]
+    display_name: str | None = None
+    state: str = "PENDING"
+    handed: int = 0
+    stop: dict[str, int] = field(default_factory=dict)  # set by a test: runs to stop after so many rows
+    beats: list[dict[str, bool]] = field(default_factory=list)  # runs that an agent had, by heartbeat
+
+    @property
+    def key(self) -> str:
+        return f"sweep/{self.entity}/{self.project}/{self.name}"
+
+
+@dataclass
+class Server:
+    """Everything that came, and what a process needs to find the server (`environment`)."""
+
+    address: str  # http://127.0.0.1:PORT
+    environment: dict[str, str]
+    entity: str = "someone"
+    key: str = KEY
+    projects: list[tuple[str, str]] = field(default_factory=list)  # (entity, name)
+    kept_runs: dict[str, Run] = field(default_factory=dict)  # by Run.key
+    kept_artifacts: list[Artifact] = field(default_factory=list)
+    blobs: dict[str, bytes] = field(default_factory=dict)  # artifacts' files by MD5
+    made_artifacts: int = 0
+    clients: dict[str, str] = field(default_factory=dict)  # an artifact's key by another name that it has
+    views: dict[str, View] = field(default_factory=dict)  # by key, oldest first
+    made_views: int = 0
+    sweeps: dict[str, Sweep] = field(default_factory=dict)  # by the id in their address
+    agents: dict[str, str] = field(default_factory=dict)  # sweeps by agent
+    trials: list[dict[str, Any]] = field(default_factory=list)  # set by a test: those of a sweep that comes
+    refuse: dict[str, int] = field(default_factory=dict)  # set by a test: HTTP statuses by how a path begins
+    requests: list[Seen] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)  # operations that got an error: empty at a test's end
+    missing: set[str] = field(
+        default_factory=set
+    )  # fields that were answered with nothing, as `operation: path`
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        """Runs by the id in their address."""
+        return {run.name: run for run in self.kept_runs.values()}
+
+    @property
+    def artifacts(self) -> dict[str, Artifact]:
+        """What was committed, by `name:v0`."""
+        return {each.name: each for each in self.committed()}
+
+    def committed(self, entity: str | None = None, project: str | None = None) -> list[Artifact]:
+        """The artifacts of a project, or all of them."""
+        whole = [each for each in self.kept_artifacts if each.version is not None]
+        return [each for each in whole if project is None or (each.entity, each.project) == (entity, project)]
+
+    def run(self, entity: str | None, project: str | None, name: str) -> Run:
+        """The run that the client names; else the server's error."""
+        wanted = (entity or self.entity, project, name)
+        for run in self.kept_runs.values():
+            if (run.entity, run.project, run.name) == wanted:
+                return run
+        raise Refused(f"run {'/'.join(map(str, wanted))} not found", 404)
+
+    def project_facts(self, entity: str, project: str) -> dict[str, Any]:
+        number = self.project_number(entity, project)
+        return {
+            "__typename": "Project",
+            "id": f"project-{number}",
+            "internalId": str(number),
+            "name": project,
+            "entityName": entity,
+            "entity": {"id": f"entity-{entity}", "name": entity},
+        }
+
+    def project_number(self, entity: str, project: str) -> int:
+        if (entity, project) not in self.projects:
+            self.projects.append((entity, project))
+        return self.projects.index((entity, project)) + 1
+
+
+def md5(content: bytes) -> str:
+    """As W&B writes it: base64."""
+    return base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()

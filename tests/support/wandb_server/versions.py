@@ -1,0 +1,206 @@
+"""What the stand-in tells of artifacts: their versions, collections, aliases and files."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from support.wandb_server.graphql import Arguments, connection
+from support.wandb_server.store import Artifact, Run, Server, md5
+
+Row = dict[str, Any]
+LONG_AGO = "2026-01-01T00:00:00"
+
+
+def project_fields(server: Server, entity: str, project: str) -> dict[str, Any]:
+    """What a project tells of its artifacts."""
+    kept = server.committed(entity, project)
+
+    def named(given: Arguments) -> Row | None:
+        found = find_version(kept, given["name"])
+        return artifact_value(server, found) if found else None
+
+    def membership(given: Arguments) -> Row | None:
+        found = find_version(kept, given["name"])
+        return _membership(server, found) if found else None
+
+    def collections(type_name: str | None) -> list[Row]:
+        own = [each for each in kept if type_name in (None, each.type)]
+        return [
+            collection_value(server, kept, name) for name in dict.fromkeys(each.collection for each in own)
+        ]
+
+    def collection(given: Arguments, type_name: str | None = None) -> Row | None:
+        return next((each for each in collections(type_name) if each["name"] == given["name"]), None)
+
+    def type_of(name: str) -> Row:
+        return {
+            "__typename": "ArtifactType",
+            "id": f"type-{name}",
+            "name": name,
+            "description": None,
+            "createdAt": LONG_AGO,
+            "artifactCollection": lambda given: collection(given, name),
+            "artifactCollections": lambda given: connection(collections(name), given),
+        }
+
+    types = list(dict.fromkeys(each.type for each in kept))
+    return {
+        "artifact": named,
+        "artifactCollectionMembership": membership,
+        "artifactCollection": collection,
+        "artifactCollections": lambda given: connection(collections(None), given),
+        "artifactType": lambda given: type_of(given["name"]) if given["name"] in types else None,
+        "artifactTypes": lambda given: connection(map(type_of, types), given),
+    }
+
+
+def artifact_page(server: Server, found: Iterable[Artifact], given: Arguments) -> Row:
+    return connection([artifact_value(server, each) for each in found if each.version is not None], given)
+
+
+def run_facts(server: Server, run: Run) -> Row:
+    return {
+        "__typename": "Run",
+        "id": run.key,
+        "name": run.name,
+        "project": lambda _: server.project_facts(run.entity, run.project),
+    }
+
+
+def find_version(kept: list[Artifact], name: str) -> Artifact | None:
+    """The version that `name:alias` says; `latest` without an alias."""
+    collection, _, alias = name.partition(":")
+    for each in kept:
+        if each.collection == collection and (alias or "latest") in (f"v{each.version}", *each.aliases):
+            return each
+    return None
+
+
+def artifact_value(server: Server, artifact: Artifact) -> Row:
+    latest = find_version(server.committed(artifact.entity, artifact.project), artifact.collection)
+    url = f"{server.address}/storage/manifest/{artifact.key}"
+    made_by = next((run for run in server.kept_runs.values() if artifact in run.logged), None)
+    users = [run for run in server.kept_runs.values() if artifact in run.used]
+    return {
+        "__typename": "Artifact",
+        "id": artifact.key,
+        "state": "PENDING" if artifact.version is None else "COMMITTED",
+        "artifactSequence": {
+            **_collection_facts(server, artifact),
+            "digestAlgorithm": "MANIFEST_MD5",
+            "latestArtifact": {"id": latest.key, "versionIndex": latest.version} if latest else None,
+        },
+        "artifactType": {"name": artifact.type},
+        "versionIndex": artifact.version,
+        "description": artifact.description,
+        "metadata": json.dumps(artifact.metadata),
+        "ttlDurationSeconds": -2,
+        "ttlIsInherited": True,
+        "tags": [],
+        "historyStep": None,
+        "size": sum(map(len, artifact.files.values())),
+        "digest": artifact.digest,
+        "digestAlgorithm": "MANIFEST_MD5",
+        "commitHash": None,
+        "fileCount": len(artifact.files),
+        "createdAt": LONG_AGO,
+        "updatedAt": None,
+        "aliases": [
+            {**each, "artifactCollection": _collection_facts(server, artifact)} for each in _aliases(artifact)
+        ],
+        "currentManifest": {"file": {"directUrl": url}},
+        "createdBy": lambda _: run_facts(server, made_by) if made_by else None,
+        "usedBy": lambda given: connection([run_facts(server, run) for run in users], given),
+        "artifactMemberships": lambda given: connection([_membership(server, artifact)], given),
+        "filesByManifestEntries": lambda given: connection(
+            [
+                node
+                for node in _files(server, artifact)
+                if node["name"] in [e["name"] for e in given["entries"]]
+            ],
+            {},
+        ),
+    }
+
+
+def _aliases(artifact: Artifact) -> list[Row]:
+    return [
+        {"__typename": "ArtifactAlias", "id": f"{artifact.key}/{alias}", "alias": alias}
+        for alias in artifact.aliases
+    ]
+
+
+def _collection_facts(server: Server, artifact: Artifact) -> Row:
+    return {
+        "__typename": "ArtifactSequence",
+        "id": f"collection-{artifact.project}-{artifact.collection}",
+        "name": artifact.collection,
+        "project": lambda _: server.project_facts(artifact.entity, artifact.project),
+    }
+
+
+def collection_value(server: Server, kept: list[Artifact], name: str) -> Row:
+    own = [each for each in kept if each.collection == name]
+
+    def membership(given: Arguments) -> Row | None:
+        found = find_version(own, f"{name}:{given['aliasName']}")
+        return _membership(server, found) if found else None
+
+    def versions(given: Arguments) -> Row:
+        found = artifact_page(server, reversed(own), given)
+        for edge in found["edges"]:
+            edge["version"] = f"v{edge['node']['versionIndex']}"
+        return found
+
+    return {
+        **_collection_facts(server, own[0]),
+        "description": None,
+        "createdAt": LONG_AGO,
+        "updatedAt": None,
+        "defaultArtifactType": {"name": own[0].type},
+        "digestAlgorithm": "MANIFEST_MD5",
+        "tags": connection([], {}),
+        "aliases": lambda given: connection([alias for each in own for alias in _aliases(each)], given),
+        "artifactMembership": membership,
+        "artifacts": versions,
+    }
+
+
+def _membership(server: Server, artifact: Artifact) -> Row:
+    def files(given: Arguments) -> Row:
+        nodes = _files(server, artifact)
+        return connection(
+            [node for node in nodes if not given.get("names") or node["name"] in given["names"]], given
+        )
+
+    return {
+        "__typename": "ArtifactCollectionMembership",
+        "id": f"membership-{artifact.key}",
+        "versionIndex": artifact.version,
+        "createdAt": LONG_AGO,
+        "aliases": _aliases(artifact),
+        "artifactCollection": _collection_facts(server, artifact),
+        "artifact": lambda _: artifact_value(server, artifact),
+        "files": files,
+    }
+
+
+def _files(server: Server, artifact: Artifact) -> list[Row]:
+    return [
+        {
+            "__typename": "File",
+            "id": f"{artifact.key}/{name}",
+            "name": name,
+            "displayName": name,
+            "url": f"{server.address}/storage/blob/{quote(md5(content), safe='')}",
+            "directUrl": f"{server.address}/storage/blob/{quote(md5(content), safe='')}",
+            "sizeBytes": len(content),
+            "storagePath": None,
+            "mimetype": None,
+            "updatedAt": None,
+            "digest": md5(content),
+            "md5": md5(content),
+        }
+        for name, content in artifact.files.items()
+    ]

@@ -1,0 +1,99 @@
+"""What W&B's offline files hold of a run that is killed with SIGKILL, W&B's own process with it."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from poslab.record.manifest import read_manifest
+from support.commands import environment, rows, start, tiny
+from support.processes import PATIENCE, command_line, descendants, kill
+
+WANDB = re.compile(r"poslab\.tracking\.send\.process|wandb-core")
+LOST = 3.0  # seconds of points that a kill may cost
+ENDLESS = tiny(trainer__max_steps=10**6, evaluate__validations=10**5)
+
+
+def test_a_kill_costs_three_seconds_of_points_and_a_second_one_none_of_them(tmp_path):
+    command = start("study=killed", "logger=wandb", *ENDLESS, cwd=tmp_path, output=tmp_path / "printed.txt")
+    try:
+        seen: list[tuple[float, set[int]]] = []  # when metrics.csv had which steps
+        for moment in moments(command, tmp_path):
+            seen.append((moment, metrics(tmp_path).keys()))
+            if any(steps and when < moment - 1.5 * LOST for when, steps in seen):
+                break
+        kill(descendants(command.pid)[::-1])  # W&B's first; the command makes the run go on
+        (part,) = parts(tmp_path)
+        told = curve(part)
+        assert told.keys() >= max((steps for when, steps in seen if when < moment - LOST), key=len)
+        for _ in moments(command, tmp_path):  # from the start: up to the kill all is told anew
+            if not part.exists():
+                break
+    finally:
+        kill([*descendants(command.pid)[::-1], command.pid])
+        command.wait()
+    (other,) = parts(tmp_path)
+    assert told.items() <= curve(other).items()
+    assert told.items() <= metrics(tmp_path).items()
+
+
+def test_where_a_run_is_killed_nothing_of_wandb_stays_behind(tmp_path):
+    command = start("study=killed", "logger=wandb", *ENDLESS, cwd=tmp_path, output=tmp_path / "printed.txt")
+    family: list[int] = []
+    try:
+        for _ in moments(command, tmp_path):
+            manifests = map(read_manifest, tmp_path.glob("runs/killed/rope-*"))
+            if any("mode" in (manifest or {}).get("wandb", {}) for manifest in manifests):  # it is open
+                break
+        family = descendants(command.pid)
+        theirs = [each for each in family if WANDB.search(command_line(each))]
+        assert len(theirs) == 2, list(map(command_line, family))
+        command.kill()
+        kill([each for each in family if each not in theirs])
+        command.wait()
+        deadline = time.monotonic() + PATIENCE
+        while any(map(command_line, theirs)):
+            assert time.monotonic() < deadline, list(map(command_line, theirs))
+    finally:
+        kill([*family, command.pid])
+        command.wait()
+
+
+def moments(command: subprocess.Popen[bytes], cwd: Path) -> Iterator[float]:
+    """While the command runs, and not for ever."""
+    begun = time.monotonic()
+    while time.monotonic() - begun < PATIENCE:
+        assert command.poll() is None, (cwd / "printed.txt").read_text()
+        yield time.monotonic()
+        time.sleep(0.05)
+    raise AssertionError(f"not within {PATIENCE} s: {(cwd / 'printed.txt').read_text()}")
+
+
+def metrics(cwd: Path) -> dict[int, float]:
+    """The validation loss by step, as the record has it."""
+    return {
+        int(row["step"]): float(row["validation_nll"]) / float(row["validation_tokens"])
+        for path in cwd.glob("runs/killed/[!.]*/metrics.csv")
+        for row in rows(path)
+    }
+
+
+def parts(cwd: Path) -> list[Path]:
+    return sorted(cwd.glob("runs/killed/*/wandb/offline-run-*"))
+
+
+def curve(part: Path) -> dict[int, float]:
+    """The validation loss by step, as W&B's own reader finds it. It ends with 1: the file has no end."""
+    told = subprocess.run(
+        [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", str(part)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(part),
+    )
+    records = [json.loads(line) for line in told.stdout.splitlines()]
+    history = [record["history"]["item"] for record in records if record["type"] == "history"]
+    return {row["step"]: row["validation/loss"] for row in history}

@@ -1,0 +1,127 @@
+"""Models read from W&B: evaluated and reported as the run's own directory is, and else refused."""
+
+import runpy
+import shutil
+
+import pytest
+import wandb
+
+from poslab.record.manifest import read_manifest
+from support.commands import ROOT, rows
+from support.runs import make, request
+from support.uploads import contents, upload
+from support.wandb_server.server import online, served
+
+server = served("module")
+SHORT = {"trainer__max_steps": 4, "trainer__warmup_steps": 1, "model__layers": 1}
+
+
+@pytest.fixture(scope="module")
+def run(server, tmp_path_factory):
+    """A finished run, its record and its model in W&B."""
+    folder = tmp_path_factory.mktemp("models")
+    manifest = make(request(study="models", **SHORT), folder / "runs")
+    directory = folder / "runs" / "models" / manifest["run"]
+    with online(server):
+        upload(directory, "trained", "models", log=f"checkpoint-{directory.name}", folder=folder)
+    return directory
+
+
+@pytest.fixture
+def said(server, run, tmp_path, monkeypatch, capsys):
+    """Runs one of the scripts online, with a cache of its own; its status and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
+
+    def call(script, *arguments):
+        main = runpy.run_path(str(ROOT / script))["main"]
+        capsys.readouterr()  # of the clients that a test has used itself
+        with online(server):
+            status = main(list(arguments))
+        shown = capsys.readouterr()
+        return status, shown.out, shown.err
+
+    return call
+
+
+def made(folder):
+    (directory,) = (folder / "evaluations").glob("[!.]*")
+    return directory
+
+
+def test_a_model_of_wandb_is_evaluated_and_the_evaluation_is_a_run_beside_its_own(
+    server, run, said, tmp_path
+):
+    before = set(server.runs)
+    for again in (False, True):
+        status, out, err = said("evaluate.py", f"checkpoint=checkpoint-{run.name}:latest")
+        assert status == 0, err
+        assert "the same numbers, to the last digit, as the run's own record" in out
+        assert ("shown again" in err) == again
+    assert rows(made(tmp_path) / "extrapolation.csv") == rows(run / "extrapolation.csv")
+    (number,) = set(server.runs) - before
+    evaluated = server.runs[number]
+    assert (evaluated.job_type, evaluated.group, evaluated.state) == ("evaluate", "models", "finished")
+    assert evaluated.used == [server.artifacts[f"checkpoint-{run.name}:v0"]]
+    record = {name: content for name, content in evaluated.files.items() if name.startswith("record/")}
+    for name in read_manifest(made(tmp_path))["files"]:
+        assert record[f"record/{name}"] == (made(tmp_path) / name).read_bytes()
+    logged = [row for row in evaluated.history if "extrapolation/loss" in row]
+    assert len(logged) == len({row["length"] for row in rows(run / "extrapolation.csv")})
+    assert read_manifest(made(tmp_path))["wandb"]["id"] == number
+
+
+def test_without_a_server_the_evaluation_is_kept_for_later(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)  # WANDB_MODE is offline in tests
+    assert runpy.run_path(str(ROOT / "evaluate.py"))["main"]([f"checkpoint={run}"]) == 0
+    wandb.teardown()
+    (kept,) = made(tmp_path).glob("wandb/offline-run-*")
+    assert f"wandb sync {kept.relative_to(tmp_path)}" in capsys.readouterr().out
+
+
+def test_a_run_is_reported_by_its_model_as_by_its_directory(server, run, said, tmp_path):
+    assert said("report.py", f"checkpoint={run}", "reports=local")[0] == 0
+    for name in (f"checkpoint-{run.name}:v0", f"someone/poslab/checkpoint-{run.name}:latest"):
+        status, _, err = said("report.py", f"checkpoint={name}", f"reports={name[:3]}")
+        assert status == 0, err
+        assert contents(tmp_path / name[:3]) == contents(tmp_path / "local")
+
+
+def logged(server, name, **files):
+    """An artifact of these contents, a path where they are a reference."""
+    folder, silent = server.environment["WANDB_DATA_DIR"], wandb.Settings(silent=True)
+    with online(server), wandb.init(project="poslab", dir=folder, settings=silent) as run:
+        artifact = wandb.Artifact(name, type="model")
+        for file, content in files.items():
+            if isinstance(content, str):
+                artifact.add_reference(content, name=file.replace("_", "."))
+            else:
+                with artifact.new_file(file.replace("_", "."), mode="wb") as opened:
+                    opened.write(content)
+        run.log_artifact(artifact).wait()
+
+
+def test_what_is_no_model_of_a_run_is_refused_in_one_line(server, run, said, tmp_path):
+    checkpoint, manifest = ((run / name).read_bytes() for name in ("checkpoint.pt", "manifest.json"))
+    logged(server, "tables", manifest_json=manifest)
+    logged(server, "damaged", checkpoint_pt=checkpoint[:-1], manifest_json=manifest)
+    logged(server, "elsewhere", checkpoint_pt=f"file://{run / 'checkpoint.pt'}", manifest_json=manifest)
+    for name, expected in (
+        ("tables:latest", "someone/poslab/tables:v0 holds no checkpoint.pt of a run"),
+        ("damaged:latest", "checkpoint.pt is damaged"),
+        ("elsewhere:latest", "someone/poslab/elsewhere:v0 holds no checkpoint.pt of a run"),
+        ("nothing:latest", "W&B has no artifact someone/poslab/nothing:latest"),
+        ("other/poslab/nothing:v1", "W&B has no artifact other/poslab/nothing:v1"),
+    ):
+        status, out, err = said("evaluate.py", f"checkpoint={name}")
+        assert (status, out, err.count("\n")) == (2, "", 1), (name, err)
+        assert expected in err
+    status, _, err = said("report.py", "checkpoint=tables:v0")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "has no record" in err
+    assert not (tmp_path / "evaluations").exists()
+    shutil.rmtree(tmp_path / "cache")
+
+
+def test_every_call_was_known(server):
+    assert server.unknown == []

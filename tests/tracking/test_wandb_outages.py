@@ -1,0 +1,84 @@
+"""Runs whose W&B is stopped, killed, switched off or does not answer: they are made, and nothing is lost."""
+
+import io
+import os
+import signal
+import socket
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from poslab.record.manifest import read_manifest
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.make import run
+from poslab.study.run.plan import plan
+from poslab.study.run.stopping import Stopped, Stopper
+from poslab.study.sync import show_runs
+from poslab.tracking.send.background import Background
+from poslab.tracking.send.offline import identifier
+from support.processes import command_line, descendants, kill
+from support.runs import make, tracked_request
+
+
+def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkeypatch):
+    """What W&B has not got then is sent by the next command."""
+    end = Background.finish
+
+    def stopped(*arguments: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("it was not stopped")
+
+    monkeypatch.setattr(Background, "finish", stopped)
+    job = plan(tracked_request(seed=6), tmp_path)
+    with pytest.raises(Stopped), Stopper().installed() as stopper:
+        run(job, RunDisplay("made", Console(quiet=True)), stopper)
+    assert job.settled
+    assert "complete" not in read_manifest(job.directory)["wandb"]
+    monkeypatch.setattr(Background, "finish", end)
+    show_runs([job], Console(quiet=True))
+    assert read_manifest(job.directory)["wandb"]["complete"]
+    (part,) = job.directory.glob("wandb/offline-run-*")
+    assert identifier(part) == read_manifest(job.directory)["wandb"]["id"]
+
+
+class KillsTracking(RunDisplay):
+    """Kills the process that speaks to W&B when it is told of a step."""
+
+    def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
+        found: list[int] = []
+        while step == 11 and not found:
+            found = [each for each in descendants(os.getpid()) if "poslab.tracking" in command_line(each)]
+        kill(found)
+
+
+def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
+    job = plan(tracked_request(seed=9), tmp_path)
+    with Stopper().installed() as stopper:
+        made = run(job, KillsTracking("made", Console(quiet=True)), stopper)
+    assert made["status"] == "done"
+    assert made["wandb"]["failed"] == "its process ended with status -9"
+    assert "W&B failed, the run goes on without it: its process ended" in capfd.readouterr().err
+    show_runs([job], Console(quiet=True))
+    assert read_manifest(job.directory)["wandb"]["complete"]
+
+
+def test_wandb_can_be_switched_off(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert make(tracked_request(seed=6), tmp_path)["wandb"] is None
+    job = plan(tracked_request(seed=6), tmp_path)
+    told = io.StringIO()
+    show_runs([job], Console(file=told))
+    assert told.getvalue() == ""
+    assert not (job.directory / "wandb").exists()
+
+
+def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
+    """With a key: what the client would ask for minutes is asked once, beside the training."""
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789" * 4)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{port}")
+    place = make(tracked_request(seed=12), tmp_path / "runs")["wandb"]
+    assert (place["mode"], "failed" in place) == ("offline", False)

@@ -1,0 +1,207 @@
+"""Training: it learns, it is the same again from the same seed, and every setting of it counts."""
+
+import copy
+import math
+from hashlib import sha256
+
+import pytest
+import torch
+
+from poslab.config.request import Config
+from poslab.data.cache import prepare
+from poslab.model.gpt import build
+from poslab.model.positions.randomised import Randomised
+from poslab.training.loop import TrainingBatches, train
+from poslab.training.module import LanguageModel, learning_rate_share
+from poslab.training.observer import DivergedError
+from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES
+from support.runs import Told, request
+
+
+def trained(wanted, state=None, keep=()):
+    """The model and what it told; with `state` it goes on from there."""
+    config = resolved(wanted.config)
+    corpus = prepare(config.data)
+    told = Told(keep)
+    gpt = build(config, corpus.vocabulary)
+    told.ended = train(gpt, config, corpus, told, copy.deepcopy(state))
+    return gpt, told
+
+
+def curve(wanted):
+    """(training loss, validation loss) in nats a token, a row a validation."""
+    return [
+        (row["train_nll"] / row["train_tokens"], row["validation_nll"] / row["validation_tokens"])
+        for row in trained(wanted)[1].rows
+    ]
+
+
+def resolved(config: Config) -> Config:
+    precision = "float32" if config.trainer.precision == "auto" else config.trainer.precision
+    return config.model_copy(update={"trainer": config.trainer.model_copy(update={"precision": precision})})
+
+
+@pytest.mark.parametrize(("pos", "attention"), PAIRS)
+def test_every_pair_learns_in_20_steps(pos, attention):
+    layers = 4 if SCHEMES[pos]["scheme"] == "schedule" else 2
+    losses = curve(request(pos=SCHEMES[pos], attention=ATTENTIONS[attention], model__layers=layers))
+    assert len(losses) == 5
+    assert losses[-1][1] < losses[0][1] - 0.2
+
+
+def test_same_seed_same_curve_to_the_bit_and_another_seed_another():
+    assert curve(request()) == curve(request())
+    assert curve(request()) != curve(request(seed=1))
+
+
+def test_positions_are_drawn_by_the_seed_and_the_step(monkeypatch):
+    """Randomised positions: the same curve from the same seed, whatever else has drawn random numbers."""
+    wanted = request(pos=POSITIONS["rope_randomised"])
+    first = curve(wanted)
+    torch.manual_seed(99)
+    assert curve(wanted) == first
+    drawn = []
+    place = Randomised.place
+    monkeypatch.setattr(
+        Randomised, "place", lambda self, *rest: drawn.append(place(self, *rest)) or drawn[-1]
+    )
+    curve(wanted)
+    training = [tuple(each.tolist()) for each in drawn if len(each) == 32]
+    assert len(set(training)) == 20 + 1  # another set each step, and the one of validation
+    in_halves = curve(request(pos=POSITIONS["rope_randomised"], trainer__accumulate=2))
+    assert in_halves[-1] == pytest.approx(first[-1], rel=1e-6)
+
+
+CHANGES = {
+    "max_steps": 10,
+    "batch_size": 4,
+    "learning_rate": 3e-3,
+    "schedule": "constant",
+    "warmup_steps": 10,
+    "weight_decay": 10.0,
+    "beta2": 0.5,
+    "clip_norm": 1e-3,
+    "precision": "bfloat16",
+}
+BY_DESIGN_WITHOUT_EFFECT = {"accumulate", "accelerator", "devices", "nodes", "compile", "checkpoint_seconds"}
+
+
+def test_every_setting_of_the_trainer_changes_the_curve():
+    config = request().config
+    assert set(type(config.trainer).model_fields) == CHANGES.keys() | BY_DESIGN_WITHOUT_EFFECT
+    before = curve(request())
+    for key, value in CHANGES.items():
+        assert curve(request(**{f"trainer__{key}": value})) != before, key
+
+
+def test_accumulating_changes_memory_alone():
+    whole, parts = curve(request()), curve(request(trainer__accumulate=4))
+    for one, other in zip(whole, parts, strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+
+
+def test_batches_are_a_function_of_seed_and_step():
+    config = request(trainer__accumulate=2).config
+    batches = TrainingBatches(config, prepare(config.data))
+    assert len(batches) == 40
+    again = TrainingBatches(config, prepare(config.data))
+    for index in (39, 0, 17):  # in any order
+        assert torch.equal(batches[index][0], again[index][0])
+        assert batches[index][1] == again[index][1]
+    whole = TrainingBatches(request().config, prepare(config.data))
+    assert torch.equal(torch.cat([batches[6][0], batches[7][0]]), whole[3][0])
+    others = [TrainingBatches(config, prepare(config.data), 3, rank, 2)[0][0] for rank in (0, 1)]
+    assert torch.equal(torch.cat(others), batches[6][0])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"pos": POSITIONS["rope_randomised"], "trainer__accumulate": 2},  # draws positions
+        {"attention": ATTENTIONS["performer"], "trainer__schedule": "wsd"},  # has drawn a buffer
+        {"trainer__precision": "bfloat16"},
+    ],
+)
+def test_training_goes_on_from_a_state_to_the_same_bits(changes):
+    """From steps with a validation, without one, and from one that was itself gone on to."""
+    whole, told = trained(request(**changes), keep=(3, 8, 20))
+    for first in (3, 8, 20):
+        torch.manual_seed(99)  # what a fresh process does not share
+        again, rest = trained(request(**changes), told.states[first])
+        assert rest.steps == told.steps[first:]
+        assert [_exact(row) for row in rest.rows] == [_exact(row) for row in told.rows if row["step"] > first]
+        assert rest.ended.batches == told.ended.batches
+        _same_weights(whole, again)
+    _, second = trained(request(**changes), told.states[8], keep=(11,))
+    again, rest = trained(request(**changes), second.states[11])
+    assert rest.steps == told.steps[11:]
+    assert rest.ended.batches == told.ended.batches
+    _same_weights(whole, again)
+
+
+def _exact(row):
+    """What of a row does not depend on the clock."""
+    return {key: value for key, value in row.items() if key not in ("seconds", "tokens_per_second")}
+
+
+def _same_weights(one, other):
+    for (name, tensor), same in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
+        assert torch.equal(tensor, same), name
+
+
+def test_the_batches_of_a_run_are_digested_in_their_order():
+    config = request(trainer__max_steps=4, trainer__warmup_steps=1, evaluate__validations=2).config
+    batches = TrainingBatches(config, prepare(config.data))
+    expected = ""
+    for index in range(4):
+        expected = sha256(expected.encode() + batches[index][1]).hexdigest()
+    wanted = request(trainer__max_steps=4, trainer__warmup_steps=1, evaluate__validations=2)
+    assert trained(wanted)[1].ended.batches == expected
+
+
+def test_a_loss_that_is_no_number_stops_the_run():
+    with pytest.raises(DivergedError, match="not a number at step"):
+        curve(request(trainer__learning_rate=1e30, trainer__warmup_steps=0))
+
+
+def test_validations_are_spread_and_end_with_the_last_step():
+    rows = trained(request(trainer__max_steps=17, evaluate__validations=5))[1].rows
+    assert [row["step"] for row in rows] == [4, 7, 11, 14, 17]
+    assert rows[-1]["tokens"] == 17 * 8 * 32
+    assert sum(row["train_tokens"] for row in rows) == 17 * 8 * 32
+
+
+def test_decay_is_for_matrices_only():
+    config = resolved(request(pos=SCHEMES["t5"]).config)
+    module = LanguageModel(build(config, 256), config.trainer, seed=0)
+    decayed, free = module.configure_optimizers()["optimizer"].param_groups
+    assert decayed["weight_decay"] == 0.1
+    assert free["weight_decay"] == 0
+    assert all(parameter.ndim >= 2 for parameter in decayed["params"])
+    assert all(parameter.ndim == 1 for parameter in free["params"])
+    assert len(decayed["params"]) + len(free["params"]) == len(list(module.parameters()))
+
+
+def test_schedules():
+    def shares(schedule):
+        share = learning_rate_share(
+            request(trainer__schedule=schedule, trainer__max_steps=105).config.trainer
+        )
+        return [share(step) for step in range(105)]
+
+    cosine, constant, wsd = map(shares, ("cosine", "constant", "wsd"))
+    for each in (cosine, constant, wsd):
+        assert each[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert constant[5:] == [1.0] * 100
+    assert cosine[55] == pytest.approx(0.55)
+    assert cosine[-1] == pytest.approx(0.1, abs=1e-3)
+    assert wsd[5:85] == [1.0] * 80
+    assert wsd[95] == pytest.approx(0.5)
+    assert 0 < wsd[-1] < 0.06
+
+
+def test_the_bar_is_told_every_step():
+    steps = trained(request(trainer__accumulate=2))[1].steps
+    assert [step for step, _ in steps] == list(range(1, 21))
+    assert steps[0][1] == pytest.approx(math.log(256), rel=0.05)  # a fresh model knows nothing
