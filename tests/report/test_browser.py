@@ -340,8 +340,9 @@ def test_panels_zoom_together(visit: Callable[..., Page]) -> None:
 def test_steps_and_values_below_zero(visit: Callable[..., Page], report: Path, tmp_path: Path) -> None:
     text = (report / "index.html").read_text()
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])  # type: ignore[index]
-    data["charts"][0]["stepped"] = True
-    data["charts"][1]["series"][0] |= {"lowest": -1, "mean": [-1.0] * len(data["charts"][1]["x"])}
+    stepped, below = (one for one in data["charts"] if one["name"] in CHARTS[:2])
+    stepped["stepped"] = True
+    below["series"][0] |= {"lowest": -1, "mean": [-1.0] * len(below["x"])}
     changed = tmp_path / "index.html"
     dumped = json.dumps(data).replace("<", "\\u003c").replace("\\", "\\\\")
     changed.write_text(re.sub(r'(id="data">).*?(</script>)', rf"\g<1>{dumped}\g<2>", text, flags=re.DOTALL))
