@@ -1,4 +1,4 @@
-"""Colours, marks and dashes of the arms: told apart without colour too, and the same in every figure."""
+"""Colours, marks and dashes of the arms: distinct without colour too, and the same in every figure."""
 
 import math
 from dataclasses import dataclass

@@ -117,7 +117,7 @@ def _remarks(results: Results) -> list[str]:
 
 @dataclass(frozen=True)
 class Question:
-    """Something of a run that all should share, and what is said where they do not."""
+    """Something of a run that all should share, and the sentence for where they do not."""
 
     value: Callable[[Run], object]
     within: str  # {} stands for the values

@@ -56,7 +56,7 @@ class Arm:
 
 
 def arms(studies: Sequence[Records]) -> tuple[tuple[Run, ...], tuple[Arm, ...]]:
-    """All runs with superseded ones marked, and the arms they make, in the order the studies asked for.
+    """All runs with superseded ones marked, and the arms they make, in the order of the studies' plans.
 
     Runs that tune a learning rate are among the first and in no arm.
     """

@@ -137,8 +137,8 @@ def _bound(values: Sequence[float]) -> float:
     """What the mean certainly exceeds, of values of which some are too low by an unknown amount.
 
     Cutting values off hides their spread, so the lower end of a 95 % interval is too high too often: with
-    three seeds up to 7 % of all studies said something false. The lower end of a 99 % interval, and no more
-    than the lowest value, keeps to 5 % (tests/report/test_statistics.py).
+    three seeds up to 7 % of all studies claimed something false. The lower end of a 99 % interval, and no
+    more than the lowest value, keeps to 5 % (tests/report/test_statistics.py).
     """
     if len(values) < 2:
         return values[0]

@@ -289,7 +289,7 @@ def method_sheet() -> Sheet:
         ("retrieval_scale_to", EVERY_ANSWER, "a share: where the scale of retrieval ends"),
         ("bias_depth", DEPTH, "nats under its highest bias where a head's line ends"),
         ("bias_points_an_octave", AN_OCTAVE, "of a line that are drawn, where there are more"),
-        ("bound_over", BOUND_OVER, "tokens: the distance whose bound of decay the others are held against"),
+        ("bound_over", BOUND_OVER, "tokens: the distance whose bound of decay the others are divided by"),
         ("bound_source", BOUND_SOURCE, "defines the upper bound of decay"),
         ("counted_from", COUNTED_FROM, "the number of the first layer, head and pair"),
     ]

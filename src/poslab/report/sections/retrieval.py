@@ -31,7 +31,7 @@ EVERY_ANSWER = 1.0  # where the scale ends
 
 @dataclass(frozen=True)
 class TaskFigures:
-    """One task: which lengths and depths were asked for, in any arm."""
+    """One task, and the lengths and depths that any arm was probed at."""
 
     task: str
     title: str
@@ -114,7 +114,7 @@ def _guessing(tasks: Sequence[TaskFigures]) -> str:
 
 
 def training_share(run: Run) -> float | None:
-    """Of the training windows, how many held a question."""
+    """The share of the training windows with a question in them."""
     probe = run.config.get("probe")
     share = probe.get("share") if isinstance(probe, Mapping) else None
     return float(share) if isinstance(share, int | float) else None

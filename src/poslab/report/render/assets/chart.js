@@ -198,9 +198,9 @@ class Chart {
       if (!this.few) continue;
       ctx.fillStyle = ctx.strokeStyle = this.color(s);
       ctx.lineWidth = 1.25 * px;
-      at.forEach((found, i) => {
-        if (!found || found[0] < left - px || found[0] > right + px) return;
-        const [x, y] = found;
+      at.forEach((point, i) => {
+        if (!point || point[0] < left - px || point[0] > right + px) return;
+        const [x, y] = point;
         if (s.half[i] != null) {
           const clip = (v) => Math.max(top, Math.min(bottom, v)), cap = 3.5 * px;
           const low = s.mean[i] - s.half[i], logarithmic = this.figure.view.y === "log";

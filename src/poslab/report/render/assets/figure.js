@@ -8,7 +8,7 @@ function element(tag, attributes = {}, ...children) {
 
 const number = (button) => Number(button.dataset.arm ?? button.dataset.line);
 
-// Told to a screen reader, a moment later so that a held key does not chatter; never while a mouse moves.
+// What a screen reader speaks, a moment later so that a key that stays down does not chatter; not for a mouse.
 const said = document.getElementById("said");
 let saying = 0;
 function say(text) {
@@ -27,7 +27,7 @@ class Figure {
     this.charts = data.map((chart) => new Chart(this, chart, plots[chart.panel]));
     this.outputs = new Map([...legend.querySelectorAll("button")].map((b) => [number(b), b.querySelector("output")]));
     const texts = this.charts.flatMap((chart) => chart.chart.series.flatMap((s) => s.mean.map((_, i) => this.value(s, i))));
-    const longest = texts.reduce((found, text) => (text.length > found.length ? text : found), "");
+    const longest = texts.reduce((longer, text) => (text.length > longer.length ? text : longer), "");
     legend.style.setProperty("--value", `${Math.ceil(textWidth(longest, 13)) + 2}px`); // room, so that nothing moves while pointing
     this.at = element("span");
     const hint = this.root.querySelector(".at");

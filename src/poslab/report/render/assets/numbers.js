@@ -30,17 +30,17 @@ function distinct(values, text) { // in as few digits as tell neighbours apart
   return values.map((value) => text(value, 7));
 }
 
-function nice(low, high, wanted) { // round numbers at even steps
-  const ten = 10 ** Math.floor(Math.log10((high - low) / wanted));
-  const step = [1, 2, 5, 10].find((part) => part * ten * wanted >= high - low) * ten, found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(+(i * step).toPrecision(12));
-  return found;
+function nice(low, high, most) { // round numbers at even steps
+  const ten = 10 ** Math.floor(Math.log10((high - low) / most));
+  const step = [1, 2, 5, 10].find((part) => part * ten * most >= high - low) * ten, ticks = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) ticks.push(+(i * step).toPrecision(12));
+  return ticks;
 }
 
 function decades(low, high) { // 1, 2, 5, 10, ...; the powers of ten alone where there are many
   if (high / low < 12) return nice(low, high, 5).filter((value) => value > 0);
-  const parts = high / low < 1200 ? [1, 2, 5] : [1], found = [];
+  const parts = high / low < 1200 ? [1, 2, 5] : [1], ticks = [];
   for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power++)
-    for (const part of parts) found.push(+(part * 10 ** power).toPrecision(12));
-  return found.filter((value) => value >= low && value <= high);
+    for (const part of parts) ticks.push(+(part * 10 ** power).toPrecision(12));
+  return ticks.filter((value) => value >= low && value <= high);
 }
