@@ -17,7 +17,7 @@ Time and peak memory of attention, forward and backward, by the length of the se
   attention  arms of conf/attention; default: all
   shortest   the first length; it doubles up to
   longest    the last one
-  rounds     times a pair is measured at a length, its shortest kept; slow pairs fewer times
+  rounds     times a pair is measured at a length, of which the shortest counts; slow pairs fewer
   threads    that PyTorch uses
   device     cpu or cuda
   memory     GB that one measurement may take; default: 80 % of what is free
@@ -40,7 +40,7 @@ class UsageError(ValueError):
 
 @dataclass(frozen=True)
 class Command:
-    """What was asked for."""
+    """The options of the command line, checked."""
 
     pos: tuple[str, ...]  # empty: one arm of every scheme
     attention: tuple[str, ...]  # empty: all
@@ -59,7 +59,7 @@ def parse(arguments: list[str]) -> Command:
         key, equals, value = argument.lstrip("-").partition("=")
         if key not in KEYS or not equals:
             raise UsageError(
-                f"{argument!r} is not understood; say {', '.join(f'{name}=...' for name in KEYS)}"
+                f"{argument!r} is not understood; options are {', '.join(f'{name}=...' for name in KEYS)}"
             )
         if not value:
             raise UsageError(f"{key}= has no value")
@@ -105,15 +105,15 @@ def _named(group: str, options: Mapping[str, str]) -> tuple[str, ...]:
     if group not in options:
         return ()
     names = tuple(options[group].split(","))
-    there = sorted(path.stem for path in (HERE.parent / "conf" / group).glob("*.yaml"))
+    arms = sorted(path.stem for path in (HERE.parent / "conf" / group).glob("*.yaml"))
     for name in names:
-        if name not in there:
-            raise UsageError(f"{group}={name} is unknown; there are {', '.join(there)}")
+        if name not in arms:
+            raise UsageError(f"{group}={name} is unknown; there are {', '.join(arms)}")
     return tuple(dict.fromkeys(names))
 
 
 def sections(group: str, names: tuple[str, ...]) -> dict[str, Section]:
-    """The sections of a group's arms; without names all, but one a scheme, the figure's first."""
+    """The named arms of a group; without names all attentions, or one arm of each scheme, SHOWN first."""
     from poslab.config.compose import arms, one_for_each_scheme
 
     every = arms(HERE.parent / "conf" / group)
@@ -132,8 +132,7 @@ def main(arguments: list[str]) -> int:
         return 0
     try:
         command = parse(arguments)
-        # After the arguments, so that a mistake in them is answered at once.
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would write a line each time
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler prints a line each time
         return measure_all(command)
     except UsageError as error:
         print(f"attention.py: {error}", file=sys.stderr)
@@ -144,18 +143,18 @@ def main(arguments: list[str]) -> int:
         )
         return 2
     except KeyboardInterrupt:
-        print("attention.py: stopped; the lengths that were done are in the table", file=sys.stderr)
+        print("attention.py: stopped; the lengths that were finished are in the table", file=sys.stderr)
         return 130
 
 
 def measure_all(command: Command) -> int:
     import torch
 
-    from drawing import draw
-    from growth import Row, exponents, write_exponents, write_rows
+    from attention_figure import draw
+    from attention_growth import Row, exponents, write_exponents, write_rows
+    from attention_rounds import Runner
+    from attention_tables import show
     from poslab.study.display.run_bar import RunDisplay
-    from printing import show
-    from rounds import Runner
 
     if command.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("device=cuda, but PyTorch finds no CUDA device here")
@@ -182,11 +181,11 @@ def measure_all(command: Command) -> int:
 
 
 def plan(command: Command) -> tuple[list[Any], list[str], list[str]]:
-    """What is measured; the pairs that cannot work, and those that stop early, in words."""
-    from growth import Pair
-    from measure import adds_to_logits, build
+    """The pairs to measure, and lines on those that cannot work and on those that stop at shorter lengths."""
+    from attention_growth import Pair
+    from attention_rounds import Job
+    from attention_trial import adds_to_logits, build
     from poslab.config.schema import ConfigError
-    from rounds import Job
 
     jobs, refused = [], []
     stops: dict[tuple[int, str], list[str]] = {}

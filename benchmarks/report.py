@@ -33,7 +33,7 @@ ROOT = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class Measured:
-    """What one report took, and how large it is."""
+    """The cost and the size of one report."""
 
     seconds: float  # of processor time
     peak: int  # bytes of resident memory
@@ -165,14 +165,14 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         write_study(home / "runs", arms, SEEDS)
-        found = measure(home)
+        measured = measure(home)
     shown = {
         "runs": arms * SEEDS,
         "arms": arms,
-        "processor seconds": round(found.seconds, 1),
-        "peak memory, MB": round(found.peak / 1e6),
-        "page, kB": round(found.page / 1e3),
-        "report, kB": round(found.report / 1e3),
+        "processor seconds": round(measured.seconds, 1),
+        "peak memory, MB": round(measured.peak / 1e6),
+        "page, kB": round(measured.page / 1e3),
+        "report, kB": round(measured.report / 1e3),
     }
     print(json.dumps(shown, indent=2))
     return 0

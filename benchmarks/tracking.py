@@ -23,7 +23,7 @@ from rich.progress import track
 from rich.table import Table
 
 from poslab.report.analysis.statistics import estimate
-from turns import Training
+from tracking_turns import Training
 
 ROOT = Path(__file__).parent.parent
 BOUND = 1.02  # of the time a step
@@ -102,21 +102,21 @@ def command(cwd: Path, logger: str, known: Mapping[str, str]) -> Command:
 
 def commands(pairs: int, known: Mapping[str, str]) -> list[dict[str, Command]]:
     """Pairs of commands; who begins takes turns. An earlier one fills the caches."""
-    found = []
+    timed = []
     for number in track(range(-1, pairs), "whole commands", console=Console(stderr=True)):
         pair = {}
         for logger in LOGGERS if number % 2 else reversed(LOGGERS):
             with tempfile.TemporaryDirectory() as cwd:
                 pair[logger] = command(Path(cwd), logger, known)
-        found.append(pair)
-    return found[1:]
+        timed.append(pair)
+    return timed[1:]
 
 
 @contextmanager
-def server(wanted: bool) -> Iterator[dict[str, str]]:
-    """What a command has to know of W&B."""
+def server(online: bool) -> Iterator[dict[str, str]]:
+    """The environment that tells a command where W&B is."""
     with tempfile.TemporaryDirectory() as name:
-        if not wanted:
+        if not online:
             yield {"WANDB_MODE": "offline", "HOME": name}
             return
         sys.path.insert(0, str(ROOT / "tests"))
@@ -129,17 +129,17 @@ def server(wanted: bool) -> Iterator[dict[str, str]]:
 def show_turns(times: Times, processor: float, console: Console) -> None:
     """The ratio of the sums, with the interval of the mean difference: a turn that stalls counts in full."""
     local = math.fsum(turn["local"] for turn in times)
-    found = estimate([(turn["wandb"] - turn["local"]) * len(times) / local for turn in times])
-    assert found is not None
-    half = found.half_width or 0.0
-    low, high = 1 + found.mean - half, 1 + found.mean + half
+    difference = estimate([(turn["wandb"] - turn["local"]) * len(times) / local for turn in times])
+    assert difference is not None
+    half = difference.half_width or 0.0
+    low, high = 1 + difference.mean - half, 1 + difference.mean + half
     console.print(f"A step with W&B over one without, {len(times)} turns of {EVERY} steps each:")
-    console.print(f"  {1 + found.mean:.3f}, 95 % interval {low:.3f} to {high:.3f}")
+    console.print(f"  {1 + difference.mean:.3f}, 95 % interval {low:.3f} to {high:.3f}")
     console.print(
         f"  W&B's own processes took {processor / local:.3f} processor seconds a second of training"
     )
-    held = "holds" if high <= BOUND else "is missed" if low > BOUND else "is not settled by so many turns"
-    console.print(f"  The bound of {BOUND} {held}.")
+    verdict = "holds" if high <= BOUND else "is missed" if low > BOUND else "is not settled by so many turns"
+    console.print(f"  The bound of {BOUND} {verdict}.")
 
 
 def show_commands(pairs: Sequence[Mapping[str, Command]], console: Console) -> None:
@@ -178,7 +178,7 @@ def main(arguments: list[str]) -> int:
         print(f"rounds=1, steps={SHORT} and commands=2 are the fewest", file=sys.stderr)
         return 2
     if not Path("/proc/self/stat").exists():
-        print("trainings take turns by what Linux says of processes; here there is no /proc", file=sys.stderr)
+        print("trainings take turns with the help of /proc, which only Linux has", file=sys.stderr)
         return 2
     with server(bool(options["server"])) as known:
         times: Times = []

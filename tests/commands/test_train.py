@@ -14,7 +14,7 @@ from poslab.config.schema import ConfigError
 from poslab.record.locks import TakenError
 from poslab.record.manifest import read_manifest
 from poslab.study.run.plan import plan
-from poslab.training.trained_model import load
+from poslab.training.checkpoints import load_model
 from support.commands import TINY, command, rows
 from support.models import CONF
 from support.runs import make, request
@@ -52,7 +52,7 @@ def test_a_record_says_what_was_run(study):
     assert manifest["data"]["fingerprint"]
     assert [row["step"] for row in rows(directory / "metrics.csv")] == ["2", "4", "6"]
     assert len(rows(directory / "position.csv")) == 8 * 32
-    gpt = load(directory)
+    gpt = load_model(directory)
     assert gpt.parameter_count() == manifest["parameters"]
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import hashlib
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,8 @@ def test_every_arm_names_a_source_and_all_its_options() -> None:
     for path in CONF.glob("*.yaml"):
         source = sources.find(yaml.safe_load(path.read_text()))
         assert set(yaml.safe_load(path.read_text())) == set(type(source).model_fields), path.name
-    assert {yaml.safe_load(path.read_text())["source"] for path in CONF.glob("*.yaml")} == set(
-        sources.names()
-    )
+    modules = {module.name for module in pkgutil.iter_modules(sources.__path__)}
+    assert {yaml.safe_load(path.read_text())["source"] for path in CONF.glob("*.yaml")} == modules
 
 
 def test_standard_library_is_real_python_without_tests() -> None:

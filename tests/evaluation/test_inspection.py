@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from poslab.evaluation.inspection import _bias, inspect, spaced, upper_bound
+from poslab.model.attention import Site
 from poslab.model.positions import Geometry, Scheme, build_scheme
 from poslab.study.run.plan import plan
 from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make_gpt
@@ -142,9 +143,8 @@ def test_weights_of_linear_attention_give_its_output():
     gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["linear"])
     attention = gpt.blocks[0].attention
     q, k, v = torch.randn(3, 1, 4, 20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    positions = torch.arange(20)
-    weights = attention.weights(q, k, gpt.scheme, positions)
-    torch.testing.assert_close(weights @ v, attention.attend(q, k, v, gpt.scheme, positions))
+    site = Site(gpt.scheme, torch.arange(20))
+    torch.testing.assert_close(attention.weights(q, k, site) @ v, attention.attend(q, k, v, site))
 
 
 def test_a_run_records_it(tmp_path):

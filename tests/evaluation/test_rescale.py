@@ -9,8 +9,8 @@ from poslab.evaluation.extrapolation import evaluate
 from poslab.model.gpt import build
 from poslab.model.rescaling import METHODS, Rescaling
 from poslab.study.run.plan import plan
+from poslab.training.checkpoints import load_model
 from poslab.training.loop import without_positions
-from poslab.training.trained_model import load
 from support.commands import rows
 from support.models import POSITIONS
 from support.runs import Told, make, request
@@ -72,7 +72,7 @@ def test_a_rescaled_rotation_is_the_scheme_of_that_name(rescaled, method):
     config = rescaled.config
     section = {**POSITIONS[f"rope_{method}"], "factor": 4.0}
     other = build(config.model_copy(update={"pos": section}), rescaled.corpus.vocabulary)
-    other.load_state_dict(load(rescaled.directory).state_dict())
+    other.load_state_dict(load_model(rescaled.directory).state_dict())
     found = evaluate(other, config, rescaled.corpus)
     for row, recorded in zip(
         found.lengths,
@@ -85,7 +85,7 @@ def test_a_rescaled_rotation_is_the_scheme_of_that_name(rescaled, method):
 def test_a_dropped_rotation_is_no_positions(rescaled):
     config = rescaled.config
     none = build(config.model_copy(update={"pos": {"scheme": "none"}}), rescaled.corpus.vocabulary)
-    none.load_state_dict(load(rescaled.directory).state_dict())
+    none.load_state_dict(load_model(rescaled.directory).state_dict())
     plain = losses(
         [{k: str(v) for k, v in row.items()} for row in evaluate(none, config, prepare(config.data)).lengths]
     )
@@ -103,7 +103,7 @@ def test_recalibration_trains_a_copy_without_positions(rescaled, tmp_path):
 
 def test_recalibration_leaves_the_trained_model_alone(rescaled):
     asked = rescaled.config.evaluate.model_copy(update={"recalibration_steps": 3})
-    gpt, trained = load(rescaled.directory), load(rescaled.directory).state_dict()
+    gpt, trained = load_model(rescaled.directory), load_model(rescaled.directory).state_dict()
     config = rescaled.config.model_copy(update={"evaluate": asked})
     other = without_positions(gpt, config, rescaled.corpus, Told())
     assert all(torch.equal(gpt.state_dict()[name], weight) for name, weight in trained.items())
@@ -113,7 +113,7 @@ def test_recalibration_leaves_the_trained_model_alone(rescaled):
 
 
 def test_a_rescaling_does_not_outlive_its_evaluation(rescaled):
-    gpt = load(rescaled.directory)
+    gpt = load_model(rescaled.directory)
     tokens = torch.from_numpy(np.arange(64)[None] % 16)
     before = gpt(tokens)
     evaluate(gpt, rescaled.config, rescaled.corpus, rescaling=Rescaling("ntk", 8.0))

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from poslab.config.schema import ConfigError
-from poslab.model.attention import build_attention
+from poslab.config.schema import ConfigError, Options
+from poslab.model.attention import Site, build_attention
 from poslab.model.attention.flash import STRIP
-from poslab.model.positions import Geometry, build_scheme
+from poslab.model.positions import Geometry, Scheme, build_scheme
 from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make_gpt
 
 HEADS, HEAD_WIDTH = 3, 8
@@ -48,16 +48,21 @@ class Case:
         attend, scheme, whole = parts(self.pos, attention, self.heads, **self.options)
         positions = whole.place(self.length, None)
         leaves = [tensor.clone().requires_grad_() for tensor in (self.q, self.k, self.v, self.x)]
-        output = how(attend, *leaves[:3], scheme, positions, scheme.log_gates(leaves[3]))
+        output = how(attend, *leaves[:3], Site(scheme, positions, scheme.log_gates(leaves[3])))
         generator = torch.Generator().manual_seed(3)
         upstream = torch.randn(output.shape, generator=generator, dtype=output.dtype)
-        wanted = [*leaves, *scheme.parameters()]
-        gradients = torch.autograd.grad(output, wanted, upstream, allow_unused=True)
+        inputs = [*leaves, *scheme.parameters()]
+        gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
         return [output, *(torch.zeros(()) if each is None else each for each in gradients)]
 
 
-def attended(attend, *arguments):
-    return attend.attend(*arguments)
+def attended(attend, q, k, v, site):
+    return attend.attend(q, k, v, site)
+
+
+def masked(attend, q, k, v, site):
+    """The same by T x T products."""
+    return attend.weights(q, k, site) @ v
 
 
 def assert_same(ours, plain):
@@ -65,8 +70,9 @@ def assert_same(ours, plain):
         torch.testing.assert_close(mine, reference, atol=1e-10, rtol=1e-10)
 
 
-def by_the_formula(attend, q, k, v, scheme, positions, log_gates):
-    """The sums as they are written, one query and one key at a time: what every attention is held against."""
+def by_the_formula(attend, q, k, v, site):
+    """The sums as they are written, one query and one key at a time: the reference of every attention."""
+    scheme, positions, log_gates = site.scheme, site.positions, site.log_gates
     length, rows = q.shape[-2], []
     bias = scheme.pairwise_bias(positions, positions)
     gates = torch.zeros(1, 1, length) if log_gates is None else log_gates
@@ -128,6 +134,28 @@ def test_flash_is_softmax(pos, length):
     )
 
 
+class BiasAndGates(Scheme):
+    """A bias by both positions and gates, which no scheme of the package has together."""
+
+    def pairwise_bias(self, queries, keys):
+        return -(queries[:, None] * keys).double().sqrt().expand(self.geometry.heads, -1, -1)
+
+    def log_gates(self, x):
+        return -x.square().mean(dim=-1, keepdim=True).mT.expand(-1, self.geometry.heads, -1)
+
+
+def test_flash_adds_both_a_bias_by_both_positions_and_gates():
+    geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, 1000, layers=1)
+    scheme, length = BiasAndGates(Options(), geometry), STRIP + 1
+    case, results = Case("none", length), []
+    for kind in ("flash", "softmax"):
+        leaves = [tensor.clone().requires_grad_() for tensor in (case.q, case.k, case.v, case.x)]
+        site = Site(scheme, torch.arange(length), scheme.log_gates(leaves[3]))
+        output = build_attention({"kind": kind}, geometry, scheme).attend(*leaves[:3], site)
+        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    assert_same(*results)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("pos", SCHEMES)
 def test_flash_is_softmax_in_the_training_dtypes(pos, dtype):
@@ -138,8 +166,8 @@ def test_flash_is_softmax_in_the_training_dtypes(pos, dtype):
         attend, scheme, whole = parts(pos, attention)
         whole.to(torch.float32)
         positions = whole.place(200, None)
-        log_gates = scheme.log_gates(case.x)
-        results[attention] = attend.attend(case.q, case.k, case.v, scheme, positions, log_gates)
+        site = Site(scheme, positions, scheme.log_gates(case.x))
+        results[attention] = attend.attend(case.q, case.k, case.v, site)
     assert results["flash"].dtype == dtype
     tolerance = 2e-5 if dtype == torch.float32 else 2e-2
     torch.testing.assert_close(results["flash"], results["softmax"], atol=tolerance, rtol=tolerance)
@@ -150,10 +178,10 @@ def sizes_kept(pos, attention, length):
     attend, scheme, whole = parts(pos, attention, heads=1, context_length=length)
     case = Case(pos, length, heads=1, batch=1)
     q, k, v = (tensor.requires_grad_() for tensor in (case.q, case.k, case.v))
-    log_gates, kept = scheme.log_gates(case.x), []
-    with saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda tensor: tensor):
-        attend.attend(q, k, v, scheme, whole.place(length, None), log_gates)
-    return kept
+    site, sizes = Site(scheme, whole.place(length, None), scheme.log_gates(case.x)), []
+    with saved_tensors_hooks(lambda tensor: sizes.append(tensor.numel()) or tensor, lambda tensor: tensor):
+        attend.attend(q, k, v, site)
+    return sizes
 
 
 @pytest.mark.parametrize("pos", SCHEMES)
@@ -171,7 +199,7 @@ def test_flash_names_the_kernel_that_ran():
     for pos in ("none", "rope", "pope", "t5", "alibi", "fox", "fire"):
         attend, scheme, _ = parts(pos, "flash")
         case = Case(pos, 5)
-        attend.attend(case.q, case.k, case.v, scheme, torch.arange(5), scheme.log_gates(case.x))
+        attend.attend(case.q, case.k, case.v, Site(scheme, torch.arange(5), scheme.log_gates(case.x)))
         kernels[pos] = attend.kernel
     assert kernels == {
         "none": "torch flash (cpu)",
@@ -195,9 +223,6 @@ def test_linear_in_chunks_is_the_masked_product(pos, length, chunk, span):
         attend.chunk, attend.span = chunk, span
         return attend.attend(*arguments)
 
-    def masked(attend, *arguments):
-        return attend.attend_quadratic(*arguments)
-
     assert_same(case.outputs_and_gradients("linear", in_chunks), case.outputs_and_gradients("linear", masked))
 
 
@@ -205,8 +230,9 @@ def test_linear_in_chunks_is_the_masked_product(pos, length, chunk, span):
 @pytest.mark.parametrize("pos", [pos for pos, attention in IN_CHUNKS if attention == "performer"])
 def test_performer_in_chunks_is_the_masked_product(pos, length):
     case = Case(pos, length, heads=2, batch=1)
-    masked = case.outputs_and_gradients("performer", lambda attend, *rest: attend.attend_quadratic(*rest))
-    assert_same(case.outputs_and_gradients("performer", attended), masked)
+    assert_same(
+        case.outputs_and_gradients("performer", attended), case.outputs_and_gradients("performer", masked)
+    )
 
 
 @pytest.mark.parametrize("pos", ["alibi", "t5", "fox"])
@@ -219,7 +245,7 @@ def test_linear_is_stable_at_length(pos):
         attend, scheme, whole = parts(pos, "linear", heads=2)
         whole.to(dtype)
         q, k, v, x = (tensor.to(dtype).requires_grad_() for tensor in (case.q, case.k, case.v, case.x))
-        output = attend.attend(q, k, v, scheme, torch.arange(length), scheme.log_gates(x))
+        output = attend.attend(q, k, v, Site(scheme, torch.arange(length), scheme.log_gates(x)))
         results.append([output, *torch.autograd.grad(output.sum(), [q, k, v])])
     for single, double in zip(*results, strict=True):
         assert torch.isfinite(single).all()
@@ -232,7 +258,7 @@ def test_performer_is_finite_for_keys_of_any_length(norm):
     case = Case("none", 300, dtype=torch.float32)
     attend.to(torch.float32)
     q, k = (norm * each / each.norm(dim=-1, keepdim=True) for each in (case.q, case.k))
-    assert torch.isfinite(attend.attend(q.requires_grad_(), k, case.v, scheme, torch.arange(300))).all()
+    assert torch.isfinite(attend.attend(q.requires_grad_(), k, case.v, Site(scheme, torch.arange(300)))).all()
 
 
 def test_linears_features_do_not_round_to_nothing():
@@ -263,7 +289,7 @@ def test_shift_invariance_is_as_the_scheme_says(pos):
     for index, block in enumerate(gpt.blocks):
         scheme, x = gpt.scheme.layer(index), block.norm_attention(embedded)
         q, k, _ = block.query_key_value(x).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
-        scores = block.attention.scores(q, k, scheme, positions, scheme.log_gates(x))
+        scores = block.attention.scores(q, k, Site(scheme, positions, scheme.log_gates(x)))
         same.append(torch.allclose(scores[..., 7:, 7:], scores[..., :-7, :-7]))
     assert all(same) == gpt.scheme.shift_invariant
 
@@ -307,12 +333,12 @@ def test_every_pair_is_its_reference_on_cuda(pos, attention, dtype):
     attend, scheme, whole = parts(pos, "softmax" if attention == "flash" else attention)
     positions = whole.place(300, None)
     inputs = [tensor.double() for tensor in (case.q, case.k, case.v, case.x)]
-    reference = attend.attend(*inputs[:3], scheme, positions, scheme.log_gates(inputs[3]))
+    reference = attend.attend(*inputs[:3], Site(scheme, positions, scheme.log_gates(inputs[3])))
     attend, scheme, whole = parts(pos, attention)
     attend.cuda()
     whole.to("cuda", torch.float32)
     q, k, v, x = (tensor.cuda() for tensor in (case.q, case.k, case.v, case.x))
-    mine = attend.attend(q, k, v, scheme, positions.cuda(), scheme.log_gates(x))
+    mine = attend.attend(q, k, v, Site(scheme, positions.cuda(), scheme.log_gates(x)))
     assert attend.kernel
     tolerance = 1e-3 if dtype == torch.float32 else 5e-2
     torch.testing.assert_close(mine.cpu().double(), reference, atol=tolerance, rtol=tolerance)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import elu, logsigmoid, softplus
 
-from poslab.model.attention import build_attention
+from poslab.model.attention import Site, build_attention
 from support.parity import (
     PAIRINGS,
     L,
@@ -342,5 +342,5 @@ def test_performer_with_many_features_is_softmax_attention():
     q, k, v = q * 0.4, k * 0.4, torch.randn_like(q)
     expected = attend("softmax", scheme, q, k, v)
     mean = v.cumsum(dim=2) / torch.arange(1, TOKENS + 1)[:, None]
-    error = attention.attend(q, k, v, scheme, positions) - expected
+    error = attention.attend(q, k, v, Site(scheme, positions)) - expected
     assert error.norm() < 0.1 * (expected - mean).norm()

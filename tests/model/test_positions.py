@@ -193,7 +193,7 @@ def test_randomised_positions_reach_less_far_than_a_bias():
 
 @pytest.mark.parametrize("name", ["rope_ntk", "rope_dynamic"])
 def test_ntk_of_a_single_pair_is_refused(name):
-    with pytest.raises(ConfigError, match="keeps the fastest pair"):
+    with pytest.raises(ConfigError, match="leaves the fastest pair unchanged"):
         build_scheme(POSITIONS[name], Geometry(8, 4, 64, layers=1))
 
 

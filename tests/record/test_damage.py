@@ -15,8 +15,7 @@ from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.training.checkpoints import unpacked
-from poslab.training.trained_model import load
+from poslab.training.checkpoints import from_bytes, load_model
 from support.commands import rows
 from support.runs import StopsAt, make, request
 
@@ -48,7 +47,7 @@ def damage(path: Path, chance: random.Random) -> None:
 
 def results(directory: Path) -> list:
     """All that a run found, but the clock."""
-    weights = unpacked((directory / "checkpoint.pt").read_bytes())["weights"]
+    weights = from_bytes((directory / "checkpoint.pt").read_bytes())["weights"]
     metrics = [{**row, "seconds": "", "tokens_per_second": ""} for row in rows(directory / "metrics.csv")]
     tables = [(directory / name).read_bytes() for name in ("extrapolation.csv", "position.csv")]
     return [
@@ -135,7 +134,7 @@ def test_every_bit_of_a_sealed_file_counts(tmp_path):
 def test_a_damaged_model_is_not_loaded(whole, tmp_path):
     shutil.copytree(whole / "runs", tmp_path / "runs")
     directory = plan(request(**WANTED), tmp_path / "runs").directory
-    assert load(directory).parameter_count() == read_manifest(directory)["parameters"]
+    assert load_model(directory).parameter_count() == read_manifest(directory)["parameters"]
     damage(directory / "checkpoint.pt", random.Random(3))
     with pytest.raises(DamagedError, match=r"checkpoint\.pt is damaged"):
-        load(directory)
+        load_model(directory)

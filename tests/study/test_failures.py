@@ -14,7 +14,7 @@ from poslab.study.run.make import run
 from poslab.study.run.plan import forget_refusal, plan, record_refusal
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking.send.offline import identifier
-from poslab.training.checkpoints import packed
+from poslab.training.checkpoints import to_bytes
 from support.commands import command, rows, start, tiny
 from support.runs import StopsAt, make, request
 
@@ -181,9 +181,9 @@ def test_a_large_checkpoint_is_written_to_its_end(tmp_path, monkeypatch):
         until = time.monotonic() + 0.5
         while time.monotonic() < until:
             pass
-        return packed(content)
+        return to_bytes(content)
 
-    monkeypatch.setattr("poslab.training.checkpoints.packed", slow)
+    monkeypatch.setattr("poslab.training.checkpoints.to_bytes", slow)
     job = plan(request(trainer__checkpoint_seconds=1000.0), tmp_path)
     with pytest.raises(Stopped), stopper.installed():
         run(job, StopsAt(7), stopper)

@@ -12,7 +12,7 @@ from transformers.models.gptj import modeling_gptj as gptj
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.t5 import modeling_t5 as t5
 
-from poslab.model.attention import build_attention
+from poslab.model.attention import Site, build_attention
 from poslab.model.positions import Geometry, build_scheme
 
 L = 64  # the training length
@@ -126,7 +126,7 @@ def gptjs_rope(rotary_dim):
 
 def scores(scheme, q, k, positions, log_gates=None):
     softmax = build_attention({"kind": "softmax"}, scheme.geometry, scheme)
-    return softmax.scores(q, k, scheme, positions, log_gates)
+    return softmax.scores(q, k, Site(scheme, positions, log_gates))
 
 
 def neox_config(fraction):
@@ -160,4 +160,4 @@ def t5_pair(buckets, max_distance):
 def attend(kind, scheme, q, k, v, positions=None, log_gates=None):
     attention = build_attention({"kind": kind}, scheme.geometry, scheme)
     positions = torch.arange(q.shape[-2]) if positions is None else positions
-    return attention.attend(q, k, v, scheme, positions, log_gates)
+    return attention.attend(q, k, v, Site(scheme, positions, log_gates))

@@ -18,7 +18,7 @@ from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.training.checkpoints import packed, unpacked
+from poslab.training.checkpoints import from_bytes, to_bytes
 from support.commands import rows
 from support.models import ATTENTIONS, CONF, POSITIONS
 
@@ -43,7 +43,7 @@ class Told:
 
     def maybe_checkpoint(self, step: int, state: Any) -> None:
         if step in self.keep:  # as it is on disk: training goes on and changes its tensors
-            self.states[step] = unpacked(packed(state()))
+            self.states[step] = from_bytes(to_bytes(state()))
 
 
 def make(wanted: Request, runs: Path) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def assert_equal_results(one: Path, other: Path) -> None:
 
 
 def weights_digest(directory: Path) -> str:
-    saved = unpacked((directory / "checkpoint.pt").read_bytes())["weights"]
+    saved = from_bytes((directory / "checkpoint.pt").read_bytes())["weights"]
     return sha256(b"".join(tensor.numpy().tobytes() for tensor in saved.values())).hexdigest()
 
 

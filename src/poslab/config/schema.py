@@ -9,7 +9,7 @@ launched) stands in request.py: a new logger option must not make finished runs 
 """
 
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -51,7 +51,9 @@ class TrainerOptions(Options):
     devices: int = Field(ge=1, description="GPUs, or processes on CPU, that share each batch; of a node")
     nodes: int = Field(ge=1, description="machines with so many devices each")
     compile: bool
-    checkpoint_seconds: float = Field(ge=0, description="between two states kept; what a crash can cost")
+    checkpoint_seconds: float = Field(
+        ge=0, description="between two checkpoints: the most training that a crash can cost"
+    )
 
     @model_validator(mode="after")
     def _steps_and_batches_divide(self) -> Self:
@@ -72,6 +74,8 @@ class TrainerOptions(Options):
         return self
 
 
+Multiple = Literal[1, 2, 4, 8, 16]  # of L: the lengths that a model can be evaluated up to
+MULTIPLES: tuple[Multiple, ...] = get_args(Multiple)
 FACTOR_METHODS = {"pi", "ntk", "yarn"}  # the rescalings that take a factor
 
 
@@ -82,7 +86,7 @@ class EvaluateOptions(Options):
         ge=1, description="validations a run, evenly spaced; 100 for the convergence figures"
     )
     validation_windows: int = Field(ge=1)
-    longest: Literal["auto", 1, 2, 4, 8, 16] = Field(description="auto: 8 on CPU, 16 on a GPU")
+    longest: Literal["auto", Multiple] = Field(description="auto: 8 on CPU, 16 on a GPU")
     segments: int = Field(ge=1, description="stretches of the longest length that are scored")
     sliding_windows: int = Field(
         ge=1, description="a length; each scores L/8 targets, spread over all segments"

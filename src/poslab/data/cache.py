@@ -1,7 +1,7 @@
-"""Text is read, split and turned into tokens once, and found again by what decides it.
+"""Text is read, split and turned into tokens once, and cached under a hash of what decides the tokens.
 
-A prepared directory is written beside its place and renamed, so that any number of runs may prepare the same
-at once; one of them works while the others wait where the file system has locks.
+A prepared directory is written under another name and renamed, so that any number of runs may prepare the
+same text at once. Where the file system has locks one of them works while the others wait.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from poslab.data.corpus import FORMAT, Corpus, load, write_manifest
 from poslab.data.split import hold_out, spool
 from poslab.data.tokens import Bpe, Bytes, Tokenizer
 
-ABANDONED = 24 * 3600  # seconds after which an unfinished directory is taken for that of a killed process
+ABANDONED = 24 * 3600  # seconds; an older unfinished directory was left by a process that was killed
 
 
 def prepare(data: Mapping[str, Any]) -> Corpus:
@@ -41,13 +41,13 @@ def prepare(data: Mapping[str, Any]) -> Corpus:
     try:
         root.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(root / f"{key[:32]}.lock"):
-            damaged = directory.exists()  # asked first: what appears from here on is another's, and sound
+            damaged = directory.exists()  # before `load`: a directory that appears later is a sound one
             if corpus := load(directory, name):
                 return corpus
             _remove_abandoned(root)
             if damaged:
                 _remove(directory)
-            with _beside(directory) as unfinished:
+            with _replacing(directory) as unfinished:
                 _build(source, unfinished)
                 if content is not None and _digest(source) != content:
                     raise ConfigError(f"{name} changed while it was read; try again")
@@ -80,7 +80,7 @@ def _digest(source: sources.TextSource) -> str:
 
 
 def _build(source: sources.TextSource, directory: Path) -> None:
-    """Fill `directory`. Documents stay in a file meanwhile, so that they may be larger than memory."""
+    """Fill `directory`. Documents are spooled to a file meanwhile, so that they may be larger than memory."""
     path = directory / "text"
     with path.open("wb") as file:
         documents = spool(source.read(), file).without_duplicates()
@@ -102,7 +102,7 @@ def _build(source: sources.TextSource, directory: Path) -> None:
         offsets, written = _write_tokens(
             directory / f"{name}.bin", tokenizer, lengths, _documents(text, ranges)
         )
-        # Not a matter of the text: a tokenizer that loses bytes would falsify every bits per byte.
+        # No text can cause this: a tokenizer that lost bytes would make every bits per byte wrong.
         assert written == int((ranges[:, 1] - ranges[:, 0]).sum()), (
             f"{written} bytes of {name} after tokenization"
         )
@@ -120,7 +120,10 @@ def _documents(text: memoryview, ranges: NDArray[np.int64]) -> list[memoryview]:
 def _write_tokens(
     path: Path, tokenizer: Tokenizer, lengths: NDArray[np.int64], documents: Iterable[memoryview]
 ) -> tuple[NDArray[np.int64], int]:
-    """Write the tokens, separators between; the (n, 2) offsets of the documents, and their bytes in all."""
+    """Write the tokens with separators between documents.
+
+    Returns the (n, 2) offsets of the documents and the bytes that all their tokens stand for.
+    """
     offsets: list[tuple[int, int]] = []
     position = size = 0
     with path.open("wb") as file:
@@ -138,8 +141,8 @@ def _write_tokens(
 
 
 @contextlib.contextmanager
-def _beside(directory: Path) -> Iterator[Path]:
-    """An unfinished directory that becomes `directory` if all goes well, and is removed otherwise."""
+def _replacing(directory: Path) -> Iterator[Path]:
+    """An unfinished directory that is renamed to `directory` after the block, and removed if it raises."""
     unfinished = _unfinished_name(directory)
     unfinished.mkdir()
     try:
@@ -147,7 +150,7 @@ def _beside(directory: Path) -> Iterator[Path]:
         try:
             unfinished.rename(directory)
         except OSError:
-            if not directory.exists():  # else another was first, where there are no locks
+            if not directory.exists():  # without locks another process can have been first
                 raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -155,7 +158,7 @@ def _beside(directory: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _one_at_a_time(path: Path) -> Iterator[None]:
-    """Wait for whoever prepares the same; without locks (some network drives) do the work twice."""
+    """Wait for another process that prepares the same; without locks (some network drives) both work."""
     with path.open("w") as file:
         with contextlib.suppress(ImportError, OSError):
             import fcntl
@@ -165,7 +168,7 @@ def _one_at_a_time(path: Path) -> Iterator[None]:
 
 
 def _remove(directory: Path) -> None:
-    """Renamed first, so that nobody finds a part of it. Whoever still maps its files keeps them."""
+    """Remove a directory, renamed first so that no process reads half of it. Mapped files stay readable."""
     aside = _unfinished_name(directory)
     with contextlib.suppress(FileNotFoundError):
         directory.rename(aside)

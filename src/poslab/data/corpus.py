@@ -22,14 +22,13 @@ FORMAT = 2  # in every cache key: raise it when prepared data would look differe
 
 FILES = ("train.bin", "validation.bin", "documents.bin", "lengths.bin", "spellings.bin")
 MANIFEST = "manifest.json"
-REHASH = (
-    2**28
-)  # files up to so many bytes are hashed whenever they are opened, which takes a fraction of a second
+# bytes; smaller corpora are hashed whenever they are opened, which takes a fraction of a second
+REHASH = 2**28
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Text as tokens. A copy in another process maps the same files, so workers share the memory."""
+    """Text as tokens. A pickled copy maps the same files, so worker processes share the memory."""
 
     name: str  # of the source, for reports
     directory: Path
@@ -44,7 +43,7 @@ class Corpus:
     part: str = "comparison"
 
     def describe(self) -> dict[str, Any]:
-        """What the record of a run keeps of its data."""
+        """The facts about the data in the record of a run."""
         return {
             "name": self.name,
             "fingerprint": self.fingerprint,
@@ -62,7 +61,7 @@ class Corpus:
         return b"".join(spellings[starts[token] : ends[token]] for token in tokens)
 
     def for_tuning(self) -> "Corpus":
-        """The training text alone, its last tenth held out: settings chosen on it never saw the rest."""
+        """The training text alone, its last tenth held out, so that tuning never sees the validation text."""
         cut = len(self.train) - len(self.train) // 10
         return replace(
             self,
@@ -74,12 +73,12 @@ class Corpus:
         )
 
     def __reduce__(self) -> tuple[Callable[..., "Corpus | None"], tuple[Path, str, str]]:
-        return _again, (self.directory, self.name, self.part)
+        return _reload, (self.directory, self.name, self.part)
 
 
-def _again(directory: Path, name: str, part: str) -> "Corpus | None":
-    found = load(directory, name)
-    return found.for_tuning() if found is not None and part == "tuning" else found
+def _reload(directory: Path, name: str, part: str) -> "Corpus | None":
+    corpus = load(directory, name)
+    return corpus.for_tuning() if corpus is not None and part == "tuning" else corpus
 
 
 def write_manifest(
@@ -125,7 +124,7 @@ def load(directory: Path, name: str) -> Corpus | None:
 
 
 def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
-    if path.stat().st_size == 0:  # which cannot be mapped
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype=dtype)
     return np.memmap(path, dtype=dtype, mode="r")
 

@@ -1,9 +1,10 @@
 """Which part of a text is held out for validation.
 
-Ten documents or more: whole documents, in the order of the sha256 of their content until they are a tenth of
-the bytes, so that the choice depends on nothing else. None of them is more than a hundredth of the text where
-there are enough such documents: one long document would otherwise decide every loss. Fewer than ten: the last
-tenth of each. Nothing is in both parts: exact duplicates are dropped beforehand.
+Of ten documents or more, whole documents are held out in the order of their content's SHA-256, so that the
+choice depends on nothing else, until they are a tenth of the bytes. Documents longer than a hundredth of the
+text are passed over as long as enough others remain: one of them would decide every loss. Of fewer than ten
+documents the last tenth of each is held out. Nothing is in both parts: exact duplicates are dropped
+beforehand.
 """
 
 import hashlib
@@ -21,16 +22,16 @@ WHOLE_DOCUMENTS_FROM = 10
 
 @dataclass(frozen=True)
 class Spool:
-    """Documents one after the other in a file, however many there are."""
+    """Documents one after the other in a file, so that their number and size are not limited by memory."""
 
     ranges: NDArray[np.int64]  # (n, 2) begin and end in the file
-    hashes: NDArray[np.uint64]  # (n,) the first eight bytes of each document's sha256
+    hashes: NDArray[np.uint64]  # (n,) the first eight bytes of each document's SHA-256
 
     def __len__(self) -> int:
         return len(self.ranges)
 
     def without_duplicates(self) -> "Spool":
-        """The first of each, in the same order. Two documents that share 64 bits count as one."""
+        """Each document once, in the same order. Two with the same 64-bit hash count as one."""
         first = np.sort(np.unique(self.hashes, return_index=True)[1])
         return Spool(self.ranges[first], self.hashes[first])
 
@@ -66,7 +67,7 @@ def hold_out(documents: Spool, text: memoryview) -> tuple[NDArray[np.int64], NDA
 
 
 def _held_out_documents(documents: Spool, most: int) -> NDArray[np.bool_]:
-    """(n,) documents of at most `most` bytes that are held out; none where a tenth is not reached."""
+    """(n,) which documents up to `most` bytes long are held out; none if they do not make up a tenth."""
     starts, ends = documents.ranges.T
     sizes = ends - starts
     total = int(sizes.sum())

@@ -18,13 +18,13 @@ CHUNK = 2**18  # bytes that are encoded at once: an Encoding takes some hundred 
 BATCH = 2**22  # bytes that the cores share
 SAMPLE = 2**28  # bytes that a BPE is trained on at most
 
-SEPARATOR = b"\0"  # text never holds it, see sources
+SEPARATOR = b"\0"  # no text contains it: sources refuse or drop NUL bytes
 
 
 class Tokenizer(Protocol):
     @property
     def spellings(self) -> Sequence[bytes]:
-        """What each token stands for."""
+        """The bytes that each token stands for."""
 
     @property
     def separator(self) -> int: ...
@@ -50,12 +50,12 @@ class Bytes:
 class Bpe:
     """A byte-level BPE of `entries` tokens, the separator among them, trained on `documents`.
 
-    The separator is no special token of the tokenizer: text that spells one stays text. Raises ConfigError if
-    the text has too few different pairs for so many entries.
+    The tokenizer knows no special tokens, so text that spells one stays text. Raises ConfigError where the
+    text has too few different pairs for so many entries.
     """
 
     def __init__(self, documents: Sequence[memoryview], entries: int) -> None:
-        # Configured either way, the library is silent when a data loader forks later.
+        # Set to anything, this variable stops the library's warning when a data loader forks later.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 

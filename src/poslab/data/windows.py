@@ -1,4 +1,4 @@
-"""Windows of tokens: at random to train on, at fixed places to validate and to extrapolate on.
+"""Windows of tokens: random ones to train on, fixed ones to validate and to extrapolate on.
 
 A window of length T is T + 1 tokens: inputs are all but the last, targets all but the first. No target of a
 fixed window is scored twice.
@@ -7,10 +7,8 @@ fixed window is scored twice.
 import numpy as np
 from numpy.typing import NDArray
 
-from poslab.config.schema import ConfigError
+from poslab.config.schema import MULTIPLES, ConfigError
 from poslab.data.corpus import Corpus
-
-MULTIPLES = (16, 8, 4, 2, 1)
 
 
 def training_batch(
@@ -18,9 +16,9 @@ def training_batch(
 ) -> NDArray[np.int64]:
     """(batch_size, context_length + 1) tokens at random starts, which (seed, step) alone decide.
 
-    Windows may cross documents. 0 <= seed, step < 2^64. Parts of a batch are its rows, however it is cut.
+    Windows may cross documents. 0 <= seed, step < 2^64.
     """
-    # Raw stream and remainder: the same windows with every release of NumPy, unlike Generator's methods.
+    # Raw numbers and a remainder are the same in every release of NumPy; Generator's methods need not be.
     random = np.random.Philox(key=np.array([seed, step], dtype=np.uint64))
     starts = random.random_raw(batch_size) % np.uint64(len(corpus.train) - context_length)
     return _windows(corpus.train, starts.astype(np.int64), context_length + 1)
@@ -74,13 +72,13 @@ def check_lengths(corpus: Corpus, context_length: int, longest: int) -> None:
         return
     remedies = []
     if train > context_length < validation:
-        remedies += [f"evaluate.longest={k}" for k in MULTIPLES if 2 * k * context_length < document][:1]
+        reachable = [multiple for multiple in MULTIPLES if 2 * multiple * context_length < document]
+        remedies += [f"evaluate.longest={multiple}" for multiple in reachable[-1:]]
     fitting = min(train - 1, validation - 1, (document - 1) // (2 * multiple))
     if fitting > 0:
         remedies.append(f"context_length={1 << (fitting.bit_length() - 1)}")  # a power of two
-    others = "".join(f", {remedy}" for remedy in remedies[:-1]) + "".join(
-        f" or {last}" for last in remedies[-1:]
-    )
+    others = "".join(f", {remedy}" for remedy in remedies[:-1])
+    others += "".join(f" or {remedy}" for remedy in remedies[-1:])
     raise ConfigError(
         f"{corpus.name} has {train + validation:,} tokens; its {short}; use a longer text{others}"
     )
@@ -91,10 +89,10 @@ def _windows(tokens: NDArray[np.generic], starts: NDArray[np.int64], size: int) 
 
 
 def _spread(documents: NDArray[np.int64], count: int, lead: int, scored: int) -> NDArray[np.int64]:
-    """The starts of at most `count` windows, each `lead` tokens, one more, and `scored` targets of its own.
+    """The starts of at most `count` windows of `lead` + 1 + `scored` tokens, each with targets of its own.
 
-    `documents` is (n, 2). Each document is cut into slots of `scored` targets behind its first `lead` + 1
-    tokens; of all slots, evenly spaced ones are taken.
+    `documents` is (n, 2). Each document is cut into slots of `scored` targets after its first `lead` + 1
+    tokens; evenly spaced slots of all of them are taken.
     """
     begins, ends = documents.T
     room = np.maximum(ends - begins - lead - 1, 0)
@@ -104,7 +102,7 @@ def _spread(documents: NDArray[np.int64], count: int, lead: int, scored: int) ->
     taken = np.arange(total) if total <= count else (2 * np.arange(count) + 1) * total // (2 * count)
     document = np.searchsorted(before + slots, taken, side="right")
     slot = taken - before[document]
-    # What is left over is spread too, so that beginnings are not favoured over ends.
+    # Tokens left over are spread too, so that windows do not gather at the beginnings of documents.
     slack = (room - slots * scored)[document] * (2 * slot + 1) // (2 * slots[document])
     starts: NDArray[np.int64] = begins[document] + slot * scored + slack
     return starts

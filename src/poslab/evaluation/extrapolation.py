@@ -1,15 +1,14 @@
 """How good a model is at its training length and past it; lengths are multiples of L.
 
-Three protocols, all kept as sums of token negative log-likelihoods (nats) beside their token and byte counts:
+Three protocols, all recorded as sums of token negative log-likelihoods (nats) with token and byte counts:
 
 - non-overlapping windows of length l (Press et al. 2022, section 2);
 - sliding windows of length l, stride L/8, whose last stride of tokens alone is scored (their appendix B),
   so that every scored token has at least l - L/8 tokens before it;
 - loss by position in the longest window.
 
-The scored targets are the same at every length: the second half of each segment, whose first half serves as
-context only. So nothing but the context differs between two lengths, and text before a target is never
-cut off by the start of the data.
+The scored targets are the same at every length: the second half of each segment, whose first half is context
+only. So two lengths differ in nothing but the context, and no target lacks context because the data begin.
 """
 
 from collections.abc import Callable
@@ -21,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from poslab.config.schema import RunConfig
+from poslab.config.schema import MULTIPLES, RunConfig
 from poslab.data.corpus import Corpus
 from poslab.data.windows import extrapolation_segments
 from poslab.evaluation.losses import token_losses
@@ -29,7 +28,7 @@ from poslab.model.gpt import GPT
 from poslab.model.positions import Scheme
 from poslab.model.rescaling import Rescaling
 
-MULTIPLES = (0.5, 1, 2, 4, 8, 16)
+EVALUATED = (0.5, *MULTIPLES)  # of L
 
 
 @dataclass
@@ -47,9 +46,9 @@ def evaluate(
     progress: Callable[[float], None] = lambda share: None,
     rescaling: Rescaling | None = None,
 ) -> Extrapolation:
-    """Extrapolate a trained model as a resolved configuration says, in the precision that it trained in.
+    """Extrapolate a trained model as a resolved configuration chooses, in `trainer.precision`.
 
-    With a `rescaling`, its rotations turn by other frequencies for as long.
+    With a `rescaling`, its rotations turn by other frequencies meanwhile.
     """
     segments = extrapolation_segments(corpus, config.evaluate.segments, longest_length(config))
     device = torch.device(config.trainer.accelerator)
@@ -70,7 +69,7 @@ def evaluate(
 
 
 def rescalings(config: RunConfig) -> list[Rescaling]:
-    """What a resolved configuration evaluates the model under besides its own rotation."""
+    """The other rotations under which a resolved configuration evaluates a trained model."""
     factor = config.evaluate.rescale_factor
     return [
         Rescaling(method, 1.0 if factor == "auto" else factor)
@@ -80,18 +79,18 @@ def rescalings(config: RunConfig) -> list[Rescaling]:
 
 
 def changes_rotation(scheme: Scheme, rescaling: Rescaling, longest: int) -> bool:
-    """Whether a rescaling turns any vector in any layer otherwise, in windows up to `longest` tokens."""
+    """Whether a rescaling changes queries in any layer, in windows of up to `longest` tokens."""
     geometry = scheme.geometry
     positions = scheme.place(min(longest, scheme.max_length or longest), None)
     probe = torch.ones(1, geometry.heads, len(positions), geometry.head_width)
 
-    def turned() -> list[Tensor]:
+    def rotated() -> list[Tensor]:
         layers = [scheme.layer(index) for index in range(geometry.layers)]
         return [layer.rotate_queries(layer.logit_features(probe), positions) for layer in layers]
 
-    before = turned()
+    before = rotated()
     scheme.rescale(rescaling)
-    after = turned()
+    after = rotated()
     scheme.rescale(None)
     return not all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
@@ -111,10 +110,10 @@ def extrapolate(
 ) -> Extrapolation:
     """Score `segments` (each twice the longest length, and one target more) at every length that fits.
 
-    A length that the scheme has no value for is left out, not filled in. Scoring every target by sliding
-    windows would cost 8 l / L times as much as tiling, so `sliding_windows` of them, spread over all
-    segments, stand for the rest; the tiled losses of the same targets are kept beside them ("matched"), so
-    that the two protocols are compared on the same tokens. `progress` is told the share of work done.
+    Lengths past the scheme's `max_length` are left out. Scoring every target by sliding windows would cost 8
+    l / L times as much as tiling, so only `sliding_windows` windows are scored, spread over all segments; the
+    tiled losses of the same targets are recorded as "matched", so that the two protocols can be compared on
+    the same tokens. `progress` is called with the share of the work that is done.
     """
     longest = segments.shape[1] // 2
     targets = segments[:, longest + 1 :]
@@ -138,11 +137,11 @@ def extrapolate(
         tiled = token_losses(model, tiles, on_batch=on_batch).reshape(targets.shape)
         ends = longest + (block + 1) * stride
         windows = segments[segment[:, None], ends[:, None] - length + np.arange(length + 1)]
-        slided = token_losses(model, windows, stride, on_batch)
+        slid_losses = token_losses(model, windows, stride, on_batch)
         every = np.arange(len(segments))
         for protocol, where, losses, counted in (
             ("non_overlapping", every, tiled, target_bytes),
-            ("sliding", segment, slided, slid_bytes),
+            ("sliding", segment, slid_losses, slid_bytes),
             ("matched", segment, tiled[segment[:, None], slid], slid_bytes),
         ):
             result.lengths += _rows(protocol, multiple, length, where, losses, counted)
@@ -155,8 +154,8 @@ def lengths_up_to(longest: int, context_length: int, limit: int | None) -> list[
     """The evaluation lengths as multiples of L and in tokens, up to `limit` where the scheme has one."""
     return [
         (multiple, int(multiple * context_length))
-        for multiple in MULTIPLES
-        if multiple * context_length % 1 == 0  # no half of an odd L
+        for multiple in EVALUATED
+        if multiple * context_length % 1 == 0  # an odd L has no half
         and multiple * context_length <= min(longest, limit or longest)
     ]
 
@@ -166,8 +165,8 @@ def spread(
 ) -> tuple[Int[np.ndarray, "count"], Int[np.ndarray, "count"]]:
     """`count` (segment, block) pairs, no two alike, evenly over segments and over places in them.
 
-    Multiples of the golden ratio modulo 1 fill an interval evenly at every count; what is left of pairs
-    that fall together makes the result a little shorter than `count`, or all pairs where it asks for more.
+    Multiples of the golden ratio modulo 1 fill an interval evenly at every count. Pairs that coincide are
+    taken once, so there may be a few less than `count`; all pairs where `count` is more than these.
     """
     total = segments * blocks
     if count >= total:
@@ -181,7 +180,7 @@ def spread(
 def _windows(
     segments: Int[np.ndarray, "N 2l+1"], ends: Int[np.ndarray, "E"], length: int
 ) -> Int[np.ndarray, "N*E length+1"]:
-    """Of each segment the windows that end at `ends` in its scored half, with the target after each token."""
+    """The windows of each segment that end at `ends` in its scored half, with the target after each token."""
     longest = segments.shape[1] // 2
     places = longest + ends[:, None] - length + np.arange(length + 1)
     return segments[:, places].reshape(-1, length + 1)
@@ -195,7 +194,7 @@ def _rows(
     losses: Float[np.ndarray, "N T"],
     counted_bytes: Int[np.ndarray, "N T"],
 ) -> list[dict[str, Any]]:
-    """Rows of extrapolation.csv, one a segment; `segment` says whose losses each line of `losses` is."""
+    """Rows of extrapolation.csv, one a segment; `segment` is the segment of each row of `losses`."""
     return [
         {
             "protocol": protocol,

@@ -3,54 +3,65 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
-from poslab.model.attention import Attention, forgotten
+from poslab.model.attention import Attention, Site, cumulative_log_gates
 from poslab.model.gpt import GPT
 from poslab.model.positions import Scheme
 
 DISTANCES_AN_OCTAVE = 4
-STILL = 1e-12  # radians a token: a pair that turns less does not turn
+STILL = 1e-12  # radians a token: a pair that turns less counts as not turning
 
 Rows = list[dict[str, Any]]
-Seen = Callable[[int, Float[Tensor, "1 H T T"], Float[Tensor, "1 H T"] | None], None]
+# Called with a layer's index, its attention weights and its gates whenever it attends.
+Watcher = Callable[[int, Float[Tensor, "1 H T T"], Float[Tensor, "1 H T"] | None], None]
 
 
-def inspect(gpt: GPT, windows: Int[np.ndarray, "N T+1"], longest: int) -> tuple[Rows, Rows, Rows, Rows]:
-    """Rows of scheme_bias.csv, scheme_rotation.csv, scheme_bound.csv and attention_distance.csv.
+class Inspection(NamedTuple):
+    """Rows of the tables of a record that describe a trained scheme."""
 
-    Distances go up to `longest` tokens, or to where the scheme ends. `windows` are text of length L with a
-    target more; attention is looked at on the queries of their second half.
+    bias: Rows  # scheme_bias.csv
+    rotation: Rows  # scheme_rotation.csv
+    bound: Rows  # scheme_bound.csv
+    attention_distance: Rows  # attention_distance.csv
+
+
+def inspect(gpt: GPT, windows: Int[np.ndarray, "N T+1"], longest: int) -> Inspection:
+    """Look at the scheme of a trained model and at its attention in `windows`, text of length L.
+
+    Distances go up to `longest` tokens, or to where the scheme ends. Attention is measured on the queries of
+    each window's second half.
     """
     limit = min(longest, gpt.scheme.max_length or longest)
     device = next(gpt.parameters()).device
-    gates, attended = _attended(gpt, windows)
-    bias, rotation, bound = [], [], []
-    if type(gpt.scheme).place is Scheme.place:  # else distances are none of tokens
-        distances = spaced(limit)
-        for index, layer in _different_layers(gpt):
-            bias += _bias(index, layer, distances, device) + gates.get(index, [])
-            turns = layer.relative_turns(torch.tensor(distances))
-            if turns is not None:
-                rotation += _rotation(index, layer)
-                bound += [
-                    {"layer": index, "distance": distance, "bound": value}
-                    for distance, value in zip(distances, upper_bound(turns), strict=True)
-                ]
-    return bias, rotation, bound, attended
+    gates, attended = _attention(gpt, windows)
+    tables = Inspection([], [], [], attended)
+    if type(gpt.scheme).place is not Scheme.place:  # its distances are not distances in tokens
+        return tables
+    distances = spaced(limit)
+    for index, layer in _different_layers(gpt):
+        tables.bias.extend(_bias(index, layer, distances, device) + gates.get(index, []))
+        turns = layer.relative_turns(torch.tensor(distances))
+        if turns is not None:
+            tables.rotation.extend(_rotation(index, layer))
+            tables.bound.extend(
+                {"layer": index, "distance": distance, "bound": value}
+                for distance, value in zip(distances, upper_bound(turns), strict=True)
+            )
+    return tables
 
 
 def spaced(limit: int) -> list[int]:
     """Distances 0, 1, 2, ... below `limit`, four an octave where there are more."""
     octaves = math.log2(max(limit, 2))
     steps = range(math.ceil(octaves * DISTANCES_AN_OCTAVE) + 1)
-    found = {0, limit - 1, *(round(2 ** (step / DISTANCES_AN_OCTAVE)) for step in steps)}
-    return sorted(distance for distance in found if 0 <= distance < limit)
+    distances = {0, limit - 1, *(round(2 ** (step / DISTANCES_AN_OCTAVE)) for step in steps)}
+    return sorted(distance for distance in distances if 0 <= distance < limit)
 
 
 def upper_bound(turns: Complex[Tensor, "C N"]) -> list[float]:
@@ -64,7 +75,7 @@ def upper_bound(turns: Complex[Tensor, "C N"]) -> list[float]:
 
 
 def _different_layers(gpt: GPT) -> Iterator[tuple[int, Scheme]]:
-    """The first layer of each scheme that acts in one."""
+    """Each scheme that acts in a layer, with the index of its first layer."""
     seen: list[Scheme] = []
     for index in range(gpt.geometry.layers):
         layer = gpt.scheme.layer(index)
@@ -75,7 +86,7 @@ def _different_layers(gpt: GPT) -> Iterator[tuple[int, Scheme]]:
 
 @torch.no_grad()
 def _bias(index: int, layer: Scheme, distances: list[int], device: torch.device) -> Rows:
-    """By a query at L - 1, or further on where the distance needs it."""
+    """The bias on a query at position L - 1, or further on where the distance needs it."""
     last = layer.geometry.context_length - 1
     rows: Rows = []
     for distance in distances:
@@ -102,84 +113,82 @@ def _rotation(index: int, layer: Scheme) -> Rows:
 
 
 @torch.no_grad()
-def _attended(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, Rows], Rows]:
-    """By layer, rows of what gates take from logits in the mean; and rows of attention_distance.csv.
-
-    Where attention has negative weights (linear, under a rotation), their size is what counts.
-    """
-    heads, layers = gpt.geometry.heads, gpt.geometry.layers
-    length = windows.shape[1] - 1
-    half = length // 2
-    places = torch.arange(length)
-    back = (places[:, None] - places).clamp(min=0).double()
-    total = torch.zeros(layers, heads, dtype=torch.float64)
-    distances = spaced(length - half)
-    forgets = torch.zeros(layers, len(distances), heads, dtype=torch.float64)
-    gated: set[int] = set()
-
-    def see(index: int, weights: Tensor, log_gates: Tensor | None) -> None:
-        size = weights[0, :, half:].abs().double().cpu()
-        total[index] += ((size * back[half:]).sum(dim=-1) / size.sum(dim=-1)).sum(dim=-1)
-        if log_gates is not None:
-            gated.add(index)
-            lost = forgotten(log_gates)[0].cpu()
-            for place, distance in enumerate(distances):
-                taken = lost[:, half:] - lost[:, half - distance : length - distance]
-                forgets[index, place] += taken.mean(dim=-1)
-
+def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, Rows], Rows]:
+    """Rows of scheme_bias.csv for what gates add, by layer; and rows of attention_distance.csv."""
+    sums = _AttentionSums(gpt.geometry.layers, gpt.geometry.heads, windows.shape[1] - 1)
     device = next(gpt.parameters()).device
     training = gpt.training
     gpt.eval()
-    with _watched(gpt, see):
+    with _watched(gpt, sums.add):
         for window in windows:
             gpt.forward(torch.from_numpy(window[None, :-1]).to(device))
     gpt.train(training)
-    queries = len(windows) * (length - half)
-    attended = [
-        {"layer": layer, "head": head, "queries": queries, "distance": float(total[layer, head])}
-        for layer in range(layers)
-        for head in range(heads)
-    ]
-    means = forgets / len(windows)
-    gates = {
-        layer: [
-            {"layer": layer, "head": head, "distance": distance, "bias": float(means[layer, place, head])}
-            for place, distance in enumerate(distances)
-            for head in range(heads)
+    return sums.gate_rows(len(windows)), sums.distance_rows(len(windows))
+
+
+class _AttentionSums:
+    """Sums over windows of how far each head attends and of what gates add, on the second half's queries."""
+
+    def __init__(self, layers: int, heads: int, length: int) -> None:
+        self.length, self.half = length, length // 2
+        places = torch.arange(length)
+        self.back = (places[:, None] - places).clamp(min=0).double()  # tokens from query back to key
+        self.attended = torch.zeros(layers, heads, dtype=torch.float64)
+        self.distances = spaced(length - self.half)
+        self.gates = torch.zeros(layers, len(self.distances), heads, dtype=torch.float64)
+        self.gated: set[int] = set()
+
+    def add(self, layer: int, weights: Float[Tensor, "1 H T T"], log_gates: Tensor | None) -> None:
+        """A window; weights below 0 (linear attention under a rotation) count by their size."""
+        size = weights[0, :, self.half :].abs().double().cpu()
+        means = (size * self.back[self.half :]).sum(dim=-1) / size.sum(dim=-1)
+        self.attended[layer] += means.sum(dim=-1)
+        if log_gates is not None:
+            self.gated.add(layer)
+            gate_sums = cumulative_log_gates(log_gates)[0].cpu()
+            for number, distance in enumerate(self.distances):
+                keys = gate_sums[:, self.half - distance : self.length - distance]
+                self.gates[layer, number] += (gate_sums[:, self.half :] - keys).mean(dim=-1)
+
+    def distance_rows(self, windows: int) -> Rows:
+        queries = windows * (self.length - self.half)
+        return [
+            {"layer": layer, "head": head, "queries": queries, "distance": total}
+            for layer, totals in enumerate(self.attended.tolist())
+            for head, total in enumerate(totals)
         ]
-        for layer in gated
-    }
-    return gates, attended
+
+    def gate_rows(self, windows: int) -> dict[int, Rows]:
+        means = self.gates / windows
+        return {
+            layer: [
+                {"layer": layer, "head": head, "distance": distance, "bias": value}
+                for distance, heads in zip(self.distances, means[layer].tolist(), strict=True)
+                for head, value in enumerate(heads)
+            ]
+            for layer in self.gated
+        }
 
 
 @contextmanager
-def _watched(gpt: GPT, see: Seen) -> Iterator[None]:
-    """Each layer's attention weights are formed and shown to `see` whenever it attends."""
-    handles: list[Callable[[], None]] = []
-    for index, block in enumerate(gpt.blocks):
-        attention = block.attention
+def _watched(gpt: GPT, watcher: Watcher) -> Iterator[None]:
+    """Until it ends, each layer's attention also forms its weights, for `watcher`, whenever it attends."""
+    attentions = [block.attention for block in gpt.blocks]
+    for index, attention in enumerate(attentions):
         assert isinstance(attention, Attention)
-        handles.append(_watch(attention, index, see))
+        _watch(attention, index, watcher)
     try:
         yield
     finally:
-        for remove in handles:
-            remove()
+        for attention in attentions:
+            delattr(attention, "attend")  # so that its class's own method is called again
 
 
-def _watch(attention: Attention, index: int, see: Seen) -> Callable[[], None]:
+def _watch(attention: Attention, index: int, watcher: Watcher) -> None:
     own = attention.attend
 
-    def attend(
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scheme: Scheme,
-        positions: Tensor,
-        log_gates: Tensor | None = None,
-    ) -> Tensor:
-        see(index, attention.weights(q, k, scheme, positions, log_gates), log_gates)
-        return own(q, k, v, scheme, positions, log_gates)
+    def attend(q: Tensor, k: Tensor, v: Tensor, site: Site) -> Tensor:
+        watcher(index, attention.weights(q, k, site), site.log_gates)
+        return own(q, k, v, site)
 
     attention.attend = attend  # type: ignore[method-assign]
-    return lambda: delattr(attention, "attend")

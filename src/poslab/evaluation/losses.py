@@ -1,6 +1,6 @@
 """The loss of a model on given windows, token by token: what validation and every evaluation are made of."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -15,28 +15,35 @@ TOKENS_A_BATCH = {"cpu": 4_096, "cuda": 65_536}  # no effect on the result but r
 
 @torch.no_grad()
 def token_losses(
-    model: GPT,
+    gpt: GPT,
     windows: Int[np.ndarray, "N T+1"],
     last: int | None = None,
     on_batch: Callable[[int], None] = lambda tokens: None,
 ) -> Float[np.ndarray, "N last"]:
-    """Negative log-likelihood in nats of each target (each window shifted by one), or of the last ones.
+    """Negative log-likelihood in nats of each target (each window shifted by one), or of the `last` ones.
 
-    `on_batch` is told how many tokens went through the model in each batch.
+    `on_batch` is called with the number of tokens that went through the model in each batch.
     """
-    device = next(model.parameters()).device
-    size = max(1, TOKENS_A_BATCH[device.type] // (windows.shape[1] - 1))
-    training = model.training
-    model.eval()
     losses = []
-    for start in range(0, len(windows), size):
-        batch = torch.from_numpy(windows[start : start + size]).to(device)
-        inputs, targets = batch[:, :-1], batch[:, 1:] if last is None else batch[:, -last:]
-        # forward, not the call: a compiled model would be compiled again for each of the many shapes
-        logits: Tensor = model.forward(inputs, last)
+    for logits, targets in batched_logits(gpt, windows, last):
         flat = cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
         losses.append(flat.reshape(targets.shape).double().cpu())
-        on_batch(inputs.numel())
-    model.train(training)
+        on_batch(len(targets) * (windows.shape[1] - 1))
     joined: Float[np.ndarray, "N last"] = torch.cat(losses).numpy()
     return joined
+
+
+def batched_logits(
+    gpt: GPT, windows: Int[np.ndarray, "N T+1"], last: int | None
+) -> Iterator[tuple[Float[Tensor, "B last V"], Int[Tensor, "B last"]]]:
+    """The logits and the targets of each batch of windows, all or the `last` ones, in evaluation mode."""
+    device = next(gpt.parameters()).device
+    size = max(1, TOKENS_A_BATCH[device.type] // (windows.shape[1] - 1))
+    training = gpt.training
+    gpt.eval()
+    for start in range(0, len(windows), size):
+        batch = torch.from_numpy(windows[start : start + size]).to(device)
+        # forward, not the call: a compiled model would be compiled again for each of the many shapes
+        logits: Tensor = gpt.forward(batch[:, :-1], last)
+        yield logits, batch[:, 1:] if last is None else batch[:, -last:]
+    gpt.train(training)

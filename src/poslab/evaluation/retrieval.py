@@ -1,6 +1,7 @@
-"""What a model that trained on questions fetches from further back, by length of the window and depth in it.
+"""How well a model that trained on questions retrieves their answers, by window length and depth in it.
 
-Beside the losses, since perplexity alone is no length generalisation (Kazemnejad et al. 2023).
+A low perplexity past the training length does not show that a model uses the longer context (Kazemnejad et
+al. 2023), so this is measured beside the losses.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from poslab.data.corpus import Corpus
 from poslab.data.questions import TASKS, questions
 from poslab.data.windows import extrapolation_segments
 from poslab.evaluation.extrapolation import lengths_up_to, longest_length
-from poslab.evaluation.losses import TOKENS_A_BATCH
+from poslab.evaluation.losses import batched_logits
 from poslab.model.gpt import GPT
 
 
@@ -25,10 +26,10 @@ def retrieve(
     corpus: Corpus,
     progress: Callable[[float], None] = lambda share: None,
 ) -> list[dict[str, Any]]:
-    """Rows of probe.csv, one a task, length and depth, of a resolved configuration.
+    """Rows of probe.csv, one a task, length and depth, as a resolved configuration chooses them.
 
-    `exact` counts the samples whose every answer token was the most likely one, so those that greedy
-    decoding would answer. Lengths that the scheme has no value for are left out.
+    `exact` counts the samples whose every answer token was the most likely one, which are those that greedy
+    decoding would answer. Lengths past the scheme's `max_length` are left out.
     """
     probe = config.probe
     assert probe.samples is not None
@@ -50,40 +51,41 @@ def retrieve(
                 for depth in depths.tolist():
                     windows = questions(texts[:, -length - 1 :], task, depth)
                     losses, likeliest = answers(gpt.to(device), windows, task.length)
-                    rows.append(
-                        {
-                            "task": name,
-                            "multiple": f"{multiple:g}",
-                            "length": length,
-                            "depth": f"{depth:g}",
-                            "samples": len(windows),
-                            "exact": int(likeliest.all(axis=1).sum()),
-                            "correct": int(likeliest.sum()),
-                            "nll": float(losses.sum()),
-                            "tokens": losses.size,
-                        }
-                    )
+                    rows.append(_row(name, multiple, length, depth, losses, likeliest))
                     done += length
                     progress(done / work)
     return rows
+
+
+def _row(
+    task: str,
+    multiple: float,
+    length: int,
+    depth: float,
+    losses: Float[np.ndarray, "N answer"],
+    likeliest: Bool[np.ndarray, "N answer"],
+) -> dict[str, Any]:
+    return {
+        "task": task,
+        "multiple": f"{multiple:g}",
+        "length": length,
+        "depth": f"{depth:g}",
+        "samples": len(losses),
+        "exact": int(likeliest.all(axis=1).sum()),
+        "correct": int(likeliest.sum()),
+        "nll": float(losses.sum()),
+        "tokens": losses.size,
+    }
 
 
 @torch.no_grad()
 def answers(
     gpt: GPT, windows: Int[np.ndarray, "N T+1"], last: int
 ) -> tuple[Float[np.ndarray, "N last"], Bool[np.ndarray, "N last"]]:
-    """Nats of each of the last targets, and whether it was the most likely token there."""
-    device = next(gpt.parameters()).device
-    size = max(1, TOKENS_A_BATCH[device.type] // (windows.shape[1] - 1))
-    training = gpt.training
-    gpt.eval()
+    """The loss in nats of each of the `last` targets, and whether it was the most likely token."""
     losses, likeliest = [], []
-    for start in range(0, len(windows), size):
-        batch = torch.from_numpy(windows[start : start + size]).to(device)
-        # forward, not the call: a compiled model would be compiled again for each of the many shapes
-        logits = gpt.forward(batch[:, :-1], last).double()
-        targets = batch[:, -last:]
-        losses.append(-logits.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0].cpu())
-        likeliest.append((logits.argmax(dim=-1) == targets).cpu())
-    gpt.train(training)
+    for logits, targets in batched_logits(gpt, windows, last):
+        wide = logits.double()
+        losses.append(-wide.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0].cpu())
+        likeliest.append((wide.argmax(dim=-1) == targets).cpu())
     return torch.cat(losses).numpy(), torch.cat(likeliest).numpy()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from poslab.config.schema import RunConfig
-from poslab.model.attention import Attention, build_attention
+from poslab.model.attention import Attention, Site, build_attention
 from poslab.model.positions import Geometry, Scheme, build_scheme
 
 
@@ -36,10 +36,10 @@ class Block(nn.Module):
         normed = self.norm_attention(x)
         heads = self.query_key_value(normed).unflatten(-1, (3, self.heads, -1))
         q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)  # 3 of (B, H, T, K)
-        log_gates = scheme.log_gates(normed)
-        # Each attention chooses its own working precision; autocast would lower it behind its back.
+        site = Site(scheme, positions, scheme.log_gates(normed))
+        # Each attention chooses its own working precision, which autocast would lower.
         with torch.autocast(x.device.type, enabled=False):
-            mixed = self.attention.attend(q, k, v, scheme, positions, log_gates)
+            mixed = self.attention.attend(q, k, v, site)
         x = x + self.project_attention(mixed.transpose(1, 2).flatten(-2))
         hidden = gelu(self.expand(self.norm_perceptron(x)), approximate="tanh")
         output: Float[Tensor, "B T D"] = x + self.project_perceptron(hidden)
@@ -65,10 +65,10 @@ class GPT(nn.Module):
         last: int | None = None,
         positions: Int[Tensor, "T"] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each; with `last`, only those after the last so many tokens.
+        """Logits of the token after each; with `last`, only after the last `last` tokens (T is `last` then).
 
-        The tokens stand where `positions` say, or where the scheme places them at evaluation. Raises
-        ValueError past the length that the scheme is defined up to.
+        `positions` are those of the tokens; None: where the scheme places them at evaluation. Raises
+        ValueError for more tokens than the scheme is defined for.
         """
         length = tokens.shape[1]
         limit = self.scheme.max_length
@@ -86,15 +86,15 @@ class GPT(nn.Module):
 
     @property
     def kernel(self) -> str:
-        """The attention kernels that ran in the last forward pass, layers that agree named once."""
+        """The attention kernels that ran in the last forward pass, each named once."""
         return ", ".join(dict.fromkeys(block.attention.kernel for block in self.blocks))  # type: ignore[union-attr,misc]
 
     def initialise(self, seed: int) -> None:
         """GPT-2's initialisation: N(0, 0.02), projections into the residual over sqrt(2 layers), biases 0.
 
         Every parameter is drawn from a stream of its own, named by the seed and the parameter, so that all
-        schemes start from the same shared weights whatever parameters they add. A scheme's or an attention's
-        own vectors keep the values that it gave them, and what it draws itself it draws last.
+        schemes start from the same shared weights whatever parameters they add. Vectors of a scheme or an
+        attention keep the values that its constructor gave them, and its `draw` comes last.
         """
         for name, parameter in self.named_parameters():
             if parameter.ndim < 2 and (name.startswith("scheme.") or ".attention." in name):
@@ -116,9 +116,9 @@ class GPT(nn.Module):
     def training_flops(self, tokens: int) -> float:
         """Floating-point operations of a forward and a backward pass over `tokens` tokens in windows of L.
 
-        6 N + 12 (layers D L) a token (Chowdhery et al. 2022, appendix B), N the matrices that tokens are
-        multiplied by: the model's work by the book, the same for every scheme (whatever it adds) and every
-        attention, and without a discount for the causal mask.
+        6 N + 12 (layers D L) a token (Chowdhery et al. 2022, appendix B), N the parameters in the matrices
+        that tokens are multiplied by. By this convention the work is the same under every scheme and
+        attention, and the causal mask saves nothing.
         """
         matrices = sum(
             parameter.numel()
@@ -130,27 +130,23 @@ class GPT(nn.Module):
 
 
 def named_stream(seed: int, name: str) -> torch.Generator:
-    """Random numbers of their own for each seed and name."""
+    """A generator of random numbers for this seed and name alone."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
 def build_parts(config: RunConfig) -> tuple[Geometry, Scheme, list[Attention]]:
-    """The parts that a configuration chooses; an attention a layer.
+    """The geometry, the scheme and an attention for each layer, as a configuration chooses them.
 
-    Raises ConfigError where the scheme, the attention and the sizes cannot work together.
+    Raises ConfigError where they cannot work together.
     """
     size = config.model
     geometry = Geometry(size.width, size.heads, config.context_length, size.layers)
     scheme = build_scheme(config.pos, geometry)
-    layers = range(geometry.layers)
-    return (
-        geometry,
-        scheme,
-        [build_attention(config.attention, geometry, scheme.layer(index)) for index in layers],
-    )
+    layers = (scheme.layer(index) for index in range(geometry.layers))
+    return geometry, scheme, [build_attention(config.attention, geometry, layer) for layer in layers]
 
 
 def build(config: RunConfig, vocabulary: int) -> GPT:
-    """The model that a configuration describes, weights not yet initialised. Raises ConfigError."""
+    """The model that a configuration describes; `initialise` draws its weights. Raises ConfigError."""
     return GPT(vocabulary, *build_parts(config))

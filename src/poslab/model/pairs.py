@@ -1,6 +1,6 @@
-"""Which attention works under which scheme, and how: the README's table, made by trying every pair.
+"""Which attention works under which scheme: the README's table, made by trying every pair.
 
-As a program (`python -m poslab.model.pairs`, in the project's folder) it prints the table in Markdown.
+`python -m poslab.model.pairs`, in the project's folder, prints it in Markdown.
 """
 
 from pathlib import Path
@@ -10,14 +10,14 @@ import torch
 
 from poslab.config.compose import arms, one_for_each_scheme
 from poslab.config.schema import ConfigError
-from poslab.model.attention import Attention, build_attention
-from poslab.model.positions import Geometry, Scheme, build_scheme
+from poslab.model.attention import Site, build_attention
+from poslab.model.positions import Geometry, build_scheme
 
 GEOMETRY = Geometry(width=64, heads=2, context_length=64, layers=4)
 
 
 def grid(conf: Path) -> str:
-    """The table in Markdown: a row a scheme, a column an attention, and why a pair cannot be below it."""
+    """The table in Markdown: a row a scheme, a column an attention; below, why some pairs cannot work."""
     schemes = {section["scheme"]: section for section in one_for_each_scheme(arms(conf / "pos")).values()}
     attentions = arms(conf / "attention")
     lines = [
@@ -33,21 +33,17 @@ def grid(conf: Path) -> str:
 
 
 def _cell(pos: dict[str, Any], attention: dict[str, Any], reasons: dict[str, int]) -> str:
-    """How the pair works, as the attention says it after a step, or a dash with the number of the reason."""
-    whole = build_scheme(pos, GEOMETRY)
-    scheme = whole.layer(0)
+    """The form in which the pair works (with the kernel that ran), or a dash and the number of the reason."""
+    scheme = build_scheme(pos, GEOMETRY)
+    layer = scheme.layer(0)
     try:
-        built = build_attention(attention, GEOMETRY, scheme)
+        built = build_attention(attention, GEOMETRY, layer)
     except ConfigError as error:
         return f"– ({reasons.setdefault(str(error), len(reasons) + 1)})"
-    _attend(built, scheme, whole)
-    return built.form if built.form != "fused" else f"fused: {built.kernel.removesuffix(' (cpu)')}"
-
-
-def _attend(attention: Attention, scheme: Scheme, whole: Scheme) -> None:
     q, k, v = torch.zeros(3, 1, GEOMETRY.heads, 4, GEOMETRY.head_width)
-    log_gates = scheme.log_gates(torch.zeros(1, 4, GEOMETRY.width))
-    attention.attend(q, k, v, scheme, whole.place(4, None), log_gates)
+    log_gates = layer.log_gates(torch.zeros(1, 4, GEOMETRY.width))
+    built.attend(q, k, v, Site(layer, scheme.place(4, None), log_gates))
+    return built.form if built.form != "fused" else f"fused: {built.kernel.removesuffix(' (cpu)')}"
 
 
 if __name__ == "__main__":

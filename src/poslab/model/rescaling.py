@@ -1,8 +1,8 @@
 """How a rotation's frequencies are changed to reach further: interpolation, NTK, YaRN, Llama 3.1.
 
 Each function takes theta (radians a token, float64, C pairs, fastest first, width W = 2 C) and returns the
-frequencies to turn by instead. The schemes rope_pi, rope_ntk, ... train with them, and `evaluate.rescale`
-puts them on a model that was trained without (class Rescaling).
+frequencies to turn by instead. The schemes rope_pi, rope_ntk, ... train with them; `evaluate.rescale`
+evaluates a model under them that was trained without (class Rescaling).
 """
 
 import math
@@ -19,7 +19,7 @@ YARN_SLOW, YARN_FAST = 1.0, 32.0
 
 
 def interpolated(theta: Float[Tensor, "C"], factor: float) -> Float[Tensor, "C"]:
-    """Position interpolation (Chen et al. 2023, arXiv 2306.15595): p / s, so theta / s."""
+    """Position interpolation (Chen et al. 2023, arXiv 2306.15595): positions p / s, so theta / s."""
     return theta / factor
 
 
@@ -49,11 +49,11 @@ def dynamic_ntk(
 def yarn(theta: Float[Tensor, "C"], factor: float, context_length: int) -> Float[Tensor, "C"]:
     """NTK by parts (arXiv 2309.00071, section 3.2): from theta / s for slow pairs to theta for fast ones.
 
-    As in the authors' code (and transformers), the ramp is straight over the pair's number, from the pair
+    As in the authors' code (and transformers), the ramp is linear in the pair's number, from the pair
     before the one that turns YARN_FAST times in the training length to the pair after YARN_SLOW times.
     """
     pairs = theta.shape[0]
-    if pairs == 1:  # its number says nothing of how often it turns; it stays, as in transformers
+    if pairs == 1:  # no ramp over one pair's number: it stays, as in transformers
         return theta
     number = torch.arange(pairs, device=theta.device, dtype=theta.dtype)
     logarithm = theta.log()
@@ -65,15 +65,15 @@ def yarn(theta: Float[Tensor, "C"], factor: float, context_length: int) -> Float
 
 
 def _pair_that_turns(logarithm: Float[Tensor, "C"], turns: float) -> Float[Tensor, ""]:
-    """The number of the pair, not whole, that turns so often a token; log theta is straight between pairs."""
-    wanted = math.log(2 * math.pi * turns)
-    right = (logarithm > wanted).sum().clamp(1, logarithm.shape[0] - 1)  # past the ends as beside them
+    """The fractional number of the pair that turns `turns` times a token; log theta is linear in it."""
+    target = math.log(2 * math.pi * turns)
+    right = (logarithm > target).sum().clamp(1, logarithm.shape[0] - 1)  # extrapolates past both ends
     start, stop = logarithm[right - 1], logarithm[right]
-    return right - 1 + (start - wanted) / (start - stop)
+    return right - 1 + (start - target) / (start - stop)
 
 
 def yarn_temperature(factor: float) -> float:
-    """0.1 ln s + 1 (arXiv 2309.00071, section 3.4): what q and k are multiplied by, each."""
+    """0.1 ln s + 1 (arXiv 2309.00071, section 3.4): the factor on q and on k."""
     return 0.1 * math.log(factor) + 1
 
 
@@ -83,7 +83,7 @@ def llama3(
     """Llama 3.1's scaling, by how often a pair turns in the original length.
 
     theta / s for pairs that turn `low` times or less, theta for those that turn `high` times or more,
-    straight over the number of turns between them.
+    linear in the number of turns between them.
     """
     turns = context_length * theta / (2 * math.pi)
     share = ((turns - low) / (high - low)).clamp(0, 1)
@@ -92,20 +92,20 @@ def llama3(
 
 @dataclass(frozen=True)
 class Rescaling:
-    """A change put on a trained model: its name in `evaluate.rescale`, and s where it takes one."""
+    """A change of the rotation of a trained model."""
 
-    method: str
-    factor: float
+    method: str  # as in `evaluate.rescale`, a key of METHODS
+    factor: float  # s of pi, ntk and yarn; the others take none
 
     def frequencies(
         self, theta: Float[Tensor, "C"], length: int | Tensor, context_length: int
     ) -> Float[Tensor, "C"]:
-        """What to turn by instead of theta at a sequence of `length` tokens, after training at L."""
+        """What to turn by instead of theta in a sequence of `length` tokens, after training at L."""
         return METHODS[self.method](theta, self.factor, length, context_length)
 
     @property
     def temperature(self) -> float:
-        """What q and k are multiplied by, each."""
+        """The factor on q and on k."""
         return yarn_temperature(self.factor) if self.method == "yarn" else 1.0
 
 

@@ -1,7 +1,7 @@
-"""Training one model: batches by (seed, step), a Lightning trainer, a metrics row a validation.
+"""Training one model: batches by (seed, step), a Lightning trainer, a row of metrics.csv for each validation.
 
-What it has reached after any step is a state of tensors and plain values; training from a state goes on to
-the same bits as training that was never left.
+After any step, training can be written as a state of tensors and plain values. Training that continues from a
+state ends with the same bits as training that was never interrupted.
 """
 
 import copy
@@ -35,15 +35,14 @@ from poslab.training.observer import DivergedError, Observer, State
 
 LIGHTNING_PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
-
-Batch = tuple[Tensor, bytes]  # windows (B, T+1), and the SHA-256 of them
+Batch = tuple[Tensor, bytes]  # windows (B, T+1), and their SHA-256
 
 
 class TrainingBatches(Dataset[Batch]):
-    """Item i is part i % parts of the batch of step i // parts: a function of (seed, i) alone.
+    """Item i is part i % accumulate of the batch of step `first_step` + i // accumulate, by (seed, i) alone.
 
-    Steps are counted from `first_step`. A batch is cut into `trainer.accumulate` parts for each process, so
-    that it is the same one however many processes there are; this one takes every `world`th part.
+    A step's batch is the same however many processes there are: it is cut into accumulate * world parts, and
+    each of the `world` processes takes every `world`th one.
     """
 
     def __init__(
@@ -78,7 +77,10 @@ class TrainingBatches(Dataset[Batch]):
 
 
 class Recorder(lightning.Callback):
-    """Validates at evenly spaced steps, keeps a row of metrics.csv for each, and knows the state."""
+    """Validates at evenly spaced steps and reports rows, steps and states to the observer.
+
+    Times are seconds; those of training exclude validation.
+    """
 
     def __init__(
         self, config: RunConfig, corpus: Corpus, observer: Observer, state: State | None = None
@@ -90,14 +92,14 @@ class Recorder(lightning.Callback):
         self.tokens_a_step = config.trainer.batch_size * config.context_length
         self.observer = observer
         self.random = state["random"] if state else None
-        self.first = self.step = int(state["step"]) if state else 0
+        self.first = self.step = int(state["step"]) if state else 0  # steps done, at the start and now
         self.training_seconds: float = state["training_seconds"] if state else 0.0
         self.validation_seconds: float = state["validation_seconds"] if state else 0.0
         self.last_row: tuple[int, float] = tuple(state["last_row"]) if state else (0, 0.0)  # step, seconds
 
     def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         if trainer.strategy.broadcast(self.step) != self.step:
-            raise RuntimeError("the run's processes found different checkpoints: give the command again")
+            raise RuntimeError("the run's processes read different checkpoints: give the command again")
         if self.random is not None:
             _set_random_state(self.random)
         self.observer.started()
@@ -111,13 +113,13 @@ class Recorder(lightning.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        if self.first + trainer.global_step == self.step:  # a part of an accumulated batch
+        if self.first + trainer.global_step == self.step:  # not the last part of an accumulated batch
             return
         self.step = self.first + trainer.global_step
         rate = self.step * self.tokens_a_step / self._elapsed()
         assert isinstance(module, LanguageModel)
-        loss = module.last_loss  # Lightning's own is divided by the number of parts
-        self.observer.step(self.step, loss.item, rate)
+        # Not the loss in `outputs`: Lightning divides it by the number of parts.
+        self.observer.step(self.step, module.last_loss.item, rate)
         if self.step in self.validation_steps:
             self._validate(trainer, module)
         self.observer.maybe_checkpoint(self.step, lambda: self._state(trainer, module))
@@ -145,7 +147,7 @@ class Recorder(lightning.Callback):
         with trainer.precision_plugin.forward_context():
             nll = float(token_losses(module.gpt, self.windows).sum())
         step, seconds = self.last_row
-        tokens = self.windows[:, 1:].size
+        tokens = (self.step - step) * self.tokens_a_step  # since the last row
         self.observer.row(
             {
                 "step": self.step,
@@ -153,12 +155,10 @@ class Recorder(lightning.Callback):
                 "seconds": self.training_seconds,
                 **sums,
                 "validation_nll": nll,
-                "validation_tokens": tokens,
+                "validation_tokens": self.windows[:, 1:].size,
                 "validation_bytes": self.window_bytes,
                 "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
-                "tokens_per_second": (self.step - step)
-                * self.tokens_a_step
-                / (self.training_seconds - seconds),
+                "tokens_per_second": tokens / (self.training_seconds - seconds),
             }
         )
         if not (math.isfinite(sums["train_nll"]) and math.isfinite(nll)):
@@ -169,8 +169,8 @@ class Recorder(lightning.Callback):
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What training leaves beside the weights."""
+class TrainingResult:
+    """Facts about a training that has ended."""
 
     validation_seconds: float
     batches: str  # SHA-256 over the batches that made the weights, in their order
@@ -178,11 +178,11 @@ class Trained:
 
 def train(
     gpt: GPT, config: RunConfig, corpus: Corpus, observer: Observer, state: State | None = None
-) -> Trained:
-    """Train `gpt` in place up to `trainer.max_steps` steps; `precision` and `accelerator` must be resolved.
+) -> TrainingResult:
+    """Train `gpt` in place up to step `trainer.max_steps`, as a resolved configuration chooses.
 
-    With a `state` of an earlier call it goes on from there, to the same bits. Raises DivergedError as soon as
-    a validation sees a loss that is no number.
+    A `state` from an earlier call is continued, to the same bits. Raises DivergedError as soon as a
+    validation has a loss that is not finite.
     """
     torch.manual_seed(config.seed)
     if state is None:
@@ -190,21 +190,22 @@ def train(
     else:
         gpt.load_state_dict(state["weights"])
         if state["step"] == config.trainer.max_steps:
-            return Trained(state["validation_seconds"], state["sums"]["batches"])
+            return TrainingResult(state["validation_seconds"], state["sums"]["batches"])
     if config.trainer.compile:
         gpt.compile()
     recorder = Recorder(config, corpus, observer, state)
     module = LanguageModel(gpt, config.trainer, config.seed, recorder.first, state)
-    del state  # as large as all that training holds
+    del state  # as large as the model and its optimizer together
     _fit(module, config, corpus, recorder)
-    return Trained(recorder.validation_seconds, module.batches)
+    return TrainingResult(recorder.validation_seconds, module.batches)
 
 
 def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, observer: Observer) -> GPT:
-    """A copy of a trained `gpt` whose rotation is dropped, trained on for `evaluate.recalibration_steps`.
+    """A copy of a trained `gpt` without its rotation, trained on for `evaluate.recalibration_steps` steps.
 
     At length L, as in DroPE (Gelberg et al. 2025, arXiv 2512.12167), with the run's optimizer settings and
-    its schedule over so many steps, a tenth of them warm-up, on the batches that follow those of training.
+    its schedule over these steps, a tenth of them warm-up, on the batches that follow those of training.
+    Raises DivergedError.
     """
     copied = copy.deepcopy(gpt)
     copied.scheme.rescale(Rescaling("drop", 1.0))
@@ -223,7 +224,7 @@ def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, observer: Obs
 def _fit(
     module: LanguageModel, config: RunConfig, corpus: Corpus, recorder: Recorder, offset: int = 0
 ) -> None:
-    """The steps from `recorder.first` on; batch number `offset` is the one of step 0."""
+    """Take the steps from `recorder.first` on; `offset` is the number of the batch of step 0."""
     options = config.trainer
     with quiet_lightning():
         trainer = lightning.Trainer(
@@ -231,7 +232,7 @@ def _fit(
             devices=options.devices,
             num_nodes=options.nodes,
             strategy="ddp" if options.devices * options.nodes > 1 else "auto",
-            plugins=[LightningEnvironment()],  # processes are started by us, whatever cluster this is
+            plugins=[LightningEnvironment()],  # poslab starts the processes, on any cluster
             precision=LIGHTNING_PRECISION[options.precision],  # type: ignore[arg-type]
             max_steps=options.max_steps - recorder.first,
             accumulate_grad_batches=options.accumulate,
@@ -249,13 +250,13 @@ def _fit(
         batches = TrainingBatches(
             config, corpus, offset + recorder.first, trainer.global_rank, trainer.world_size
         )
-        # Its own generator: the global one belongs to the model alone.
+        # With a generator of its own, so that loading draws nothing from the global random numbers.
         loader = DataLoader(batches, batch_size=None, shuffle=False, generator=torch.Generator())
         try:
             trainer.fit(module, loader)
         finally:
             if torch.distributed.is_available() and torch.distributed.is_initialized():
-                torch.distributed.destroy_process_group()  # evaluation is for one process alone
+                torch.distributed.destroy_process_group()  # evaluation runs in one process
 
 
 def _random_state() -> dict[str, Any]:
@@ -282,7 +283,7 @@ def _set_random_state(state: Mapping[str, Any]) -> None:
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Silence what Lightning says of devices, workers and its parts: a user can do nothing about it."""
+    """Silence Lightning's lines about devices and workers, about which a user can do nothing."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings():

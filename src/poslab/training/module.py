@@ -15,12 +15,12 @@ from poslab.config.schema import TrainerOptions
 from poslab.model.gpt import GPT, named_stream
 
 BETA1 = 0.9
-FINAL_SHARE = 0.1  # of the learning rate is left at the end of a cosine
-DECAY_SHARE = 0.2  # of the steps lie on the straight way down of a warm-up, stable, decay schedule
+FINAL_SHARE = 0.1  # of the learning rate, at the end of a cosine
+DECAY_SHARE = 0.2  # of the steps, in the linear decay of a warm-up, stable, decay schedule
 
 
 class LanguageModel(lightning.LightningModule):
-    """Next-token prediction. Keeps the sums that the recorder reads: it logs nothing itself."""
+    """Next-token prediction. It logs nothing: the Recorder of loop.py takes the sums that it adds up."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class LanguageModel(lightning.LightningModule):
         first_step: int = 0,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        """Steps are counted from `first_step`; `state` is what training goes on from, where it does."""
+        """Steps count from `first_step`. `state` is that of an earlier training which this one continues."""
         super().__init__()
         self.gpt = gpt
         self.options = options
@@ -38,7 +38,7 @@ class LanguageModel(lightning.LightningModule):
         self.first_step = first_step
         self.state = state
         sums = (state or {}).get("sums", {})
-        self.last_loss = torch.zeros(())  # of the last part of a batch, nats a token
+        self.last_loss = torch.zeros(())  # nats a token, of the last part of a batch
         self.nll_sum = sums.get("nll_sum", torch.zeros((), dtype=torch.float64))
         self.token_count: int = sums.get("token_count", 0)
         self.gradient_norm_sum = sums.get("gradient_norm_sum", torch.zeros(()))
@@ -46,7 +46,7 @@ class LanguageModel(lightning.LightningModule):
         self.batches: str = sums.get("batches", "")
 
     def sums(self) -> dict[str, Any]:
-        """What has been summed since the last row, and the digest of all batches, as `state` wants it."""
+        """The sums since the last row and the digest of all batches, as `state["sums"]` takes them."""
         return {
             "nll_sum": self.nll_sum,
             "token_count": self.token_count,
@@ -57,9 +57,9 @@ class LanguageModel(lightning.LightningModule):
 
     def training_step(self, batch: tuple[Int[Tensor, "B T+1"], bytes], index: int) -> Float[Tensor, ""]:
         windows, digest = batch
-        # What really was trained on, in its order: a batch repeated or left out after a crash would show.
+        # Over the batches as they were trained on: one repeated or left out after a crash changes the digest.
         self.batches = hashlib.sha256(self.batches.encode() + digest).hexdigest()
-        # Where positions are drawn: by the seed and the step alone, the same for all parts of a batch.
+        # Schemes that draw positions draw by the seed and the step alone, the same for all parts of a batch.
         step = self.first_step + index // self.options.accumulate
         stream = named_stream(self.seed, f"positions/{step}")
         positions = self.gpt.scheme.place(windows.shape[1] - 1, stream)
@@ -68,7 +68,7 @@ class LanguageModel(lightning.LightningModule):
         self.last_loss = loss.detach()
         nll, count = self.last_loss.double() * windows[:, 1:].numel(), windows[:, 1:].numel()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            # At every step, since the state of number 0 is the state of all processes.
+            # At every step, since process 0 writes the state of all of them.
             torch.distributed.all_reduce(nll)
             count *= torch.distributed.get_world_size()  # each has as many tokens as the others
         self.nll_sum = self.nll_sum.to(loss.device) + nll
@@ -89,7 +89,7 @@ class LanguageModel(lightning.LightningModule):
         if self.state is not None:
             optimizer.load_state_dict(self.state["optimizer"])
             schedule.load_state_dict(dict(self.state["schedule"]))
-            self.state = None  # a second copy of the weights
+            self.state = None  # frees a second copy of the weights
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_gradient_clipping(
@@ -103,7 +103,7 @@ class LanguageModel(lightning.LightningModule):
         self.gradient_norm_count += 1
 
     def take_sums(self) -> dict[str, float]:
-        """Training sums since the last call, under the names of metrics.csv; they begin again at zero."""
+        """The sums since the last call, by columns of metrics.csv; they start again from zero."""
         sums = {
             "train_nll": self.nll_sum.item(),
             "train_tokens": self.token_count,
@@ -115,7 +115,7 @@ class LanguageModel(lightning.LightningModule):
 
 
 def learning_rate_share(options: TrainerOptions) -> Callable[[int], float]:
-    """The share of `learning_rate` that holds at a step, counted from 0: warm-up, then the schedule."""
+    """By step, counted from 0, the share of `learning_rate` to train with: warm-up, then the schedule."""
     after_warmup = SCHEDULES[options.schedule]
 
     def share(step: int) -> float:
@@ -135,7 +135,7 @@ def _constant(step: int, steps: int) -> float:
 
 
 def _warmup_stable_decay(step: int, steps: int) -> float:
-    """Constant, then straight down to zero over the last fifth (Hägele et al. 2024, arXiv 2405.18392)."""
+    """Constant, then linear to zero over the last fifth (Hägele et al. 2024, arXiv 2405.18392)."""
     return max(0.0, min(1.0, (steps - step) / (DECAY_SHARE * steps)))
 
 

@@ -1,33 +1,33 @@
-"""Who is told how training goes."""
+"""What training reports while it goes on, to whoever records or shows it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-State = dict[str, Any]  # what training has reached: tensors and plain values
+State = dict[str, Any]  # all that training needs to go on from a step: tensors and plain values
 
 
 class DivergedError(RuntimeError):
-    """A loss that is no number."""
+    """The loss is not finite."""
 
 
 class Observer(Protocol):
-    """In the first of a run's processes."""
+    """Called by training in the first of a run's processes."""
 
     def started(self) -> None:
-        """The first step is about to be taken; Lightning has set its signal handlers."""
+        """Before the first step, after Lightning has installed its signal handlers."""
 
     def row(self, row: Mapping[str, Any]) -> None:
-        """A row of metrics.csv."""
+        """After each validation; `row` is a row of metrics.csv."""
 
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
-        """A step is done; reading its loss, in nats a token, waits for the device."""
+        """After each step. `loss()`, in nats a token, waits for the device."""
 
     def maybe_checkpoint(self, step: int, state: Callable[[], State]) -> None:
-        """After `step`, and its row if it has one: `state()` is what training can go on from."""
+        """After each step and its row, if it has one: `state()` is what training can go on from."""
 
 
 class SilentObserver:
-    """Does nothing with it: in the processes that keep no record."""
+    """Does nothing, in the processes that write no record."""
 
     def started(self) -> None:
         pass

@@ -1,30 +1,35 @@
-"""Where text comes from: one module a source, found by its name, so that adding one touches no other file.
+"""The contract of a data source: where text comes from.
 
-A source is a module of this package with a class `Source` below `TextSource`: its fields are the options of
-`data` in the configuration, its methods give the documents.
+A source is one module of this package, named by `source:` in its YAML file in conf/data, with one public
+subclass of TextSource. The other keys of the YAML file are its fields; it overrides
+
+    label            the text's name in reports
+    read             the documents
+    read_validation  documents to validate on, where the source has such a part
+    pinned           True where its options alone fix the text, such as a commit hash
+
+The text is split, turned into tokens and cached by poslab.data.cache; a source knows nothing of that.
 """
 
-import importlib
-import pkgutil
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
-from poslab.config.schema import ConfigError, Options, check
+from poslab.config import registry
+from poslab.config.schema import Options, check
 
 MOST_ENTRIES = 2**20
 
 
-class TextSource(Options, ABC):
-    """The options that every source has, and what it gives. Documents are UTF-8 without NUL bytes."""
+class TextSource(Options):
+    """A source of documents, which are UTF-8 without NUL bytes, and the options that every source has."""
 
     source: str
-    vocabulary: Literal["bytes"] | int
+    vocabulary: Literal["bytes"] | int  # a token a byte, or the entries of a BPE trained on the text
 
+    # Whether the options alone fix the text, so that prepared data can be found without reading it.
     pinned: ClassVar[bool] = False
-    """Whether the options alone fix the text, so that prepared data can be found without reading it."""
 
     @field_validator("vocabulary", mode="before")
     @classmethod
@@ -33,27 +38,20 @@ class TextSource(Options, ABC):
             return value
         raise ValueError(f"{value!r} is neither bytes nor the entries of a BPE (257 to {MOST_ENTRIES:,})")
 
-    @abstractmethod
     def label(self) -> str:
-        """What reports call this text; no path, since reports are published."""
+        """The name of this text in reports; no path of this machine, since reports are published."""
+        raise NotImplementedError
 
-    @abstractmethod
     def read(self) -> Iterator[bytes]:
-        """The documents in an order that is the same everywhere. Raises ConfigError."""
+        """The documents, in an order that is the same on every machine. Raises ConfigError."""
+        raise NotImplementedError
 
     def read_validation(self) -> Iterator[bytes] | None:
-        """Documents to validate on, or None: then a part of `read` is held out."""
+        """Documents to validate on; None: a part of `read` is held out."""
         return None
-
-
-def names() -> list[str]:
-    return [module.name for module in pkgutil.iter_modules(__path__)]
 
 
 def find(data: Mapping[str, Any]) -> TextSource:
     """The source that `data.source` names, with its options checked. Raises ConfigError."""
-    name = data.get("source")
-    if name not in names():
-        raise ConfigError(f"data.source={name!r} is not a source of text; there are {', '.join(names())}")
-    kind: type[TextSource] = importlib.import_module(f"{__name__}.{name}").Source
+    kind = registry.find(data.get("source"), TextSource, __name__, "data.source")
     return check(kind, dict(data), "data")

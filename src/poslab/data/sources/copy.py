@@ -3,8 +3,8 @@
     qmxxbwqa|qmxxbwqa
     bwmqaqxb|bwmqaqxb
 
-The first half of a record is noise, which no model can predict; the second is a copy, whose every letter
-stands `span` + 1 tokens before. A model that cannot look that far back stays at ln(`symbols`) nats a letter.
+The first half of a line is random, which no model can predict; the second is its copy, and each letter is
+found `span` + 1 tokens earlier. A model that cannot look that far back stays at ln(`symbols`) nats a letter.
 """
 
 import string
@@ -51,6 +51,6 @@ class Source(TextSource):
 
 
 def _random_letters(seed: int, part: int, count: int, symbols: int) -> NDArray[np.uint8]:
-    # Raw stream and remainder: the same letters with every release of NumPy, unlike Generator's methods.
+    # Raw numbers and a remainder are the same in every release of NumPy; Generator's methods need not be.
     raw = np.random.Philox(key=np.array([seed, part], dtype=np.uint64)).random_raw(count)
     return LETTERS[(raw % symbols).astype(np.intp)]

@@ -117,7 +117,7 @@ class Source(TextSource):
 
 
 def _load(source: Source) -> Any:
-    """The rows as a `datasets` Dataset, or an IterableDataset where only the first are wanted."""
+    """The rows as a `datasets` Dataset, or an IterableDataset where `documents` limits them."""
     if Path(source.path).exists():
         raise ConfigError(f"data.path={source.path} would be read from the directory here, not from the hub")
     _look_up(source)
@@ -130,10 +130,10 @@ def _load(source: Source) -> Any:
         builder = datasets.load_dataset_builder(
             source.path, source.name, data_files=source.files, revision=source.revision
         )
-        # Whatever fails, `datasets` falls back on any revision that it finds in its cache, without a word.
+        # Whatever fails, `datasets` falls back on any revision in its cache and does not say so.
         if COMMIT.fullmatch(source.revision) and builder.hash != source.revision:
-            held = f"datasets' cache holds {builder.hash}"
-            raise ConfigError(f"{source.path} at data.revision={source.revision} cannot be loaded; {held}")
+            cached = f"datasets' cache holds {builder.hash}"
+            raise ConfigError(f"{source.path} at data.revision={source.revision} cannot be loaded; {cached}")
         if source.documents is not None:
             return builder.as_streaming_dataset(source.split)
         builder.download_and_prepare()
@@ -170,9 +170,7 @@ def _look_up(source: Source) -> None:
         ) from None
     except RepositoryNotFoundError:
         raise ConfigError(f"data.path={source.path} is not a data set of the hub, or a private one") from None
-    except (
-        Exception
-    ) as error:  # DNS, refused, time-out, 5xx: the class depends on the hub client's HTTP library
+    except Exception as error:  # of the hub client's HTTP library: DNS, refused, time-out, 5xx
         raise ConfigError(_unreachable(source, error)) from error
 
 

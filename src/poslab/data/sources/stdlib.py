@@ -1,6 +1,6 @@
 """The text of Python's own standard library: real, long-ranged, on every machine, no download.
 
-It differs between Python versions; the fingerprint in the record says which text a run saw.
+It differs between Python versions; the fingerprint in the record identifies the text of a run.
 """
 
 import platform

@@ -1,4 +1,4 @@
-"""Text files of one's own: a file, or a directory whose files are a document each; gzip included."""
+"""Text files: one file, or a directory whose files are a document each; gzip is read too."""
 
 import gzip
 import os
@@ -33,13 +33,13 @@ class Source(TextSource):
                 raise ConfigError(f"data.path={path} has no text files ({known}, or these with .gz)")
         else:
             files = [path]
-        some = False
+        empty = True
         for file in files:
             content = read_text(file)
             if content:
-                some = True
+                empty = False
                 yield content
-        if not some:
+        if empty:
             raise ConfigError(f"data.path={path} is empty")
 
     def _path(self) -> Path:

@@ -1,12 +1,24 @@
-"""The contract of an attention, and how one is found.
+"""The contract of an attention: how the tokens of a layer take from one another.
 
-An attention is one module here, named by `kind:` in its YAML file in conf/attention, with one subclass of
-Attention. It calls a scheme's hooks where its mathematics wants them, and knows no scheme by name.
+An attention is one module of this package, named by `kind:` in its YAML file in conf/attention, with one
+public subclass of Attention. It overrides
+
+    form           how it computes: exact, fused or O(L)
+    options_class  the keys of its YAML file beside `kind`, where there are any
+    __init__       to raise PairError for a scheme that it cannot serve
+    attend         the result: a mean of the values up to each token
+    weights        the same as a T x T matrix, where it is not softmax; inspection and tests use it
+    draw           to draw random numbers that belong to the model, such as Performer's features
+
+and knows no scheme by name: it calls the scheme's hooks where its mathematics has a place for them.
+`Attention.scores` shows all of them: what is multiplied (`logit_features`), how it is turned
+(`rotate_queries`, `rotate_keys`), and what is added (`pairwise_bias`, `log_gates`).
 
 Shapes: B batch, H heads, T tokens, K head width.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -19,103 +31,103 @@ from poslab.model.positions import Geometry, Scheme
 
 
 class PairError(ConfigError):
-    """A scheme that this attention cannot serve; the message says what to choose instead."""
+    """An attention cannot work under a scheme. The message names the pair and what to choose instead."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where an attention works: the scheme of its layer, the tokens' positions, and the layer's gates."""
+
+    scheme: Scheme
+    positions: Int[Tensor, "T"]  # ascending; 0, 1, 2, ... where `scheme.geometry.consecutive`
+    log_gates: Float[Tensor, "B H T"] | None = None  # what `scheme.log_gates` returns for the layer's input
 
 
 class Attention(nn.Module):
-    """Causal attention of one layer."""
+    """Causal attention of one layer: no token takes anything from a later one."""
 
-    options_class: ClassVar[type[Options]]
-    # exact: forms all scores; fused: the same numbers without a T x T matrix; O(L): in time and memory
+    options_class: ClassVar[type[Options]] = Options
+    # exact: forms all T x T scores; fused: softmax without that matrix; O(L): time and memory linear in T
     form: ClassVar[Literal["exact", "fused", "O(L)"]]
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
-        """Raises PairError when the scheme cannot work here."""
+        """`scheme` is the one of this layer. Raises PairError where the two cannot work together."""
         super().__init__()
         self.options = options
         self.geometry = geometry
-        self.kernel = ""  # what ran last; the run record names it
+        self.kernel = ""  # the code that the last `attend` ran, for the run record
 
     def attend(
         self,
         q: Float[Tensor, "B H T K"],
         k: Float[Tensor, "B H T K"],
         v: Float[Tensor, "B H T K"],
-        scheme: Scheme,
-        positions: Int[Tensor, "T"],
-        log_gates: Float[Tensor, "B H T"] | None = None,
+        site: Site,
     ) -> Float[Tensor, "B H T K"]:
-        """What each token takes from those up to it; `scheme` is the one of this layer.
+        """The values up to each token, mixed by how well its query fits their keys. Sets `kernel`.
 
-        `positions` are ascending, and 0, 1, 2, ... where the scheme's geometry is consecutive.
+        Called with autocast off, in the dtype of the queries: an attention chooses its working precision.
         """
         raise NotImplementedError
 
     def weights(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B H T K"],
-        scheme: Scheme,
-        positions: Int[Tensor, "T"],
-        log_gates: Float[Tensor, "B H T"] | None = None,
+        self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site
     ) -> Float[Tensor, "B H T T"]:
-        """How much of each key's value (last axis) each query takes: softmax's, unless overridden.
+        """How much of each key's value (last axis) each query takes: attend(q, k, v, site) is weights @ v.
 
-        It forms the T x T matrix, in float32 at least: for references and for looking at a model.
+        Softmax of the scores, unless overridden. In float32 at least, whatever the dtype of q and k.
         """
-        return self.scores(q, k, scheme, positions, log_gates).softmax(dim=-1)
+        return self.scores(q, k, site).softmax(dim=-1)
 
     def scores(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B H T K"],
-        scheme: Scheme,
-        positions: Int[Tensor, "T"],
-        log_gates: Float[Tensor, "B H T"] | None = None,
+        self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site
     ) -> Float[Tensor, "B H T T"]:
-        """Logits with all that is added to them; -inf where the key lies ahead of the query."""
+        """Softmax's logits: q·k / sqrt(K) and all that is added to it; -inf for keys after the query."""
+        scheme, positions = site.scheme, site.positions
         scale = q.shape[-1] ** -0.5
         working = torch.promote_types(q.dtype, torch.float32)
         q = scheme.rotate_queries(scheme.logit_features(q.to(working)), positions)
         k = scheme.rotate_keys(scheme.logit_features(k.to(working)), positions)
         scores: Float[Tensor, "B H T T"] = q @ k.mT * scale
-        return scores + added_to_logits(scheme, positions, log_gates, working)
+        return scores + added_to_logits(site, working)
 
     def draw(self, stream: torch.Generator) -> None:
-        """Set the initial values that are drawn, other than GPT-2's."""
+        """Set initial values other than GPT-2's, from `stream` alone."""
 
 
 def distances(positions: Int[Tensor, "T"], start: int, stop: int) -> Int[Tensor, "Q N"]:
-    """How far keys [0, stop) lie behind queries [start, stop); < 0 is masked."""
+    """How far the keys [0, stop) lie behind the queries [start, stop); negative for keys after the query."""
     return positions[start:stop, None] - positions[:stop]
 
 
-def forgotten(log_gates: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
-    """F_t, the sum of the gates' logarithms up to token t, float64: key j loses F_j - F_i to query i."""
+def cumulative_log_gates(log_gates: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
+    """F_t, the sum of the gates' logarithms up to token t, in float64.
+
+    The logit of query i on key j gains F_i - F_j, the gates after j up to i: at most 0.
+    """
     return log_gates.double().cumsum(dim=-1)
 
 
-def added_to_logits(
-    scheme: Scheme,
-    positions: Int[Tensor, "T"],
-    log_gates: Float[Tensor, "B H T"] | None,
-    dtype: torch.dtype,
-) -> Float[Tensor, "B H T T"]:
-    """Bias, gates and the causal mask (-inf) of every query and key; axes that all share have size 1.
+def added_to_logits(site: Site, dtype: torch.dtype) -> Float[Tensor, "B H T T"]:
+    """Bias, gates and the causal mask (-inf) of every query and key. B or H is 1 where all have the same.
 
-    For the references alone: it is a T x T matrix.
+    A T x T matrix, so for references alone.
     """
+    positions = site.positions
     added = torch.zeros(1, 1, 1, 1, dtype=dtype, device=positions.device)
-    bias = scheme.pairwise_bias(positions, positions)
+    bias = site.scheme.pairwise_bias(positions, positions)
     if bias is not None:
         added = added + bias.to(dtype)
-    if log_gates is not None:
-        total = forgotten(log_gates)
-        added = added + (total[..., :, None] - total[..., None, :]).to(dtype)
+    if site.log_gates is not None:
+        sums = cumulative_log_gates(site.log_gates)
+        added = added + (sums[..., :, None] - sums[..., None, :]).to(dtype)
     return added.masked_fill(distances(positions, 0, len(positions)) < 0, -torch.inf)
 
 
 def build_attention(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Attention:
-    """The attention that the `attention` section of a configuration describes, for a layer under `scheme`."""
+    """The attention that the `attention` section of a configuration describes, for a layer under `scheme`.
+
+    Raises ConfigError, and PairError where the scheme cannot work under it.
+    """
     kind = find(section.get("kind"), Attention, __name__, "attention.kind")
     return kind(options_of(section, kind, "kind", "attention"), geometry, scheme)

@@ -1,11 +1,11 @@
-"""Softmax attention that never keeps a T x T matrix, forward or backward (Dao et al. 2022, arXiv 2205.14135).
+"""Softmax attention without a T x T matrix, forward or backward (Dao et al. 2022, arXiv 2205.14135).
 
 The kernel is chosen from the device, the dtype and the bias, pinned so that PyTorch cannot fall back to
 another one, and named in the run record:
 
     flash-attn          CUDA, float16 or bfloat16, package installed; no bias, or a fixed linear one (ALiBi)
     torch flash         no bias: CPU in any dtype, CUDA in float16 or bfloat16
-    torch efficient     no bias: CUDA in float32, heads of a multiple of 4
+    torch efficient     no bias: CUDA in float32, heads whose width is a multiple of 4
     strips              the rest: a strip of queries at a time, recomputed in backward (below)
 """
 
@@ -20,20 +20,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from poslab.config.schema import Options
-from poslab.model.attention import Attention, distances, forgotten
+from poslab.model.attention import Attention, Site, cumulative_log_gates, distances
 from poslab.model.positions import Scheme
 
 WIDEST_FUSED_HEAD = 256
 STRIP = 128  # queries a strip: 128 x T scores a head live at a time
 
 
-class FlashOptions(Options):
-    pass
-
-
 class Flash(Attention):
-    options_class = FlashOptions
     form = "fused"
 
     def attend(
@@ -41,18 +35,17 @@ class Flash(Attention):
         q: Float[Tensor, "B H T K"],
         k: Float[Tensor, "B H T K"],
         v: Float[Tensor, "B H T K"],
-        scheme: Scheme,
-        positions: Int[Tensor, "T"],
-        log_gates: Float[Tensor, "B H T"] | None = None,
+        site: Site,
     ) -> Float[Tensor, "B H T K"]:
+        scheme, positions, log_gates = site.scheme, site.positions, site.log_gates
         scale = q.shape[-1] ** -0.5
         q = scheme.rotate_queries(scheme.logit_features(q), positions)
         k = scheme.rotate_keys(scheme.logit_features(k), positions)
         working = torch.promote_types(q.dtype, torch.float32)
         if not scheme.by_distance:
             self.kernel = "strips, checkpointed"
-            return _pairwise_strips(q, k, v, scheme, positions, scale)
-        # Positions that are drawn reach up to the context length that their scheme is told.
+            return _pairwise_strips(q, k, v, site, scale)
+        # Positions that are drawn (pos.scheme=randomised) lie anywhere below the scheme's context length.
         reach = q.shape[-2] if scheme.geometry.consecutive else scheme.geometry.context_length
         bias = scheme.bias(torch.arange(reach, device=q.device))
         # The fused CUDA kernels take half precision and heads of up to 256; the rest goes by strips.
@@ -72,8 +65,8 @@ class Flash(Attention):
             return _pinned(SDPBackend.EFFICIENT_ATTENTION, q, k, v, scale)
         self.kernel = "strips"
         bias = q.new_zeros(q.shape[1], reach, dtype=working) if bias is None else bias.to(working)
-        total = None if log_gates is None else forgotten(log_gates)
-        result: Tensor = Strips.apply(q, k, v, bias, total, positions, scale)  # type: ignore[no-untyped-call]
+        sums = None if log_gates is None else cumulative_log_gates(log_gates)
+        result: Tensor = Strips.apply(q, k, v, bias, sums, positions, scale)  # type: ignore[no-untyped-call]
         return result
 
 
@@ -84,7 +77,7 @@ def _pinned(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) 
 
 
 def _as_wide(v: Tensor, q: Tensor) -> Tensor:
-    """v filled up with zeros: the fused kernels want values as wide as queries, which PoPE doubles."""
+    """v, padded with zeros to the width of q: the fused kernels take no other, and PoPE doubles that of q."""
     missing = q.shape[-1] - v.shape[-1]
     return v if missing == 0 else pad(v, (0, missing))
 
@@ -93,13 +86,13 @@ def _as_wide(v: Tensor, q: Tensor) -> Tensor:
 def _has_flash_attn() -> bool:
     try:
         from flash_attn import flash_attn_func  # noqa: F401
-    except (ImportError, OSError):  # not there, or built for another PyTorch
+    except (ImportError, OSError):  # not installed, or built for another PyTorch
         return False
     return True
 
 
 def _fixed_slopes(scheme: Scheme, bias: Tensor) -> Tensor | None:
-    """m_h where the bias is -m_h t at consecutive positions and nothing in it is learned, else None."""
+    """(H,) slopes m_h of a bias -m_h t that is not learned, at consecutive positions; else None."""
     tail = scheme.tail()
     if tail is None or tail.horizon or bias.requires_grad or not scheme.geometry.consecutive:
         return None
@@ -120,9 +113,10 @@ def _flash_attn(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, scale: f
 class Strips(Function):
     """Causal softmax attention with a bias by distance and with gates, STRIP queries at a time.
 
-    Only q, k, v, the bias vector, the gates' sums and the output are kept for backward, which forms each
-    strip's weights again (Dao et al. 2022, algorithm 4, with blocks as wide as the keys, so that no running
-    sum is needed).
+    Backward recomputes the weights of each strip from q, k, v, the bias, the gates' sums and the output (Dao
+    et al. 2022, algorithm 4, with blocks as wide as the keys, so that no running sum is needed).
+
+    Shapes: Q queries of a strip, N distances or keys, W width of queries and keys after the rotation.
     """
 
     @staticmethod
@@ -132,15 +126,15 @@ class Strips(Function):
         k: Float[Tensor, "B H T W"],
         v: Float[Tensor, "B H T K"],
         bias: Float[Tensor, "H N"],
-        total: Float[Tensor, "B H T"] | None,
+        gate_sums: Float[Tensor, "B H T"] | None,
         positions: Int[Tensor, "T"],
         scale: float,
     ) -> Float[Tensor, "B H T K"]:
         output = torch.empty_like(v)
         for start, stop in _strips(q.shape[-2]):
-            weights = _strip_weights(q, k, bias, total, positions, scale, start, stop)
+            weights = _strip_weights(q, k, bias, gate_sums, positions, scale, start, stop)
             output[..., start:stop, :] = (weights @ v[..., :stop, :].to(bias.dtype)).to(v.dtype)
-        ctx.save_for_backward(q, k, v, bias, total, positions, output)
+        ctx.save_for_backward(q, k, v, bias, gate_sums, positions, output)
         ctx.scale = scale
         return output
 
@@ -148,18 +142,18 @@ class Strips(Function):
     def backward(
         ctx: Any, gradient: Float[Tensor, "B H T K"]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, None, None]:
-        q, k, v, bias, total, positions, output = ctx.saved_tensors
+        q, k, v, bias, gate_sums, positions, output = ctx.saved_tensors
         working, scale = bias.dtype, ctx.scale
         q_gradient = torch.empty_like(q)
         k_gradient = torch.zeros_like(k, dtype=working)
         v_gradient = torch.zeros_like(v, dtype=working)
         bias_gradient = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
-        total_gradient = torch.zeros_like(total) if ctx.needs_input_grad[4] else None
+        gate_sums_gradient = torch.zeros_like(gate_sums) if ctx.needs_input_grad[4] else None
         # sum_j weight_ij * d weight_ij, which softmax's Jacobian subtracts, is <d output_i, output_i>
         shared = (gradient.to(working) * output.to(working)).sum(dim=-1, keepdim=True)
         for start, stop in _strips(q.shape[-2]):
             rows, keys = slice(start, stop), slice(0, stop)
-            weights = _strip_weights(q, k, bias, total, positions, scale, start, stop)
+            weights = _strip_weights(q, k, bias, gate_sums, positions, scale, start, stop)
             row_gradient = gradient[..., rows, :].to(working)
             v_gradient[..., keys, :] += weights.mT @ row_gradient
             score_gradient = row_gradient @ v[..., keys, :].to(working).mT
@@ -167,8 +161,10 @@ class Strips(Function):
             if bias_gradient is not None:
                 distance = distances(positions, start, stop).clamp(min=0)  # masked scores have no gradient
                 bias_gradient.index_add_(1, distance.flatten(), score_gradient.sum(dim=0).flatten(1))
-            if total_gradient is not None:  # a query's own sum shifts its whole row, which softmax ignores
-                total_gradient[..., keys] -= score_gradient.sum(dim=-2)
+            if (
+                gate_sums_gradient is not None
+            ):  # a query's own sum shifts its whole row, which softmax ignores
+                gate_sums_gradient[..., keys] -= score_gradient.sum(dim=-2)
             q_gradient[..., rows, :] = (score_gradient @ (k[..., keys, :].to(working) * scale)).to(q.dtype)
             k_gradient[..., keys, :] += score_gradient.mT @ (q[..., rows, :].to(working) * scale)
         return (
@@ -176,7 +172,7 @@ class Strips(Function):
             k_gradient.to(k.dtype),
             v_gradient.to(v.dtype),
             bias_gradient,
-            total_gradient,
+            gate_sums_gradient,
             None,
             None,
         )
@@ -190,21 +186,23 @@ def _strip_weights(
     q: Tensor,
     k: Tensor,
     bias: Tensor,
-    total: Tensor | None,
+    gate_sums: Tensor | None,
     positions: Tensor,
     scale: float,
     start: int,
     stop: int,
 ) -> Float[Tensor, "B H Q N"]:
-    """What the queries [start, stop) take from the keys [0, stop)."""
+    """The attention weights of the queries [start, stop) on the keys [0, stop)."""
     distance = distances(positions, start, stop)
     # The bias and the mask are one (H, Q, N) matrix: the scores, a batch larger, are passed over once.
     masked_bias = bias[:, distance.clamp(min=0)].masked_fill_(distance < 0, -torch.inf)
     scores = (q[..., start:stop, :].to(bias.dtype) * scale) @ k[..., :stop, :].to(bias.dtype).mT
-    if total is not None:
+    if gate_sums is not None:
         # Counted from the strip's start in float64, so that near keys keep all digits in float32.
-        first = total[..., start, None]
-        rows, keys = ((total[..., part] - first).to(bias.dtype) for part in (slice(start, stop), slice(stop)))
+        first = gate_sums[..., start, None]
+        rows, keys = (
+            (gate_sums[..., part] - first).to(bias.dtype) for part in (slice(start, stop), slice(stop))
+        )
         scores.add_(rows[..., :, None]).sub_(keys[..., None, :])
     weights: Tensor = scores.add_(masked_bias).softmax(dim=-1)
     return weights
@@ -214,18 +212,21 @@ def _pairwise_strips(
     q: Float[Tensor, "B H T W"],
     k: Float[Tensor, "B H T W"],
     v: Float[Tensor, "B H T K"],
-    scheme: Scheme,
-    positions: Int[Tensor, "T"],
+    site: Site,
     scale: float,
 ) -> Float[Tensor, "B H T K"]:
-    """A bias by both places, formed a strip at a time and again in backward, by checkpoints."""
+    """Attention under a bias by both positions, a strip of queries at a time, recomputed in backward."""
+    positions = site.positions
     working = torch.promote_types(q.dtype, torch.float32)
+    gate_sums = None if site.log_gates is None else cumulative_log_gates(site.log_gates)
 
     def strip(start: int, stop: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         scores = (q.to(working) * scale) @ k.to(working).mT
-        bias = scheme.pairwise_bias(positions[start:stop], positions[:stop])
-        assert bias is not None
-        scores = scores + bias.to(working)
+        bias = site.scheme.pairwise_bias(positions[start:stop], positions[:stop])
+        if bias is not None:
+            scores = scores + bias.to(working)
+        if gate_sums is not None:
+            scores = scores + (gate_sums[..., start:stop, None] - gate_sums[..., None, :stop]).to(working)
         weights = scores.masked_fill(distances(positions, start, stop) < 0, -torch.inf).softmax(dim=-1)
         return (weights @ v.to(working)).to(v.dtype)
 

@@ -12,7 +12,6 @@ it all again, a span of tokens at a time. A bias without such a tail is refused 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -21,21 +20,16 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from poslab.config.schema import Options
-from poslab.model.attention import Attention, PairError, added_to_logits, forgotten
+from poslab.model.attention import Attention, PairError, Site, added_to_logits, cumulative_log_gates
 from poslab.model.positions import Geometry, Scheme
 
 CHUNK = 64  # tokens whose products are formed at a time; no effect on the result but rounding
 SPAN = 16  # chunks whose intermediate results live at a time
 
 
-class LinearOptions(Options):
-    pass
-
-
 class Linear(Attention):
-    """Its kin override `feature_map`."""
+    """Linear attention of any positive feature map: subclasses such as Performer override `feature_map`."""
 
-    options_class: ClassVar[type[Options]] = LinearOptions
     form = "O(L)"
     chunk = CHUNK
     span = SPAN
@@ -49,8 +43,8 @@ class Linear(Attention):
             )
 
     def feature_map(self, x: Float[Tensor, "B H T K"], queries: bool) -> Float[Tensor, "B H T W"]:
-        """phi, positive."""
-        # elu(x) + 1 for x <= 0 is exp(x), which the sum would round to 0 from -17 on.
+        """phi of queries or of keys, positive."""
+        # elu(x) + 1 is exp(x) for x <= 0; written as a sum it would be rounded to 0 from -17 on.
         return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
     def attend(
@@ -58,14 +52,12 @@ class Linear(Attention):
         q: Float[Tensor, "B H T K"],
         k: Float[Tensor, "B H T K"],
         v: Float[Tensor, "B H T K"],
-        scheme: Scheme,
-        positions: Int[Tensor, "T"],
-        log_gates: Float[Tensor, "B H T"] | None = None,
+        site: Site,
     ) -> Float[Tensor, "B H T K"]:
         self.kernel = "linear, chunked"
-        weights = pair_weights(scheme, positions, log_gates, q, self.chunk)
+        weights = pair_weights(site, q, self.chunk)
         sizes = (self.chunk, self.span)
-        q, k, turned_q, turned_k = self._features(q, k, scheme, positions)
+        q, k, turned_q, turned_k = self._features(q, k, site)
         values = v.to(q.dtype)
         ones = torch.ones_like(values[..., :1])
         if turned_q is q and turned_k is k:  # one pass: the denominator is one more column of the values
@@ -76,40 +68,21 @@ class Linear(Attention):
             denominator = weighted_sums(q, k, ones, weights, *sizes)
         return (numerator / denominator).to(v.dtype)
 
-    def attend_quadratic(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B H T K"],
-        v: Float[Tensor, "B H T K"],
-        scheme: Scheme,
-        positions: Int[Tensor, "T"],
-        log_gates: Float[Tensor, "B H T"] | None = None,
-    ) -> Float[Tensor, "B H T K"]:
-        """The same by masked (T, T) products, as the formula is written: the reference."""
-        weights = self.weights(q, k, scheme, positions, log_gates)
-        return (weights @ v.to(weights.dtype)).to(v.dtype)
-
     def weights(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B H T K"],
-        scheme: Scheme,
-        positions: Int[Tensor, "T"],
-        log_gates: Float[Tensor, "B H T"] | None = None,
+        self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site
     ) -> Float[Tensor, "B H T T"]:
-        """Under a rotation some are negative and rows need not sum to 1."""
-        q, k, turned_q, turned_k = self._features(q, k, scheme, positions)
-        pair = added_to_logits(scheme, positions, log_gates, q.dtype).exp()
+        """Under a rotation some weights are negative, and those of a query need not sum to 1."""
+        q, k, turned_q, turned_k = self._features(q, k, site)
+        pair = added_to_logits(site, q.dtype).exp()
         denominator = (q @ k.mT * pair).sum(dim=-1, keepdim=True)
         weights: Float[Tensor, "B H T T"] = turned_q @ turned_k.mT * pair / denominator
         return weights
 
-    def _features(
-        self, q: Tensor, k: Tensor, scheme: Scheme, positions: Int[Tensor, "T"]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """phi(q), phi(k), and both turned."""
+    def _features(self, q: Tensor, k: Tensor, site: Site) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """phi(q), phi(k), and both rotated."""
         working = torch.promote_types(q.dtype, torch.float32)
         q, k = self.feature_map(q.to(working), True), self.feature_map(k.to(working), False)
+        scheme, positions = site.scheme, site.positions
         return q, k, scheme.rotate_queries(q, positions), scheme.rotate_keys(k, positions)
 
 
@@ -118,23 +91,18 @@ class PairWeights:
     """log w_ij = near(p_i - p_j) + F_i - F_j; past the horizon M, near(t) = near(M) + (t - M) log_decay."""
 
     near: Float[Tensor, "H N"]  # at most 0: a constant a head cancels in the quotient
-    horizon: int
+    horizon: int  # M, tokens
     log_decay: Float[Tensor, "H"]  # float64
     positions: Int[Tensor, "T"]
-    consecutive: bool
-    forgotten: Float[Tensor, "B H T"] | None  # F, float64, falling
+    consecutive: bool  # whether the positions are 0, 1, 2, ...
+    gate_sums: Float[Tensor, "B H T"] | None  # F, float64; it falls from token to token
 
 
-def pair_weights(
-    scheme: Scheme,
-    positions: Int[Tensor, "T"],
-    log_gates: Float[Tensor, "B H T"] | None,
-    like: Tensor,
-    chunk: int,
-) -> PairWeights:
-    """What a scheme says of the weights, in the dtype and on the device of `like`, float32 at least."""
+def pair_weights(site: Site, like: Tensor, chunk: int) -> PairWeights:
+    """The weights w at a site, in the dtype and on the device of `like`, float32 at least."""
+    scheme = site.scheme
     tail = scheme.tail()
-    assert tail is not None  # the constructor saw to that
+    assert tail is not None  # Linear's constructor refuses such a scheme
     consecutive = scheme.geometry.consecutive
     # Keys are near up to two chunks past the horizon; positions that are drawn can lie anywhere below L.
     reach = (_chunks(tail.horizon, chunk) + 1) * chunk
@@ -150,20 +118,20 @@ def pair_weights(
         near,
         tail.horizon,
         tail.log_decay.to(like.device, torch.float64),
-        positions,
+        site.positions,
         consecutive,
-        None if log_gates is None else forgotten(log_gates),
+        None if site.log_gates is None else cumulative_log_gates(site.log_gates),
     )
 
 
 @dataclass(frozen=True)
 class _Carry:
-    """What a span of chunks hands to the next one."""
+    """What a span of chunks hands to the next one. `lag` chunks before a query chunk may still be near it."""
 
     state: Float[Tensor, "B H W V"]  # the decayed sum over the keys further back than `keys`
     keys: Float[Tensor, "B H lag chunk W"]
     values: Float[Tensor, "B H lag chunk V"]
-    forgotten: Float[Tensor, "B H lag+1 chunk"] | None
+    gate_sums: Float[Tensor, "B H lag+1 chunk"] | None
 
 
 def weighted_sums(
@@ -180,24 +148,24 @@ def weighted_sums(
     and all keys before those by one state, their decayed sum. No factor is above 1 where no weight is.
     """
     length, lag = q.shape[-2], _chunks(weights.horizon, chunk)
-    total = weights.forgotten
-    if total is not None:  # filled up with its last value, and its first one stands before it
-        total = pad(total, (0, -length % chunk), mode="replicate")
-        total = total.reshape(*total.shape[:2], -1, chunk)
+    gate_sums = weights.gate_sums
+    if gate_sums is not None:  # the last chunk is filled up with the last sum
+        gate_sums = pad(gate_sums, (0, -length % chunk), mode="replicate")
+        gate_sums = gate_sums.reshape(*gate_sums.shape[:2], -1, chunk)
     q, k, v = (_cut(x, chunk) for x in (q, k, v))
-    carry = _Carry(
+    carry = _Carry(  # before the first chunk: no keys, and the first token's gate
         q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]),
         k.new_zeros(*k.shape[:2], lag, *k.shape[3:]),
         v.new_zeros(*v.shape[:2], lag, *v.shape[3:]),
-        None if total is None else total[:, :, :1, :1].expand(-1, -1, lag + 1, chunk),
+        None if gate_sums is None else gate_sums[:, :, :1, :1].expand(-1, -1, lag + 1, chunk),
     )
-    # Splitting, whose gradient is one concatenation: that of a slice is as long as the whole sequence.
-    parts = [torch.split(x, span, dim=2) for x in (q, k, v)]
-    totals = [None] * len(parts[0]) if total is None else torch.split(total, span, dim=2)
+    # split, not slices: its gradient is one concatenation, that of each slice as long as the whole sequence.
+    spans = [torch.split(x, span, dim=2) for x in (q, k, v)]
+    gates = [None] * len(spans[0]) if gate_sums is None else torch.split(gate_sums, span, dim=2)
     results = []
-    for number, (queries, keys, values, sums) in enumerate(zip(*parts, totals, strict=True)):
-        arguments = (queries, keys, values, sums, carry, weights, number * span, lag)
-        if len(totals) > 1 and torch.is_grad_enabled():
+    for number, inputs in enumerate(zip(*spans, gates, strict=True)):
+        arguments = (*inputs, carry, weights, number * span, lag)
+        if len(gates) > 1 and torch.is_grad_enabled():
             result, carry = checkpoint(_span, *arguments, use_reentrant=False, preserve_rng_state=False)
         else:
             result, carry = _span(*arguments)
@@ -209,64 +177,48 @@ def _span(
     q: Float[Tensor, "B H N chunk W"],
     k: Float[Tensor, "B H N chunk W"],
     v: Float[Tensor, "B H N chunk V"],
-    total: Float[Tensor, "B H N chunk"] | None,
+    gate_sums: Float[Tensor, "B H N chunk"] | None,
     carry: _Carry,
     weights: PairWeights,
     start: int,
     lag: int,
 ) -> tuple[Float[Tensor, "B H N chunk V"], _Carry]:
-    """The sums of the N query chunks from `start` on."""
+    """The sums of the N query chunks from chunk number `start` on."""
     count, chunk = q.shape[2:4]
     k, v = torch.cat([carry.keys, k], dim=2), torch.cat([carry.values, v], dim=2)
-    if total is not None:
-        assert carry.forgotten is not None
-        total = torch.cat([carry.forgotten, total], dim=2)
-    # Positions of `total`'s tokens: lag + 1 chunks before the span, and the span. The first and the last
-    # repeat.
+    if gate_sums is not None:
+        assert carry.gate_sums is not None
+        gate_sums = torch.cat([carry.gate_sums, gate_sums], dim=2)
+    # Positions as `gate_sums` has them: of lag + 1 chunks before the span, and of the span. Outside the
+    # sequence the first and the last are repeated.
     first, last = (start - lag - 1) * chunk, weights.positions.shape[0] - 1
     tokens = torch.arange(first, (start + count) * chunk, device=q.device).clamp(0, last)
     positions = weights.positions[tokens].reshape(-1, chunk)
 
     result = torch.zeros_like(v[:, :, :count])
-    for back in range(min(lag + 1, start + count)):  # further back lies nothing yet
+    for back in range(min(lag + 1, start + count)):  # no key lies further back yet
         keys = slice(lag - back, lag - back + count)
-        weight = _near_weights(weights, positions, total, count, lag, back).to(q.dtype)
+        weight = _near_weights(weights, positions, gate_sums, count, lag, back).to(q.dtype)
         result = result + (q @ k[:, :, keys].mT * weight) @ v[:, :, keys]
 
-    # Far keys by C = log_decay p + F, counted from the last token of the key chunk before the nearest far
-    # one: C_i <= C_end <= C_j where no bias grows, so that no factor is above 1.
-    decay = weights.log_decay[:, None, None] * positions
-    decay = decay[None] if total is None else decay + total
-    own, ends = decay[:, :, 1 : count + 1], decay[:, :, : count + 1, -1]
-    summed = (k[:, :, :count] * (ends[:, :, 1:, None] - own).exp().to(k.dtype)[..., None]).mT @ v[
-        :, :, :count
-    ]
-    # state_n = exp(end_n - end_0) state_0 + sum_{m<n} exp(end_n - end_{m+1}) summed_m
-    later = torch.ones(count + 1, count, dtype=torch.bool, device=q.device).tril(-1)
-    steps = (ends[..., :, None] - ends[..., None, 1:]).masked_fill(~later, -torch.inf).exp().to(k.dtype)
-    kept = (ends - ends[..., :1]).exp().to(k.dtype)[..., None, None]
-    states = (steps @ summed.flatten(3)).reshape(*q.shape[:2], count + 1, *summed.shape[3:])
-    states = states + kept * carry.state[:, :, None]
-    at_horizon = weights.near[:, weights.horizon].double() - weights.log_decay * weights.horizon
-    far = at_horizon[:, None, None] + decay[:, :, lag + 1 :] - ends[..., :-1, None]
-    # Nothing lies beyond the first lag + 1 chunks, and their distance from nothing can be any number.
+    far, states = _far_states(k[:, :, :count], v[:, :, :count], carry.state, gate_sums, weights, positions)
+    # Nothing lies further back than the first lag + 1 chunks, and `far` of nothing can be any number.
     empty = torch.arange(start, start + count, device=q.device)[:, None] <= lag
     far = far.masked_fill(empty, -torch.inf).exp().to(q.dtype)
     result = result + (q @ states[:, :, :-1]) * far[..., None]
-    return result, _Carry(
-        states[:, :, -1], k[:, :, count:], v[:, :, count:], None if total is None else total[:, :, count:]
-    )
+    rest = None if gate_sums is None else gate_sums[:, :, count:]
+    return result, _Carry(states[:, :, -1], k[:, :, count:], v[:, :, count:], rest)
 
 
 def _near_weights(
     weights: PairWeights,
     positions: Int[Tensor, "lag+1+N chunk"],
-    total: Float[Tensor, "B H lag+1+N chunk"] | None,
+    gate_sums: Float[Tensor, "B H lag+1+N chunk"] | None,
     count: int,
     lag: int,
     back: int,
 ) -> Float[Tensor, "B H N chunk chunk"]:
-    """w of each query chunk on the key chunk that lies `back` before it; axes that all share have size 1."""
+    """w of each query chunk on the key chunk `back` before it. B or H is 1 where all have the same."""
     rows, columns = slice(lag + 1, None), slice(lag + 1 - back, lag + 1 - back + count)
     if weights.consecutive:
         inside = torch.arange(positions.shape[1], device=positions.device)
@@ -274,11 +226,44 @@ def _near_weights(
     else:
         distance = positions[rows, :, None] - positions[columns, None, :]
     logarithm = weights.near[:, distance.clamp(min=0)].masked_fill(distance < 0, -torch.inf)[None]
-    if total is not None:  # counted from the query chunk's first token in float64: near sums keep all digits
-        origin = total[:, :, rows, :1]
-        row, column = ((total[:, :, part] - origin).to(logarithm.dtype) for part in (rows, columns))
+    if gate_sums is not None:
+        # Counted from the query chunk's first token in float64, so that near keys keep all digits in float32.
+        origin = gate_sums[:, :, rows, :1]
+        row, column = ((gate_sums[:, :, part] - origin).to(logarithm.dtype) for part in (rows, columns))
         logarithm = logarithm + (row[..., :, None] - column[..., None, :])
     return logarithm.exp()
+
+
+def _far_states(
+    k: Float[Tensor, "B H N chunk W"],
+    v: Float[Tensor, "B H N chunk V"],
+    state: Float[Tensor, "B H W V"],
+    gate_sums: Float[Tensor, "B H lag+1+N chunk"] | None,
+    weights: PairWeights,
+    positions: Int[Tensor, "lag+1+N chunk"],
+) -> tuple[Float[Tensor, "B H N chunk"], Float[Tensor, "B H N+1 W V"]]:
+    """The logarithm of each query's factor on the state of far keys, and the states around each key chunk.
+
+    `k` and `v` are the chunks that leave the near range of the N query chunks one after another; `state` is
+    the decayed sum over the keys before them.
+    """
+    count = k.shape[2]
+    # Far keys by C = log_decay p + F, counted from the last token of the key chunk before the nearest far
+    # one: C_i <= C_end <= C_j where no bias grows, so that no factor is above 1.
+    decay = weights.log_decay[:, None, None] * positions
+    decay = decay[None] if gate_sums is None else decay + gate_sums
+    own, ends = decay[:, :, 1 : count + 1], decay[:, :, : count + 1, -1]
+    summed = (k * (ends[:, :, 1:, None] - own).exp().to(k.dtype)[..., None]).mT @ v
+    # state_n = exp(end_n - end_0) state_0 + sum_{m<n} exp(end_n - end_{m+1}) summed_m
+    later = torch.ones(count + 1, count, dtype=torch.bool, device=k.device).tril(-1)
+    steps = (ends[..., :, None] - ends[..., None, 1:]).masked_fill(~later, -torch.inf).exp().to(k.dtype)
+    remaining = (ends - ends[..., :1]).exp().to(k.dtype)[..., None, None]
+    states = (steps @ summed.flatten(3)).reshape(*k.shape[:2], count + 1, *summed.shape[3:])
+    states = states + remaining * state[:, :, None]
+    at_horizon = weights.near[:, weights.horizon].double() - weights.log_decay * weights.horizon
+    lag = positions.shape[0] - count - 1
+    far = at_horizon[:, None, None] + decay[:, :, lag + 1 :] - ends[..., :-1, None]
+    return far, states
 
 
 def _chunks(tokens: int, chunk: int) -> int:

@@ -2,9 +2,9 @@
 
     phi(x) = exp(omega x' - |x'|^2 / 2) / sqrt(features),  x' = x / K^(1/4)          (lemma 1)
 
-so that <phi(q), phi(k)> is an unbiased estimate of exp(<q, k> / sqrt K), softmax's kernel. The rows of
-omega are orthogonal in blocks of K, as long as Gaussian vectors are; they are drawn from the run's seed,
-for each layer its own, kept in the checkpoint, and drawn again only by `draw`.
+so that <phi(q), phi(k)> is an unbiased estimate of exp(<q, k> / sqrt K), softmax's kernel. The rows of omega
+are orthogonal in blocks of K and as long as Gaussian vectors; `draw` draws them from the run's seed, for each
+layer its own, and the checkpoint holds them.
 """
 
 import torch
@@ -17,8 +17,8 @@ from poslab.model.attention import PairError
 from poslab.model.attention.linear import Linear
 from poslab.model.positions import Geometry, Scheme
 
-LEAST = 1e-6  # a feature, as in the authors' code: a key far from all others would have none in float32
-HIGHEST_EXPONENT = 60.0  # exp of it, summed over thousands of keys, is far from float32's end
+LEAST = 1e-6  # added to a feature, as in the authors' code: those of a far key would all be 0 in float32
+HIGHEST_EXPONENT = 60.0  # exp(60), summed over thousands of keys, is far below float32's largest number
 
 
 class PerformerOptions(Options):
@@ -54,9 +54,9 @@ class Performer(Linear):
         scaled = x * x.shape[-1] ** -0.25
         omega = self.omega.to(x.dtype)
         exponent = scaled @ omega.T - scaled.square().sum(dim=-1, keepdim=True) / 2
-        # A constant for each query, and one for all keys, cancels in the quotient and keeps exp in range.
-        # That of the keys must not depend on them, or later keys would reach earlier tokens: no exponent of
-        # a key is above |omega|^2 / 2, about K / 2, which float32 takes up to heads 120 wide.
+        # A constant for each query, and one for all keys, cancels in the quotient, so it may bring exp into
+        # float32's range. The keys' must not depend on them, or later keys would change earlier tokens: no
+        # exponent of a key is above |omega|^2 / 2, about K / 2, which float32 holds for heads up to 120 wide.
         if queries:
             constant = exponent.amax(dim=-1, keepdim=True).detach()
         else:

@@ -3,20 +3,13 @@
 It forms the (B, H, T, T) scores, in float32 at least.
 """
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from poslab.config.schema import Options
-from poslab.model.attention import Attention
-from poslab.model.positions import Scheme
-
-
-class SoftmaxOptions(Options):
-    pass
+from poslab.model.attention import Attention, Site
 
 
 class Softmax(Attention):
-    options_class = SoftmaxOptions
     form = "exact"
 
     def attend(
@@ -24,9 +17,7 @@ class Softmax(Attention):
         q: Float[Tensor, "B H T K"],
         k: Float[Tensor, "B H T K"],
         v: Float[Tensor, "B H T K"],
-        scheme: Scheme,
-        positions: Int[Tensor, "T"],
-        log_gates: Float[Tensor, "B H T"] | None = None,
+        site: Site,
     ) -> Float[Tensor, "B H T K"]:
         self.kernel = "softmax reference"
-        return self.weights(q, k, scheme, positions, log_gates).to(v.dtype) @ v
+        return self.weights(q, k, site).to(v.dtype) @ v

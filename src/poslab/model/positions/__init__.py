@@ -1,19 +1,35 @@
-"""The contract of a positional scheme, and how one is found.
+"""The contract of a positional scheme: how a model knows where its tokens stand.
 
-A scheme is one module here, named by `scheme:` in its YAML file in conf/pos, with one public subclass of
-Scheme. It acts through hooks with neutral defaults and overrides those it needs:
+A scheme is one module of this package, named by `scheme:` in its YAML file in conf/pos, with one public
+subclass of Scheme. The other keys of the YAML file are the fields of its `options_class`. It overrides the
+hooks that it needs; as they stand here, none has an effect:
 
-    embed(x, positions)            adds to the input                    sinusoidal, learned
-    rotate(x, positions)           turns queries and keys               RoPE and its kin
-    bias(distance)                 adds to the logits, by distance      T5, ALiBi, KERPLE
-    pairwise_bias(queries, keys)   adds to the logits, by both places   FIRE
-    log_gates(x)                   what a token keeps of the past       FoX
+    embed(x, positions)            changes the input                                  sinusoidal, learned
+    rotate(x, positions)           turns queries and keys                             RoPE and its kin
+    bias(distance)                 is added to the logits, by distance                T5, ALiBi, KERPLE
+    pairwise_bias(queries, keys)   is added to the logits, by both positions          FIRE
+    log_gates(x)                   is added to the logits, by every token in between  FoX
+    logit_features(x)              changes what softmax attention multiplies          YaRN, PoPE
+    place(length, stream)          chooses the tokens' positions                      randomised
+    layer(index)                   gives each layer a scheme of its own               schedule, FoX
 
-and, around these, `place` (where tokens stand: randomised positions), `layer` (what acts in a layer:
-schedules) and `logit_features` (what softmax attention multiplies: YaRN, PoPE).
+It says what it is where that differs from the defaults:
 
-Shapes: B batch, T tokens, D model width, H heads, K head width, W width of what is turned (K, or the features
-of linear attention).
+    max_length       the longest sequence that it is defined for                      learned, xPos
+    shift_invariant  False where logits depend on more than the distance              sinusoidal, FIRE
+    turns(width)     the widths that it can rotate                                    RoPE: even ones
+    tail()           where its bias becomes geometric, which linear attention needs   T5, ALiBi
+    relative_turns   what its rotation does at a distance, for the record             RoPE, PoPE
+    rescale          whether a trained rotation can turn by other frequencies         RoPE, PoPE
+
+Its parameters start as GPT-2's do (GPT.initialise: matrices N(0, 0.02), vectors as constructed); `draw` sets
+any others. Settings that cannot work raise ConfigError in the constructor and say what to choose instead.
+The tests compare every scheme with its own hooks in plain sums under every attention, and check that it is
+causal, is what it says it is, and that each of its options has an effect.
+
+Shapes: B batch, T tokens, D model width, H heads, K head width, W width of what is rotated (K, or the
+features of linear attention), V its width afterwards (W; 2 W under PoPE), C rotated pairs, Q queries, N keys
+or distances.
 """
 
 from collections.abc import Mapping
@@ -31,13 +47,13 @@ from poslab.model.rescaling import Rescaling
 
 @dataclass(frozen=True)
 class Geometry:
-    """What a scheme or an attention may know of the model it works in."""
+    """The sizes of the model that a scheme or an attention works in."""
 
-    width: int
-    heads: int
-    context_length: int  # L, the length that the model trains at
+    width: int  # D
+    heads: int  # H
+    context_length: int  # L, the training length in tokens; positions that are drawn lie below it
     layers: int
-    consecutive: bool = True  # whether tokens stand at 0, 1, 2, ...; else ascending, below context_length
+    consecutive: bool = True  # positions are 0, 1, 2, ...; False: ascending with gaps
 
     @property
     def head_width(self) -> int:
@@ -46,65 +62,75 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Tail:
-    """A bias past `horizon`: bias(t + 1) = bias(t) + log_decay for every t >= horizon."""
+    """A bias geometric from `horizon` on: bias(t + 1) = bias(t) + log_decay for every t >= horizon."""
 
-    horizon: int
+    horizon: int  # tokens
     log_decay: Float[Tensor, "H"]
 
 
 class Scheme(nn.Module):
     """A positional scheme without effect: what every other one starts from."""
 
-    options_class: ClassVar[type[Options]]
+    options_class: ClassVar[type[Options]] = Options
 
     def __init__(self, options: Options, geometry: Geometry) -> None:
+        """`options` is of `options_class`. Raises ConfigError where they cannot work in this geometry."""
         super().__init__()
         self.options = options
         self.geometry = geometry
 
     @property
     def name(self) -> str:
-        """The name of its module, as `pos.scheme` says it."""
+        """The name of its module, which is its `pos.scheme`."""
         return type(self).__module__.rpartition(".")[2]
 
     @property
     def max_length(self) -> int | None:
-        """The longest sequence that the scheme has a value for; None where there is no limit."""
+        """Tokens in the longest sequence that the scheme is defined for; None: no limit."""
         return None
 
     @property
     def shift_invariant(self) -> bool:
-        """Whether the logits of a query and a key stay when both move on by as many tokens."""
+        """Whether the logit of a query and a key stays the same when both move by as many tokens."""
         return True
 
     def section(self) -> dict[str, Any]:
-        """The `pos` section that describes this scheme, in one spelling: 500 and 500.0 are one base."""
+        """The `pos` section of this scheme as its checked options spell it: 500 and 500.0 are one base."""
         return {"scheme": self.name, **self.options.model_dump()}
 
     def draw(self, stream: torch.Generator) -> None:
-        """Set initial values other than GPT-2's (matrices N(0, 0.02), vectors as constructed)."""
+        """Set initial values other than GPT-2's, from `stream` alone."""
 
     def layer(self, index: int) -> "Scheme":
-        """What acts in the layer of that index, counted from 0."""
+        """The scheme whose hooks act in a layer; `index` counts from 0."""
         return self
 
     def place(self, length: int, stream: torch.Generator | None) -> Int[Tensor, "T"]:
-        """Where the tokens of a window stand, ascending. `stream` is there while training alone."""
+        """The positions of a window's tokens, ascending.
+
+        A training step draws from `stream`, which the seed and the step decide; None: at evaluation.
+        """
         return torch.arange(length)
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
+        """The input of the first layer, from the token embeddings `x`."""
         return x
 
     def logit_features(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
-        """What softmax attention turns and multiplies; linear attention has its feature map in this place."""
+        """The queries or keys that softmax attention rotates and multiplies.
+
+        Linear attention has its feature map in this place.
+        """
         return x
 
     def rotate(self, x: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T W"]:
+        """Queries or keys turned by their positions, alike; of any width that `turns` accepts."""
         return x
 
     def rotate_queries(
         self, q: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]
     ) -> Float[Tensor, "B H T V"]:
+        """Overridden, with `rotate_keys`, where queries and keys turn differently."""
         return self.rotate(q, positions)
 
     def rotate_keys(
@@ -113,22 +139,25 @@ class Scheme(nn.Module):
         return self.rotate(k, positions)
 
     def turns(self, width: int) -> bool:
-        """Whether vectors of that width can be rotated."""
+        """Whether vectors of this width can be rotated."""
         return True
 
     def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
-        """What the product of each of C pairs of a query and a key is multiplied by at a distance in tokens.
+        """The factor on the product of each pair of a query and a key at each distance in tokens, complex128.
 
-        At the training length, complex128. None where nothing turns or not by the distance alone.
+        At the training length. None where nothing is rotated, or not by the distance alone.
         """
         return None
 
     def rescale(self, rescaling: Rescaling | None) -> bool:
-        """Turn by other frequencies from now on, None: by its own again; whether there are any."""
+        """Rotate by other frequencies from now on; None: by the scheme's own again.
+
+        Returns whether the scheme has frequencies at all.
+        """
         return False
 
     def bias(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"] | None:
-        """What the logit of a query and a key gains when the key lies `distance` >= 0 back.
+        """What is added to the logit of a query and a key that lies `distance` >= 0 tokens before it.
 
         None (never a tensor of zeros) where the scheme has no bias by distance.
         """
@@ -137,9 +166,9 @@ class Scheme(nn.Module):
     def pairwise_bias(
         self, queries: Int[Tensor, "Q"], keys: Int[Tensor, "N"]
     ) -> Float[Tensor, "H Q N"] | None:
-        """The bias of every key at its place on every query at its; where the key lies ahead, any number.
+        """What is added to the logits of queries and keys at these positions; any number for keys ahead.
 
-        A scheme overrides this one only where its bias depends on more than the distance.
+        Overridden only where the bias depends on more than the distance.
         """
         distance = (queries[:, None] - keys).clamp(min=0)
         bias = self.bias(distance.flatten())
@@ -147,25 +176,27 @@ class Scheme(nn.Module):
 
     @property
     def by_distance(self) -> bool:
-        """Whether all that the scheme adds to the logits is `bias`."""
+        """Whether the scheme's bias depends on the distance alone, and `bias` is all of it."""
         return type(self).pairwise_bias is Scheme.pairwise_bias
 
     def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"] | None:
-        """log f_t <= 0: every logit of a query past token t on a key before t gains it. None: no gates.
+        """log f_t <= 0, added to the logit of every query from token t on and every key before t.
 
-        `x` is what the queries and keys of this layer are made from.
+        None: no gates. `x` is what this layer's queries and keys are projected from.
         """
         return None
 
     def tail(self) -> Tail | None:
-        """Where the bias becomes geometric; None where it never does, or where a scheme does not say."""
+        """From where on the bias is geometric; None: nowhere, or the scheme does not say."""
         if type(self).bias is not Scheme.bias or not self.by_distance:
             return None
         return Tail(0, torch.zeros(self.geometry.heads))
 
 
 def build_scheme(section: Mapping[str, Any], geometry: Geometry, where: str = "pos") -> Scheme:
-    """The scheme that a section of the configuration describes, `where` its dotted name. Raises
-    ConfigError."""
+    """The scheme that a section of the configuration describes; `where` is the section's dotted name.
+
+    Raises ConfigError.
+    """
     kind = find(section.get("scheme"), Scheme, __name__, f"{where}.scheme")
     return kind(options_of(section, kind, "scheme", where), geometry)

@@ -8,10 +8,6 @@ from poslab.config.schema import Options
 from poslab.model.positions import Geometry, Scheme, Tail
 
 
-class ALiBiOptions(Options):
-    pass
-
-
 def slopes(heads: int) -> list[float]:
     """m_h = 2^(-8h/H) for h = 1..H; for H not a power of two the published rule:
 
@@ -24,10 +20,9 @@ def slopes(heads: int) -> list[float]:
 
 
 class ALiBi(Scheme):
-    options_class = ALiBiOptions
     slopes: Tensor
 
-    def __init__(self, options: ALiBiOptions, geometry: Geometry) -> None:
+    def __init__(self, options: Options, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         fixed = torch.tensor(slopes(geometry.heads), dtype=torch.float64)
         self.register_buffer("slopes", fixed, persistent=False)

@@ -1,4 +1,4 @@
-"""FIRE (Li et al. 2023, arXiv 2310.04418): a learned function of the distance over the query's place.
+"""FIRE (Li et al. 2023, arXiv 2310.04418): a learned function of the distance over the query's position.
 
     b_h(i, j) = f_h( psi(i - j) / psi(max(i, threshold)) ),  psi(x) = log(1 + |c| x)
 
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from poslab.config.schema import Options
 from poslab.model.positions import Geometry, Scheme
 
-LEAST = 1e-6  # keeps the quotient finite at position 0
+LEAST = 1e-6  # added to the denominator: the quotient stays finite at position 0
 
 
 class FIREOptions(Options):
     hidden: int = Field(ge=1)
-    threshold: float = Field(gt=0, description="share of L from which on the query's place counts")
+    threshold: float = Field(gt=0, description="share of L; from there on the query's position counts")
 
 
 class FIRE(Scheme):
@@ -48,8 +48,10 @@ class FIRE(Scheme):
 
     def pairwise_bias(self, queries: Int[Tensor, "Q"], keys: Int[Tensor, "N"]) -> Float[Tensor, "H Q N"]:
         threshold = self.threshold.abs() * self.options.threshold * self.geometry.context_length
-        near = self._psi((queries[:, None] - keys).clamp(min=0))
-        share = near / (self._psi(torch.maximum(queries.to(threshold.dtype), threshold)) + LEAST)[:, None]
+        numerator = self._psi((queries[:, None] - keys).clamp(min=0))
+        share = (
+            numerator / (self._psi(torch.maximum(queries.to(threshold.dtype), threshold)) + LEAST)[:, None]
+        )
         bias: Tensor = self.project(self.expand(share[..., None]).relu())
         return bias.permute(2, 0, 1)
 

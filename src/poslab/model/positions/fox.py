@@ -2,7 +2,7 @@
 
     logit_ij += sum over l in (j, i] of log f_l,   f_t = sigmoid(w_h x_t + b_h)
 
-for each head of each layer, b from 0. The gates multiply the kernel of linear attention alike.
+for each head of each layer; b starts at 0. In linear attention the gates multiply the kernel likewise.
 """
 
 import torch
@@ -14,12 +14,10 @@ from poslab.config.schema import Options
 from poslab.model.positions import Geometry, Scheme
 
 
-class FoXOptions(Options):
-    pass
-
-
 class _FoXLayer(Scheme):
-    def __init__(self, options: FoXOptions, geometry: Geometry) -> None:
+    """The gates of one layer."""
+
+    def __init__(self, options: Options, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         self.weight = nn.Parameter(torch.empty(geometry.heads, geometry.width))
         self.offset = nn.Parameter(torch.zeros(geometry.heads))
@@ -32,9 +30,7 @@ class _FoXLayer(Scheme):
 
 
 class FoX(Scheme):
-    options_class = FoXOptions
-
-    def __init__(self, options: FoXOptions, geometry: Geometry) -> None:
+    def __init__(self, options: Options, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         self.gates = nn.ModuleList(_FoXLayer(options, geometry) for _ in range(geometry.layers))
 

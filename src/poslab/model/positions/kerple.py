@@ -1,8 +1,8 @@
 """KERPLE, logarithmic kind (Chi et al. 2022, arXiv 2205.09921): b_h(t) = -r1_h log(1 + r2_h t).
 
-r1 and r2 are learned for each head and kept at 0.01 at least, where a gradient still moves them. The
-authors' start uniformly in [0, 2] and [0, 1]; ours at the middles of as many equal parts as there are heads,
-r2 falling as r1 rises, so that no run depends on the luck of a draw.
+r1 and r2 are learned for each head; below 0.01 they act as 0.01, and their gradients still pass. The authors'
+start uniformly in [0, 2] and [0, 1]; ours at the middles of as many equal parts as there are heads, r2
+falling as r1 rises, so that no run depends on the luck of a draw.
 """
 
 import torch
@@ -15,24 +15,18 @@ from poslab.model.positions import Geometry, Scheme
 LEAST = 0.01
 
 
-class KERPLEOptions(Options):
-    pass
-
-
 class KERPLE(Scheme):
-    options_class = KERPLEOptions
-
-    def __init__(self, options: KERPLEOptions, geometry: Geometry) -> None:
+    def __init__(self, options: Options, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         spread = (torch.arange(geometry.heads) + 0.5) / geometry.heads
         self.r1 = nn.Parameter(2 * spread)
         self.r2 = nn.Parameter(1 - spread)
 
     def bias(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"]:
-        r1, r2 = (_kept_positive(r)[:, None] for r in (self.r1, self.r2))
+        r1, r2 = (_at_least(r)[:, None] for r in (self.r1, self.r2))
         return -r1 * torch.log1p(r2 * distance)
 
 
-def _kept_positive(r: Float[Tensor, "H"]) -> Float[Tensor, "H"]:
-    """r, at least LEAST; its gradient passes as if nothing were cut, or a value below would never return."""
+def _at_least(r: Float[Tensor, "H"]) -> Float[Tensor, "H"]:
+    """max(r, LEAST), with the gradient of r: cut off, a value below would never come back."""
     return r + (r.clamp(min=LEAST) - r).detach()

@@ -1,7 +1,5 @@
 """A learned vector for each of the L training positions, added to the input (GPT-2, GPT-3)."""
 
-from typing import ClassVar
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -10,13 +8,7 @@ from poslab.config.schema import Options
 from poslab.model.positions import Geometry, Scheme
 
 
-class LearnedOptions(Options):
-    pass
-
-
 class Learned(Scheme):
-    options_class: ClassVar[type[Options]] = LearnedOptions
-
     def __init__(self, options: Options, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         self.table = nn.Parameter(torch.empty(geometry.context_length, geometry.width))

@@ -4,9 +4,9 @@ Every number of a query or a key is a magnitude with a phase of its own, so cont
 
     score_ij = sum_c softplus(q_ic) softplus(k_jc) cos((i - j) theta_c + delta_c),  theta_c = base^(-c/K)
 
-delta_c is learned for each head and starts at 0; the paper confines it to [-2 pi, 0], which a cosine does
-not notice. As W pairs: (magnitude cos, magnitude sin), twice as wide. Under linear attention the feature
-map, positive as well, takes softplus's place.
+delta_c is learned for each head and starts at 0; the paper confines it to [-2 pi, 0], to which a cosine is
+indifferent. Each number becomes two, (magnitude cos, magnitude sin), so that a plain product gives the score.
+Under linear attention the feature map, positive as well, replaces softplus.
 """
 
 import torch
@@ -51,14 +51,14 @@ class PoPE(Scheme):
         return _polar(k, self._phases(positions)[None] - delta)
 
     def turns(self, width: int) -> bool:
-        return width == self.geometry.head_width  # delta is learned for these
+        return width == self.geometry.head_width  # delta has one value for each of them
 
     def rescale(self, rescaling: Rescaling | None) -> bool:
         self.rescaling = rescaling
         return True
 
     def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"]:
-        """Without delta, which turns each pair alike at every distance."""
+        """Without delta, whose turn does not depend on the distance."""
         return turns_at(self._frequencies(torch.arange(self.geometry.context_length)), distance)
 
     def _phases(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "T K"]:

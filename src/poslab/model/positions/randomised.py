@@ -1,7 +1,7 @@
 """Randomised positions (Ruoss et al. 2023, arXiv 2305.16843) under any other scheme.
 
-The tokens of a window stand at sorted positions drawn without repeats from [0, stretch L): a draw a step
-while training, shared by its windows. Evaluation draws as well, as the paper does, one fixed set a length.
+The tokens of a window have sorted positions drawn without repeats from [0, stretch L). All windows of a
+training step share one draw. Evaluation draws as well, as the paper does: one fixed set for each length.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from poslab.model.rescaling import Rescaling
 
 
 class RandomisedOptions(Options):
-    stretch: int = Field(ge=2, description="positions are drawn below this many L")
+    stretch: int = Field(ge=2, description="positions are drawn below stretch L")
     of: dict[str, Any]
 
 
@@ -34,10 +34,10 @@ class Randomised(Scheme):
             options.of, replace(geometry, context_length=self.reach, consecutive=False), "pos.of"
         )
         layers = [self.of.layer(index) for index in range(geometry.layers)]
-        if type(self.of).place is not Scheme.place or not any(map(_sees_positions, [self.of, *layers])):
+        if type(self.of).place is not Scheme.place or not any(map(_uses_positions, [self.of, *layers])):
             raise ConfigError(
-                f"pos.of.scheme={self.of.name} sees no positions, or draws its own: "
-                "choose one that is told them, such as rope"
+                f"pos.of.scheme={self.of.name} uses no positions, or draws its own: "
+                "choose one that uses the given ones, such as rope"
             )
 
     @property
@@ -67,6 +67,6 @@ class Randomised(Scheme):
         return self.of.rescale(rescaling)
 
 
-def _sees_positions(scheme: Scheme) -> bool:
+def _uses_positions(scheme: Scheme) -> bool:
     hooks = ("embed", "rotate", "rotate_queries", "rotate_keys", "bias", "pairwise_bias")
     return any(getattr(type(scheme), hook) is not getattr(Scheme, hook) for hook in hooks)

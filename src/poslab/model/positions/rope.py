@@ -25,7 +25,7 @@ class RoPEOptions(Options):
 
 
 class RoPE(Scheme):
-    """Its kin override `scaled` (other frequencies) or `phases` (other positions)."""
+    """Plain RoPE. Subclasses override `scaled` (other frequencies) or `phases` (other positions)."""
 
     options_class: ClassVar[type[Options]] = RoPEOptions
     options: RoPEOptions
@@ -47,7 +47,7 @@ class RoPE(Scheme):
         return positions.double()[:, None] * self.frequencies(width, positions)
 
     def frequencies(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "W/2"]:
-        """Radians a token that each pair turns by in a sequence at these positions, float64."""
+        """Radians a token that each pair turns by in a sequence with these positions, float64."""
         pairs = torch.arange(0, width, 2, device=positions.device, dtype=torch.float64)
         theta: Tensor = self.options.base ** (-pairs / width)
         length = positions.amax() + 1
@@ -61,11 +61,11 @@ class RoPE(Scheme):
         return turns_at(theta, distance)
 
     def scaled(self, theta: Float[Tensor, "W/2"], length: Int[Tensor, ""]) -> Float[Tensor, "W/2"]:
-        """The scheme's own frequencies at a length, from those of plain RoPE."""
+        """The scheme's own frequencies in a sequence of `length` tokens, from those of plain RoPE."""
         return theta
 
     def temperature(self) -> float:
-        """What queries and keys are multiplied by, each, under softmax."""
+        """The factor on queries and on keys under softmax."""
         return 1.0
 
     def logit_features(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
@@ -74,7 +74,7 @@ class RoPE(Scheme):
 
     @property
     def dropped(self) -> bool:
-        """Whether it works without any positions for now."""
+        """Whether a rescaling has switched the rotation off."""
         return self.rescaling is not None and self.rescaling.method == "drop"
 
     def turns(self, width: int) -> bool:
@@ -88,7 +88,7 @@ class RoPE(Scheme):
 
 
 def turns_at(theta: Float[Tensor, "C"], distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"]:
-    """exp(i t theta_c)."""
+    """exp(i t theta_c) for each pair c and distance t."""
     phase = theta.double()[:, None] * distance.double()
     return torch.polar(torch.ones_like(phase), phase)
 
@@ -97,7 +97,7 @@ def turn(
     x: Float[Tensor, "B H T W"], phase: Float[Tensor, "T W/2"], pairing: Pairing
 ) -> Float[Tensor, "B H T W"]:
     """Each pair of x turned by its phase (float64), in float32 at least."""
-    # Cosines of phases in float64, cast last: in float32 a phase is off by 5e-3 at position 100,000.
+    # Phases and their cosines in float64: a float32 phase is off by 5e-3 at position 100,000.
     working = torch.promote_types(x.dtype, torch.float32)
     cos, sin = phase.cos().to(working), phase.sin().to(working)
     pairs = x.to(working)

@@ -1,6 +1,6 @@
 """RoPE with dynamic NTK scaling (arXiv 2309.00071, section 3.3): NTK by the length l of the sequence at hand.
 
-s = factor l / L - (factor - 1), and 1 up to L: so it trains as plain RoPE and differs past L alone.
+s = factor l / L - (factor - 1), and 1 up to L: it trains as plain RoPE and differs from it only past L.
 """
 
 from jaxtyping import Float, Int
@@ -25,7 +25,8 @@ class DynamicNTKRoPE(RoPE):
         super().__init__(options, geometry)
         if geometry.head_width == 2:
             raise ConfigError(
-                "pos.scheme=rope_dynamic keeps the fastest pair, and these heads have no other one"
+                "pos.scheme=rope_dynamic leaves the fastest pair unchanged, and heads 2 wide have no other: "
+                "choose wider heads"
             )
         if not geometry.consecutive:
             raise ConfigError(

@@ -1,8 +1,8 @@
 """RoPE with Llama 3.1's scaling (Llama 3 report, arXiv 2407.21783, and its published code).
 
 Pairs that turn `low` times or less in the original length are slowed by `factor`, those that turn `high`
-times or more are left alone, in between by the number of turns. Llama 3.1: factor 8, low 1, high 4, original
-length 8192.
+times or more are left alone; between them the slowing is linear in the number of turns. Llama 3.1: factor 8,
+low 1, high 4, original length 8192.
 """
 
 from typing import Self

@@ -24,7 +24,10 @@ class NTKRoPE(RoPE):
     def __init__(self, options: NTKOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         if geometry.head_width == 2:
-            raise ConfigError("pos.scheme=rope_ntk keeps the fastest pair, and these heads have no other one")
+            raise ConfigError(
+                "pos.scheme=rope_ntk leaves the fastest pair unchanged, and heads 2 wide have no other: "
+                "choose wider heads"
+            )
 
     def scaled(self, theta: Float[Tensor, "W/2"], length: Int[Tensor, ""]) -> Float[Tensor, "W/2"]:
         return ntk(theta, self.options.factor)

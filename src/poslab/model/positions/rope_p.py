@@ -1,6 +1,6 @@
 """p-RoPE (Barbero et al. 2024, arXiv 2410.06205): the slowest pairs are left unturned.
 
-The frequencies are plain RoPE's; the fastest `fraction` of the pairs keeps them, the others have none.
+The fastest `fraction` of the pairs turns by plain RoPE's frequencies; the others do not turn.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """RoPE at warped positions, f(p) theta_c with f = sqrt(p) or log(1 + p).
 
-A control: the score no longer depends on the distance alone. Distances shrink with the position.
+A control: the score depends on more than the distance, since distances shrink as positions grow.
 """
 
 from typing import Literal
@@ -27,7 +27,7 @@ class WarpedRoPE(RoPE):
         return False
 
     def relative_turns(self, distance: Int[Tensor, "N"]) -> None:
-        return None  # not by the distance alone
+        return None  # what a pair turns by depends on more than the distance
 
     def phases(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "T W/2"]:
         warped: Tensor = WARPS[self.options.warp](positions.double())

@@ -1,6 +1,7 @@
-"""Another scheme in another layer: such as RoPE, but none in every fourth (SmolLM3, 2025; Llama 4's iRoPE).
+"""A scheme for each layer, such as RoPE but none in every fourth (SmolLM3, 2025; Llama 4's iRoPE).
 
-`layers` is repeated from the first layer on and names entries of `schemes`, any that act inside a layer.
+`layers` names entries of `schemes`, one a layer, and is repeated until all layers have one. The schemes are
+any that act inside a layer.
 """
 
 from typing import Any
@@ -37,7 +38,9 @@ class Schedule(Scheme):
                 f"pos.schemes has {unused[0]!r}, which no layer uses: pos.layers={cycle} over "
                 f"model.layers={geometry.layers}; choose shorter pos.layers or more layers"
             )
-        self.schemes = nn.ModuleList()  # by first use: a name decides nothing, such as initial weights
+        self.schemes = (
+            nn.ModuleList()
+        )  # in the order of their first layers, so that names do not decide initial weights
         self.places = {name: place for place, name in enumerate(dict.fromkeys(self.names))}
         for name in self.places:
             section = options.schemes[name]

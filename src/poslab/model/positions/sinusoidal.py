@@ -3,7 +3,7 @@
     x + PE,  PE(p, 2c) = sin(p / base^(2c/D)),  PE(p, 2c+1) = cos(p / base^(2c/D))
 
 The paper's token embeddings x start at unit variance: 1/sqrt(D), times sqrt(D) (section 3.4). Ours start at
-GPT-2's 0.02 under every scheme, and positions of amplitude 1 would drown them: so they are brought there too.
+GPT-2's 0.02 under every scheme, where positions of amplitude 1 would drown them, so they are scaled up to 1.
 """
 
 import torch
@@ -40,7 +40,7 @@ class Sinusoidal(Scheme):
         return x * TO_UNIT_VARIANCE + self.encoding(positions).to(x.dtype)
 
     def encoding(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "T D"]:
-        """The table's rows at `positions`, in float64: in float32 far positions lose their phase."""
+        """PE at `positions`, in float64: in float32 far positions lose their phase."""
         exponent = torch.arange(0, self.geometry.width, 2, device=positions.device, dtype=torch.float64)
         frequency = self.options.base ** (-exponent / self.geometry.width)
         phase = positions.double()[:, None] * frequency

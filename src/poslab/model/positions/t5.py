@@ -31,14 +31,14 @@ class T5(Scheme):
                 f"pos=t5 needs an even pos.buckets and pos.max_distance above half of it, "
                 f"not {options.buckets} and {options.max_distance}"
             )
-        # once, on the CPU: what reads a number from a tensor would break a compiled model in two
+        # Once, on the CPU: reading a number from a tensor in `forward` would break a compiled graph in two.
         buckets = self.bucket(torch.arange(options.max_distance + 1, device="cpu"))
         self.horizon = int((buckets < options.buckets - 1).sum())
         self.table = nn.Parameter(torch.empty(options.buckets, geometry.heads))
 
     def bucket(self, distance: Int[Tensor, "N"]) -> Int[Tensor, "N"]:
         exact = self.options.buckets // 2
-        # float32 as in T5's own code: a distance on the edge of two buckets must fall to the same side
+        # float32 as in T5's own code, so that a distance on the edge of two buckets falls to the same side
         ratio = torch.log(distance.clamp(min=1).float() / exact) / math.log(self.options.max_distance / exact)
         coarse = (exact + (ratio * (self.options.buckets - exact)).long()).clamp(max=self.options.buckets - 1)
         return torch.where(distance < exact, distance, coarse)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from poslab.model.positions.rope import RoPE, RoPEOptions
 
-HIGHEST_EXPONENT = 80.0  # float32 ends at exp(88)
+HIGHEST_EXPONENT = 80.0  # the largest float32 is about exp(88)
 
 
 class XPosOptions(RoPEOptions):
@@ -29,7 +29,7 @@ class XPos(RoPE):
 
     @property
     def max_length(self) -> int:
-        """Where the scales, counted from the middle, would leave float32."""
+        """Up to here the scales, counted from the middle of the sequence, fit into float32."""
         return int(2 * HIGHEST_EXPONENT * self.options.scale_base / -math.log(self._zeta(0)))
 
     def rotate_queries(
@@ -59,8 +59,8 @@ class XPos(RoPE):
             return torch.ones_like(x[0, 0])
         pairs = torch.arange(0, x.shape[-1], 2, device=x.device, dtype=torch.float64)
         zeta = self._zeta(pairs / x.shape[-1])
-        # The product knows the difference of two positions alone: counted from the middle, neither is
-        # extreme.
+        # A score depends on the difference of two positions alone. Counted from the middle of the sequence,
+        # neither scale is extreme.
         middle = (positions[0] + positions[-1]).double() / 2
         scales = zeta ** ((positions.double() - middle)[:, None] / self.options.scale_base)
         both = scales.repeat(1, 2) if self.options.pairing == "half" else scales.repeat_interleave(2, dim=1)

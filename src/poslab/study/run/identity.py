@@ -2,8 +2,8 @@
 
 That is the checked configuration, the content of the data and the code that is reached from the run's own
 parts. A new scheme, a change of the report, of a logger or of the progress bar leaves finished runs valid.
-The code that only measures a trained model has a fingerprint of its own: where it changes, the model is kept,
-and what was recorded from it is measured again.
+The code that only measures a trained model has a fingerprint of its own: where it changes, the trained
+weights stay and are measured again.
 """
 
 import ast
@@ -27,11 +27,7 @@ TRAINING = (  # what turns a configuration and data into weights
     "poslab.model.gpt",
     "poslab.training.loop",
 )
-EVALUATION = (  # what turns weights into the tables of a record
-    "poslab.evaluation.extrapolation",
-    "poslab.evaluation.retrieval",
-    "poslab.evaluation.inspection",
-)
+EVALUATION = ("poslab.evaluation.measurement",)  # what turns weights into the tables of a record
 
 
 @dataclass(frozen=True)
@@ -91,18 +87,18 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
 
     Raises FileNotFoundError where one of `modules` has no file: left out, its changes would go unnoticed.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for name in modules:
         if _file(name) is None:
             raise FileNotFoundError(f"the source of {name}, which decides what a run is, is not in {PACKAGE}")
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
-        path = None if name in found else _file(name)
+        path = None if name in files else _file(name)
         if path is not None:
-            found[name] = path
+            files[name] = path
             waiting += _imported(path)
-    return found
+    return files
 
 
 def _file(name: str) -> Path | None:
@@ -125,6 +121,6 @@ def _imported(path: Path) -> list[str]:
 
 
 def describe_versions() -> dict[str, Any]:
-    """Versions that may move a result's last digits: kept in the record, not in the identity."""
+    """Versions that may change a result's last digits: in the record, but not in the identity."""
     packages = ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}

@@ -25,7 +25,7 @@ from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking import NoTracker, Tracker, first_place, open_tracker
-from poslab.training.checkpoints import newest_checkpoint, packed, unpacked, write_checkpoint
+from poslab.training.checkpoints import from_bytes, newest_checkpoint, to_bytes, write_checkpoint
 from poslab.training.observer import DivergedError, SilentObserver
 
 OPENING = 30.0  # seconds that the end of a run waits until W&B is open
@@ -215,7 +215,7 @@ class Making:
                 "validation_seconds": trained.validation_seconds,
                 "sums": {"batches": trained.batches},
             }
-            record.write_checkpoint(packed({**self._identified(), **reached}))
+            record.write_checkpoint(to_bytes({**self._identified(), **reached}))
         else:  # as they lie there: written again, the same tensors need not have the same bytes
             record.files[FINAL] = self.final
         measure(job, gpt, record, self.display, self.stopper)
@@ -244,7 +244,7 @@ class Making:
             self._note(f"{directory / name} is damaged and is made again")
         if FINAL in earlier.get("files", {}) and FINAL not in damaged:
             self.final = earlier["files"][FINAL]
-            return unpacked((directory / FINAL).read_bytes())
+            return from_bytes((directory / FINAL).read_bytes())
         return None
 
     def _note(self, line: str) -> None:

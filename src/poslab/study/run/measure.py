@@ -1,15 +1,10 @@
-"""What a trained model is measured for: loss by length and position, under its own rotation and others,
-retrieval, and what its scheme does.
-"""
+"""A trained model measured, and its tables written into the record of a run or an evaluation."""
 
 import time
 from collections.abc import Callable
-from functools import partial
 
-from poslab.data.windows import validation_windows
-from poslab.evaluation.extrapolation import evaluate, longest_length, rescalings
-from poslab.evaluation.inspection import inspect
-from poslab.evaluation.retrieval import retrieve
+from poslab.evaluation import measurement
+from poslab.evaluation.extrapolation import rescalings
 from poslab.model.gpt import GPT
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
@@ -19,61 +14,42 @@ from poslab.training.observer import DivergedError, SilentObserver
 
 
 def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> None:
-    """Evaluate `gpt` as the run asks and record all of it."""
-    config, corpus = job.config, job.corpus
+    """Measure `gpt` as the run asks and record all of it."""
     started = time.perf_counter()
-    told = f"lengths up to {longest_length(config)}"
-    with display.phase("evaluating"):
-        found = evaluate(gpt, config, corpus, partial(display.share, told))
-    record.write_extrapolation(found.lengths)
-    record.write_position(found.positions)
-    if config.probe.tasks:
-        with display.phase("evaluating retrieval"):
-            record.write_probe(retrieve(gpt, config, corpus, partial(display.share, "retrieval")))
-    windows = validation_windows(corpus, config.evaluate.validation_windows, config.context_length)
-    record.write_scheme(*inspect(gpt, windows, longest_length(config)))
-    seconds = time.perf_counter() - started
-    if rescalings(config):
-        seconds += _measure_rescaled(job, gpt, record, display, stopper)
-    record.update(seconds_evaluation=seconds)
-
-
-def _measure_rescaled(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> float:
-    """Record what the model does under other rotations; the seconds that it took."""
-    # Lightning takes seconds to import, and most runs need it no more.
-    from poslab.training.loop import without_positions
-
-    config, corpus = job.config, job.corpus
-    steps = config.evaluate.recalibration_steps
-    seconds = 0.0
-    rescaled = {}
-    for rescaling in rescalings(config):
-        model = gpt
-        if rescaling.method == "drop" and steps:
-            try:
-                with display.phase("recalibrating", steps):
-                    model = without_positions(gpt, config, corpus, _Recalibration(display, stopper))
-            except DivergedError as error:  # its line stays without numbers; the run itself is sound
-                record.update(recalibration=str(error))
-                continue
-        started = time.perf_counter()
-        with display.phase(f"evaluating {rescaling.method}"):
-            show = partial(display.share, f"{rescaling.method}, lengths up to {longest_length(config)}")
-            rescaled[rescaling.method] = evaluate(model, config, corpus, show, rescaling)
-        seconds += time.perf_counter() - started
-    record.write_rescaled(
-        [{"rescale": name, **row} for name, each in rescaled.items() for row in each.lengths],
-        [{"rescale": name, **row} for name, each in rescaled.items() for row in each.positions],
-    )
-    return seconds
+    recalibration = _Recalibration(job, gpt, record, display, stopper)
+    measured = measurement.measure(gpt, job.config, job.corpus, display, recalibration.drop_positions)
+    record.write_extrapolation(measured.extrapolation.lengths)
+    record.write_position(measured.extrapolation.positions)
+    if measured.retrieval is not None:
+        record.write_probe(measured.retrieval)
+    record.write_scheme(*measured.inspection)
+    if rescalings(job.config):
+        record.write_rescaled(measured.rescaled, measured.rescaled_positions)
+    record.update(seconds_evaluation=time.perf_counter() - started - recalibration.seconds)
 
 
 class _Recalibration(SilentObserver):
-    """Shows the steps after drop. They are few, and after a stop they begin again."""
+    """Training after the rotation is dropped. Its steps are few, so after a stop they begin again."""
 
-    def __init__(self, display: RunDisplay, stopper: Stopper) -> None:
-        self.display = display
-        self.stopper = stopper
+    def __init__(self, job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> None:
+        self.job, self.gpt, self.record = job, gpt, record
+        self.display, self.stopper = display, stopper
+        self.seconds = 0.0
+
+    def drop_positions(self) -> GPT | None:
+        """The recalibrated model, or None where it diverged: the record says so, and the run goes on."""
+        # Lightning takes seconds to import, and an evaluation seldom needs it.
+        from poslab.training.loop import without_positions
+
+        config, began = self.job.config, time.perf_counter()
+        try:
+            with self.display.phase("recalibrating", config.evaluate.recalibration_steps):
+                return without_positions(self.gpt, config, self.job.corpus, self)
+        except DivergedError as error:
+            self.record.update(recalibration=str(error))
+            return None
+        finally:
+            self.seconds = time.perf_counter() - began
 
     def started(self) -> None:
         self.stopper.reinstall_handlers()

@@ -31,7 +31,7 @@ from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job, plan, title
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking.send.evaluation import mirror
-from poslab.training.trained_model import Trained, read, with_weights
+from poslab.training.checkpoints import TrainedModel, read_trained_model
 
 SAME = ("extrapolation.csv", "position.csv", "rescaled.csv", "rescaled_position.csv", "probe.csv")
 
@@ -40,7 +40,7 @@ SAME = ("extrapolation.csv", "position.csv", "rescaled.csv", "rescaled_position.
 class Evaluation:
     """A trained model, and what it is evaluated for."""
 
-    trained: Trained
+    trained: TrainedModel
     before: Config  # that it was trained with
     job: Job  # whose directory is the evaluation's
 
@@ -66,7 +66,7 @@ def evaluate_again(
     TakenError, and Stopped where the command is.
     """
     options = logger(wanted, conf)
-    evaluation = _planned(read(directory), wanted, conf, evaluations)
+    evaluation = _planned(read_trained_model(directory), wanted, conf, evaluations)
     where = evaluation.job.directory
     with Stopper().installed() as stopper, holding(run_lock(where)):
         manifest = _made(where)
@@ -87,7 +87,7 @@ def evaluate_again(
     return 0
 
 
-def _planned(trained: Trained, wanted: Mapping[str, Any], conf: Path, evaluations: Path) -> Evaluation:
+def _planned(trained: TrainedModel, wanted: Mapping[str, Any], conf: Path, evaluations: Path) -> Evaluation:
     manifest = trained.manifest
     if manifest.get("status") != "done":
         raise ConfigError(f"the run is {plain(manifest.get('status'), 30)}, not done: train it to its end")
@@ -142,7 +142,7 @@ def _made(directory: Path) -> dict[str, Any] | None:
 def _make(evaluation: Evaluation, stopper: Stopper) -> dict[str, Any]:
     """Measure the model and record it; the manifest, with a reason where it did not come to its end."""
     trained, job = evaluation.trained, evaluation.job
-    gpt = with_weights(job.config, trained)
+    gpt = trained.gpt(job.config)
     # Sums are split by threads: with another number the last bits would differ.
     torch.set_num_threads(trained.threads)
     record = RunRecord(job.directory)

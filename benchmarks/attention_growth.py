@@ -1,4 +1,4 @@
-"""Growth exponents and ratios of measurements, and the bounds that they are held against."""
+"""How time and memory of attention grow with the length: exponents, ratios and the bounds on both."""
 
 import csv
 import math
@@ -109,20 +109,20 @@ def ratios(rows: Sequence[Row], above: str, below: str) -> dict[int, float]:
 
 
 def missed(rows: Sequence[Row]) -> list[str]:
-    """Every bound that does not hold, in words."""
-    words = []
+    """A line for every bound that does not hold."""
+    lines = []
     for one in exponents(rows):
         for what, value, bound in (
             ("time", one.time, one.time_bound),
             ("memory", one.memory, one.memory_bound),
         ):
             if bound is not None and value > bound:
-                words.append(f"{one.pair.label}: {what} grows as length^{value:.3f}, above {bound:g}")
+                lines.append(f"{one.pair.label}: {what} grows as length^{value:.3f}, above {bound:g}")
     for bound_ in RATIO_BOUNDS:
         for length, ratio in ratios(rows, bound_.above, bound_.below).items():
             if bound_.length in (None, length) and not bound_.holds(ratio):
-                words.append(f"{bound_.text}: {ratio:.2f} at {length:,}")
-    return words
+                lines.append(f"{bound_.text}: {ratio:.2f} at {length:,}")
+    return lines
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:

@@ -1,7 +1,7 @@
-"""Pairs go round together: each has a process of its own at each length, and they take turns.
+"""Pairs are measured in turns, each in a process of its own at each length.
 
-The speed of a machine drifts. Repetitions of one pair in a row would put all of them into one of its moods;
-turn by turn, every pair meets all of them, and the shortest of its rounds is what is compared.
+The speed of a shared machine drifts. In turns, slow minutes hit all pairs alike, and the shortest round of
+each pair is what is compared.
 """
 
 import multiprocessing
@@ -14,15 +14,13 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from growth import COMPARED, Pair, Row
-from measure import Failure, Peak, Task, serve
+from attention_growth import COMPARED, Pair, Row
+from attention_trial import Failure, Peak, Task, serve
 
-TOGETHER = 24  # pairs, or fewer where memory is short: a process that waits keeps the most that it took
+TOGETHER = 24  # pairs, or fewer where memory is short: a process that waits does not release its memory
 IDLE = 0.15  # GB of a process beside what it measures
-SLOW = (
-    8.0  # seconds: from here on the watched repetition is the one round; what warms up and watches is small
-)
-PATIENCE = 6.0  # seconds that the rounds of one pair at one length may take, once there is one
+SLOW = 8.0  # seconds: a slower pair is not repeated, since warming up and profiling weigh little then
+ROUNDS_SECONDS = 6.0  # of all rounds of one pair at one length, after the first
 USABLE = 0.8  # of the memory that is free
 PRELOAD = [
     "torch._dynamo",
@@ -33,7 +31,7 @@ PRELOAD = [
 ]
 
 Section = Mapping[str, Any]
-# A rough time in units of one token of linear attention, for the estimate of the time left alone.
+# A rough time in units of one token of linear attention; only the estimate of the time left uses it.
 COST: dict[str, Callable[[int], float]] = {
     "O(L)": lambda length: length,
     "fused": lambda length: length**2 / 800,
@@ -72,7 +70,7 @@ class Runner:
         self.context.set_forkserver_preload(PRELOAD)
 
     def run(self, lengths: Sequence[int], progress: Callable[[str, float], None]) -> Iterator[int]:
-        """Measure at one length after the other; gives each that is done."""
+        """Measure at one length after the other; yields each length that is finished."""
         plan = [(job, length) for length in lengths for job in self.jobs if length <= job.longest]
         total = sum(_cost(job, length) for job, length in plan)
         done = 0.0
@@ -87,7 +85,7 @@ class Runner:
             yield length
 
     def _together(self, jobs: Sequence[Job], length: int) -> Iterator[tuple[Job, float]]:
-        """Gives each job whenever a share of its work is done."""
+        """Measure these pairs in turns; yields a job with the share of its work that has been done."""
         running: list[_Process] = []
         try:
             for job in jobs:
@@ -103,7 +101,7 @@ class Runner:
                     process.close()
                 yield job, 0.3 if reason is None else 1.0
             for number in range(self.rounds):
-                # Another order each round: nobody always follows the same neighbour.
+                # In another order each round, so that no pair always follows the same one.
                 for process in random.Random(number).sample(running, len(running)):
                     if process.wants_more:
                         reason = process.time()
@@ -132,7 +130,7 @@ class Runner:
                 )
 
     def _fitting(self, jobs: Sequence[Job], length: int) -> int:
-        """How many of the next jobs fit into memory together; one at least, which may yet be left out."""
+        """How many of the next jobs fit into memory together, 1 at least (`_too_large` may refuse it)."""
         room, number = self._room(), 0
         while number < min(len(jobs), TOGETHER):
             room -= IDLE + (self._need(jobs[number].pair, length) or 0.0)
@@ -151,9 +149,9 @@ class Runner:
         return f"could take {need:.1f} GB, and {room:.1f} GB may be used"
 
     def _need(self, pair: Pair, length: int) -> float | None:
-        """GB that the pair may take, judged from its last length; None at its first, and on CUDA,
+        """GB that the pair may take, estimated from its last length; None at its first.
 
-        which refuses what does not fit, and nothing else dies of it.
+        None on CUDA too, where a pair that does not fit fails alone.
         """
         last = next((row for row in reversed(self.rows) if row.pair == pair), None)
         if last is None or self.device != "cpu":
@@ -182,10 +180,10 @@ class _Process:
     def wants_more(self) -> bool:
         if self.peak is None or not self.seconds:
             return self.peak is not None
-        return len(self.seconds) < min(self.rounds, PATIENCE / min(self.seconds))
+        return len(self.seconds) < min(self.rounds, ROUNDS_SECONDS / min(self.seconds))
 
     def watch(self) -> str | None:
-        """Measure the peak, which warms up as well; what went wrong, or None."""
+        """Measure the peak, which warms up as well; the reason where that failed, else None."""
         answer = self._ask("memory")
         if isinstance(answer, Failure):
             return answer.reason
@@ -195,7 +193,7 @@ class _Process:
         return None
 
     def time(self) -> str | None:
-        """One round; what went wrong, or None."""
+        """Measure the time once; the reason where that failed, else None."""
         answer = self._ask("time")
         if isinstance(answer, Failure):
             self.peak = None
@@ -206,10 +204,10 @@ class _Process:
     def close(self) -> None:
         if self.connection.closed:
             return
-        with suppress(OSError):  # it has ended by itself
+        with suppress(OSError):  # the process has ended by itself
             self.connection.send(None)
         self.process.join(10)
-        if self.process.is_alive():  # in the middle of a repetition that nobody waits for any more
+        if self.process.is_alive():  # in a repetition whose result is not needed
             self.process.kill()
         self.connection.close()
 
@@ -223,7 +221,7 @@ class _Process:
 
 
 def free_memory() -> float:
-    """GB that can be had without swapping; where the system does not say, half of what the machine has."""
+    """GB free without swapping; half of the machine's memory where the system does not report it."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -234,5 +232,5 @@ def free_memory() -> float:
 
 
 def _cost(job: Job, length: int) -> float:
-    slow = COST[job.pair.form](length) > 1e6  # measured but once or twice
+    slow = COST[job.pair.form](length) > 1e6  # measured once or twice only
     return 20_000 + COST[job.pair.form](length) * (1.5 if slow else 6)

@@ -4,16 +4,15 @@ What runs is one layer's `attend`, forward and backward, on queries, keys and va
 on gates where the scheme has them: B = 1, H = 4 heads of width 32, float32, no projections around it.
 
 Time is that of forward and backward alone; inputs are made before. With one thread on a CPU it is the
-processor time of the process: what a clock on the wall shows of a busy machine grows faster than the work,
-since short runs slip between the interruptions and long ones cannot. With more threads, and on CUDA, it is
-the clock's.
+process's processor time, since on a busy machine interruptions lengthen the wall-clock time of long runs more
+than of short ones. With more threads, and on CUDA, it is wall-clock time.
 
-Memory is counted in bytes that PyTorch's own allocator has handed out and not yet got back: inputs, output,
-every gradient, and all that is alive in between, kernels' working space included; not the scheme's
-parameters, the interpreter or the libraries. On a CPU each allocation and release is in the profiler's
-record, and the peak is that of their running sum; on CUDA it is `torch.cuda.max_memory_allocated`. Unlike
-the process's resident memory this does not depend on what the C library keeps for later; the two agree where
-nothing is kept (README.md).
+Memory is the peak of the bytes that PyTorch's allocator has handed out: inputs, output, every gradient and
+all that is alive in between, kernels' working space included; not the scheme's parameters, the interpreter or
+the libraries. On a CPU it is the highest running sum of the allocations and releases that the profiler
+records; on CUDA it is `torch.cuda.max_memory_allocated`. Unlike the process's resident memory it does not
+depend on memory that the C library does not return to the system; without such memory the two agree
+(README.md).
 """
 
 import ctypes
@@ -29,11 +28,11 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from poslab.model.attention import Attention, build_attention
+from poslab.model.attention import Attention, Site, build_attention
 from poslab.model.positions import Geometry, Scheme, build_scheme
 
 WIDTH, HEADS, LAYERS = 128, 4, 4
-BRIEF = 0.05  # seconds: a shorter repetition is made again, since its first finds the caches cold
+BRIEF = 0.05  # seconds: shorter repetitions are repeated, since the first one runs with cold caches
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Peak:
-    """The answer to "memory"; the repetition that was watched took so many seconds."""
+    """The answer to "memory"; `seconds` is the time of the repetition that was profiled."""
 
     bytes: int
     seconds: float
@@ -92,7 +91,7 @@ class Trial:
         self.clock = time.process_time if alone else time.perf_counter
         self.stream = torch.Generator().manual_seed(0)
         self.scheme, self.layer, self.attention = build(task.pos, task.attention, task.length)
-        for parameter in self.scheme.parameters():  # as the model does: matrices drawn, vectors as made
+        for parameter in self.scheme.parameters():  # as GPT.initialise does
             if parameter.ndim >= 2:
                 nn.init.normal_(parameter, 0, 0.02, generator=self.stream)
         self.scheme.draw(self.stream)
@@ -102,7 +101,7 @@ class Trial:
         self.positions = self.scheme.place(task.length, None).to(self.device)
 
     def seconds(self) -> float:
-        """The shortest of the repetitions that fit into a moment, of one at least."""
+        """The shortest of the repetitions that fit into BRIEF seconds, one at least."""
         shortest, began = self._once(), time.perf_counter()
         while time.perf_counter() - began + shortest < BRIEF:
             shortest = min(shortest, self._once())
@@ -145,8 +144,8 @@ class Trial:
                 leaf.requires_grad_()
         self._wait()
         began = self.clock()
-        gates = None if x is None else self.layer.log_gates(x)
-        mixed = self.attention.attend(q, k, v, self.layer, self.positions, gates)
+        site = Site(self.layer, self.positions, None if x is None else self.layer.log_gates(x))
+        mixed = self.attention.attend(q, k, v, site)
         torch.autograd.backward(mixed, gradient)
         self._wait()
         return self.clock() - began
@@ -171,16 +170,16 @@ def serve(connection: Connection, task: Task) -> None:
         for request in iter(connection.recv, None):
             connection.send(trial.peak() if request == "memory" else trial.seconds())
     except (EOFError, KeyboardInterrupt):
-        pass  # the program that asked is gone
+        pass  # the benchmark has ended
     except Exception as error:
         connection.send(Failure(f"{type(error).__name__}: {str(error).splitlines()[0]}"))
 
 
 def _keep_memory() -> None:
-    """Have the C library keep released memory for the next repetition.
+    """Have the C library reuse released memory in the next repetition.
 
-    It would return the longest tensors to the system and fetch them again, page by page, hundreds of times:
-    a cost that depends on the system and sets in at 32 MB, in the middle of the lengths.
+    By default it returns tensors of 32 MB and more to the system and gets them back page by page, hundreds of
+    times: a cost of the system that would set in at some of the lengths.
     """
     with suppress(OSError, AttributeError):  # glibc has it; others do as they do
         library = ctypes.CDLL(None)

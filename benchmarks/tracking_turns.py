@@ -1,6 +1,7 @@
 """Two trainings take turns of some steps: while one works, all processes of the other one stand still.
 
-So both meet the same moods of a shared machine, and what a run's helpers do counts only in its own turns.
+So a slow moment of a shared machine hits both alike, and the work of a run's helper processes counts in its
+own turns alone.
 """
 
 import os
@@ -68,10 +69,10 @@ def _descendants(ancestor: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         if fields := _stat(int(path.name)):
             parents[int(path.name)] = int(fields[1])
-    found = [ancestor]
-    for each in found:  # which grows
-        found += [child for child, parent in parents.items() if parent == each]
-    return found[1:]
+    family = [ancestor]
+    for each in family:  # which grows while it is read
+        family += [child for child, parent in parents.items() if parent == each]
+    return family[1:]
 
 
 def _stat(process: int) -> list[str]:
@@ -83,7 +84,7 @@ def _stat(process: int) -> list[str]:
 
 
 def train(write: int, turn: int, settings: list[str]) -> None:
-    """Train, and stop this process after every turn, having told its seconds."""
+    """Train, and after every turn write its seconds to `write` and stop this process."""
     from hydra import compose, initialize_config_dir
     from rich.console import Console
 
@@ -102,7 +103,7 @@ def train(write: int, turn: int, settings: list[str]) -> None:
 
         def maybe_checkpoint(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
             super().maybe_checkpoint(step, state)
-            # Between two rows of the curve: what a row costs elsewhere falls into a turn, not between two.
+            # Halfway between two rows, so that what W&B does with a row falls into a turn.
             if step % turn == turn // 2:
                 self.wait(step)
 

@@ -1,4 +1,4 @@
-"""What the terminal shows: ratios, memory, exponents and bounds. No time is shown as such."""
+"""The terminal's tables: ratios of time, memory, exponents and bounds. Seconds are in attention.csv alone."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,8 +6,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from growth import COMPARED, FIT_FROM, RATIO_BOUNDS, Exponents, Row, missed, ratios
-from rounds import Omission
+from attention_growth import COMPARED, FIT_FROM, RATIO_BOUNDS, Exponents, Row, missed, ratios
+from attention_rounds import Omission
 
 REFERENCE = "linear+none"  # of the table of times, where it was measured
 
@@ -38,10 +38,10 @@ def show(
         console.print(
             f"left out  {one.pair.label} at {one.length:,}: {one.reason}", markup=False, soft_wrap=True
         )
-    words = missed(rows)
-    for word in words:
-        console.print(f"[bold red]missed[/]  {word}", soft_wrap=True)
-    if not words:
+    lines = missed(rows)
+    for line in lines:
+        console.print(f"[bold red]missed[/]  {line}", soft_wrap=True)
+    if not lines:
         console.print("No bound that was measured is missed.")
 
 
@@ -78,13 +78,13 @@ def _exponents(fitted: Sequence[Exponents]) -> Table:
         table.add_row(
             one.pair.label,
             f"{one.lengths[0]:,} to {one.lengths[-1]:,}",
-            _held(one.time, one.time_bound),
-            _held(one.memory, one.memory_bound),
+            _with_bound(one.time, one.time_bound),
+            _with_bound(one.memory, one.memory_bound),
         )
     return table
 
 
-def _held(value: float, bound: float | None) -> str:
+def _with_bound(value: float, bound: float | None) -> str:
     if bound is None:
         return f"{value:.3f}         "
     return f"{value:.3f} ≤ {bound:<4g} {_mark(value <= bound)}"
@@ -93,12 +93,12 @@ def _held(value: float, bound: float | None) -> str:
 def _ratios(rows: Sequence[Row], lengths: Sequence[int]) -> Table:
     table = _table("Ratios of time", "", [f"{length:,}" for length in lengths])
     for bound in RATIO_BOUNDS:
-        found = ratios(rows, bound.above, bound.below)
+        measured = ratios(rows, bound.above, bound.below)
         cells = []
         for length in lengths:
-            held = _mark(bound.holds(found[length])) if length in found else ""
             checked = bound.length in (None, length)
-            cells.append(f"{found[length]:.2f} {held if checked else ' '}" if length in found else "–  ")
+            mark = _mark(bound.holds(measured[length])) if checked and length in measured else " "
+            cells.append(f"{measured[length]:.2f} {mark}" if length in measured else "–  ")
         table.add_row(bound.text, *cells)
     return table
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from growth import Row
+from attention_growth import Row
 from poslab.report.looks import DASHES, LIGHT, MARKERS
 from poslab.report.render.style import STYLE, WIDE
 
