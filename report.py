@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     from poslab.config.text import error_text
     from poslab.record.locks import TakenError
     from poslab.record.losses import ReportError
-    from poslab.report.write import show
+    from poslab.report.render.terminal import show
     from poslab.tracking.fetch.account import SourceError
 
     try:
@@ -71,8 +71,7 @@ def main(arguments: list[str]) -> int:
 def _report(options: dict[str, str]) -> "Report":
     from poslab.record.losses import ReportError
     from poslab.record.reader import studies
-    from poslab.report.chosen import write_chosen
-    from poslab.report.write import write_report
+    from poslab.report.write import write_chosen, write_report
 
     runs, reports = Path(options.get("runs", "runs")), Path(options.get("reports", "reports"))
     reference = options.get("reference")

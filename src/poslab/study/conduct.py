@@ -18,7 +18,8 @@ from poslab.record.files import DamagedError, read_sealed, write_sealed
 from poslab.record.locks import holding
 from poslab.record.losses import ReportError
 from poslab.record.manifest import read_manifest
-from poslab.report.write import show, write_report
+from poslab.report.render.terminal import show
+from poslab.report.write import write_report
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
 from poslab.study.pool import Member, Pool

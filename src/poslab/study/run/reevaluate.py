@@ -25,8 +25,7 @@ from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import FINAL
 from poslab.record.writer import RunRecord
-from poslab.report.evaluation import evaluation_table
-from poslab.report.write import print_table
+from poslab.report.render.terminal import evaluation_table, print_table
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import first_facts
 from poslab.study.run.measure import measure
