@@ -5,15 +5,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from poslab.config.arguments import ArgumentError, read
-from poslab.config.text import NAME, printable
+from poslab.config.arguments import FAILED, ArgumentError, help_requested, read_options, refuse
+from poslab.config.text import NAME, error_text, one_line
 
 if TYPE_CHECKING:
     from poslab.tracking.dashboard.contents import Contents
 
 USAGE = """\
-Make a study's workspace view and Report in W&B, from what its runs have measured. Give the command again
-after more runs: it replaces both, and what was changed in them by hand.
+Make a study's workspace view and Report in W&B, from what its runs have measured. Run the command again
+after more runs: it replaces both, with whatever was changed in them by hand.
 
   python dashboard.py study=NAME [project=NAME] [entity=NAME] [runs=DIR] [reports=DIR]
 
@@ -25,83 +25,103 @@ after more runs: it replaces both, and what was changed in them by hand.
   reports    where the files go without a login: reports/<study>/wandb/workspace.json and report.json;
              default: reports
 """
+COMMAND = "dashboard.py"
 KEYS = ("study", "project", "entity", "runs", "reports")
-LONGEST_NAME = 100  # letters of a study's
-IN_A_URL = re.compile(r"[^\s/\\#?%:]{1,128}")  # as W&B takes it for the name of a project or entity
+IN_A_URL = re.compile(r"[^\s/\\#?%:]{1,128}")  # what W&B accepts as the name of a project or entity
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0; 1 where W&B failed, and 2 where the request is wrong, each with one line on stderr."""
-    if {"-h", "--help", "help"} & set(arguments):
-        print(USAGE, end="")
+    """Exit status 0; 1 where W&B failed, and 2 where the command is wrong, each with one line on stderr."""
+    if help_requested(arguments, USAGE):
         return 0
     try:
-        options = read(arguments, KEYS)
+        options = read_options(arguments, KEYS)
     except ArgumentError as error:
-        return _refuse(str(error))
+        return refuse(COMMAND, str(error))
     runs = Path(options.get("runs", "runs"))
-    if "study" not in options:
-        return _refuse(f"say study=NAME; {_known(runs)}")
-    for key in ("project", "entity"):
-        if key in options and not IN_A_URL.fullmatch(options[key]):
-            return _refuse(f"{key}={printable(options[key])!r} cannot be the name of one in W&B")
-    study, project = options["study"], options.get("project", "poslab")
-    if not NAME.fullmatch(study) or len(study) > LONGEST_NAME:
-        return _refuse(f"study={printable(study)[:100]!r} cannot be the name of a study; {_known(runs)}")
+    if mistake := _mistake(options, runs):
+        return refuse(COMMAND, mistake)
 
     # After the arguments, so that a mistake in them is answered at once.
     from poslab.record.reader import ReportError
     from poslab.record.study_list import studies
     from poslab.tracking.dashboard.contents import from_records
-    from poslab.tracking.dashboard.publish import why_offline, write_files
+    from poslab.tracking.dashboard.publish import why_offline
 
-    recorded = None
+    study, recorded = options["study"], None
     if study in studies(runs, recorded=True):
         try:
             recorded = from_records(study, runs)
         except (ReportError, OSError) as error:
-            return _refuse(str(error))
+            return refuse(COMMAND, str(error))
     offline = why_offline()
     if offline is None:
-        return _publish(study, recorded, project, options.get("entity"), runs)
+        return _publish(recorded, runs, options)
     if recorded is None:
-        return _refuse(
-            f"study={study} has no records in {runs}, W&B is not asked ({offline}); {_known(runs)}"
+        return refuse(
+            COMMAND,
+            f"study={study} has no records in {runs}, and W&B is not used ({offline}); {_known(runs)}",
         )
+    return _write(recorded, offline, options)
+
+
+def _mistake(options: dict[str, str], runs: Path) -> str | None:
+    """What is wrong with the arguments, if anything."""
+    if "study" not in options:
+        return f"give study=NAME; {_known(runs)}"
+    for key in ("project", "entity"):
+        if key in options and not IN_A_URL.fullmatch(options[key]):
+            return f"{key}={one_line(options[key])!r} cannot be the name of one in W&B"
+    if not NAME.fullmatch(options["study"]):
+        return f"study={one_line(options['study'], 100)!r} cannot be the name of a study; {_known(runs)}"
+    return None
+
+
+def _write(contents: "Contents", offline: str, options: dict[str, str]) -> int:
+    """Write both documents to files; `offline` is why they are not saved in W&B."""
+    from poslab.tracking.dashboard.publish import write_files
+    from poslab.tracking.fetch.account import PROJECT
+
+    study = options["study"]
     folder = Path(options.get("reports", "reports")) / study / "wandb"
     try:
-        write_files(study, recorded, project, options.get("entity"), folder)
+        write_files(study, contents, options.get("project", PROJECT), options.get("entity"), folder)
     except OSError as error:
-        return _refuse(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+        return refuse(COMMAND, error_text(error))
     print(
-        f"{offline}: written to {folder}/workspace.json and report.json; "
-        "to publish both: wandb login, WANDB_MODE unset or online, and the same command again"
+        f"{offline}: written to {folder}/workspace.json and report.json; to save both in W&B, "
+        "log in with `wandb login`, unset WANDB_MODE or set it to online, and run the same command again"
     )
     return 0
 
 
-def _publish(study: str, recorded: "Contents | None", project: str, entity: str | None, runs: Path) -> int:
+def _publish(recorded: "Contents | None", runs: Path, options: dict[str, str]) -> int:
+    """Save both documents in W&B; without records, from what W&B has of the study's runs."""
     from poslab.tracking.dashboard.contents import from_wandb
-    from poslab.tracking.dashboard.publish import open_project, publish
+    from poslab.tracking.dashboard.publish import publish, training_runs
+    from poslab.tracking.fetch.account import SourceError, open_account
 
+    study = options["study"]
     try:
-        opened = open_project(entity, project)
-        there = opened.runs(study)
-        if recorded is None and not there:
-            return _refuse(f"study={study} has no records in {runs} and no runs in W&B's {opened.path}")
-        contents = from_wandb(there) if recorded is None else recorded
-        view, report = publish(study, contents, opened)
-    except Exception as error:  # whatever the client raises: no network, a wrong key, no such entity
-        print(f"dashboard.py: W&B failed: {_one_line(error)}", file=sys.stderr)
-        return 1
+        account = open_account(options.get("project"), options.get("entity"))
+        tracked = training_runs(study, account)
+        if recorded is None and not tracked:
+            return refuse(
+                COMMAND, f"study={study} has no records in {runs} and no runs in W&B's {account.path}"
+            )
+        contents = from_wandb(tracked) if recorded is None else recorded
+        view, report = publish(study, contents, account)
+    except SourceError as error:
+        return refuse(COMMAND, str(error), error.status)
+    except Exception as error:  # whatever the client raises: no network, no such entity
+        return refuse(COMMAND, f"W&B failed: {one_line(f'{type(error).__name__}: {error}', 300)}", FAILED)
     print(f"workspace: {view}\nreport: {report}")
-    if not there:
-        print(f"no run of the study is in {opened.path} yet: wandb sync {runs / study}/*/wandb/offline-run-*")
+    if not tracked:
+        print(
+            f"no run of the study is in {account.path} yet; to send them: "
+            f"wandb sync {runs / study}/*/wandb/offline-run-*"
+        )
     return 0
-
-
-def _one_line(error: Exception) -> str:
-    return printable(f"{type(error).__name__}: {error}")[:300]
 
 
 def _known(runs: Path) -> str:
@@ -109,11 +129,6 @@ def _known(runs: Path) -> str:
 
     known = studies(runs, recorded=True)[:8]
     return f"studies with records: {', '.join(known)}" if known else f"no study has records in {runs}"
-
-
-def _refuse(message: str) -> int:
-    print(f"dashboard.py: {message}", file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from poslab.config.arguments import FAILED, help_requested, refuse
+
+NAME = "evaluate.py"
 USAGE = """\
 Evaluate the model of a finished run again, without training it.
 
@@ -13,8 +16,8 @@ Evaluate the model of a finished run again, without training it.
   checkpoint  a run directory (runs/<study>/<run>), its checkpoint.pt, or a W&B artifact such as
               checkpoint-<run>:latest or entity/project/checkpoint-<run>:v3
 
-Settings are called as train.py calls them. What is not given is as the run has it, so that nothing given
-makes the very numbers of the run's record again:
+Settings have the names that they have in train.py. Those that are not given are the run's own: without any,
+the numbers are those of the run's record again.
 
   evaluate.longest=16                 the longest window, as a multiple of the training length L
   evaluate.segments=128               stretches of text that are scored
@@ -23,75 +26,69 @@ makes the very numbers of the run's record again:
   evaluate.rescale_factor=4           s of pi, ntk and yarn; auto: the longest length over L
   trainer.accelerator=cpu             cpu, cuda or auto
   trainer.precision=float32           float32, bfloat16 or auto
-  data=text data.path=FILE            other text, for a model of bytes; data.path=FILE alone: where a text of
-                                      one's own lies now
-  logger=local                        no W&B; else logger.project=NAME logger.entity=NAME
+  data=text data.path=FILE            other text, for a model of bytes; data.path=FILE alone: where the run's
+                                      own text is now
+  logger=local                        without W&B; with it: logger.project=NAME logger.entity=NAME
 
-It prints losses by length, and records them in evaluations/<run>-<hash>/.
+It prints the loss by length, and records it in evaluations/<run>-<hash>/.
 """
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0, 1 where something failed, or 2 with one line on stderr where the command is wrong."""
-    if {"-h", "--help", "help"} & set(arguments):
-        print(USAGE, end="")
+    """Exit status 0, 1 where something failed, or 2 with one line on stderr where the command is wrong."""
+    if help_requested(arguments, USAGE):
         return 0
-    named = [argument for argument in arguments if argument.startswith("checkpoint=")]
-    if len(named) != 1 or named == ["checkpoint="]:
-        return _refuse("say one checkpoint=PATH: a run directory, its checkpoint.pt or a W&B artifact")
+    checkpoints = [argument for argument in arguments if argument.startswith("checkpoint=")]
+    if len(checkpoints) != 1 or checkpoints == ["checkpoint="]:
+        return refuse(NAME, "give one checkpoint=PATH: a run directory, its checkpoint.pt or a W&B artifact")
+    checkpoint = checkpoints[0].removeprefix("checkpoint=")
 
     # After the arguments, so that a mistake in them is answered at once; PyTorch last, for the same reason.
     from poslab.config.overrides import evaluation_overrides
     from poslab.config.schema import ConfigError
+    from poslab.config.text import error_text, one_line
 
     try:
-        wanted = evaluation_overrides([argument for argument in arguments if argument not in named])
-        return _evaluated(named[0].partition("=")[2], wanted)
+        overrides = evaluation_overrides([argument for argument in arguments if argument not in checkpoints])
+        return _evaluate(checkpoint, overrides)
     except ConfigError as error:
-        return _refuse(" ".join(str(error).split()))
+        return refuse(NAME, one_line(error))
     except OSError as error:
-        return _refuse(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1)
+        return refuse(NAME, error_text(error), FAILED)
 
 
-def _evaluated(name: str, wanted: Mapping[str, Any]) -> int:
+def _evaluate(checkpoint: str, overrides: Mapping[str, Any]) -> int:
     from poslab.record.locks import TakenError
     from poslab.study.run.stopping import Stopped
     from poslab.tracking.fetch.account import SourceError
 
     try:
-        directory, artifact = _model(name, wanted)
+        directory, artifact = _model(checkpoint, overrides)
         from poslab.study.run.reevaluate import evaluate_again
 
         conf = Path(__file__).parent / "conf"
-        return evaluate_again(directory, wanted, conf, Path("evaluations"), artifact)
+        return evaluate_again(directory, overrides, conf, Path("evaluations"), artifact)
     except SourceError as error:
-        return _refuse(str(error), error.status)
+        return refuse(NAME, str(error), error.status)
     except TakenError as error:
-        return _refuse(f"another command holds {error}: is it at the same?", 1)
+        return refuse(NAME, f"another command is at work on the same files: it has the lock {error}", FAILED)
     except Stopped as stop:
-        return _refuse("stopped; the same command begins again", stop.status)
+        return refuse(NAME, "stopped; the same command starts the evaluation again", stop.status)
 
 
-def _model(name: str, wanted: Mapping[str, Any]) -> tuple[Path, str | None]:
-    """Where the model is on this machine, and what W&B calls it where it comes from there."""
-    from poslab.tracking.fetch.located import resolve_checkpoint
+def _model(checkpoint: str, overrides: Mapping[str, Any]) -> tuple[Path, str | None]:
+    """The folder of the model on this machine, and its name in W&B where it is downloaded from there."""
+    from poslab.tracking.fetch.account import close_account
+    from poslab.tracking.fetch.model import fetch_model, resolve_checkpoint
 
-    place = resolve_checkpoint(name)
+    place = resolve_checkpoint(checkpoint)
     if isinstance(place, Path):
         return place, None
-    from poslab.tracking.fetch.account import closed, opened
-    from poslab.tracking.fetch.model import fetch_model
-
-    project, entity = (wanted.get(f"logger.{key}") for key in ("project", "entity"))
+    account = place.account(overrides.get("logger.project"), overrides.get("logger.entity"))
     try:
-        return fetch_model(opened(place.project or project, place.entity or entity), place.name)
+        return fetch_model(account, place.name)
     finally:
-        closed()
-
-
-def _refuse(message: str, status: int = 2) -> int:
-    print(f"evaluate.py: {message}", file=sys.stderr)
-    return status
+        close_account()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from poslab.config.arguments import ArgumentError, read
+from poslab.config.arguments import FAILED, INTERRUPTED, ArgumentError, help_requested, read_options, refuse
 
 if TYPE_CHECKING:
     from poslab.report.write import Report
@@ -17,52 +17,53 @@ Make the report of a study from its run records, without training anything.
   python report.py source=wandb study=NAME[,NAME...] [project=NAME] [entity=NAME]
 
   study       the study to report, or several to compare: study=a,b goes to reports/a+b/;
-              the one with the newest record when not said
+              default: the one with the newest record
   runs        where the records are (runs/<study>/<run>/); default: runs
   checkpoint  chosen runs instead of whole studies, each by its directory, its checkpoint.pt or its artifact
               in W&B (checkpoint-<run>:latest, entity/project/checkpoint-<run>:v3); the report of one run goes
               to reports/<run>/, of several to reports/<study>-<n>-runs-<hash>/
-  source      wandb: the records are read from W&B, where the runs of a study are a group, and checked
-  project     of W&B; default: poslab
-  entity      of W&B; default: the account's own
+  source      wandb: the records are downloaded from W&B, where the runs of a study are a group, and checked
+  project     the W&B project; default: poslab
+  entity      the W&B user or team that the project belongs to; default: your account's
   reports     where the report goes (reports/<study>/index.html); default: reports
   reference   the arm that the others are compared with, such as reference=rope;
               default: the one the (first) study names, else its first arm
 """
+NAME = "report.py"
 KEYS = ("study", "runs", "checkpoint", "source", "project", "entity", "reports", "reference")
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0; 2 with one line on stderr where the command is wrong, 1 where W&B fails."""
-    if {"-h", "--help", "help"} & set(arguments):
-        print(USAGE, end="")
+    """Exit status 0; 2 with one line on stderr where the command is wrong, 1 where W&B fails."""
+    if help_requested(arguments, USAGE):
         return 0
     try:
-        options = read(arguments, KEYS)
+        options = read_options(arguments, KEYS)
     except ArgumentError as error:
-        return _refuse(str(error))
-    if wrong := _contradiction(options):
-        return _refuse(wrong)
+        return refuse(NAME, str(error))
+    if conflict := _conflict(options):
+        return refuse(NAME, conflict)
 
     # After the arguments, so that a mistake in them is answered at once.
     from poslab.config.schema import ConfigError
+    from poslab.config.text import error_text
     from poslab.record.locks import TakenError
     from poslab.record.reader import ReportError
-    from poslab.report.write import show
+    from poslab.report.render.terminal import show
     from poslab.tracking.fetch.account import SourceError
 
     try:
         report = _report(options)
     except SourceError as error:
-        return _refuse(str(error), error.status)
+        return refuse(NAME, str(error), error.status)
     except KeyboardInterrupt:
-        return _refuse("stopped", 130)
+        return refuse(NAME, "stopped", INTERRUPTED)
     except TakenError as error:
-        return _refuse(f"another command holds {error}: is it at the same?", 1)
+        return refuse(NAME, f"another command is at work on the same files: it has the lock {error}", FAILED)
     except (ConfigError, ReportError) as error:
-        return _refuse(str(error))
+        return refuse(NAME, str(error))
     except OSError as error:
-        return _refuse(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+        return refuse(NAME, error_text(error))
     show(report)
     return 0
 
@@ -70,15 +71,14 @@ def main(arguments: list[str]) -> int:
 def _report(options: dict[str, str]) -> "Report":
     from poslab.record.reader import ReportError
     from poslab.record.study_list import studies
-    from poslab.report.chosen import write_chosen
-    from poslab.report.write import write_report
+    from poslab.report.write import write_chosen, write_report
 
     runs, reports = Path(options.get("runs", "runs")), Path(options.get("reports", "reports"))
     reference = options.get("reference")
     if "checkpoint" in options:
         return write_chosen(_directories(options), reports, reference)
     if "source" in options:
-        runs = _from_wandb(options)
+        runs = _download(options)
     if "study" not in options:
         known = studies(runs, recorded=True)
         if not known:
@@ -88,58 +88,52 @@ def _report(options: dict[str, str]) -> "Report":
 
 
 def _directories(options: dict[str, str]) -> list[Path]:
-    """The run directories that checkpoint= names, those from W&B in the cache."""
+    """The run directories that checkpoint= names; runs in W&B are downloaded into the cache."""
     from poslab.config.schema import ConfigError
-    from poslab.tracking.fetch.located import resolve_checkpoint
+    from poslab.tracking.fetch.model import fetch_run_of, resolve_checkpoint
 
-    places = [resolve_checkpoint(name) for name in options["checkpoint"].split(",")]
-    if {"project", "entity"} & options.keys() and all(isinstance(place, Path) for place in places):
-        raise ConfigError("project= and entity= are of W&B, and checkpoint= names directories here")
-    found = []
-    for place in places:
-        if not isinstance(place, Path):
-            from poslab.tracking.fetch.account import opened
-            from poslab.tracking.fetch.model import fetch_run_of
+    checkpoints = [resolve_checkpoint(name) for name in options["checkpoint"].split(",")]
+    local = [each for each in checkpoints if isinstance(each, Path)]
+    if {"project", "entity"} & options.keys() and len(local) == len(checkpoints):
+        raise ConfigError(
+            "project= and entity= are for W&B, and checkpoint= names directories of this machine"
+        )
+    return [
+        each
+        if isinstance(each, Path)
+        else fetch_run_of(each.account(options.get("project"), options.get("entity")), each.name)
+        for each in checkpoints
+    ]
 
-            project, entity = place.project or options.get("project"), place.entity or options.get("entity")
-            place = fetch_run_of(opened(project, entity), place.name)
-        found.append(place)
-    return found
 
-
-def _from_wandb(options: dict[str, str]) -> Path:
-    """The folder of the cache with the studies, as W&B has them now."""
+def _download(options: dict[str, str]) -> Path:
+    """Download the studies' records from W&B; the folder of the studies in the cache."""
     from rich.console import Console
 
-    from poslab.tracking.fetch.account import opened
+    from poslab.tracking.fetch.account import open_account
     from poslab.tracking.fetch.study import fetch_study
 
-    account = opened(options.get("project"), options.get("entity"))
+    account = open_account(options.get("project"), options.get("entity"))
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     runs = [fetch_study(account, study, console) for study in options["study"].split(",")]
     return runs[0]
 
 
-def _contradiction(options: dict[str, str]) -> str | None:
-    """What is wrong with the options together, if anything: none is without an effect."""
+def _conflict(options: dict[str, str]) -> str | None:
+    """Which of the options exclude or need one another, if any do: an option never has no effect."""
     if options.get("source", "wandb") != "wandb":
-        return f"source={options['source']} is none; there is wandb, and what is on this machine without it"
+        return f"source={options['source']} is unknown; there is source=wandb, and this machine without it"
     for key in ("study", "runs", "source"):
         if "checkpoint" in options and key in options:
             return f"checkpoint= names the runs itself: leave {key}= out"
     if "source" in options and "study" not in options:
-        return "source=wandb needs study=NAME, the group of its runs"
+        return "source=wandb needs study=NAME, the group of its runs in W&B"
     if "source" in options and "runs" in options:
-        return "runs= is where records of this machine are: leave it or source=wandb out"
+        return "runs= is for records on this machine, source=wandb for those in W&B: leave one of them out"
     for key in ("project", "entity"):
         if key in options and not {"source", "checkpoint"} & options.keys():
-            return f"{key}= is of W&B: say source=wandb as well"
+            return f"{key}= is for W&B: give source=wandb as well"
     return None
-
-
-def _refuse(message: str, status: int = 2) -> int:
-    print(f"report.py: {message}", file=sys.stderr)
-    return status
 
 
 if __name__ == "__main__":

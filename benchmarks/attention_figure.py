@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from attention_growth import Row
-from poslab.report.figures import STYLE, WIDE
-from poslab.report.style import DASHES, LIGHT, MARKERS
+from poslab.report.looks import DASHES, LIGHT, MARKERS
+from poslab.report.render.style import STYLE, WIDE
 
 GREY = "#bdbdbd"
 

@@ -90,11 +90,11 @@ def train(write: int, turn: int, settings: list[str]) -> None:
 
     from poslab.config.compose import request_from
     from poslab.study.display.run_bar import RunDisplay
-    from poslab.study.run.make import Making
+    from poslab.study.run.make import RunMaker
     from poslab.study.run.plan import plan
     from poslab.study.run.stopping import Stopper
 
-    class InTurns(Making):
+    class InTurns(RunMaker):
         begun: float | None = None
 
         def started(self) -> None:

@@ -137,7 +137,7 @@ def test_what_is_made_is_shown_again_and_made_again_where_damaged(runs, said, tm
     before = table.stat().st_mtime_ns
     status, again, err = said(runs["bytes"] / "checkpoint.pt", "evaluate.longest=2")
     assert (status, again) == (0, first)  # wherever the text lies
-    assert "is made already and is shown again" in err
+    assert "has the same evaluation, which is shown" in err
     assert table.stat().st_mtime_ns == before
     content = table.read_text()
     table.write_text(content.replace("nll", "nII"))
@@ -175,14 +175,14 @@ def test_other_text_is_not_for_a_vocabulary_of_the_text(runs, said, tmp_path):
     [
         (
             "trainer.max_steps=3",
-            "is no setting of an evaluation, or training has fixed it; there are evaluate.",
+            "cannot be set for an evaluation; these can: evaluate.",
         ),
-        ("evaluate.recalibration_steps=3", "is no setting of an evaluation"),
-        ("pos=alibi", "is no setting of an evaluation"),
-        ("data.vocabulary=300", "is no setting of an evaluation"),
-        ("seed=3", "is no setting of an evaluation"),
-        ("+evaluate.longest=2", "an evaluation takes one value a setting"),
-        ("evaluate.longest=2,4", "an evaluation takes one value a setting"),
+        ("evaluate.recalibration_steps=3", "cannot be set for an evaluation"),
+        ("pos=alibi", "cannot be set for an evaluation"),
+        ("data.vocabulary=300", "cannot be set for an evaluation"),
+        ("seed=3", "cannot be set for an evaluation"),
+        ("+evaluate.longest=2", "an evaluation has one value for each setting"),
+        ("evaluate.longest=2,4", "an evaluation has one value for each setting"),
         ("evaluate.longest=3", "evaluate.longest=3: input should be"),
         ("evaluate.longest", "is not understood"),
         ("evaluate.longest=2 evaluate.longest=4", "evaluate.longest is given twice"),
@@ -195,7 +195,7 @@ def test_other_text_is_not_for_a_vocabulary_of_the_text(runs, said, tmp_path):
         ("data.tokens=600", "evaluation at 4 x 32 needs"),
         ("logger.project=x", "unknown to logger=local"),
         ("logger=wandb", "logger is given twice"),
-        ("checkpoint=other", "say one checkpoint=PATH"),
+        ("checkpoint=other", "give one checkpoint=PATH"),
     ],
 )
 def test_what_cannot_be_set_is_refused_in_one_line(runs, said, tmp_path, settings, expected):

@@ -8,11 +8,7 @@ Shapes: B batch, T tokens, H heads, K head width, D model width.
 
 import pytest
 import torch
-from transformers import (
-    BloomConfig,
-    GPTJConfig,
-    MptConfig,
-)
+from transformers import BloomConfig, GPTJConfig, MptConfig
 from transformers.models.bloom import modeling_bloom as bloom
 from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
 from transformers.models.gptj import modeling_gptj as gptj

@@ -10,16 +10,7 @@ import torch
 from torch.nn.functional import elu, logsigmoid, softplus
 
 from poslab.model.attention import Site, build_attention
-from support.parity import (
-    PAIRINGS,
-    L,
-    attend,
-    close,
-    make_rope,
-    make_scheme,
-    scattered,
-    scores,
-)
+from support.parity import PAIRINGS, L, attend, close, make_rope, make_scheme, scattered, scores
 
 pytestmark = pytest.mark.usefixtures("seeded")
 

@@ -8,11 +8,7 @@ Shapes: B batch, T tokens, H heads, K head width.
 
 import pytest
 import torch
-from transformers import (
-    GPTNeoXConfig,
-    Llama4TextConfig,
-    SmolLM3Config,
-)
+from transformers import GPTNeoXConfig, Llama4TextConfig, SmolLM3Config
 from transformers.models.bloom import modeling_bloom as bloom
 from transformers.models.falcon import modeling_falcon as falcon
 from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox

@@ -12,9 +12,8 @@ from playwright.sync_api import Browser
 
 from poslab.record.files import write_sealed
 from poslab.report.analysis.results import gather
-from poslab.report.charts import line_charts, target_chart
-from poslab.report.page import page
-from poslab.report.panels import panel_charts
+from poslab.report.render.page import page
+from poslab.report.sections.contents import document
 from poslab.report.write import write_report
 from support.browser import Reader, started
 from support.records import read, write_run
@@ -103,9 +102,8 @@ def page_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of all texts, without the paper figures, which take long."""
     home = tmp_path_factory.mktemp("page")
     write_records(home / "runs", range(len(HOSTILE)))
-    results = gather(STUDY, home / "runs", None)
     path = home / "index.html"
-    path.write_text(page(results, line_charts(results), target_chart(results), panel_charts(results)))
+    path.write_text(page(document(gather(STUDY, home / "runs", None))))
     return path
 
 

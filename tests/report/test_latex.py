@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from poslab.report.latex import escape_latex
+from poslab.report.render.latex import escape_latex
 from poslab.report.write import write_report
 from support.records import plan, read, write_run
 

@@ -11,8 +11,8 @@ from poslab.record.reader import ReportError
 from poslab.report.analysis.learning_rates import Choice, choose
 from poslab.report.analysis.results import Results, gather
 from poslab.report.analysis.statistics import estimate
-from poslab.report.notes import notes
-from poslab.report.rates_words import rates_table
+from poslab.report.sections.learning_rates import rates_table
+from poslab.report.warnings import notes
 from poslab.report.write import write_report
 from support.records import BATCH, STEPS, plan, read, row_of, seal, write_run
 
@@ -283,7 +283,6 @@ def test_the_report_shows_how_the_rates_were_chosen(tmp_path: Path) -> None:
 def test_printed_rates_are_those_of_the_sheet(tmp_path: Path) -> None:
     write_study(tmp_path)
     table = rates_table(gather("made_up", tmp_path, None))
-    assert table is not None
     rope, alibi = ([cell.text for cell in row] for row in table.rows)
     grid = "0.001, 0.002, 0.004, 0.008"
     assert rope[:2] == ["rope", "0.002"]

@@ -3,6 +3,7 @@
 import csv
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 
 from poslab.record.reader import load
 from poslab.report.analysis.results import gather
-from poslab.report.charts import LineChart, Point, Series
-from poslab.report.figures import MANY, NAMED, draw
-from poslab.report.folding import FOLDED, folded
-from poslab.report.tables import runs_table
+from poslab.report.analysis.statistics import Estimate
+from poslab.report.document import LineChart, Series, point
+from poslab.report.render.paper import MANY, NAMED, draw
+from poslab.report.sections import overview
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import read, seal, write_run
@@ -42,7 +43,8 @@ def test_the_page_of_200_runs_is_small_and_names_each(home: Path) -> None:
     rows = read(directory / "summary.csv")
     assert len(rows) == 200
     assert all(f">{row['run']}<" in page for row in rows)
-    sections = re.findall(r'<section id="(\w+)"><h2>.*?<div class="(box[ \w]*)"', page)
+    first_box = r'<section id="(\w+)">(?:(?!</section>).)*?<div class="(box[ \w]*)"'
+    sections = re.findall(first_box, page, flags=re.DOTALL)
     # What is long has a frame of its own to scroll in.
     assert {name for name, kind in sections if kind == "box tall"} == {"runs", "differences"}
     assert ("arms", "box") in sections
@@ -50,8 +52,8 @@ def test_the_page_of_200_runs_is_small_and_names_each(home: Path) -> None:
 
 def test_what_all_of_many_runs_share_is_said_once(home: Path) -> None:
     results = gather("many", home / "runs", None)
-    whole = runs_table(results)
-    table = folded(whole)
+    whole = overview.runs_table(results)
+    table = overview.without_shared_columns(whole)
     titles = [column.title for column in table.columns]
     assert "Seed" in titles
     assert "Time" in titles
@@ -60,7 +62,7 @@ def test_what_all_of_many_runs_share_is_said_once(home: Path) -> None:
     assert "Device NVIDIA H200" in table.caption
     assert [row[0] for row in table.rows] == [row[0] for row in whole.rows]
     assert {len(row) for row in table.rows} == {len(titles)}
-    few = folded(type(whole)("runs", "Runs", "", whole.columns, whole.rows[: FOLDED - 1], "summary.csv"))
+    few = overview.without_shared_columns(replace(whole, records=whole.records[: overview.MANY - 1]))
     assert few.columns == whole.columns
 
 
@@ -69,7 +71,7 @@ def lines(n: int) -> LineChart:
     series = []
     for arm in range(n):
         ends = (1, 2) if arm < n - 1 else (1,)
-        points = tuple(Point(float(x), 2, 5 - arm / 100, 0.1, 4, 6, {"x": x}) for x in ends)
+        points = tuple(point(float(x), Estimate(2, 5 - arm / 100, 0.1, 4, 6), {"x": x}) for x in ends)
         series.append(Series(arm, f"arm-{arm}", points))
     return LineChart("made_up", "", "", "x", "y", 2, ((1.0, "1"), (2.0, "2")), None, tuple(series))
 

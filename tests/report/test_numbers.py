@@ -4,13 +4,19 @@ import json
 import random
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from poslab.record.files import read_sealed, write_sealed
 from poslab.record.writer import RunRecord
-from poslab.report.write import write_report
+from poslab.report import cells
+from poslab.report.analysis.results import gather
+from poslab.report.analysis.statistics import Estimate
+from poslab.report.document import Column, Document, LineChart, Row, Section, Series, Table, point, sheet
+from poslab.report.sections.contents import OPTIONAL, document
+from poslab.report.write import write_document, write_report
 from support.reading import (
     chart_data,
     chart_faults,
@@ -199,3 +205,67 @@ def test_a_wrong_number_is_noticed(
     wrong = other[2] if swapped else off_by_one(mine[2])
     planted = text[: mine.start(2)] + wrong + text[mine.end(2) :]
     assert faults(report, name, planted, known[name]), f"{wrong} for {mine[2]}"
+
+
+@pytest.fixture(scope="module")
+def made(report: Path) -> Document:
+    return document(gather("made_up", report.parent.parent / "runs", None))
+
+
+def test_every_cell_of_a_table_is_a_number_of_its_sheet(made: Document) -> None:
+    """A cell keeps the number that it shows: it is in the CSV file that the table is a view of."""
+    tables = [table for section in made.sections for table in section.tables]
+    assert len(tables) == 8
+    for table in tables:
+        sheets = [made.sheets[name.removesuffix(".csv")][1] for name in table.sources]
+        numbers = {value for rows in sheets for row in rows for value in row.values()}
+        values = [cell.value for row in table.rows for cell in row if cell.value is not None]
+        assert values
+        assert [value for value in values if value not in numbers] == [], table.name
+
+
+def test_a_table_shows_the_cells_of_its_sheet_and_no_others(made: Document) -> None:
+    """Another number in a row of the CSV file is another text in the table."""
+    (table,) = made.sections[0].tables
+    changed = [{**row, "loss_8x_mean": 123.456} for row in table.records]
+    column = next(i for i, column in enumerate(table.columns) if column.key == "loss_8x")
+    for old, new in zip(table.rows, replace(table, records=changed).rows, strict=True):
+        assert new[column].text.startswith("123.")
+        assert new[:column] == old[:column]
+        assert new[column + 1 :] == old[column + 1 :]
+
+
+def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(made: Document, tmp_path: Path) -> None:
+    """Nothing but the section itself is told about its figures, tables and files."""
+    rows: list[Row] = [{"arm": "rope", "n": 2, "made_mean": 1.25, "made_half_width": 0.5, "made_n": 2}]
+    columns = (Column("arm", "Arm", cells.text, number=False), Column("made", "Made", cells.loss, "Up"))
+    table = Table("made", "A table <b>", "Its *caption*.", columns, rows, "made.csv")
+    at = point(2.0, Estimate(2, 1.25, 0.5, 1.0, 1.5), {"multiple": 2.0})
+    ticks = ((1.0, "L"), (2.0, "2 L"))
+    line = LineChart("drawn", "A figure", "Seen.", "x", "y", 2, ticks, 1.0, (Series(0, "rope", (at,)),))
+    sheets = {"made": sheet(rows)}
+    section = Section("new", "New & so on", "What it is.", ("Found.",), (line,), (table,), sheets)
+    directory = write_document(replace(made, sections=(*made.sections, section)), tmp_path).directory
+    first = len(made.charts) + 1
+    page, markdown = ((directory / name).read_text() for name in ("index.html", "report.md"))
+    assert '<section id="new">\n<h2>New &amp; so on</h2>' in page
+    assert f"Figure {first}. A figure" in page
+    assert f"### Figure {first}. A figure" in markdown
+    assert "A table &lt;b&gt;" in page
+    assert '<td data-value="1.25">1.250<span class="half"> ± 0.500</span></td>' in page
+    assert "| Arm | Up: Made |\n| --- | ---: |\n| rope | 1.250 ± 0.500 |" in markdown
+    assert "Its \\*caption\\*." in markdown
+    drawn = [chart["name"] for chart in json.loads(chart_data(page))["charts"]]
+    assert drawn.count("drawn") == 1
+    assert (directory / "made.csv").read_text().startswith("arm,n,made_mean,")
+    assert (directory / "drawn.csv").read_text() == (
+        "arm,multiple,n,mean,half_width,lowest,highest\nrope,2.0,2,1.25,0.5,1.0,1.5\n"
+    )
+    assert (directory / "figures" / "drawn.svg").is_file()
+
+
+def test_files_that_only_some_reports_have_are_known(made: Document) -> None:
+    """So that they can be removed where a later report lacks them."""
+    always = {"summary", "arms", "differences", "pairs", "facts", "method"}
+    assert made.sheets.keys() <= {*OPTIONAL, *always}
+    assert not always & {*OPTIONAL}

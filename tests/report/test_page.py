@@ -10,13 +10,16 @@ import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from poslab.record.reader import ReportError
-from poslab.report.sorting import sort_value
-from poslab.report.write import terminal_table, write_report
+from poslab.report import cells
+from poslab.report.document import Cell, Row
+from poslab.report.render.terminal import terminal_table
+from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import plan, read, seal, write_run
 
@@ -138,7 +141,7 @@ def test_the_policy_allows_exactly_the_scripts_of_the_page(page: str) -> None:
     hashes = {base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts}
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
-    assert policy[1].startswith("default-src &#x27;none&#x27;")
+    assert policy[1].startswith("default-src &#39;none&#39;")
     assert set(re.findall(r"sha256-([\w+/=]+)", policy[1])) == hashes
     assert len(hashes) == 2
 
@@ -188,28 +191,86 @@ def test_printed_means_are_those_of_the_sheet(study: Path, page: str) -> None:
             assert re.search(rf'{mean:.3f}\d*<span class="half"> ± {half:.3f}', page), row["arm"]
 
 
+def usable_row(low: int, high: int, low_at_least: bool = False, high_at_least: bool = False) -> Row:
+    ends = {"usable_length_min": low, "usable_length_max": high}
+    return ends | {
+        "usable_length_min_at_least": low_at_least,
+        "usable_length_max_at_least": high_at_least,
+    }
+
+
+def ratio_row(kind: str, ratio: float) -> Row:
+    row = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), ratio if kind != "exact" else None)
+    return row | {"ratio_kind": kind, "ratio_n": 2} | ({"ratio": ratio} if kind == "exact" else {})
+
+
+def reached_row(hits: int, mean: float | None = None) -> Row:
+    return {"reached": hits, "reached_of": 4, "tokens_to_target_mean": mean}
+
+
 @pytest.mark.parametrize(
-    "ascending",
+    ("show", "key", "rows", "texts"),
     [
-        ["< L", "64", "128 to ≥ 1,024", "512", "1,024", "≥ 1,024", "–"],
-        ["L/2", "L", "≥ 2 L", "8 L"],
-        ["999", "802 k", "1.26 M ± 40 k", "1.3 M", "3 of 4 reached", "1 of 4 reached", "> budget"],
-        ["−1.600 ± 0.002", "−0.08", "0.00", "+0.5 ± 0.9", "1.5823 (n = 2)"],
-        ["< 0.001", "0.001", "0.94"],
-        ["45 s", "1.2 min", "0.5 h"],
-        ["×0.63 [0.61, 0.66]", "×1.2", "reference"],
-        ["9 (2 of 3)", "33 to 40", "none", "–"],
+        (
+            cells.usable,
+            "usable_length",
+            [
+                usable_row(0, 0),
+                usable_row(64, 64),
+                usable_row(128, 1024, high_at_least=True),
+                usable_row(1024, 1024),
+                usable_row(1024, 1024, True, True),
+            ],
+            ["< L", "64", "128 to ≥ 1,024", "1,024", "≥ 1,024"],
+        ),
+        (
+            cells.to_target,
+            "tokens_to_target",
+            [
+                reached_row(4, 999.0),
+                reached_row(4, 802_000.0),
+                reached_row(4, 1.26e6),
+                reached_row(3),
+                reached_row(1),
+                reached_row(0),
+            ],
+            ["999", "802 k", "1.26 M", "3 of 4 reached", "1 of 4 reached", "> budget"],
+        ),
+        (
+            cells.over_reference,
+            "ratio",
+            [
+                ratio_row("at_most", 0.63),
+                ratio_row("exact", 0.63),
+                ratio_row("at_least", 0.63),
+                ratio_row("exact", 1.2),
+            ],
+            ["< ×0.630", "×0.630", "> ×0.630", "×1.20"],
+        ),
+        (cells.probability, "p", [{"p": 0.0002}, {"p": 0.001}, {"p": 0.94}], ["< 0.001", "0.0010", "0.94"]),
+        (
+            cells.position,
+            "at",
+            [
+                {"at_of": 3, "at_found": 2, "at_min": 9, "at_max": 9},
+                {"at_of": 2, "at_found": 2, "at_min": 33, "at_max": 40},
+                {"at_of": 2, "at_found": 0, "at_min": None, "at_max": None},
+            ],
+            ["9 (2 of 3)", "33 to 40", "none"],
+        ),
     ],
 )
-def test_cells_sort_by_the_number_that_they_show(ascending: list[str]) -> None:
-    values = [sort_value(text) for text in ascending]
-    known = [value for value in values if value is not None]
-    assert known == sorted(set(known))
-    assert [text for text, value in zip(ascending, values, strict=True) if value is None] in (
-        [],
-        ["–"],
-        ["reference"],
-    )
+def test_cells_sort_by_the_number_that_they_stand_for(
+    show: Callable[[Row, str], Cell], key: str, rows: list[Row], texts: list[str]
+) -> None:
+    """Bounds sort beside the number that they name, what was never reached last; every value is a number."""
+    shown = [show(row, key) for row in rows]
+    assert [cell.text for cell in shown] == texts
+    orders = [cell.order for cell in shown if cell.order is not None]
+    assert len(orders) == len(rows)
+    assert orders == sorted(set(orders))
+    for cell, row in zip(shown, rows, strict=True):
+        assert cell.value is None or cell.value in row.values()
 
 
 def test_the_terminal_table_has_a_row_an_arm(study: Path) -> None:
@@ -237,7 +298,7 @@ def test_a_figure_that_is_no_longer_there_is_removed(tmp_path: Path) -> None:
         (["study=../runs/made_up"], "has no records; studies with records: made_up"),
         (["reference=nope"], "reference=nope is no arm of this study"),
         (["runs=elsewhere"], "no records in elsewhere"),
-        (["sudy=made_up"], "'sudy=made_up' is not understood; say study=..., runs=..."),
+        (["sudy=made_up"], "'sudy=made_up' is not understood; the arguments are study=..., runs=..."),
         (["made_up"], "is not understood"),
         (["study="], "study= has no value"),
         (["study=a", "study=b"], "study is given twice"),
@@ -268,7 +329,9 @@ def test_a_study_without_a_finished_run_is_refused(tmp_path: Path) -> None:
 
 def test_help_is_quick_and_the_report_needs_no_torch(tmp_path: Path) -> None:
     assert "study=NAME" in command("--help", cwd=tmp_path).stdout
-    code = "import sys, poslab.report.page, poslab.report.figures; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, poslab.report.render.page, poslab.report.render.paper; sys.exit('torch' in sys.modules)"
+    )
     subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=True
     )

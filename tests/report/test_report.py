@@ -14,8 +14,8 @@ from poslab.record.reader import ReportError, load
 from poslab.report.analysis.results import gather
 from poslab.report.analysis.statistics import Ratio, Time, estimate, holm, paired, ratio
 from poslab.report.formatting import interval, multiple, number, quantity, web_link
-from poslab.report.notes import notes
 from poslab.report.verdict import verdict
+from poslab.report.warnings import notes
 from support.records import BATCH, FLAT, STEEP, L, plan, row_of, seal, write_run
 
 

@@ -20,8 +20,8 @@ from poslab.record.reader import Run, load
 from poslab.record.schema import RESCALED, Manifest
 from poslab.report.analysis.rescalings import label
 from poslab.report.analysis.results import Results, gather
-from poslab.report.notes import notes
-from poslab.report.rescaled_words import findings, rescaled_table
+from poslab.report.sections.rescalings import findings, rescaled_table
+from poslab.report.warnings import notes
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import (

@@ -14,12 +14,11 @@ from poslab.record.reader import load
 from poslab.record.schema import PROBE, SCHEME_BIAS
 from poslab.record.writer import RunRecord
 from poslab.report.analysis.results import Results, gather
-from poslab.report.attended import attended_heat, uniform
-from poslab.report.retrieval_words import retrieval_section
-from poslab.report.scheme_charts import bias_chart, bound_chart
-from poslab.report.schemes import schemes_section
-from poslab.report.section import Section
-from poslab.report.wavelengths import wavelengths_table
+from poslab.report.document import Section
+from poslab.report.sections import retrieval as probes
+from poslab.report.sections import schemes
+from poslab.report.sections.attention import attended_heat, uniform
+from poslab.report.sections.schemes import bias_chart, bound_chart, wavelengths_table
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import (
@@ -45,7 +44,7 @@ def results_of(runs: Path) -> Results:
 
 
 def retrieval(runs: Path) -> Section:
-    section = retrieval_section(results_of(runs))
+    section = probes.section(results_of(runs))
     assert section is not None
     return section
 
@@ -173,7 +172,7 @@ def test_wavelengths_count_what_never_turned_whole(tmp_path: Path) -> None:
         "rope": ["6", "5", "6.250", "65", "3", "1"],
         "drawn": ["2", "0", "–", "–", "0", "0"],
     }
-    section = schemes_section(results_of(tmp_path))
+    section = schemes.section(results_of(tmp_path))
     assert section is not None
     _, pairs = section.sheets["wavelength_pairs"]
     assert [row["wavelength"] for row in pairs if row["arm"] == "rope"] == [6.25, 8.0, 9.0, 63.0, 65.0, None]
@@ -206,7 +205,7 @@ def test_attention_distance_is_held_against_even_attention(tmp_path: Path) -> No
     assert moved is not None
     assert (moved.mean, moved.half_width) == (pytest.approx(2.5), pytest.approx(T_1 * 0.5))
     assert (chart.low, chart.high) == (0.0, 3.0)
-    section = schemes_section(results)
+    section = schemes.section(results)
     assert section is not None
     _, arms = section.sheets["attention_distance_arms"]
     rope = next(row for row in arms if row["arm"] == "rope")
@@ -216,15 +215,15 @@ def test_attention_distance_is_held_against_even_attention(tmp_path: Path) -> No
 
 def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
     write_run(tmp_path, "old")
-    assert retrieval_section(results_of(tmp_path)) is None
-    assert schemes_section(results_of(tmp_path)) is None
+    assert probes.section(results_of(tmp_path)) is None
+    assert schemes.section(results_of(tmp_path)) is None
     for seed in (0, 1):
         new = write_scheme(
             tmp_path, f"b{seed}", answers({(1.0, 0.0): 10}), biases([1.0], [0, 1]), pos="alibi", seed=seed
         )
     (new / "scheme_rotation.csv").unlink()
     seal(new)
-    section = schemes_section(results_of(tmp_path))
+    section = schemes.section(results_of(tmp_path))
     assert section is not None
     assert section.findings == (
         "No biases on record: rope.",
@@ -426,7 +425,7 @@ def test_the_page_and_markdown_show_the_sections_safely(study: Path, page: Page)
 
 def test_numbers_stand_out_from_every_shade() -> None:
     """WCAG AA, 4.5 to 1, at both ends of the scale in light and in dark; shades between lie between."""
-    css = (ROOT / "src/poslab/report/assets/page.css").read_text()
+    css = (ROOT / "src/poslab/report/render/assets/page.css").read_text()
     found = {name: re.findall(rf"--{name}: (#[0-9a-f]{{6}})", css) for name in ("page", "ink", "heat-full")}
 
     def luminance(color: str) -> float:

@@ -8,8 +8,8 @@ import pytest
 
 from poslab.record.reader import ReportError
 from poslab.report.analysis.results import Results, gather
-from poslab.report.notes import notes
-from poslab.report.provenance import report_command
+from poslab.report.sections.provenance import report_command
+from poslab.report.warnings import notes
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import L, plan, read, write_run

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from poslab.report import sheets
 from poslab.report.analysis.results import Results, gather
 from poslab.report.cells import over_reference, rank
-from poslab.report.performance import performance_profile
+from poslab.report.sections.convergence import performance_profile
+from poslab.report.sections.overview import arms_sheet, differences_sheet, pairs_sheet
 from poslab.report.verdict import sentences, verdict
 from support.records import BATCH, BUDGET, STEPS, L, plan, write_run
 
@@ -64,13 +64,23 @@ def test_a_winner_is_named_with_its_effect_and_only_if_it_is_alone(tmp_path: Pat
     assert belief == "Only the loss at 8 L is tested, the rest goes by uncorrected 95 % intervals."
 
 
+def ranks(results: Results) -> list[str]:
+    return [rank(row, "rank").text for row in arms_sheet(results)[1]]
+
+
+def over(results: Results, arm: str) -> str:
+    """Its time to the target at 75 % of the budget over the reference's."""
+    row = next(row for row in arms_sheet(results)[1] if row["arm"] == arm)
+    return over_reference(row, "tokens_to_target_ratio").text
+
+
 def test_arms_that_are_not_separated_share_a_place(tmp_path: Path) -> None:
     arms = {**ROPE, "alibi": (-0.1, -0.01), "kerple": (-0.1, -0.01)}
     results = study(tmp_path, arms, 3)
     assert "With 3 seeds (exploratory), at 8 L alibi and kerple share first place of 3 arms" in verdict(
         results
     )
-    assert [rank(item, results) for item in results.arms] == ["3", "1–2", "1–2"]
+    assert ranks(results) == ["3", "1–2", "1–2"]
     assert {item.reading for item in results.comparisons if item.figure == "loss_8x"} == {
         "lower (exploratory)"
     }
@@ -83,7 +93,7 @@ def test_noise_and_single_runs_have_no_winner(tmp_path: Path, seeds: int) -> Non
     first = sentences(results)[0]
     if seeds == 1:
         assert first.startswith("In one run each, so no winner is claimed: the loss at 8 L lies between ")
-        assert {rank(item, results) for item in results.arms} == {"–"}
+        assert {*ranks(results)} == {"–"}
         assert "within noise" not in verdict(results)
     else:
         assert (
@@ -91,7 +101,7 @@ def test_noise_and_single_runs_have_no_winner(tmp_path: Path, seeds: int) -> Non
             in first
         )
         assert "noise for arm0, arm1, arm2 and 12 more." in first
-        assert {rank(item, results) for item in results.arms} == {"1–16"}
+        assert {*ranks(results)} == {"1–16"}
     assert len(verdict(results)) < 1200
 
 
@@ -119,7 +129,7 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
 def test_every_number_of_the_verdict_is_in_a_sheet(tmp_path: Path, seeds: int) -> None:
     arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (0.15, 0.08), "none": (0.3, 0.3)}
     results = study(tmp_path, arms, seeds, missing={"t5": 4})
-    rows = [row for make in (sheets.arms, sheets.differences, sheets.pairs) for row in make(results)[1]]
+    rows = [row for make in (arms_sheet, differences_sheet, pairs_sheet) for row in make(results)[1]]
     cells = {cell for row in rows for cell in row.values() if isinstance(cell, int | float)}
     shown = re.findall(r"[+−]?\d+\.\d+", verdict(results))
     assert len(shown) > 6
@@ -142,12 +152,13 @@ def test_a_run_that_came_late_or_diverged_bounds_the_ratio(tmp_path: Path) -> No
     assert by_label["late"].times[""][1].tokens == 98 * BATCH * L
     assert by_label["gone"].times[""][1].tokens == BUDGET == STEPS * BATCH * L
     assert by_label["late"].reached == by_label["gone"].reached == {"_50": (1, 2), "": (1, 2), "_90": (1, 2)}
-    assert over_reference(by_label["gone"]).startswith("> ×")
-    turned = {item.arm.label: item for item in gather("made_up", tmp_path, "gone").arms}
+    assert over(results, "gone").startswith("> ×")
+    other = gather("made_up", tmp_path, "gone")
+    turned = {item.arm.label: item for item in other.arms}
     assert turned["rope"].ratios[""].kind == "at_most"
-    assert over_reference(turned["rope"]).startswith("< ×")
+    assert over(other, "rope").startswith("< ×")
     assert turned["late"].ratios[""].kind == "none"
-    row = next(row for row in sheets.arms(results)[1] if row["arm"] == "gone")
+    row = next(row for row in arms_sheet(results)[1] if row["arm"] == "gone")
     assert row["tokens_to_target_ratio"] is row["tokens_to_target_ratio_high"] is None
     assert row["tokens_to_target_ratio_kind"] == "at_least"
     assert row["tokens_to_target_ratio_low"] == by_label["gone"].ratios[""].low

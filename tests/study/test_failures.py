@@ -91,7 +91,7 @@ def test_a_full_disk_is_waited_for(tmp_path):
                     ballast.write(bytes(4096))
             except OSError:
                 pass
-        _await(lambda: "the disk is full: it waits for room" in output.read_text(), study)
+        _await(lambda: "the disk is full; the run waits for room" in output.read_text(), study)
         kept = sorted(disk.glob("runs/x/*/checkpoints/*.pt"))
         assert kept
         (disk / "ballast").unlink()
@@ -136,7 +136,7 @@ def test_two_studies_in_one_command_and_one_run_by_two_names(tmp_path):
     settings = tiny(logger="local", pos__base=500)
     ended = command("-m", "study=a,b", "pos=rope,rope_500", *settings, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert "2 runs to train" in ended.stderr
+    assert "2 runs to make" in ended.stderr
     for name in ("a", "b"):
         assert [row["status"] for row in rows(tmp_path / f"reports/{name}/summary.csv")] == ["done"]
 
@@ -169,13 +169,13 @@ def test_wandb_that_cannot_begin_costs_no_run(tmp_path, monkeypatch, capsys):
         make(request(logger={"name": "wandb", "project": "poslab", "checkpoints": True}), tmp_path).status
         == "done"
     )
-    assert "W&B failed, the run goes on without it" in capsys.readouterr().err
+    assert "W&B failed, and the run goes on without it" in capsys.readouterr().err
 
 
 def test_a_large_checkpoint_is_written_to_its_end(tmp_path, monkeypatch):
     """Longer than a step may take after a stop."""
     stopper = Stopper()
-    stopper.patience = 0.05
+    stopper.step_seconds = 0.05
 
     def slow(content):
         until = time.monotonic() + 0.5

@@ -90,7 +90,7 @@ def test_a_phase_that_goes_on_from_a_checkpoint_says_from_where(tmp_path):
 def test_a_loss_that_is_no_number_is_valid_json(tmp_path):
     file = ProgressFile(tmp_path)
     file.begin("training")
-    file.tell(0.5, 1, 2, float("nan"), 3.0)
+    file.write(0.5, 1, 2, float("nan"), 3.0)
     assert json.loads((tmp_path / "progress.json").read_text())["loss"] is None
     assert read_progress(tmp_path).share == 0.5
 

@@ -1,4 +1,4 @@
-"""Learning rates chosen arm by arm, on seeds and text of their own; runs taken over from other studies."""
+"""Learning rates chosen arm by arm, on seeds and text of their own; runs copied from other studies."""
 
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def test_a_trial_that_was_lost_decides_nothing(tmp_path):
         make(job.request, tmp_path)
     ready, without = tuned(asked, jobs)
     assert ready == []
-    assert "give the command again" in without[0][1]
+    assert "run the same command again" in without[0][1]
     last = RunRecord(jobs[-1].directory)
     last.update(**{**read_manifest(jobs[0].directory).as_json(), "files": {}})
     last.end("diverged", "the loss is not a number at step 3")

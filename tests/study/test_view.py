@@ -61,7 +61,7 @@ def test_a_change_of_state_shows_at_once_and_progress_once_a_second(tmp_path):
         clock.now += 0.1
         display.update()
         assert "50 %" in screen(console)[1]
-        display.say("a word")
+        display.print_line("a word")
         assert "a word" in printed(console)
 
 
@@ -122,10 +122,10 @@ def test_titles_and_reasons_are_text_and_nothing_else(make, tmp_path):
         entries[1].title, entries[1].state = "[link=x]alibi[/link]", "failed"
         entries[1].note = "[blink]no[/blink]\x1b]0;title\x07\nsecond line"
         display.update()
-        display.say("[bold]said[/bold]")
+        display.print_line("[bold]said[/bold]")
         text = printed(console)
     assert "[red]rope[/red] [/nope]" in text
-    assert "failed: [link=x]alibi[/link]: [blink]no[/blink] ]0;title  second line" in text
+    assert "failed: [link=x]alibi[/link]: [blink]no[/blink] ]0;title second line" in text
     assert "[bold]said[/bold]" in text
     assert "\x07" not in text
     assert "\x1b]" not in text

@@ -197,12 +197,12 @@ class Sheets:
             else:
                 arm = bound.get(found.start("number"))
                 keys = piece.keys if arm is None else (*piece.keys, arm)
-                right = self.held(replace(piece, keys=keys), text, found)
+                right = self.has_cell(replace(piece, keys=keys), text, found)
             if not right:
                 around = text[max(0, found.start() - 60) :][:120]
                 self.faults.append(f"{piece.where}: {found[0]!r} in {around!r}")
 
-    def deferred(self, piece: Piece, text: str, found: re.Match[str]) -> bool:
+    def has_cell(self, piece: Piece, text: str, found: re.Match[str]) -> bool:
         """Whether a cell, rounded as the number is, is that number; beside half its interval, where shown."""
         cells = self.cells(piece)
         shown = read_number(text, found, piece.percent, bool(piece.keys))

@@ -18,10 +18,7 @@ from poslab.record.schema import METRICS
 from poslab.tracking.send.charts import AXES, chart_rows, summary, training_row
 from support.commands import ROOT
 from support.dashboards import STUDY, main, run_sets, sections, write_study
-from support.records import (
-    plan,
-    write_run,
-)
+from support.records import plan, write_run
 
 PLAIN = "Does **it** work? [click](http://evil.example) <script>alert(1)</script> [31m"
 
@@ -223,10 +220,10 @@ def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no
         (["study=gone"], "study=gone has no records in runs"),
         (["study=../made_up"], "cannot be the name of a study; studies with records: made_up"),
         (["study=" + "a" * 101], "cannot be the name of a study"),
-        ([], "say study=NAME; studies with records: made_up"),
+        ([], "give study=NAME; studies with records: made_up"),
         (["study="], "study= has no value"),
         (["study=made_up", "study=made_up"], "study is given twice"),
-        (["study=made_up", "runn=x"], "'runn=x' is not understood; say study="),
+        (["study=made_up", "runn=x"], "'runn=x' is not understood; the arguments are study="),
         (["study=made_up", "project=a/b"], "project='a/b' cannot be the name"),
     ],
 )

@@ -9,7 +9,8 @@ import wandb
 from poslab.record.reader import load
 from poslab.tracking.dashboard.contents import from_records, from_wandb
 from poslab.tracking.dashboard.documents import make_workspace, specification
-from poslab.tracking.dashboard.publish import open_project
+from poslab.tracking.dashboard.publish import training_runs
+from poslab.tracking.fetch.account import open_account
 from poslab.tracking.send.charts import chart_rows, summary
 from poslab.tracking.send.run import define_axes
 from support.dashboards import QUESTION, STUDY, main, run_sets, sections, write_study
@@ -54,7 +55,8 @@ def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(
     assert all("Schemes" not in sections(one) for one in before)
     # The project was not there yet: nothing is of use until its runs are synced, which is said.
     assert first[2] == (
-        f"no run of the study is in someone/poslab yet: wandb sync runs/{STUDY}/*/wandb/offline-run-*"
+        "no run of the study is in someone/poslab yet; to send them: "
+        f"wandb sync runs/{STUDY}/*/wandb/offline-run-*"
     )
     write_study(Path("runs"))
     assert made(server, capsys) == first
@@ -118,8 +120,8 @@ def test_without_records_the_runs_in_wandb_tell_the_same(server: Server, capsys:
                 tracked.log(row)
             tracked.summary.update(summary(record))
             tracked.finish()
-        project = open_project(None, "poslab")
-        assert from_wandb(project.runs(STUDY)) == from_records(STUDY, Path("kept"))
+        tracked_runs = training_runs(STUDY, open_account("poslab", None))
+        assert from_wandb(tracked_runs) == from_records(STUDY, Path("kept"))
     assert len(made(server, capsys)) == 2
     told = saved(server, "project-view")["spec"]
     assert made(server, capsys, "runs=kept")
@@ -136,9 +138,9 @@ def test_a_study_known_nowhere_and_a_refused_key_are_one_line(
     write_run(Path("runs"), "alone", study=STUDY)
     with online(server):
         monkeypatch.setenv("WANDB_API_KEY", "f" * 40)
-        assert main([f"study={STUDY}"]) == 1
+        assert main([f"study={STUDY}"]) == 2
     printed = capsys.readouterr()
     (line,) = printed.err.splitlines()
-    assert "W&B failed" in line
+    assert "W&B refuses the key" in line
     assert printed.out == ""
     assert server.views == {}

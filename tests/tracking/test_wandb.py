@@ -224,7 +224,7 @@ def test_offline_runs_synced_late_are_the_same(shown, tmp_path, monkeypatch):
     told = io.StringIO()
     console = Console(file=told, soft_wrap=True)
     show_runs(jobs, console)
-    assert "1 finished run that W&B has not" in told.getvalue()
+    assert "sending W&B what it lacks of 1 finished run" in told.getvalue()
     show_report("shown", jobs, runs, write_report("shown", runs, tmp_path / "reports"), console)
     print_unsynced(jobs, console)
     before = len(shown.server.requests)

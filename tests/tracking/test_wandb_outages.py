@@ -58,7 +58,7 @@ def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
         made = run(job, KillsTracking("made", Console(quiet=True)), stopper)
     assert made.status == "done"
     assert made.wandb.failed == "its process ended with status -9"
-    assert "W&B failed, the run goes on without it: its process ended" in capfd.readouterr().err
+    assert "W&B failed, and the run goes on without it: its process ended" in capfd.readouterr().err
     show_runs([job], Console(quiet=True))
     assert read_manifest(job.directory).wandb.complete
 

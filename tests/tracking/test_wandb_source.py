@@ -18,7 +18,7 @@ from poslab.record.manifest import read_manifest
 from poslab.record.reader import load
 from poslab.report.write import write_report
 from poslab.tracking.fetch import account as wandb_account
-from poslab.tracking.fetch.account import opened
+from poslab.tracking.fetch.account import open_account
 from poslab.tracking.fetch.study import fetch_study
 from support.commands import ROOT, environment
 from support.records import plan, read, write_run
@@ -111,7 +111,7 @@ def test_the_report_is_the_local_one_byte_for_byte(server, study, report, tmp_pa
         "failed",
     )
     assert "fox-0-aa06 (made-aa06): its record says running, W&B says crashed" in err
-    assert "1 of the 10 runs that the study lists have no record there" in err
+    assert "1 of the 10 runs that the study lists have no record in W&B" in err
     assert server.unknown == []
 
 
@@ -145,7 +145,7 @@ def fetched(server, tmp_path, monkeypatch):
     def call(study):
         said = io.StringIO()
         with online(server):
-            root = fetch_study(opened(None, None), study, Console(file=said, width=500))
+            root = fetch_study(open_account(None, None), study, Console(file=said, width=500))
         return root, said.getvalue()
 
     return call
@@ -161,7 +161,7 @@ def test_only_what_has_changed_is_read_again(server, fetched, tmp_path):
     root, _ = fetched("changing")
     assert statuses(root, "changing") == statuses(study.parent, "changing")
     since = len(server.requests)
-    assert "0 tables were read anew" in fetched("changing")[1]
+    assert "0 tables were downloaded" in fetched("changing")[1]
     assert downloads(server, since) == []
     # One run ends, another is removed, the list is written again.
     shutil.rmtree(study / "fox-0-aa06")
@@ -234,7 +234,7 @@ def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
         "t5-1-aa05 (bad-aa05) names a file outside its folder",
         "fox-0-aa06 (bad-aa06) names a file outside its folder",
         "fox-1-aa07 (bad-aa07) has no record: killed in W&B",
-        "5 of the 10 runs that the study lists have no record there",
+        "5 of the 10 runs that the study lists have no record in W&B",
     ):
         assert line in said, said
     kept = {path.relative_to(root) for path in root.rglob("*.csv")}
@@ -273,7 +273,7 @@ def test_of_two_runs_that_are_the_same_the_newest_finished_one_is_used(server, f
         seal(write_run(tmp_path / place, "rope-0-aa00", study="twice", identity="aa00", **facts))
         put(server, tmp_path / place / "twice" / "rope-0-aa00", f"twice-{place}", "twice")
     root, said = fetched("twice")
-    assert "rope-0-aa00 is there 3 times: rope-0-aa00 (twice-first) is used, the newest" in said
+    assert "rope-0-aa00 is in W&B 3 times: rope-0-aa00 (twice-first) is used, the newest" in said
     assert contents(root / "twice" / "rope-0-aa00") == contents(tmp_path / "first" / "twice" / "rope-0-aa00")
 
 
@@ -328,7 +328,7 @@ def test_a_file_that_is_listed_and_not_given(server, study, report, tmp_path, mo
         assert {row["run"]: row["status"] for row in rows}["alibi-1-aa03"] == "unreadable"
     else:
         assert err.count("\n") == 1
-        assert "W&B does not give record/metrics.csv of made-aa03" in err
+        assert "W&B does not deliver record/metrics.csv of made-aa03" in err
         assert not (tmp_path / "reports").exists()
 
 
@@ -336,14 +336,14 @@ def test_a_file_that_is_listed_and_not_given(server, study, report, tmp_path, mo
     ("arguments", "expected"),
     [
         ("source=wandb", "source=wandb needs study=NAME"),
-        ("source=disk study=a", "source=disk is none; there is wandb"),
-        ("source=wandb study=a runs=runs", "runs= is where records of this machine are"),
-        ("study=a project=x", "project= is of W&B: say source=wandb as well"),
+        ("source=disk study=a", "source=disk is unknown; there is source=wandb"),
+        ("source=wandb study=a runs=runs", "runs= is for records on this machine"),
+        ("study=a project=x", "project= is for W&B: give source=wandb as well"),
         ("source=wandb checkpoint=x:latest", "leave source= out"),
         ("source=wandb study=../a", "'../a' is no name of a study"),
         ("source=wandb study=nothing", "W&B has no run of study=nothing in someone/poslab"),
         ("source=wandb study=made project=nothing", "W&B has no project someone/nothing"),
-        ("source=wandb study=made project=..", "'..' is no name of an entity or a project"),
+        ("source=wandb study=made project=..", "'..' cannot be the name of an entity or a project"),
         ("checkpoint=gone:latest", "W&B has no artifact someone/poslab/gone:latest"),
         ("checkpoint=gone:latest project=nothing", "W&B has no artifact someone/nothing/gone:latest"),
     ],
@@ -358,8 +358,8 @@ def test_what_is_not_there_is_said_in_one_line(study, report, tmp_path, argument
 @pytest.mark.parametrize(
     ("setting", "value", "status", "expected"),
     [
-        ("WANDB_API_KEY", None, 2, "not logged in to W&B: give `wandb login`, or set WANDB_API_KEY"),
-        ("WANDB_API_KEY", "9" * 40, 2, "W&B refuses the key: give `wandb login --relogin`"),
+        ("WANDB_API_KEY", None, 2, "not logged in to W&B: run `wandb login`, or set WANDB_API_KEY"),
+        ("WANDB_API_KEY", "9" * 40, 2, "W&B refuses the key: run `wandb login --relogin`"),
         ("WANDB_BASE_URL", "http://127.0.0.1:1", 1, "W&B does not answer: "),
     ],
 )

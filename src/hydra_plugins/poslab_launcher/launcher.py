@@ -1,7 +1,7 @@
-"""What is behind `-m`: the runs of a study go to poslab's own launchers, then comes its report.
+"""Hydra's side of `-m`: it gives the runs of a study to poslab's own launchers, and its report follows.
 
-Hydra's own launchers lose runs when a process dies and cannot make a report after a failure, so this one
-never raises for a failed run: it notes it, goes on, and ends the command with status 1.
+Hydra's own launchers lose runs when a process dies and cannot make a report after a failure. This one goes on
+after a failed run, and ends the command with status 1.
 """
 
 import re
@@ -40,7 +40,7 @@ class PoslabLauncher(Launcher):
         from poslab.study.conduct import run_study
 
         swept = [item for item in self.config.hydra.overrides.task if re.match(r"(sweep|launcher)=.*,", item)]
-        if swept:  # Hydra would take neither of them, and not say so
+        if swept:  # Hydra would ignore both without saying so
             raise ConfigError(f"{swept[0]}: a sweep or a launcher cannot be swept; give one command for each")
         requests = []
         for overrides in job_overrides:

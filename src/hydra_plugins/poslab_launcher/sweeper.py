@@ -1,4 +1,4 @@
-"""What is before the launcher behind `-m`: Hydra's own sweeper, without the file that it leaves."""
+"""Hydra's own sweeper for `-m`, without the file multirun.yaml that it writes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

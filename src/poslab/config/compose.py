@@ -1,4 +1,4 @@
-"""From what Hydra composed to a checked request, with the names that tables and legends show."""
+"""The configuration that Hydra composed, checked, with the names that tables and legends show."""
 
 import re
 import shlex
@@ -9,14 +9,17 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from poslab.config.request import Config, Request
+from poslab.config.request import Config, Request, flat_settings
 from poslab.config.schema import ConfigError, check
 
-GROUPS = ("model", "data", "trainer", "evaluate", "probe")  # whose options decide a result, beside the labels
-# What sets a variable or is called a secret (`data.tokens` is a number of them), and such a word in a value.
+# Config groups that decide a result, other than pos and attention, which every label names.
+GROUPS = ("model", "data", "trainer", "evaluate", "probe")
+# Settings whose value is hidden: they set environment variables, or their name says that they hold a secret
+# (but not `data.tokens`, a number of tokens).
 SECRET = re.compile(
     r"[+~]*(hydra\.job\.env_.*|.*(key|token|(secret|passw(or)?d|credential)s?))", re.IGNORECASE
 )
+# In any other setting's value: what is assigned to such a name, and a URL's user and password.
 ASSIGNED = re.compile(
     r"(\w*(?:key|token|secret|passw(?:or)?d|credential)\w*=)\S+|(?<=://)[^/@\s]+(?=@)", re.IGNORECASE
 )
@@ -39,31 +42,29 @@ def request_from(composed: DictConfig, choices: dict[str, str], arms: Path) -> R
 
 
 def non_default_settings(config: Config, choices: dict[str, str], conf: Path) -> tuple[str, ...]:
-    """What else decides the result and is not as the defaults have it: `model=micro`, `model.width=64`."""
-    loaded: Any = OmegaConf.to_container(OmegaConf.load(conf / "config.yaml"))
+    """What decides the result, is not in a label and is not the default: `model=micro`, `model.width=64`."""
     default = {
         group: choice
-        for item in loaded["defaults"]
+        for item in _load(conf / "config.yaml")["defaults"]
         if isinstance(item, dict)
         for group, choice in item.items()
     }
     default["trainer"] = choices["model"]  # each size has a budget that suits it
     written: dict[str, Any] = {}
-    found = []
+    changed = []
     for group in GROUPS:
         if choices[group] != default[group]:
-            found.append(f"{group}={choices[group]}")
-        section = OmegaConf.to_container(OmegaConf.load(conf / group / f"{choices[group]}.yaml"))
-        written |= _flat(section if group == "model" else {group: section})
-    asked = _flat(
-        {key: value for key, value in config.result_settings().items() if key in (*GROUPS, "context_length")}
-    )
-    found += [
+            changed.append(f"{group}={choices[group]}")
+        section = _load(conf / group / f"{choices[group]}.yaml")
+        written |= flat_settings(section if group == "model" else {group: section})
+    settings = config.result_settings()
+    settings = flat_settings({key: settings[key] for key in settings if key in (*GROUPS, "context_length")})
+    changed += [
         f"{key}={_short(value)}"
-        for key, value in asked.items()
+        for key, value in settings.items()
         if value is not None and written.get(key) != value
     ]
-    return tuple(found)
+    return tuple(changed)
 
 
 def with_distinguishing_labels(requests: Sequence[Request]) -> list[Request]:
@@ -83,21 +84,26 @@ def label(choice: str, section: dict[str, Any], folder: Path) -> str:
     path = folder / f"{choice}.yaml"
     if not path.is_file():
         raise ConfigError(f"{folder.name}={choice} has no file {path}")
-    written = _flat(OmegaConf.to_container(OmegaConf.load(path)))
-    asked = _flat(section)
-    changed = [f"{key}={_short(value)}" for key, value in asked.items() if written.get(key) != value]
+    written = flat_settings(_load(path))
+    changed = [
+        f"{key}={_short(value)}" for key, value in flat_settings(section).items() if written.get(key) != value
+    ]
     return " ".join([choice, *changed])
 
 
 def arms(folder: Path) -> dict[str, dict[str, Any]]:
     """The sections that the files of a config group hold, by the option's name."""
-    paths = sorted(folder.glob("*.yaml"))
-    loaded: dict[str, Any] = {path.stem: OmegaConf.to_container(OmegaConf.load(path)) for path in paths}
-    return loaded
+    return {path.stem: _load(path) for path in sorted(folder.glob("*.yaml"))}
+
+
+def _load(path: Path) -> dict[str, Any]:
+    content: Any = OmegaConf.to_container(OmegaConf.load(path))
+    assert isinstance(content, dict)
+    return content
 
 
 def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Of the arms of conf/pos the one named as its scheme, or the first: the others differ in an option."""
+    """One arm of conf/pos for each scheme: the one of the scheme's name, else the first."""
     chosen: dict[str, str] = {}
     for name, section in positions.items():
         if section["scheme"] == name or section["scheme"] not in chosen:
@@ -105,19 +111,10 @@ def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[
     return {name: positions[name] for name in sorted(chosen.values())}
 
 
-def _flat(section: Any, prefix: str = "") -> dict[str, Any]:
-    """The values of a section and of sections inside it, by their dotted names."""
-    found: dict[str, Any] = {}
-    for key, value in section.items():
-        name = f"{prefix}{key}"
-        found |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
-    return found
-
-
 def command_line(overrides: Sequence[str], multirun: bool) -> str:
-    """The command that asks for what `overrides` say. It is published: `...` stands for a secret."""
-    told = [_without_secret(override) for override in overrides]
-    return shlex.join(["python", "train.py", *(["-m"] if multirun else []), *told])
+    """The command with these `overrides`, which reports publish: `...` stands for a secret."""
+    shown = [_without_secret(override) for override in overrides]
+    return shlex.join(["python", "train.py", *(["-m"] if multirun else []), *shown])
 
 
 def _without_secret(override: str) -> str:
@@ -127,8 +124,8 @@ def _without_secret(override: str) -> str:
     return f"{key}{is_set}{ASSIGNED.sub(_hidden, value)}"
 
 
-def _hidden(found: re.Match[str]) -> str:
-    return f"{found[1] or ''}..."
+def _hidden(match: re.Match[str]) -> str:
+    return f"{match[1] or ''}..."
 
 
 def _short(value: Any) -> str:

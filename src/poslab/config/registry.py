@@ -11,16 +11,16 @@ Part = TypeVar("Part")
 
 
 def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
-    """The public class that the module `name` of `package` defines under `contract`.
+    """The public subclass of `contract` in the module `name` of `package`.
 
-    Raises ConfigError, naming what there is, when there is no such module.
+    Raises ConfigError, which lists the modules, where there is none of that name.
     """
     folder = importlib.import_module(package)
     names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
     if name not in names:
         raise ConfigError(f"{key}={name!r} is unknown; there are {', '.join(names)}")
     module = importlib.import_module(f"{package}.{name}")
-    found = [
+    parts = [
         value
         for value in vars(module).values()
         if isinstance(value, type)
@@ -28,9 +28,9 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
         and value.__module__ == module.__name__
         and not value.__name__.startswith("_")
     ]
-    if len(found) != 1:
-        raise TypeError(f"{module.__name__} must define one {contract.__name__}, not {len(found)}")
-    return found[0]
+    if len(parts) != 1:
+        raise TypeError(f"{module.__name__} must define one {contract.__name__}, not {len(parts)}")
+    return parts[0]
 
 
 def options_of(section: Mapping[str, Any], kind: type[Any], selector: str, where: str) -> Options:

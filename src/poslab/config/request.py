@@ -1,5 +1,6 @@
-"""What a command asks for beside what decides a run's result: its study, tuning, tracking and launcher."""
+"""What a command sets beside what decides a run's result: its study, tuning, logger and launcher."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -47,7 +48,7 @@ class LoggerOptions(Options):
 
 
 class Config(RunConfig):
-    """A run as a command asks for it: what decides its result, and where it is kept, tracked and launched."""
+    """All settings of a run: what decides its result, and where it is stored, logged and launched."""
 
     study: str
     question: str | None = Field(min_length=1, max_length=500, description="what the study is to answer")
@@ -74,16 +75,30 @@ class Config(RunConfig):
         return study
 
 
-# Keys that say where a run is kept, tracked, launched and held against, not what it is.
+# Keys that do not decide a run's result: where it is stored, logged and launched, what it is compared with.
 BESIDE_THE_RESULT = set(Config.model_fields) - set(RunConfig.model_fields)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for: a configuration, and what its scheme and attention are called in tables."""
+    """A run that a command asks for: its configuration, and the names that tables give its options."""
 
     config: Config
     pos: str
     attention: str
-    non_default_settings: tuple[str, ...] = ()  # what else is not as the defaults have it: `model.width=64`
-    distinguishing_label: str = ""  # of it, what tells the run from the others of its command
+    non_default_settings: tuple[str, ...] = ()  # all else that is not as the defaults: `model.width=64`
+    distinguishing_label: str = ""  # those of them that the command's other runs do not share
+
+
+def flat_settings(
+    settings: Mapping[str, Any], prefix: str = "", clean: Callable[[str], str] = str
+) -> dict[str, Any]:
+    """A configuration's values by dotted key, as the command line writes them: `trainer.max_steps`.
+
+    `clean` is applied to the name of each section and setting, where they come from outside.
+    """
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        key = f"{prefix}{clean(name)}"
+        flat |= flat_settings(value, f"{key}.", clean) if isinstance(value, dict) else {key: value}
+    return flat

@@ -1,17 +1,25 @@
-"""Text from configurations and records made one harmless line, and lists of it as a sentence has them."""
+"""Text for people: one visible line from whatever a configuration or a record holds, lists, rates, names."""
 
 import re
 from decimal import Decimal
 from pathlib import Path
 from typing import TypeGuard
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of a study: a directory right where it should be
+# What may be the name of a study or a run: a folder that every file system and shell takes.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
 _ABSOLUTE = re.compile(r"(?<![\w.:/~-])(?:~|file://)?/(?:[^\s:/'\"<>,;()]+/)+([^\s:/'\"<>,;()]*)")
 
 
+def one_line(text: object, limit: int | None = None) -> str:
+    """`text` on one line of at most `limit` characters: whatever cannot be printed is a space."""
+    visible = "".join(letter if letter.isprintable() else " " for letter in str(text))
+    return " ".join(visible.split())[:limit]
+
+
 def plain(text: object, limit: int = 300) -> str:
-    """One line of visible text: no control characters, directories of the machine cut to their last name."""
+    """One line for a page that is published: control characters are spaces, and of a path only its last
+    name is left."""
     shown = _ABSOLUTE.sub(r"\1", CONTROL.sub(" ", str(text))).strip()
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
@@ -23,9 +31,11 @@ def is_file_name(name: object) -> TypeGuard[str]:
     return bool(name) and Path(name).name == name
 
 
-def printable(text: str) -> str:
-    """`text` in one line without control characters: titles and reasons come from configs and records."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+def error_text(error: Exception) -> str:
+    """What an error says, on one line; of the operating system's errors the reason and the file."""
+    if isinstance(error, OSError) and error.strerror:
+        return one_line(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
+    return one_line(error)
 
 
 def listing(items: list[str], limit: int = 6) -> str:
@@ -33,6 +43,11 @@ def listing(items: list[str], limit: int = 6) -> str:
     if len(items) > limit:
         return f"{', '.join(items[:limit])} and {len(items) - limit} more"
     return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
+
+
+def counted(number: int, noun: str) -> str:
+    """1 run, 2 runs."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def rate_text(rate: float) -> str:

@@ -1,41 +1,172 @@
-"""What an arm's comparisons are called in a cell or a sentence."""
+"""Rows of the CSV files into cells of tables, and the phrases that captions share.
 
-from poslab.report.analysis.estimates import ArmFigures
+Each function that makes a cell is given a row and the name of a column, or what the names of several begin
+with: `loss_8x` stands for `loss_8x_mean`, `loss_8x_half_width` and `loss_8x_n`.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from poslab.record.measures import Value
 from poslab.report.analysis.results import Results
-from poslab.report.analysis.statistics import Estimate
-from poslab.report.formatting import DASH, interval, multiple, number
+from poslab.report.document import Cell, Column, Row
+from poslab.report.formatting import DASH, count, interval, multiple, number, percents, quantity, share
+
+Show = Callable[[Row, str], Cell]
+
+SMALLEST_P = 0.001
+_NEARLY_NEVER = 1e300  # past every number, before what was never reached
+_BESIDE = 1e-6  # how far a bound sorts from the number that it names
 
 
-def fewer(n: int, item: ArmFigures) -> str:
+def figure(row: Row, key: str) -> float | None:
+    """The number in a cell of the CSV file, or None where it has none."""
+    value = row.get(key)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def text(row: Row, key: str) -> Cell:
+    """What the CSV file has, as it stands there; a dash for nothing."""
+    value: Value = row.get(key)
+    return Cell(DASH if value is None or value == "" else str(value), figure(row, key))
+
+
+def named(places: Mapping[str, int], key: str = "arm", title: str = "Arm") -> Column:
+    """The column of the arms, each beside the colour of its number in `places`."""
+
+    def show(row: Row, key: str) -> Cell:
+        name = str(row[key])
+        return Cell(name, arm=places.get(name))
+
+    return Column(key, title, show, number=False)
+
+
+def arm_column(results: Results) -> Column:
+    return named({item.arm.label: i for i, item in enumerate(results.arms)})
+
+
+def rounded(show: Callable[[float | None], str]) -> Show:
+    """Cells of one number, shown by `show`."""
+
+    def cell(row: Row, key: str) -> Cell:
+        value = figure(row, key)
+        return Cell(show(value), value)
+
+    return cell
+
+
+def mean(show: Callable[[float, float | None], str] = interval) -> Show:
+    """Cells of a mean over an arm's seeds with its interval, and of how many seeds where not all have it."""
+
+    def cell(row: Row, key: str) -> Cell:
+        value, half_width = figure(row, f"{key}_mean"), figure(row, f"{key}_half_width")
+        if value is None:
+            return Cell(DASH)
+        return Cell(show(value, half_width) + fewer(row, key), value)
+
+    return cell
+
+
+loss = mean()
+nats = mean(partial(interval, digits=3, sign=True))  # of differences, so with a sign
+percent = mean(share)
+
+
+def price(row: Row, key: str) -> Cell:
+    """A relative change in percent with its interval."""
+    value, half_width = figure(row, f"{key}_mean"), figure(row, f"{key}_half_width")
+    return Cell(percents(value, half_width), value)
+
+
+def fewer(row: Row, key: str) -> str:
     """Of how many seeds a figure is, where not all finished ones of the arm have it."""
-    return f" (n = {n})" if n < len(item.rows) else ""
+    n, finished = figure(row, f"{key}_n"), figure(row, "seeds_finished")
+    return f" (n = {n:g})" if n is not None and finished is not None and n < finished else ""
 
 
-def mean_cell(found: Estimate | None, item: ArmFigures, digits: int = 4, sign: bool = False) -> str:
-    """The mean over an arm's seeds with its interval."""
-    if found is None:
-        return DASH
-    return interval(found.mean, found.half_width, digits, sign) + fewer(found.n, item)
+def seeds(row: Row, key: str) -> Cell:
+    """How many seeds finished, and of how many where not all did."""
+    n, started = row["seeds_finished"], row["seeds_asked"]
+    return Cell(str(n) if n == started else f"{n} of {started}", figure(row, "seeds_finished"))
 
 
-def over_reference(item: ArmFigures, suffix: str = "") -> str:
+def rank(row: Row, key: str) -> Cell:
+    """The places that an arm may have: 1, or 2–4; a dash where nothing is compared."""
+    places = [f"{row[f'{key}_{end}']}" for end in ("best", "worst") if row.get(f"{key}_{end}") is not None]
+    return Cell("–".join(dict.fromkeys(places)) or DASH, figure(row, f"{key}_best"))
+
+
+def usable(row: Row, key: str) -> Cell:
+    """The usable length over the seeds: one, or the range where they differ; "≥" where the longest passes.
+
+    `key` is usable_length, in tokens, or usable_length_multiple, of L.
+    """
+    shortest = figure(row, f"{key}_min")
+    if shortest is None:
+        return Cell(DASH)
+    unit = multiple if key.endswith("multiple") else count
+    ends = []
+    for end in ("min", "max"):
+        length, at_least = figure(row, f"{key}_{end}") or 0.0, row[f"usable_length_{end}_at_least"] is True
+        ends.append(f"{'≥ ' if at_least else ''}{unit(length)}" if length else "< L")
+    at_least = row["usable_length_min_at_least"] is True
+    return Cell(" to ".join(dict.fromkeys(ends)), shortest, _beside(shortest, 1) if at_least else None)
+
+
+def to_target(row: Row, key: str) -> Cell:
+    """Mean tokens to target; where a run did not get there, how many did instead."""
+    reached = key.replace("tokens_to_target", "reached")
+    hits, n = figure(row, reached), figure(row, f"{reached}_of")
+    if hits is None or n is None:
+        return Cell(DASH)
+    tokens, half_width = figure(row, f"{key}_mean"), figure(row, f"{key}_half_width")
+    if tokens is not None:
+        half = "" if half_width is None else f" ± {quantity(half_width)}"
+        return Cell(f"{quantity(tokens)}{half}", tokens)
+    if hits == 0:
+        return Cell("> budget", sort=math.inf)
+    return Cell(f"{hits:g} of {n:g} reached", hits, _NEARLY_NEVER * (2 - hits / n))
+
+
+def over_reference(row: Row, key: str) -> Cell:
     """Time to target over the reference's with its interval, or what bounds it where runs were cut off."""
-    found = item.ratios.get(suffix)
-    if found is None:
-        return DASH
-    if found.kind in ("at_least", "at_most"):
-        sign, bound = (">", found.low) if found.kind == "at_least" else ("<", found.high)
-        return f"{sign} ×{number(bound, 3)}" + (" (one seed)" if found.n == 1 else "")
-    if found.mean is None:
-        return DASH
-    ends = "" if found.low is None else f" [{number(found.low, 3)}, {number(found.high, 3)}]"
-    return f"×{number(found.mean, 3)}{ends}{fewer(found.n, item)}"
+    if row.get("reference") is True:
+        return Cell("reference")
+    kind, n = row.get(f"{key}_kind"), figure(row, f"{key}_n")
+    if kind in ("at_least", "at_most"):
+        sign, side, end = (">", 1, "low") if kind == "at_least" else ("<", -1, "high")
+        bound = figure(row, f"{key}_{end}")
+        one = " (one seed)" if n == 1 else ""
+        return Cell(f"{sign} ×{number(bound, 3)}{one}", bound, _beside(bound or 0.0, side))
+    ratio = figure(row, key)
+    if ratio is None:
+        return Cell(DASH)
+    low, high = figure(row, f"{key}_low"), figure(row, f"{key}_high")
+    ends = "" if low is None else f" [{number(low, 3)}, {number(high, 3)}]"
+    return Cell(f"×{number(ratio, 3)}{ends}{fewer(row, key)}", ratio)
 
 
-def rank(item: ArmFigures, results: Results) -> str:
-    """The places that the arm may have: 1, or 2–4; a dash where nothing is compared."""
-    found = results.ranks.get(item.arm.label)
-    return DASH if found is None else "–".join(map(str, dict.fromkeys((found.best, found.worst))))
+def position(row: Row, key: str) -> Cell:
+    """A position over the seeds: one, or the range; how many have it where not all do."""
+    n, hits = figure(row, f"{key}_of"), figure(row, f"{key}_found")
+    if not n:
+        return Cell(DASH)
+    first = figure(row, f"{key}_min")
+    if first is None:
+        return Cell("none", sort=math.inf)
+    ends = dict.fromkeys(count(figure(row, f"{key}_{end}")) for end in ("min", "max"))
+    return Cell(" to ".join(ends) + ("" if hits == n else f" ({hits:g} of {n:g})"), first)
+
+
+def probability(row: Row, key: str) -> Cell:
+    p = figure(row, key)
+    return Cell(f"< {SMALLEST_P:g}" if p is not None and p < SMALLEST_P else number(p, 2), p)
+
+
+def _beside(value: float, side: int) -> float:
+    """Just above or below a number."""
+    return value + side * _BESIDE * max(abs(value), 1.0)
 
 
 def figure_title(column: str) -> str:
@@ -43,3 +174,29 @@ def figure_title(column: str) -> str:
     family, k = column.rsplit("_", 1)
     titles = {"loss": "Loss", "sliding": "Sliding loss", "context_gain": "Context gain"}
     return f"{titles[family]} at {multiple(float(k.removesuffix('x')))}"
+
+
+def bars(results: Results) -> str:
+    """What the bars and bands about the means of a line chart are."""
+    if results.seeds < 2:
+        return "One seed an arm: no interval."
+    return "Means over seeds with 95 % Student-t intervals, which may run past the frame."
+
+
+def half_widths(results: Results) -> str:
+    """What stands under the numbers of a shaded table."""
+    if results.seeds < 2:
+        return "One seed an arm: no interval."
+    return (
+        "Means over seeds; ± is half their 95 % Student-t interval, which the paper figure leaves to the CSV."
+    )
+
+
+def training_length(results: Results) -> str:
+    """The training length as the label of an axis says it, where all arms share one."""
+    return "" if results.context_length is None else f" (L = {results.context_length:,})"
+
+
+def usable_key(results: Results) -> str:
+    """The columns that usable length is shown from: in tokens, or in multiples of L where L differs."""
+    return "usable_length_multiple" if results.context_length is None else "usable_length"

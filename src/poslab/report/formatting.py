@@ -1,6 +1,5 @@
-"""Numbers as a reader wants them, and text from records made harmless for each place it is written to."""
+"""Numbers as a reader wants them, and addresses that lead to web pages alone."""
 
-import html
 import math
 import re
 from urllib.parse import quote, urlsplit
@@ -8,17 +7,6 @@ from urllib.parse import quote, urlsplit
 from poslab.config.text import CONTROL
 
 DASH = "–"
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]#|~$])")
-
-
-def escape_html(text: object) -> str:
-    return html.escape(str(text), quote=True)
-
-
-def escape_markdown(text: object) -> str:
-    """Text that Markdown shows as it stands, in a table cell too."""
-    marked = _MARKDOWN.sub(r"\\\1", str(text).replace("\n", " "))
-    return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def web_link(url: object) -> str | None:

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from poslab.config.text import listing
 from poslab.record.measures import name
 from poslab.report.analysis.comparisons import Comparison
-from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.estimates import ArmFigures, target_columns, usable_columns
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import EXPLORATORY, Estimate, Ratio
-from poslab.report.cells import figure_title, over_reference
+from poslab.report.cells import figure_title, over_reference, usable, usable_key
 from poslab.report.formatting import interval, multiple, number, percent, signed
-from poslab.report.tables import usable
 
 NAMED = 3  # arms in one list; the tables have them all
 TARGET = ""  # the target at 75 % of the reference's budget, by its suffix
@@ -24,8 +23,8 @@ def verdict(results: Results) -> str:
 
 def sentences(results: Results) -> tuple[str, ...]:
     """The verdict sentence by sentence."""
-    said = [_winner(results), _context(results), _convergence(results), _belief(results)]
-    return tuple(f"{text[0].upper()}{text[1:]}." for text in said if text)
+    clauses = [_winner(results), _context(results), _convergence(results), _belief(results)]
+    return tuple(f"{text[0].upper()}{text[1:]}." for text in clauses if text)
 
 
 def _winner(results: Results) -> str:
@@ -108,9 +107,9 @@ def _against(results: Results) -> str:
     return f"against {label}, the reference, the loss is {', '.join(parts)}"
 
 
-def _effects(found: Sequence[Comparison]) -> str:
+def _effects(comparisons: Sequence[Comparison]) -> str:
     shown = []
-    for item in found:
+    for item in comparisons:
         size = interval(item.difference.mean, item.difference.half_width, 3, sign=True)
         deviations = item.difference.deviations
         unit = "" if deviations is None else f", {number(deviations, 2)} seed SD"
@@ -131,13 +130,13 @@ def _context(results: Results) -> str:
     ends = f"past L, {listing(undefined, NAMED)} {'is' if len(undefined) == 1 else 'are'} not defined"
     if longest is None:
         return ends if undefined else "nothing was measured past L"
-    said = [f"context gain at {multiple(longest)} {_gains(results, longest)}", _usable(results)]
-    return "; ".join([text for text in said if text] + ([ends] if undefined else []))
+    clauses = [f"context gain at {multiple(longest)} {_gains(results, longest)}", _usable(results)]
+    return "; ".join([text for text in clauses if text] + ([ends] if undefined else []))
 
 
 def _gains(results: Results, k: float) -> str:
-    gains = [(item, found) for item in results.arms if (found := _gain(item, k)) is not None]
-    sure = [(item, found.mean, found.half_width) for item, found in gains if found.half_width is not None]
+    gains = [(item, gain) for item in results.arms if (gain := _gain(item, k)) is not None]
+    sure = [(item, gain.mean, gain.half_width) for item, gain in gains if gain.half_width is not None]
     if not sure:
         return f"lies {_between(gains, sign=True)}"
     above = sorted((one for one in sure if one[1] > one[2]), key=lambda one: -one[1])
@@ -157,10 +156,15 @@ def _gain(item: ArmFigures, k: float) -> Estimate | None:
 def _usable(results: Results) -> str:
     """Usable lengths, the longest first."""
     reach: dict[str, tuple[tuple[float, float], list[str]]] = {}
+    key = usable_key(results)
     for item in results.arms:
         lengths = [v for row in item.rows if isinstance(v := row.get("usable_length_multiple"), int | float)]
         if lengths:
-            text = usable(item, results).replace("≥", "at least").replace("< L", "less than L")
+            text = (
+                usable(usable_columns(item.rows), key)
+                .text.replace("≥", "at least")
+                .replace("< L", "less than L")
+            )
             reach.setdefault(text, ((min(lengths), max(lengths)), []))[1].append(item.arm.label)
     groups = sorted(reach.items(), key=lambda one: one[1][0], reverse=True)
     unit = " tokens" if results.context_length is not None else ""
@@ -175,32 +179,32 @@ def _usable(results: Results) -> str:
 
 def _convergence(results: Results) -> str:
     """Who gets to the reference's loss at 75 % of its budget and how fast, and the loss at L."""
-    found = [
+    ratios = [
         (item, item.ratios[TARGET])
         for item in results.arms
         if item is not results.reference and TARGET in item.ratios
     ]
-    said = [
-        _target(results, found) if found else "",
+    clauses = [
+        _target(results, ratios) if ratios else "",
         "" if results.primary == "loss_1x" else _at_length(results),
     ]
-    return "; ".join(text for text in said if text)
+    return "; ".join(text for text in clauses if text)
 
 
-def _target(results: Results, found: Sequence[tuple[ArmFigures, Ratio]]) -> str:
+def _target(results: Results, ratios: Sequence[tuple[ArmFigures, Ratio]]) -> str:
     target = f"the loss of {results.reference.arm.label} at 75 % of its budget"
     if results.seeds < 2:
-        exact = sorted((ratio.mean, item.arm.label) for item, ratio in found if ratio.mean is not None)
+        exact = sorted((ratio.mean, item.arm.label) for item, ratio in ratios if ratio.mean is not None)
         ends = [f"×{number(mean, 3)} ({label})" for mean, label in dict.fromkeys([*exact[:1], *exact[-1:]])]
-        missed = [item.arm.label for item, _ in found if item.reached[TARGET][0] == 0]
+        missed = [item.arm.label for item, _ in ratios if item.reached[TARGET][0] == 0]
         between = f"{'between ' if len(ends) > 1 else ''}{' and '.join(ends)}"
         parts = [f"takes {between} of its tokens"] if ends else []
         parts += [f"is not reached by {listing(missed, NAMED)}"] if missed else []
         return f"{target} {' and '.join(parts)}" if parts else ""
-    sooner = [item for item, ratio in found if ratio.n > 1 and (ratio.high or math.inf) < 1]
-    later = [item for item, ratio in found if ratio.n > 1 and (ratio.low or 0) > 1]
+    sooner = [item for item, ratio in ratios if ratio.n > 1 and (ratio.high or math.inf) < 1]
+    later = [item for item, ratio in ratios if ratio.n > 1 and (ratio.low or 0) > 1]
     sooner.sort(key=lambda item: item.ratios[TARGET].high or math.inf)
-    unclear = [_timed(item, short=True) for item, _ in found if item not in sooner and item not in later]
+    unclear = [_timed(item, short=True) for item, _ in ratios if item not in sooner and item not in later]
     parts = [f"sooner by {listing([_timed(item) for item in sooner], NAMED)}"] if sooner else []
     parts += [f"later, if at all, by {listing([_timed(item) for item in later], NAMED)}"] if later else []
     parts += [f"not clearly sooner or later by {listing(unclear, NAMED)}"] if unclear else []
@@ -210,19 +214,20 @@ def _target(results: Results, found: Sequence[tuple[ArmFigures, Ratio]]) -> str:
 def _timed(item: ArmFigures, short: bool = False) -> str:
     """An arm, its time over the reference's, and how many of its runs got there."""
     hits, n = item.reached[TARGET]
-    time = "" if short else f"{over_reference(item, TARGET)} of its tokens, "
+    row = {"seeds_finished": len(item.rows), **target_columns(item)}
+    time = "" if short else f"{over_reference(row, f'tokens_to_target{TARGET}_ratio').text} of its tokens, "
     return f"{item.arm.label} ({time}{hits} of {n} run{'' if n == 1 else 's'})"
 
 
 def _at_length(results: Results) -> str:
     if results.seeds < 2:
         same = {item.arm.label for item in results.comparisons} | {results.reference.arm.label}
-        found = [
+        losses = [
             (item, one)
             for item in results.arms
             if item.arm.label in same and (one := item.figures.get("loss_1x")) is not None
         ]
-        return f"the loss at L lies {_between(found)}" if len(found) > 1 else ""
+        return f"the loss at L lies {_between(losses)}" if len(losses) > 1 else ""
     at = [
         (item.arm.label, item.difference.mean, half)
         for item in results.comparisons
@@ -242,21 +247,21 @@ def _at_length(results: Results) -> str:
 
 def _belief(results: Results) -> str:
     """What of it is a test, and what is missing."""
-    said = []
+    clauses = []
     if results.ranks and results.primary is not None:
         tested = figure_title(results.primary).replace("Loss", "loss")
-        said.append(f"only the {tested} is tested, the rest goes by uncorrected 95 % intervals")
+        clauses.append(f"only the {tested} is tested, the rest goes by uncorrected 95 % intervals")
     unfinished = [item.arm.label for item in results.arms if not item.rows]
     if unfinished:
-        said.append(f"no finished run of {listing(unfinished, NAMED)}")
+        clauses.append(f"no finished run of {listing(unfinished, NAMED)}")
     diverged = sum(run.status == "diverged" for run in results.compared)
     if diverged:
-        said.append(f"{diverged} of {len(results.compared)} runs diverged and count in no loss")
-    return "; ".join(said)
+        clauses.append(f"{diverged} of {len(results.compared)} runs diverged and count in no loss")
+    return "; ".join(clauses)
 
 
-def _between(found: Iterable[tuple[ArmFigures, Estimate]], sign: bool = False) -> str:
+def _between(estimates: Iterable[tuple[ArmFigures, Estimate]], sign: bool = False) -> str:
     """From the lowest to the highest mean, with whose they are."""
-    ordered = sorted(found, key=lambda one: one[1].mean)
+    ordered = sorted(estimates, key=lambda one: one[1].mean)
     shown = [f"{signed(one.mean) if sign else number(one.mean)} ({item.arm.label})" for item, one in ordered]
     return f"at {shown[0]}" if len(shown) == 1 else f"between {shown[0]} and {shown[-1]}"

@@ -1,56 +1,17 @@
-"""Records in, report out."""
+"""Records in, report out: a study's, several studies', or that of chosen runs."""
 
-import io
-import sys
-import textwrap
-from collections.abc import Mapping, Set
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
-from rich import box
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
-
-from poslab.record.files import write_atomic, write_table
-from poslab.report import sheets
-from poslab.report.analysis.results import Results, gather
-from poslab.report.charts import LineChart, TargetChart, line_charts, target_chart
-from poslab.report.facts import facts, settings
-from poslab.report.gains import gain_charts
-from poslab.report.panels import panel_charts
-from poslab.report.performance import performance_profile
-from poslab.report.rates_words import rates_chart, rates_sheet
-from poslab.report.retrieval_words import retrieval_section
-from poslab.report.schemes import schemes_section
-from poslab.report.tables import terminal_rows
-
-# Every file that a report of some study may have: what an earlier report left and this one lacks is removed.
-FIGURES = (
-    "context_gain_by_length",
-    "early_token_curse_by_length",
-    "bits_per_byte_by_length",
-    "loss_by_length",
-    "sliding_bits_per_byte_by_length",
-    "sliding_loss_by_length",
-    "loss_by_position",
-    "validation_loss",
-    "performance_profile",
-    "learning_rates",
-    "tokens_to_target",
-    "rescaled_bits_per_byte_by_length",
-    "rescaled_loss_by_length",
-    "rescaled_loss_by_position",
-    *("retrieval_passkey", "retrieval_copy"),
-    *("bias_by_distance", "rotation_bound", "attention_distance"),
-)
-TABLES = (
-    *("settings", "rates", "rescaled", "rescaled_arms", "retrieval", "retrieval_arms"),
-    *("wavelengths", "wavelength_pairs"),
-    *("attention_distance_arms", "attention_distance_runs"),
-)
+from poslab.record.files import write_atomic
+from poslab.record.reader import Records, ReportError, Run, load_run, no_collecting, study_list_of
+from poslab.record.schema import MANIFEST
+from poslab.report.analysis.results import Results, Subject, figures, gather
+from poslab.report.document import FORMATS, Document
+from poslab.report.sections.contents import OPTIONAL, document
 
 
 @dataclass(frozen=True)
@@ -74,93 +35,82 @@ def write_report(study: str, runs: Path, reports: Path, reference: str | None = 
     return write(gather(study, runs, reference), reports)
 
 
+def write_chosen(directories: Sequence[Path], reports: Path, reference: str | None = None) -> Report:
+    """Make the report of these run directories alone, of one study or of several; it is named by them.
+
+    Without a `reference` the first one's arm is what the others are compared with. Raises ReportError.
+    """
+    records = load_chosen(directories)
+    names = [f"{directory.parent.name}/{directory.name}" for directory in map(Path.resolve, directories)]
+    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:6]
+    studies = "+".join(one.study for one in records)
+    several = f"{studies[:80]}-{len(names)}-runs-{digest}"
+    # A report is published: the command names the runs as a study has them, not where they lay.
+    option = f"checkpoint={','.join(f'runs/{name}' for name in names)}"
+    subject = Subject(names[0].partition("/")[2] if len(names) == 1 else several, option)
+    return write(figures(records, subject, reference), reports)
+
+
+def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:
+    """Their records, by study, in the order given.
+
+    Raises ReportError where one is no run directory, or given twice.
+    """
+    runs: dict[str, dict[str, Run]] = {}
+    commands: dict[str, list[str]] = {}
+    with no_collecting():
+        for directory in map(Path.resolve, directories):
+            study, name = directory.parent.name, directory.name
+            if not (directory / MANIFEST).exists():
+                raise ReportError(f"{name} holds no record of a run")
+            if name in runs.setdefault(study, {}):
+                raise ReportError(f"{name} of study={study} is named twice")
+            runs[study][name] = load_run(directory)
+            commands.setdefault(study, []).extend(study_list_of(directory.parent).commands)
+    return tuple(
+        Records(
+            study,
+            tuple(
+                replace(run, name=f"{study}/{name}" if len(runs) > 1 else name, study=study)
+                for name, run in by_name.items()
+            ),
+            True,
+            None,
+            tuple(dict.fromkeys(commands[study])),
+        )
+        for study, by_name in runs.items()
+    )
+
+
 def write(results: Results, reports: Path) -> Report:
     """The report of `results`, in a folder of its name in `reports`."""
-    # Matplotlib takes a second to load: after everything that can be wrong with the request.
-    from poslab.report.figures import draw
-    from poslab.report.latex import latex
-    from poslab.report.markdown import markdown
-    from poslab.report.method import method
-    from poslab.report.page import page
-    from poslab.report.verdict import verdict
+    return write_document(document(results), reports)
 
-    directory = reports / results.study
-    lines = [*gain_charts(results), *line_charts(results), *performance_profile(results)]
-    lines += rates_chart(results)
-    targets, panels = target_chart(results), panel_charts(results)
-    charts: list[LineChart | TargetChart] = [*lines, *([targets] if targets is not None else [])]
-    tables = {
-        "summary": sheets.summary(results),
-        "arms": sheets.arms(results),
-        "differences": sheets.differences(results),
-        "pairs": sheets.pairs(results),
-        "facts": facts(results),
-        "method": method(),
-    }
-    differing = settings(results)
-    tables |= {} if differing is None else {"settings": differing}
-    if results.rescaled:
-        tables |= {"rescaled": sheets.rescaled(results), "rescaled_arms": sheets.rescaled_arms(results)}
-    if results.tunings:
-        tables["rates"] = rates_sheet(results)
-    found = (retrieval_section(results), schemes_section(results))
-    sections = [section for section in found if section is not None]
-    for section in sections:
-        tables |= section.sheets
-    drawn = [*charts, *panels, *(chart for section in sections for chart in section.charts)]
-    tables |= {chart.name: sheets.figure(chart.rows) for chart in drawn}
-    for name, (columns, rows) in tables.items():
-        write_table(directory / f"{name}.csv", columns, rows)
-    for chart in drawn:
+
+def write_document(made: Document, reports: Path) -> Report:
+    """A report in all its forms."""
+    # Matplotlib takes a second to load: after everything that can be wrong with the request.
+    from poslab.report.render.latex import latex
+    from poslab.report.render.markdown import markdown
+    from poslab.report.render.page import page
+    from poslab.report.render.paper import draw
+    from poslab.report.render.sheets import write_sheets
+
+    directory = reports / made.name
+    write_sheets(directory, made.sheets)
+    for chart in made.charts:
         for kind, content in draw(chart).items():
             write_atomic(directory / "figures" / f"{chart.name}.{kind}", content)
-    _remove_stale(directory, tables.keys())
-    write_atomic(directory / "report.md", markdown(results, charts, panels, sections))
-    write_atomic(directory / "table.tex", latex(results))
+    _remove_stale(directory, made.sheets.keys())
+    write_atomic(directory / "report.md", markdown(made))
+    write_atomic(directory / "table.tex", latex(made))
     index = directory / "index.html"
-    write_atomic(index, page(results, lines, targets, panels, sections))
-    return Report(directory, index, tuple(terminal_rows(results)), verdict(results))
+    write_atomic(index, page(made))
+    return Report(directory, index, made.terminal, made.summary)
 
 
-def _remove_stale(directory: Path, kept: Set[str]) -> None:
-    from poslab.report.figures import FORMATS
-
-    for name in {*FIGURES, *TABLES} - kept:
+def _remove_stale(directory: Path, present: AbstractSet[str]) -> None:
+    for name in {*OPTIONAL} - present:
         (directory / f"{name}.csv").unlink(missing_ok=True)
         for kind in FORMATS:
             (directory / "figures" / f"{name}.{kind}").unlink(missing_ok=True)
-
-
-def terminal_table(report: Report) -> Table:
-    """The arms of a report as a table for the terminal: losses in nats a token, a dash where undefined.
-
-    It fits 80 columns unless the scheme's label is long: an interval goes below its mean.
-    """
-    caption = Text(report.summary)
-    table = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left", padding=(0, 1, 0, 0))
-    for title in report.table[0]:
-        side: Literal["left", "right"] = "left" if title in ("scheme", "attention") else "right"
-        table.add_column(
-            title.replace("loss at", "loss\nat").replace("to ", "to\n"), justify=side, no_wrap=True
-        )
-    for row in report.table:
-        scheme = "\n".join(textwrap.wrap(row["scheme"], 18))
-        rest = (value.replace(" ± ", "\n± ") for title, value in row.items() if title != "scheme")
-        table.add_row(Text(scheme), *map(Text, rest))
-    return table
-
-
-def show(report: Report) -> None:
-    """Print the table and where the page is."""
-    print_table(terminal_table(report))
-    print(f"report: {report.page}")
-
-
-def print_table(table: Table) -> None:
-    """On standard output. A narrow terminal wraps lines; it never cuts a number short."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # without ≥ its number is shown all the same
-    console = Console()
-    wanted = Measurement.get(console, console.options.update(max_width=1000), table).maximum
-    console.width = max(console.width, min(wanted, 200))
-    console.print(table)

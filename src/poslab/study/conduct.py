@@ -1,4 +1,4 @@
-"""A study: its runs, each in a fresh process, then the report of all of them."""
+"""A study: its runs, each in a process of its own, then the report of all of them."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +10,7 @@ from rich.console import Console
 
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
+from poslab.config.text import counted
 from poslab.data.corpus import Corpus
 from poslab.model.attention import PairError
 from poslab.record.files import UnreadableError
@@ -18,7 +19,8 @@ from poslab.record.manifest import read_manifest
 from poslab.record.reader import ReportError
 from poslab.record.schema import Manifest
 from poslab.record.study_list import enlist, recorded_runs
-from poslab.report.write import show, write_report
+from poslab.report.render.terminal import show
+from poslab.report.write import write_report
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
 from poslab.study.pool import Member, Pool
@@ -28,7 +30,7 @@ from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.sync import check_sweep, print_unsynced, show_report, show_runs
 from poslab.study.tuning import trials, tuned
 
-QUEUE = 600.0  # seconds to wait for a file that another command writes
+LOCK_SECONDS = 600.0  # to wait for a file that another command is writing
 
 
 @dataclass
@@ -40,10 +42,10 @@ class _Plan:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What a command says of its studies, by their names."""
+class _Command:
+    """What a command says about its studies: its own line, and references and questions by study."""
 
-    command: str
+    line: str
     references: Mapping[str, str]
     questions: Mapping[str, str]
 
@@ -51,53 +53,34 @@ class _Told:
 def run_study(requests: Sequence[Request], runs: Path, reports: Path, command: str) -> int:
     """Make the runs that are not yet made, report on their studies, and return the exit status.
 
-    `command` is the line that asked for them, kept so that the report can say how to make them again. The
-    status is 0 when every run is done, 1 when one failed (the others are made all the same). Raises
-    ConfigError before anything is trained when one of the requests is not in order or none can work, and
-    SystemExit with 130 or 143 when the command is stopped.
+    `command` is the command's line, which the report shows, so that its runs can be made again. The status is
+    0 when every run is done, 1 when one failed (the others are made all the same). Raises ConfigError before
+    anything is trained when one of the requests is wrong or none can work, and SystemExit with 130 or 143
+    when the command is stopped.
     """
     console = _console()
     with _stoppable(console, command) as stopper:
         check_sweep(requests)
-        launcher, _ = _one_launcher(requests)
-        told = _Told(command, _references(requests, runs), _questions(requests))
+        launcher, _ = _launcher(requests)
+        study_facts = _Command(command, _references(requests, runs), _questions(requests))
         planned = _plan_all(requests, runs, launcher)
-        refused = planned.refused
-        tried: list[Member] = []
+        trial_members: list[Member] = []
         untuned: list[tuple[Request, str]] = []
-        if first := trials(job.request for job in planned.jobs):
-            console.print(f"{len(first)} trials choose the learning rates of {len(planned.jobs)} runs")
-            tried = _make(_plan_all(first, runs, launcher), told, console, stopper)
-            ready, untuned = tuned([job.request for job in planned.jobs], [each.job for each in tried])
-            planned = _plan_all(ready, runs, launcher) if ready else _Plan()
-        planned.refused = refused
-        members = [*tried, *_make(planned, told, console, stopper)]
-        failed = [f"{line} (see {directory})" for directory, line in refused.items()]
-        failed += [f"{title(request)}: {why}" for request, why in untuned]
-        return _report(members, failed, runs, reports, console)
-
-
-def _make(planned: _Plan, told: _Told, console: Console, stopper: Stopper) -> list[Member]:
-    """Make the runs that are not yet made."""
-    if not planned.jobs:
-        _enlist(list(planned.refused), told)
-        return []
-    kind, options = _one_launcher([job.request for job in planned.jobs])
-    launcher = kind(options, len(planned.jobs))
-    members = [Member.of(job) for job in planned.jobs]
-    for each in members:
-        launcher.check(each.task)
-        forget_refusal(each.job.request, each.job.directory.parent.parent)
-    taken = [study for job in planned.jobs if (study := copy_from_other_study(job)) is not None]
-    if taken:
-        console.print(f"{len(taken)} runs are taken over from {', '.join(dict.fromkeys(taken))}")
-    _enlist([*(job.directory for job in planned.jobs), *planned.refused], told)
-    _tell_what_is_there(members, console)
-    waiting = [each for each in members if each.entry.state == "waiting"]
-    if waiting:
-        with StudyDisplay(console, [each.entry for each in waiting]) as display:
-            Pool(waiting, launcher, options.restarts, display, stopper).run()
-    return members
+        if trial_requests := trials(job.request for job in planned.jobs):
+            count, runs_after = counted(len(trial_requests), "trial run"), counted(len(planned.jobs), "run")
+            console.print(f"{count} first, to choose the learning rates of {runs_after}")
+            trial_members = _make(_plan_all(trial_requests, runs, launcher), study_facts, console, stopper)
+            requests = [job.request for job in planned.jobs]
+            ready, untuned = tuned(requests, [each.job for each in trial_members])
+            tuned_jobs = _plan_all(ready, runs, launcher).jobs if ready else []
+            planned = _Plan(tuned_jobs, planned.refused)
+        members = [*trial_members, *_make(planned, study_facts, console, stopper)]
+        failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
+        failures += [f"{title(request)}: {reason}" for request, reason in untuned]
+        failures += _report(members, runs, reports, console)
+        for line in dict.fromkeys(failures):
+            console.print(f"not done: {line}", style="red")
+        return int(bool(failures))
 
 
 def _console() -> Console:
@@ -106,7 +89,7 @@ def _console() -> Console:
 
 @contextmanager
 def _stoppable(console: Console, command: str) -> Iterator[Stopper]:
-    """Where the program is stopped inside, say how to go on, and leave with the signal's status."""
+    """Where the command is stopped inside, print how to go on, and exit with the signal's status."""
     try:
         with Stopper().installed() as stopper:
             yield stopper
@@ -116,38 +99,36 @@ def _stoppable(console: Console, command: str) -> Iterator[Stopper]:
         raise SystemExit(stop.status) from None
 
 
-def _one_launcher(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOptions]:
+def _launcher(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOptions]:
     if any(request.config.launcher != requests[0].config.launcher for request in requests):
         raise ConfigError("launcher: a study has one launcher, it cannot be swept; give one command for each")
     return launcher_class(requests[0].config.launcher)
 
 
 def _questions(requests: Sequence[Request]) -> dict[str, str]:
-    """What each study is to answer, where it says so."""
+    """What each study is to answer, where a request says it."""
     return {each.config.study: each.config.question for each in requests if each.config.question}
 
 
 def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
-    """The arm that each study's others are compared with, where one is named. Raises ConfigError."""
-    found: dict[str, str] = {}
+    """The arm that each study's others are compared with, where a request names one. Raises ConfigError."""
+    references: dict[str, str] = {}
     for request in requests:
-        study, wanted = request.config.study, request.config.reference
-        if wanted is None:
-            continue
-        if found.setdefault(study, wanted) != wanted:
-            raise ConfigError(f"reference={found[study]},{wanted}: a study has one reference")
-    for study, wanted in found.items():
+        study, reference = request.config.study, request.config.reference
+        if reference is not None and references.setdefault(study, reference) != reference:
+            raise ConfigError(f"reference={references[study]},{reference}: a study has one reference")
+    for study, reference in references.items():
         arms = {(each.pos, each.attention) for each in requests if each.config.study == study}
         arms |= {(str(each.pos), str(each.attention)) for each in _manifests(runs / study)}
         names = dict.fromkeys(
             name for pos, attention in sorted(arms) for name in (pos, f"{pos} / {attention}")
         )
-        # What else an arm differs in comes behind a comma in its label.
-        if not any(wanted == name or wanted.startswith(f"{name}, ") for name in names):
+        # In an arm's label whatever else it differs in follows after a comma.
+        if not any(reference == name or reference.startswith(f"{name}, ") for name in names):
             raise ConfigError(
-                f"reference={wanted[:60]} is no arm of study={study}; there are {', '.join(names)}"
+                f"reference={reference[:60]} is no arm of study={study}; there are {', '.join(names)}"
             )
-    return found
+    return references
 
 
 def _manifests(study: Path) -> Iterator[Manifest]:
@@ -159,46 +140,69 @@ def _manifests(study: Path) -> Iterator[Manifest]:
 
 
 def _plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher]) -> _Plan:
-    """Raises ConfigError for wrong settings; a pair that cannot work is no reason to drop the others."""
-    here = launcher.here(_one_launcher(requests)[1])
-    planned = _Plan()
-    pairs: dict[int, PairError] = {}
-    jobs: list[Job] = []
+    """Check all requests before any run is made; of the same run asked for twice there is one job.
+
+    Raises ConfigError where a setting is wrong. A scheme and an attention that cannot work together are
+    refused, and the other requests are planned; PairError is raised only where none is left.
+    """
+    here = launcher.here(_launcher(requests)[1])
+    jobs: dict[tuple[str, str], Job] = {}  # by study and identity, since names of options may differ
+    refused: list[tuple[Request, PairError]] = []
     corpora: dict[str, Corpus] = {}
-    for number, request in enumerate(requests):
+    for request in requests:
         try:
-            jobs.append(plan(request, runs, here, corpora))
+            job = plan(request, runs, here, corpora)
+            jobs.setdefault((job.config.study, job.identity), job)
         except PairError as error:
-            pairs[number] = error
+            refused.append((request, error))
         except ConfigError as error:
             if len(requests) == 1:
                 raise
             raise ConfigError(f"{request.pos} / {request.attention}: {error}") from None
     if not jobs:
-        raise next(iter(pairs.values()))
-    known: dict[tuple[str, str], Job] = {}
-    for job in jobs:  # the same run may be asked for twice, perhaps by two names
-        known.setdefault((job.config.study, job.identity), job)
-    planned.jobs = list(known.values())
-    for number, pair in pairs.items():
-        request = requests[number]
-        planned.refused[record_refusal(request, runs, pair)] = f"{title(request)}: {pair}"
-    return planned
+        raise refused[0][1]
+    lines = {record_refusal(request, runs, error): f"{title(request)}: {error}" for request, error in refused}
+    return _Plan(list(jobs.values()), lines)
 
 
-def _enlist(directories: Sequence[Path], told: _Told) -> None:
-    """Put runs on their studies' lists, with what the command says of these."""
-    for study in dict.fromkeys(directory.parent for directory in directories):
-        names = [directory.name for directory in directories if directory.parent == study]
-        enlist(study, names, told.command, told.references.get(study.name), told.questions.get(study.name))
+def _make(planned: _Plan, command: _Command, console: Console, stopper: Stopper) -> list[Member]:
+    """Make the runs that are not yet made; all planned runs, as they are then."""
+    if not planned.jobs:
+        _list_runs(list(planned.refused), command)
+        return []
+    kind, options = _launcher([job.request for job in planned.jobs])
+    launcher = kind(options, len(planned.jobs))
+    members = [Member.of(job) for job in planned.jobs]
+    for each in members:
+        launcher.check(each.task)
+        forget_refusal(each.job.request, each.job.directory.parent.parent)
+    sources = [study for job in planned.jobs if (study := copy_from_other_study(job)) is not None]
+    if sources:
+        studies = ", ".join(dict.fromkeys(sources))
+        console.print(f"runs copied from study {studies}, which has made them already: {len(sources)}")
+    _list_runs([*(job.directory for job in planned.jobs), *planned.refused], command)
+    _mark_made(members, console)
+    waiting = [each for each in members if each.entry.state == "waiting"]
+    if waiting:
+        with StudyDisplay(console, [each.entry for each in waiting]) as display:
+            Pool(waiting, launcher, options.restarts, display, stopper).run()
+    return members
 
 
-def _tell_what_is_there(members: Sequence[Member], console: Console) -> None:
-    """Mark the runs that are made already, and say what was found."""
+def _list_runs(directories: Sequence[Path], command: _Command) -> None:
+    """Put runs on their studies' lists, in the order of the command, with the command itself."""
+    for folder in dict.fromkeys(directory.parent for directory in directories):
+        names = [directory.name for directory in directories if directory.parent == folder]
+        reference, question = command.references.get(folder.name), command.questions.get(folder.name)
+        enlist(folder, names, command.line, reference, question)
+
+
+def _mark_made(members: Sequence[Member], console: Console) -> None:
+    """Mark the runs that are made already, and print how many there are of each kind."""
     for each in members:
         standing = each.job.standing
         for line in standing.damage:
-            console.print(f"{line}: the run is made again from what is left", style="red")
+            console.print(f"{line}; the run is made again from its undamaged files", style="red")
         if standing.settled:
             each.entry.state = "done"
         elif standing.status == "newer":
@@ -206,42 +210,40 @@ def _tell_what_is_there(members: Sequence[Member], console: Console) -> None:
     outdated = sum(each.job.standing.outdated for each in members)
     if outdated:
         console.print(
-            f"{outdated} of {len(members)} runs are trained already and only evaluated again: "
-            "the code that evaluates has changed"
+            f"{outdated} of {counted(len(members), 'run')} are trained already and only evaluated again, "
+            "since the code that evaluates has changed"
         )
     settled = sum(each.entry.state == "done" for each in members)
     if settled:
-        console.print(f"{settled} of {len(members)} runs are made already and are used again")
-    if settled < len(members):  # said before the first process has imported PyTorch and can show its bar
-        count = len(members) - settled
+        console.print(f"{settled} of {counted(len(members), 'run')} are made already, and are not made again")
+    if settled < len(members):  # printed before the first process has imported PyTorch and can show its bar
         folders = dict.fromkeys(f"{each.job.directory.parent}/" for each in members)
-        console.print(f"{count} run{'s' * (count > 1)} to train; {', '.join(folders)}")
+        console.print(f"{counted(len(members) - settled, 'run')} to make, in {', '.join(folders)}")
 
 
-def _report(
-    members: Sequence[Member], failed: Sequence[str], runs: Path, reports: Path, console: Console
-) -> int:
+def _report(members: Sequence[Member], runs: Path, reports: Path, console: Console) -> list[str]:
+    """Write the studies' reports, and send to W&B what is not there; a line for each run that is not done."""
     jobs = [each.job for each in members]
     show_runs(jobs, console)
     # Runs that only try a learning rate have nothing to compare.
     for study in dict.fromkeys(job.config.study for job in jobs if job.config.part == "comparison"):
         try:
-            with holding(runs / study / ".report.lock", QUEUE):
+            with holding(runs / study / ".report.lock", LOCK_SECONDS):
                 report = write_report(study, runs, reports)
                 show(report)
                 show_report(study, jobs, runs, report, console)
         except ReportError as error:
             console.print(f"no report: {error}")
     print_unsynced(jobs, console)
-    lines = [f"not done: {line}" for line in failed]
-    for each in members:
-        job, standing = each.job, each.job.standing
-        if standing.status == "diverged" and job.config.part == "tuning":
-            continue  # which says that its learning rate is too high: an answer
-        if standing.status != "done" or standing.damage:
-            told = "; ".join(standing.damage) or standing.reason or each.entry.note
-            reason = told or "its process ended without a word"
-            lines.append(f"not done: {job.title}: {reason} (see {job.directory})")
-    for line in dict.fromkeys(lines):
-        console.print(line, style="red")
-    return int(bool(lines))
+    return [line for each in members if (line := _failure(each)) is not None]
+
+
+def _failure(each: Member) -> str | None:
+    """Why a run is not done, in a line; None where it is."""
+    job, standing = each.job, each.job.standing
+    if standing.status == "diverged" and job.config.part == "tuning":
+        return None  # a result: its learning rate is too high
+    if standing.status == "done" and not standing.damage:
+        return None
+    reason = "; ".join(standing.damage) or standing.reason or each.entry.note
+    return f"{job.title}: {reason or 'its process ended without giving a reason'} (see {job.directory})"

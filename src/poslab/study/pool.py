@@ -1,15 +1,15 @@
-"""The runs of a study on a launcher: started as devices get free, followed, and started again where lost."""
+"""The runs of a study on a launcher: started as devices get free, followed, started again where lost."""
 
 import math
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from poslab.config.schema import ConfigError
+from poslab.config.text import counted
 from poslab.record.files import FULL, UnreadableError, write_atomic
 from poslab.record.locks import TakenError, holding, is_taken, run_lock
 from poslab.record.manifest import read_manifest
@@ -19,27 +19,34 @@ from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
 from poslab.study.run.plan import Job
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.study.run.worker import ASKED, LOST, TAKEN, as_json
+from poslab.study.run.worker import (
+    ANOTHER_PROCESS_MAKES_IT,
+    FORKS,
+    PROCESS_KILLED,
+    STOPPED_IN_WANDB,
+    WORKER,
+    request_text,
+)
 
-SOON = 4.0  # seconds within which runs have closed their records when the study is stopped
-GRACE = 60.0  # seconds that one has whose checkpoint is large
-IDLE = 5.0  # seconds without a run after which it is said what they wait for
-LOOK = 0.2  # seconds between two looks at what the runs do
-LOOK_ELSEWHERE = 1.0  # at runs that another command makes, and at the disk
-LITTLE = 64 * 1024  # bytes free, fewer than which are taken for a full disk
+SECONDS_UNTIL_NOTICE = 4.0  # after which a study that is stopped says what it still waits for
+SECONDS_UNTIL_KILL = 60.0  # that its runs have to write their checkpoints
+IDLE_SECONDS = 5.0  # without a free device until that is printed
+POLL_SECONDS = 0.2  # between two looks at the study's processes
+SLOW_POLL_SECONDS = 1.0  # between two looks at runs of other commands, and at the disk
+LITTLE_SPACE = 64 * 1024  # a disk with fewer free bytes counts as full
 
 
 @dataclass
 class Member:
-    """A run of the study, and what has become of it."""
+    """A run of the study, with the state that the display shows."""
 
     job: Job
     task: Task
     entry: Entry
-    started: int = 0  # processes that were started for it
-    told: bool = False  # whether the file is written that its process reads
-    waits: bool = False  # for room on the disk
-    printed: int = 0  # bytes of its log that earlier processes wrote
+    started: int = 0  # processes started for it so far
+    request_written: bool = False  # the file that its process reads
+    waits_for_disk: bool = False
+    log_begin: int = 0  # bytes of its log that earlier processes wrote
 
     @classmethod
     def of(cls, job: Job) -> "Member":
@@ -47,7 +54,8 @@ class Member:
         trainer = job.config.trainer
         task = Task(
             name=job.directory.name,
-            command=(sys.executable, "-m", "poslab.study.run.worker", str(_request(job).resolve())),
+            command=(*WORKER, str(_request_file(job).resolve())),
+            forks=FORKS,
             working_directory=Path.cwd(),
             log=job.directory.resolve() / LOG,
             study=job.directory.parent.resolve(),
@@ -59,7 +67,7 @@ class Member:
 
 
 class Pool:
-    """Makes the runs of a study; `restarts` is how often a run is started again whose process was lost."""
+    """Makes the runs of a study; a run whose process is lost is started again `restarts` times at most."""
 
     def __init__(
         self,
@@ -75,17 +83,17 @@ class Pool:
         self.display = display
         self.stopper = stopper
         self.running: dict[Path, Member] = {}  # by their logs: two studies may have runs of one name
-        self.looked = 0.0
+        self.slow_poll_at = 0.0
         self.idle_since: float | None = None
 
     def run(self) -> None:
-        """Until every run has ended. Stopped goes on up once the runs have closed their records."""
+        """Return once every run has ended. Raises Stopped once the runs have closed their records."""
         try:
             with self.stopper.deferred():
                 while any(each.entry.state in ("waiting", "running", "elsewhere") for each in self.members):
                     self.stopper.check()
                     self._step()
-                    time.sleep(LOOK)
+                    time.sleep(POLL_SECONDS)
         except Stopped:
             self.stopper.disarm()
             self._stop()
@@ -98,22 +106,22 @@ class Pool:
 
     def _step(self) -> None:
         for end in self.launcher.ended():
-            self._note(self.running.pop(end.task.log), end)
-        if time.monotonic() - self.looked >= LOOK_ELSEWHERE:
-            self.looked = time.monotonic()
+            self._handle_end(self.running.pop(end.task.log), end)
+        if time.monotonic() - self.slow_poll_at >= SLOW_POLL_SECONDS:
+            self.slow_poll_at = time.monotonic()
             for each in self.members:
                 if each.entry.state == "elsewhere" and not is_taken(run_lock(each.job.directory)):
                     each.entry.state = "waiting"
             for each in self.running.values():
-                self._look_at_disk(each)
+                self._check_disk(each)
         for each in self.members:
             if each.entry.state == "waiting" and not self._start(each):
                 break
-        self._look_at_devices()
+        self._check_idle()
         self.display.update()
 
     def _start(self, each: Member) -> bool:
-        """False where no device is free now."""
+        """Start the run, unless it is made or another command makes it; False where no device is free."""
         job = each.job
         if job.settled:  # by another command, meanwhile
             each.entry.state = "done"
@@ -121,106 +129,111 @@ class Pool:
         if is_taken(run_lock(job.directory)) and not self.launcher.outlives:
             each.entry.state = "elsewhere"
             return True
-        if not each.told:
-            write_atomic(_request(job), as_json(job))
-            each.told = True
+        if not each.request_written:
+            write_atomic(_request_file(job), request_text(job))
+            each.request_written = True
         try:
             if not self.launcher.start(each.task):
                 return False
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            return False  # a device is free, the disk is not: what is said of the disk says it
+            return False  # as if no device were free; _check_disk prints that the disk is full
         except ConfigError as error:
             if not any(member.started for member in self.members):
                 raise
-            _give_up(each, str(error))  # no device will ever be there for this run
+            _mark_failed(each, str(error))  # this run will never find its devices, others did
             return True
         each.started += 1
-        each.printed = each.task.log.stat().st_size if each.task.log.exists() else 0
+        each.log_begin = each.task.log.stat().st_size if each.task.log.exists() else 0
         each.entry.state = "running"
         self.running[each.task.log] = each
         return True
 
-    def _note(self, each: Member, end: End) -> None:
-        """Set what became of a run: by its record, and by its process where the record cannot say."""
+    def _handle_end(self, each: Member, end: End) -> None:
+        """Set the run's state by its record, or by how its process ended where the record does not say."""
         standing = each.job.standing
         for line in standing.damage:
-            self.display.say(line)
+            self.display.print_line(line)
         if standing.settled or (standing.status == "failed" and end.status == 1):
             each.entry.note = standing.reason or ""
             each.entry.state = "done" if standing.status == "done" else "failed"
-        elif end.status == TAKEN:
+        elif end.status == ANOTHER_PROCESS_MAKES_IT:
             each.started -= 1
             each.entry.state = "elsewhere"
-        elif end.status == ASKED:
+        elif end.status == STOPPED_IN_WANDB:
             each.entry.state, each.entry.note = "stopped", standing.reason or ""
         elif end.status in (1, 2):
-            _give_up(each, _last_line(end.task.log, each.printed) or _how(end))
+            _mark_failed(each, _last_line(end.task.log, each.log_begin) or describe_end(end))
         elif not end.again or each.started > self.restarts:
-            _give_up(each, _how(end))
+            _mark_failed(each, describe_end(end))
         else:
-            self.display.say(f"{each.entry.title}: {_how(end)}; it goes on from its last checkpoint")
+            how = describe_end(end)
+            self.display.print_line(f"{each.entry.title}: {how}; it goes on from its last checkpoint")
             each.entry.state = "waiting"
 
-    def _look_at_devices(self) -> None:
-        """Say, once a time, that other commands have all devices."""
+    def _check_idle(self) -> None:
+        """Print once, each time it happens, that other commands use all devices."""
         if self.running or not any(each.entry.state == "waiting" for each in self.members):
             self.idle_since = None
         elif self.idle_since is None:
             self.idle_since = time.monotonic()
-        elif time.monotonic() - self.idle_since > IDLE:
+        elif time.monotonic() - self.idle_since > IDLE_SECONDS:
             self.idle_since = math.inf
-            self.display.say("no device is free: runs of other commands have them, and these wait")
+            self.display.print_line("no device is free: runs of other commands use them all; these runs wait")
 
-    def _look_at_disk(self, each: Member) -> None:
-        """Say, once a time, that a run waits for room: its own words may have found none either."""
+    def _check_disk(self, each: Member) -> None:
+        """Print once, each time it happens, that a run waits for a full disk: its own log may be cut off."""
         log = each.job.directory / LOG
-        said = _last_line(log, each.printed)
-        full = "disk is full" in said or shutil.disk_usage(each.job.directory.parent).free < LITTLE
-        if full and not each.waits:
-            self.display.say(f"{each.entry.title}: the disk is full: it waits for room in {log.parent}")
-        elif each.waits and not full:
-            self.display.say(f"{each.entry.title}: the disk has room again, it goes on")
-        each.waits = full
+        free = shutil.disk_usage(each.job.directory.parent).free
+        full = "disk is full" in _last_line(log, each.log_begin) or free < LITTLE_SPACE
+        if full and not each.waits_for_disk:
+            line = f"{each.entry.title}: the disk is full; the run waits for room in {log.parent}"
+            self.display.print_line(line)
+        elif each.waits_for_disk and not full:
+            self.display.print_line(f"{each.entry.title}: the disk has room again, and the run goes on")
+        each.waits_for_disk = full
 
     def _stop(self) -> None:
+        """Ask the runs to end, and wait until they have; under a launcher that `outlives`, they go on."""
         if self.launcher.outlives and self.running:
-            self.display.say(f"{len(self.running)} under way go on; the same command finds them again")
+            runs = counted(len(self.running), "run")
+            self.display.print_line(f"{runs} go on without this command; the same command finds them again")
             return
         self.launcher.stop()
-        asked = time.monotonic()
-        told = False
-        while self.running and time.monotonic() - asked < GRACE:
-            if not told and time.monotonic() - asked > SOON:
-                told = True
-                self.display.say("waiting for runs that write their checkpoints; Ctrl-C again ends at once")
+        stopped_at = time.monotonic()
+        notice_printed = False
+        while self.running and time.monotonic() - stopped_at < SECONDS_UNTIL_KILL:
+            if not notice_printed and time.monotonic() - stopped_at > SECONDS_UNTIL_NOTICE:
+                notice_printed = True
+                self.display.print_line("runs are writing their checkpoints; Ctrl-C again ends them at once")
             for end in self.launcher.ended():
                 self.running.pop(end.task.log).entry.state = "stopped"
-            time.sleep(LOOK / 4)
+            time.sleep(POLL_SECONDS / 4)
         if self.running:
             self.launcher.kill()
 
 
-def _request(job: Job) -> Path:
-    """The file that tells the run's process what to make."""
-    return job.directory.parent / ".launcher" / f"{job.directory.name}.request.json"
-
-
-def _how(end: End) -> str:
+def describe_end(end: End) -> str:
+    """How a process ended that left no word in the run's record."""
     if end.reason:
         return end.reason
-    if end.status == LOST:
+    if end.status == PROCESS_KILLED:
         return "one of its processes was killed"
     if end.status is not None and end.status < 0:
         name = signal.strsignal(-end.status) or f"signal {-end.status}"
-        memory = ", perhaps for want of memory" if -end.status == signal.SIGKILL else ""
+        memory = ", perhaps because memory ran out" if -end.status == signal.SIGKILL else ""
         return f"its process was ended by a signal ({name}){memory}"
     return f"its process ended with status {end.status}"
 
 
-def _give_up(each: Member, reason: str) -> None:
-    """Mark in the record a run whose process could not do it."""
+def _request_file(job: Job) -> Path:
+    """The file from which the run's process reads what to make."""
+    return job.directory.parent / ".launcher" / f"{job.directory.name}.request.json"
+
+
+def _mark_failed(each: Member, reason: str) -> None:
+    """Write the failure of a run's process to the run's record."""
     each.entry.state, each.entry.note = "failed", reason
     directory = each.job.directory
     try:
@@ -228,7 +241,7 @@ def _give_up(each: Member, reason: str) -> None:
         with holding(run_lock(directory)):
             if manifest is not None:
                 RunRecord(directory, manifest).update(status="failed", reason=reason)
-    except (UnreadableError, TakenError, OSError):  # the line at the end says it all the same
+    except (UnreadableError, TakenError, OSError):  # the command's last lines name the reason anyway
         pass
 
 

@@ -1,4 +1,4 @@
-"""A run that another study has made already is taken over: its record is copied, nothing is trained again."""
+"""A run that another study has made already is copied from there instead of being trained again."""
 
 import shutil
 import tempfile
@@ -15,9 +15,9 @@ from poslab.study.run.plan import Job
 
 
 def copy_from_other_study(job: Job) -> str | None:
-    """Copy the sound record of the same run from another study beside it; the study's name, or None.
+    """Copy the undamaged record of the same run from another study; that study's name, or None.
 
-    Nothing is done where the run has a record of its own.
+    Nothing is copied where the run has a directory already.
     """
     if job.directory.exists():
         return None
@@ -40,7 +40,7 @@ def _copy(source: Path, job: Job) -> bool:
         "run": job.directory.name,
         "pos": job.request.pos,
         "attention": job.request.attention,
-        "wandb": None,  # it is shown in this study's group anew
+        "wandb": None,  # W&B gets a run of its own, in this study's group
         "taken_from": source.parent.name,
     }
     job.directory.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def _copy(source: Path, job: Job) -> bool:
                 shutil.copy2(source / name, unfinished / name)
             RunRecord(unfinished, manifest).update(**own)
             unfinished.chmod(0o755)
-            if damaged_files(unfinished, manifest.files):  # it changed meanwhile
+            if damaged_files(unfinished, manifest.files):  # it has changed meanwhile
                 return False
             unfinished.rename(job.directory)
             return True

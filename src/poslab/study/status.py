@@ -1,4 +1,4 @@
-"""How a study stands, from its files alone: python train.py status study=extrapolation"""
+"""The state of a study's runs, from its files alone: python train.py status study=extrapolation"""
 
 import sys
 import time
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from poslab.config.arguments import refuse
 from poslab.config.schema import ConfigError
 from poslab.record.files import DamagedError
 from poslab.record.locks import is_taken, run_lock
@@ -14,17 +15,16 @@ from poslab.record.manifest import read_manifest
 from poslab.record.reader import PART, TUNING
 from poslab.record.schema import STUDY_LIST, Manifest
 from poslab.record.study_list import read_study_list, studies
-from poslab.study.display.panel import Entry
-from poslab.study.display.study_view import READ_SECONDS, StudyDisplay
+from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
 from poslab.study.display.time_left import Pace
 
 GO_ON = "the same command goes on with it"
-OTHERS = 5  # studies named beside the newest
+OTHERS = 5  # other studies that are named
 ENDED = ("done", "failed", "stopped")
 
 
 def status(arguments: Sequence[str]) -> int:
-    """`train.py status` with the arguments beside that word; without study= the newest one; the exit status.
+    """`train.py status` with its other arguments; without study= the newest one; the exit status.
 
     It imports no PyTorch, so it answers at once.
     """
@@ -32,12 +32,12 @@ def status(arguments: Sequence[str]) -> int:
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if key not in options or not equals or not value:
-            return _refuse(f"status takes study=NAME and runs=DIR, not {argument!r}")
+            return refuse("poslab", f"status takes study=NAME and runs=DIR, not {argument!r}")
         options[key] = value
     runs = Path(options["runs"])
     known = studies(runs)
     if not known:
-        return _refuse(f"no studies in {runs}; begin one: python train.py -m pos=rope,alibi")
+        return refuse("poslab", f"no studies in {runs}; begin one: python train.py -m pos=rope,alibi")
     study = options["study"] or known[0]
     follow = sys.stdout.isatty()
     if study in known:
@@ -52,50 +52,50 @@ def status(arguments: Sequence[str]) -> int:
 
 
 def show_status(study: str, runs: Path, follow: bool) -> int:
-    """Print how the runs of `study` stand; where `follow`, go on until all have ended, or until Ctrl-C.
+    """Print the state of a study's runs; where `follow`, until all have ended, or until Ctrl-C.
 
     Returns the exit status: 0; 1 where a run failed; 2, with a line on stderr, where there is no such study
     or its list is damaged.
     """
     if study not in studies(runs):
         known = ", ".join(studies(runs)) or "none"
-        return _refuse(f"no study {study!r} in {runs}; there are: {known}")
-    look = _Look(runs / study)
+        return refuse("poslab", f"no study {study!r} in {runs}; there are: {known}")
+    files = _StudyFiles(runs / study)
     try:
-        look.again()
+        files.refresh()
     except ConfigError as error:
-        return _refuse(str(error))
+        return refuse("poslab", str(error))
     console = Console(highlight=False)
-    display = StudyDisplay(console, look.entries, pace=_pace(look.entries))
+    display = StudyDisplay(console, files.entries, pace=_pace(files.entries))
     if not follow:
         for line in display.lines():
-            display.say(line)
+            display.print_line(line)
     else:
         try:
-            _follow(display, look)
-        except KeyboardInterrupt:  # the watching is over, nothing else
+            _follow(display, files)
+        except KeyboardInterrupt:  # ends the view, not the study
             pass
         except ConfigError as error:
-            return _refuse(str(error))
-    return int(any(entry.state == "failed" for entry in look.entries))
+            return refuse("poslab", str(error))
+    return int(any(entry.state == "failed" for entry in files.entries))
 
 
-def _follow(display: StudyDisplay, look: "_Look") -> None:
+def _follow(display: StudyDisplay, files: "_StudyFiles") -> None:
     with display:
-        while not all(entry.state in ENDED for entry in look.entries):
+        while not all(entry.state in ENDED for entry in files.entries):
             time.sleep(READ_SECONDS)
-            look.again()
+            files.refresh()
             display.update()
 
 
-class _Look:
-    """The runs of a study as its files tell them."""
+class _StudyFiles:
+    """The runs of a study, read from its files."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.entries: list[Entry] = []
 
-    def again(self) -> None:
+    def refresh(self) -> None:
         """Bring `entries` up to date. Raises ConfigError where the study's list is damaged."""
         names = self._names()
         known = {entry.directory.name for entry in self.entries}
@@ -132,8 +132,8 @@ class _Look:
             case "done":
                 entry.state = "done"
             case "diverged" if (manifest.config or {}).get(PART) == TUNING:
-                entry.state = "done"  # which says that its learning rate is too high
-            case "running" if _held(entry.directory):
+                entry.state = "done"  # a result: its learning rate is too high
+            case "running" if _is_locked(entry.directory):
                 entry.state = "running"
             case "running" | "interrupted":
                 entry.state, entry.note = "stopped", GO_ON
@@ -141,22 +141,22 @@ class _Look:
                 entry.state, entry.note = "failed", manifest.reason or "without a reason"
 
 
-def _held(run: Path) -> bool:
-    """Whether a process holds the run's lock; where that cannot be told, its record is believed."""
+def _is_locked(run: Path) -> bool:
+    """Whether a process has the run's lock; True where that cannot be found out, as the record says."""
     try:
         return is_taken(run_lock(run))
-    except OSError:  # not ours to open, or a file system without locks
+    except OSError:  # a file of another user, or a file system without locks
         return True
 
 
 def _pace(entries: Iterable[Entry]) -> Pace:
-    """How long the finished runs took, as they recorded it: they may have lain still in between."""
+    """How long the finished runs took by their records, which leave out the time that a run was stopped."""
     pace = Pace()
     for entry in entries:
         if entry.state == "done":
             try:
                 manifest = read_manifest(entry.directory) or Manifest()
-            except (ConfigError, OSError):  # an estimate needs not all of them
+            except (ConfigError, OSError):  # the estimate does without this run
                 continue
             evaluation = manifest.seconds_evaluation or 0.0
             pace.finished.append(
@@ -164,8 +164,3 @@ def _pace(entries: Iterable[Entry]) -> Pace:
             )
             pace.after.setdefault("training", []).append(evaluation)
     return pace
-
-
-def _refuse(message: str) -> int:
-    print(f"poslab: {message}", file=sys.stderr)
-    return 2

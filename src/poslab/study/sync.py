@@ -1,4 +1,4 @@
-"""What a study does about W&B once its runs are made: what is not there yet is shown, the rest said."""
+"""A study and W&B once its runs are made: what W&B lacks is sent, and what cannot be sent is printed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +8,7 @@ from rich.progress import track
 
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
+from poslab.config.text import counted
 from poslab.record.files import UnreadableError
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import WandbPlace
@@ -20,38 +21,37 @@ from poslab.tracking.send.offline import VIEW, parts
 
 
 def check_sweep(requests: Sequence[Request]) -> None:
-    """Raises ConfigError where an agent of a W&B sweep, which watches one run, would get several."""
+    """Raises ConfigError where an agent of a W&B sweep would get several runs: it follows one."""
     if in_wandb_sweep() and (len(requests) > 1 or any(each.config.tune.factors for each in requests)):
-        raise ConfigError("an agent of a W&B sweep watches one run a command: leave -m and tune= out of it")
+        raise ConfigError("an agent of a W&B sweep follows one run a command: leave -m and tune= out")
 
 
 def show_runs(jobs: Sequence[Job], console: Console) -> None:
-    """Mirror the finished runs that W&B has not: made with logger=local, by another study, sent in part."""
-    missing = [job for job in jobs if uses_wandb(job.config.logger) and _lacks(job) and job.settled]
+    """Send W&B the finished runs that it lacks: made with logger=local, copied, or sent in part."""
+    missing = [job for job in jobs if uses_wandb(job.config.logger) and _is_missing(job) and job.settled]
     if not missing:
         return
-    from poslab.tracking.send.mirror import mirror  # W&B takes a second to import
+    from poslab.tracking.send.run import mirror_run  # wandb takes a second to import
 
-    count = len(missing)
-    console.print(f"{count} finished run{'s' * (count > 1)} that W&B has not, or not wholly, shown there now")
+    console.print(f"sending W&B what it lacks of {counted(len(missing), 'finished run')}")
     for job in track(missing, "to W&B", console=console, disable=not console.is_terminal, transient=True):
         try:
-            mirror(job.config.logger, job.card, job.directory)
+            mirror_run(job.config.logger, job.card, job.directory)
         except Exception as error:
             console.print(f"{job.title}: W&B failed: {error_line(error)}", style="red")
 
 
-def _lacks(job: Job) -> bool:
-    """Whether a run that is made already is not in W&B, or not all of it, or not in the project named."""
+def _is_missing(job: Job) -> bool:
+    """Whether W&B lacks a run or a part of it, or has it in another project than the configuration's."""
     options, known = job.config.logger, _place(job)
     place = first_place(options, job.directory, known if known.id else None)
     return not known.complete or known != known.updated(**requested_place(options), id=place and place.id)
 
 
 def show_report(study: str, jobs: Sequence[Job], runs: Path, report: Report, console: Console) -> None:
-    """Show a study's report in W&B, where its runs are there."""
+    """Send a study's report to W&B, if its runs are there."""
     tracked = [job for job in jobs if job.config.study == study and uses_wandb(job.config.logger)]
-    if not tracked or in_wandb_sweep():  # an agent watches a run and no report
+    if not tracked or in_wandb_sweep():  # an agent follows a run, not a report
         return
     from poslab.tracking.send.report import publish
 
@@ -65,35 +65,35 @@ def show_report(study: str, jobs: Sequence[Job], runs: Path, report: Report, con
 
 
 def print_unsynced(jobs: Sequence[Job], console: Console) -> None:
-    """One line for all that W&B kept on this machine, and one for the runs that it failed on."""
+    """Print what W&B has not got: runs that it failed on, that it has in part, that lie on this machine."""
     failed = [why for job in jobs if (why := _place(job).failed)]
     if failed:
         count = f"{len(failed)} of {len(jobs)} runs"
-        console.print(f"W&B failed on {count}; their records are whole: {failed[0]}")
+        console.print(f"W&B failed on {count}, whose records are complete all the same: {failed[0]}")
     offline = dict.fromkeys(why for job in jobs if (why := _place(job).because))
     if offline:
-        console.print(f"W&B ran offline although there is a login: {', '.join(offline)}")
+        console.print(f"W&B was used offline, although there is a login: {', '.join(offline)}")
     part = sum(_place(job).mode == "online" and not _place(job).complete for job in jobs)
     if part and not failed:
-        console.print(f"W&B has {part} of {len(jobs)} runs in part; the same command sends the rest")
-    left: list[str] = []
+        console.print(f"W&B has only a part of {part} of {len(jobs)} runs; the same command sends the rest")
+    unsent: list[str] = []
     views: list[str] = []
     for folder in dict.fromkeys(job.directory.parent for job in jobs):
-        apart = [path for path in folder.glob("[!.]*") if path.name != "wandb"]
-        found = [f"{folder}/*/wandb/offline-run-*"] if any(map(_unsent, apart)) else []
-        found += [f"{folder}/wandb/offline-run-*"] if _unsent(folder) else []
-        left += found
-        if found:
+        directories = [path for path in folder.glob("[!.]*") if path.name != "wandb"]
+        patterns = [f"{folder}/*/wandb/offline-run-*"] if any(map(_is_unsent, directories)) else []
+        patterns += [f"{folder}/wandb/offline-run-*"] if _is_unsent(folder) else []
+        unsent += patterns
+        if patterns:
             views.append(f"`wandb leet {folder}/{VIEW}`")
-    if left:
+    if unsent:
         console.print(
-            f"W&B ran offline; {' or '.join(views)} shows it here; after `wandb login`, from here: "
-            f"wandb sync {' '.join(left)}"
+            f"W&B was used offline; {' or '.join(views)} shows the curves in this terminal; to send them, "
+            f"after `wandb login`, from this folder: wandb sync {' '.join(unsent)}"
         )
 
 
-def _unsent(directory: Path) -> bool:
-    """Whether something below lies there that `wandb sync` has not marked as sent."""
+def _is_unsent(directory: Path) -> bool:
+    """Whether W&B's offline files of a directory are not all marked as sent by `wandb sync`."""
     return any(not list(part.glob("*.synced")) for part in parts(directory))
 
 

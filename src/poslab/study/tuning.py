@@ -1,7 +1,8 @@
-"""A learning rate for each arm, chosen before its study: same grid, seeds and text of their own.
+"""Choosing a learning rate for each arm before a study, by trials on seeds and text of their own.
 
-The learning rate is a nuisance: one rate for all schemes favours those that it happens to suit. Trials train
-as long as the study's runs do and are validated on text that the study trains on (config.part).
+One learning rate for all schemes would favour those that it happens to suit. Every arm has the same grid of
+rates. Trials train as long as the study's runs, and are validated on text that the study trains on
+(config.part).
 """
 
 import json
@@ -18,8 +19,8 @@ SHORT = {"longest": 1, "segments": 1, "sliding_windows": 1, "rescale": ["none"],
 
 
 def trials(requests: Iterable[Request]) -> list[Request]:
-    """The runs that choose the rates of the arms of `requests`; none for those that tune nothing."""
-    found: dict[str, Request] = {}
+    """The trial runs for the arms of `requests`; none for those that tune nothing."""
+    requested: dict[str, Request] = {}
     for request in requests:
         config = request.config
         evaluate = config.evaluate.model_copy(update={**SHORT, "recalibration_steps": 0})
@@ -36,19 +37,19 @@ def trials(requests: Iterable[Request]) -> list[Request]:
                     }
                 )
                 trial = replace(request, config=short)
-                found.setdefault(_arm(trial) + f" {rate!r} {seed}", trial)
-    return list(found.values())
+                requested.setdefault(_arm(trial) + f" {rate!r} {seed}", trial)
+    return list(requested.values())
 
 
 def tuned(
     requests: Sequence[Request], made: Iterable[Job]
 ) -> tuple[list[Request], list[tuple[Request, str]]]:
-    """`requests` with the rates that the trials chose, and those that have none yet, each with a reason."""
+    """`requests` with the rates that the trials have chosen, and those without one, each with the reason."""
     losses: dict[str, dict[float, list[float | None]]] = {}
     unfinished: set[str] = set()
     for job in made:
         arm = _arm(job.request)
-        if not job.settled:  # a lost process says nothing of a rate: without it another one might be chosen
+        if not job.settled:  # without its loss another rate might be chosen
             unfinished.add(arm)
             continue
         rates = losses.setdefault(arm, {})
@@ -59,9 +60,9 @@ def tuned(
             ready.append(request)
             continue
         if _arm(request) in unfinished:
-            without.append((request, "a trial of its learning rate is not done: give the command again"))
+            without.append((request, "a trial of its learning rate is not done: run the same command again"))
             continue
-        choice = choose(_of(request, losses))
+        choice = choose(_losses_of(request, losses))
         if choice is None:
             without.append((request, "it diverged at every learning rate: choose lower tune.factors"))
             continue
@@ -70,23 +71,23 @@ def tuned(
     return ready, without
 
 
-def _of(
+def _losses_of(
     request: Request, losses: Mapping[str, Mapping[float, list[float | None]]]
 ) -> Mapping[float, list[float | None]]:
-    """The losses of the rates that this request asks for, all of its seeds."""
+    """The losses of all seeds, by each learning rate that the request tries."""
     config = request.config
-    mine = losses.get(_arm(request), {})
-    asked = [_rate(config.trainer.learning_rate, factor) for factor in config.tune.factors]
-    return {rate: mine.get(rate, [None]) for rate in asked}
+    of_arm = losses.get(_arm(request), {})
+    rates = [_rate(config.trainer.learning_rate, factor) for factor in config.tune.factors]
+    return {rate: of_arm.get(rate, [None]) for rate in rates}
 
 
 def _rate(base: float, factor: float) -> float:
-    """Without the last bits of the product: 0.002 x 0.1 is 0.0002."""
+    """The product without rounding errors in its last digits: 0.002 x 0.1 is 0.0002."""
     return float(f"{base * factor:.12g}")
 
 
 def _arm(request: Request) -> str:
-    """What a request and its trials have in common, by whatever name it was asked for."""
+    """The settings that a request shares with its trials, whatever their options are called."""
     config = request.config.model_dump(
         mode="json", exclude={"seed", "part", "tune", "evaluate", "reference", "logger", "launcher"}
     )

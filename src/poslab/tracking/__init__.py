@@ -1,7 +1,15 @@
 """The record mirrored to W&B while and after a run trains, and read back from it.
 
-It mirrors the record, which stays the source of every result; nothing that happens here costs a run more than
-the line that says so.
+The record stays the source of every result, and a failure here never ends a run: it is one line in its log.
+
+Adding a logger:
+1. A class with the three methods of `Tracker` below. They must not raise and must not let training wait:
+   `Background` does both, by handing everything to a process of its own.
+2. conf/logger/NAME.yaml with `name: NAME` and its options, and the name and options in `LoggerOptions`
+   (config/request.py). They are no part of a run's identity: finished runs stay valid.
+3. `open_tracker` below opens it by its name, and `first_place` gives its runs an id, if it needs one.
+What is sent after a study's runs (study/sync.py), reading back (fetch/) and dashboards are for W&B alone;
+another logger does without.
 """
 
 import os
@@ -19,23 +27,26 @@ from poslab.tracking.send.offline import last_identifier
 
 
 class Tracker(Protocol):
-    """What a run tells. A run that goes on after an interruption opens it anew with the rows so far."""
+    """What a run calls while it trains and at its end.
+
+    After an interruption the next process opens a new one, with the rows so far.
+    """
 
     def place(self, wait: float = 0.0) -> Mapping[str, Any] | None:
-        """How to find the run again, for the manifest; None where it is not known within `wait` seconds."""
+        """Where the run is shown, for its manifest; None if that is unknown after `wait` seconds."""
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """A row of metrics.csv, perhaps with memory_bytes."""
+        """Show a row of metrics.csv, which may also have memory_bytes."""
 
     def finish(self, manifest: str, exit_code: int, wait: float | None = None) -> None:
-        """The run's end: the text of its manifest, beside which its files are all written.
+        """Show the end of the run, whose files are all written; `manifest` is the text of its manifest.
 
-        Returns after `wait` seconds at the latest, or once all is sent.
+        Returns once all is sent, after `wait` seconds at the latest.
         """
 
 
 def in_wandb_sweep() -> bool:
-    """Whether an agent of a W&B sweep has given the command: it watches a run of its own choice."""
+    """Whether an agent of a W&B sweep runs this command: it has chosen the id of the run that it follows."""
     return bool(os.environ.get("WANDB_SWEEP_ID") and os.environ.get("WANDB_RUN_ID"))
 
 
@@ -55,10 +66,10 @@ class NoTracker:
 def first_place(
     options: LoggerOptions, directory: Path, earlier: WandbPlace | None = None
 ) -> WandbPlace | None:
-    """What the manifest says of a run's tracking before it is opened: its id, so that a crash keeps it.
+    """A run's place in W&B before it is opened: its id, in the manifest already if a crash follows.
 
-    `earlier` is what the manifest said before; the id of what is there already, where the manifest was lost.
-    An agent of a W&B sweep has chosen an id, which it watches.
+    `earlier` is the place in an earlier manifest. Without one the id is that of W&B's files in `directory`,
+    if there are any. An agent of a W&B sweep has chosen the id.
     """
     if not uses_wandb(options):
         return earlier
@@ -81,7 +92,7 @@ def open_tracker(
 ) -> Tracker:
     """The tracker that `options` names, for the run in `directory` that has `manifest` and `rows` so far.
 
-    `place` is what the manifest says of it in W&B, and `stop` is called with who wants the run to end.
+    `place` is the run's place by its manifest; `stop` is called with the name of whoever stops the run.
     """
     if place is None or not uses_wandb(options):
         return NoTracker()

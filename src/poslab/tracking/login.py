@@ -12,46 +12,45 @@ from urllib.parse import urlsplit
 
 from poslab.config.request import LoggerOptions
 
-ANSWER = 5.0  # seconds that a server has to answer before a run goes on offline
+ANSWER_SECONDS = 5.0  # that a server has to answer before a run goes offline
 
 
 def uses_wandb(options: LoggerOptions) -> bool:
-    """Whether runs are shown in W&B at all."""
+    """Whether runs are logged to W&B at all."""
     return options.name == "wandb" and os.environ.get("WANDB_MODE") != "disabled"
 
 
 def requested_place(options: LoggerOptions) -> dict[str, Any]:
-    """What decides where a run is to be shown, and with what."""
+    """The options that decide where a run is in W&B, and what W&B has of it."""
     return {"project": options.project, "entity": options.entity, "checkpoints": options.checkpoints}
 
 
 def mode() -> tuple[str | None, str | None]:
-    """The mode to open a run in, and why where that is not what the user would think.
+    """The mode to open a run in, and the reason where a run is offline despite a login.
 
-    None leaves it to W&B, whose own settings (`wandb offline`) count then. Without a login nothing is asked
-    of the server.
+    None leaves the mode to W&B's own settings (`wandb offline`). Without a login the server is not called.
     """
-    if told := os.environ.get("WANDB_MODE"):
-        return told, None
+    if variable := os.environ.get("WANDB_MODE"):
+        return variable, None
     if not logged_in():
         return "offline", None
     return (None, None) if answers() else ("offline", f"{server()} does not answer")
 
 
 def server() -> str:
-    """The address of W&B's server, or of the user's own: `wandb login --host` writes it to W&B's settings."""
+    """The address of W&B's server, or of the one that `wandb login --host` has written to W&B's settings."""
     folder = Path(os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb").expanduser()
     settings = configparser.ConfigParser(interpolation=None)
     with suppress(configparser.Error, OSError, UnicodeDecodeError):
         settings.read(folder / "settings")
-    told = settings.get("default", "base_url", fallback=None)
-    return os.environ.get("WANDB_BASE_URL") or told or "https://api.wandb.ai"
+    configured = settings.get("default", "base_url", fallback=None)
+    return os.environ.get("WANDB_BASE_URL") or configured or "https://api.wandb.ai"
 
 
 def answers() -> bool:
-    """Whether the server says anything, were it an error: W&B's client itself asks for minutes."""
+    """Whether the server answers at all, if with an error; W&B's own client would try for minutes."""
     try:
-        with urllib.request.urlopen(server(), timeout=ANSWER):
+        with urllib.request.urlopen(server(), timeout=ANSWER_SECONDS):
             return True
     except urllib.error.HTTPError:
         return True

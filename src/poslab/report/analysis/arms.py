@@ -10,9 +10,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from poslab.config.request import BESIDE_THE_RESULT
+from poslab.config.request import BESIDE_THE_RESULT, flat_settings
 from poslab.config.text import listing, plain
 from poslab.record.reader import PART, Records, ReportError, Run
 
@@ -45,8 +46,8 @@ class Arm:
         return tuple(sorted((run for run in self.runs if run.status == "done"), key=lambda run: run.seed))
 
     @property
-    def asked(self) -> int:
-        """How many seeds were started, whatever became of them."""
+    def seeds_started(self) -> int:
+        """Whatever became of their runs."""
         return len({run.seed for run in self.runs})
 
     @property
@@ -55,24 +56,24 @@ class Arm:
 
 
 def arms(studies: Sequence[Records]) -> tuple[tuple[Run, ...], tuple[Arm, ...]]:
-    """All runs with superseded ones marked, and the arms they make, in the order the studies asked for.
+    """All runs with superseded ones marked, and the arms they make, in the order of the studies' plans.
 
     Runs that tune a learning rate are among the first and in no arm.
     """
     runs: list[Run] = []
     groups: dict[tuple[str, str], list[Run]] = {}
-    known: dict[str, str] = {}  # by identity, what is counted already
+    counted: dict[str, str] = {}  # by identity, what is counted already
     for records in studies:
-        marked = [_known(run, known) for run in _supersede(records.runs)]
+        marked = [_once(run, counted) for run in _supersede(records.runs)]
         runs += marked
         for run in marked:
             if run.readable and not run.tunes:
                 groups.setdefault((run.study, key(run.config)), []).append(run)
     tuned = {run.study for run in runs if run.readable and run.tunes}
-    found = _arms(list(groups.values()), tuned)
+    unordered = _arms(list(groups.values()), tuned)
     ordered: list[Arm] = []
     for records in studies:
-        mine = [arm for arm in found if arm.study == records.study]
+        mine = [arm for arm in unordered if arm.study == records.study]
         ordered += mine if records.ordered else sorted(mine, key=lambda arm: _natural(arm.label))
     return tuple(runs), tuple(ordered)
 
@@ -93,28 +94,28 @@ def _arms(groups: list[list[Run]], tuned: set[str]) -> list[Arm]:
 
 
 def choose_reference(
-    found: Sequence[Arm], studies: Sequence[Records], wanted: str | None
+    candidates: Sequence[Arm], studies: Sequence[Records], requested: str | None
 ) -> tuple[Arm, str | None]:
     """The arm that the others are compared with, and a warning where the study's own choice fits no one arm.
 
-    Of several studies the first one's. Raises ReportError where `wanted` fits no arm, or several.
+    Of several studies the first one's. Raises ReportError where `requested` fits no arm, or several.
     """
     whose, its = ("this study", "its") if len(studies) == 1 else ("these studies", "their")
-    if wanted is not None:
-        fitting = _fitting(found, wanted)
-        shown = "; ".join(arm.label for arm in fitting or found)
+    if requested is not None:
+        fitting = _fitting(candidates, requested)
+        shown = "; ".join(arm.label for arm in fitting or candidates)
         if not fitting:
-            raise ReportError(f"reference={plain(wanted, 60)} is no arm of {whose}; {its} arms: {shown}")
+            raise ReportError(f"reference={plain(requested, 60)} is no arm of {whose}; {its} arms: {shown}")
         if len(fitting) > 1:
-            raise ReportError(f"reference={plain(wanted, 60)} fits {len(fitting)} arms, name one: {shown}")
+            raise ReportError(f"reference={plain(requested, 60)} fits {len(fitting)} arms, name one: {shown}")
         return fitting[0], None
     planned = studies[0].reference
     if planned is None:
-        return found[0], None
-    fitting = _fitting(found, plain(planned))
+        return candidates[0], None
+    fitting = _fitting(candidates, plain(planned))
     if len(fitting) == 1:
         return fitting[0], None
-    arm = (fitting or found)[0]
+    arm = (fitting or candidates)[0]
     how = "fits several arms" if fitting else f"is no arm of {whose}"
     return arm, f"The reference asked for, {plain(planned, 60)}, {how}; compared with {arm.label}."
 
@@ -124,7 +125,7 @@ def _natural(label: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", label)]
 
 
-def _fitting(found: Sequence[Arm], label: str) -> list[Arm]:
+def _fitting(candidates: Sequence[Arm], label: str) -> list[Arm]:
     """The arms called so: by their whole label, by what it is in their study, or by their scheme.
 
     In several studies, those of the first one that has any.
@@ -134,18 +135,18 @@ def _fitting(found: Sequence[Arm], label: str) -> list[Arm]:
         lambda arm: (arm.label.removeprefix(f"{arm.study}: "),),
         lambda arm: (arm.pos, f"{arm.pos} / {arm.attention}"),
     ):
-        fitting = [arm for arm in found if label in names(arm)]
+        fitting = [arm for arm in candidates if label in names(arm)]
         if fitting:
             return [arm for arm in fitting if arm.study == fitting[0].study]
     return []
 
 
-def _known(run: Run, known: dict[str, str]) -> Run:
+def _once(run: Run, counted: dict[str, str]) -> Run:
     """A run that another of the studies has as well counts there alone."""
     identity = run.manifest.identity
     if run.status not in ENDED or identity is None:
         return run
-    first = known.setdefault(identity, run.name)
+    first = counted.setdefault(identity, run.name)
     if first == run.name:
         return run
     return replace(run, status="superseded", reason=f"{first} is the same run")
@@ -200,22 +201,24 @@ def key(config: Mapping[str, Any]) -> str:
 
 def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The sections that make an arm. No probe is the same as a record from before there was any."""
-    kept = {name: value for name, value in config.items() if name not in BESIDE_AN_ARM}
-    probe = kept.get("probe")
+    sections = {name: value for name, value in config.items() if name not in BESIDE_AN_ARM}
+    probe = sections.get("probe")
     if isinstance(probe, Mapping) and not probe.get("tasks"):
-        del kept["probe"]
-    return kept
+        del sections["probe"]
+    return sections
 
 
 def settings(config: Mapping[str, Any]) -> Settings:
     """All that makes an arm, by dotted key."""
-    return dict(_flatten(arm_settings(config)))
+    return flat_settings(arm_settings(config), clean=partial(plain, limit=60))
 
 
-def differing(found: Sequence[Settings]) -> list[str]:
+def differing(configurations: Sequence[Settings]) -> list[str]:
     """The keys in which they are not all the same."""
-    keys = sorted({name for one in found for name in one})
-    return [name for name in keys if len({json.dumps(one.get(name), default=str) for one in found}) > 1]
+    keys = sorted({name for one in configurations for name in one})
+    return [
+        name for name in keys if len({json.dumps(one.get(name), default=str) for one in configurations}) > 1
+    ]
 
 
 def labels(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> list[str]:
@@ -228,12 +231,12 @@ def labels(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> list[str]
     by_study: dict[str, list[int]] = {}
     for i, group in enumerate(groups):
         by_study.setdefault(group[0].study, []).append(i)
-    found = [""] * len(groups)
+    names = [""] * len(groups)
     for study, places in by_study.items():
         own = _in_a_study([groups[i][0] for i in places], several, study in tuned)
         for i, label in zip(places, own, strict=True):
-            found[i] = f"{plain(study, 80)}: {label}" if len(by_study) > 1 else label
-    return found
+            names[i] = f"{plain(study, 80)}: {label}" if len(by_study) > 1 else label
+    return names
 
 
 def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
@@ -241,37 +244,27 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     flat = [settings(run.config) for run in firsts]
     keys = differing(flat)
     own = ("pos.", "attention.", *(f"evaluate.{name}" for name in RESCALING), *([RATE] if tuned else []))
-    found = []
+    names = []
     for run, options in zip(firsts, flat, strict=True):
         scheme = plain(run.pos, 80)
         parts = [f"{scheme} / {plain(run.attention, 80)}" if several else scheme]
-        parts += [_setting(name, options) for name in keys if not name.startswith(own)]
-        found.append(", ".join(parts))
+        parts += [_setting(key, options) for key in keys if not key.startswith(own)]
+        names.append(", ".join(parts))
     # The scheme's label should already say its options; where it does not, the options do.
-    first = tuple(found)
+    first = tuple(names)
     for i, (label, options) in enumerate(zip(first, flat, strict=True)):
         same = [other for other, text in zip(flat, first, strict=True) if text == label]
-        extra = [name for name in keys if name.startswith(own) and len({repr(o.get(name)) for o in same}) > 1]
-        found[i] = ", ".join([label, *(_setting(name, options) for name in extra)])
-    second = tuple(found)
+        extra = [key for key in keys if key.startswith(own) and len({repr(o.get(key)) for o in same}) > 1]
+        names[i] = ", ".join([label, *(_setting(key, options) for key in extra)])
+    second = tuple(names)
     for i, label in enumerate(second):
         if second.count(label) > 1:
             digest = hashlib.sha256(key(firsts[i].config).encode()).hexdigest()
-            found[i] = f"{label} ({digest[:6]})"
-    return found
+            names[i] = f"{label} ({digest[:6]})"
+    return names
 
 
 def _setting(name: str, options: Settings) -> str:
     value = options.get(name)
     shown = f"{value:g}" if isinstance(value, float) else plain(value, 60)
     return f"{name}={shown}" if name in options else f"no {name}"
-
-
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for name, value in config.items():
-        if not prefix and name in BESIDE_AN_ARM:
-            continue
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{plain(name, 60)}.")
-        else:
-            yield f"{prefix}{plain(name, 60)}", value

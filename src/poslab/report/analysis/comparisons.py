@@ -29,10 +29,10 @@ def comparable(run: Run, reference: Arm) -> bool:
     """Whether nats a token mean the same: one text, cut into the same tokens, and the same ones scored."""
 
     def scored(run: Run) -> tuple[object, ...]:
-        asked = run.config.get("evaluate")
-        if isinstance(asked, dict):
-            asked = {key: value for key, value in asked.items() if key not in RESCALING}
-        return run.data_fingerprint, run.vocabulary, run.context_length, asked
+        evaluation = run.config.get("evaluate")
+        if isinstance(evaluation, dict):
+            evaluation = {key: value for key, value in evaluation.items() if key not in RESCALING}
+        return run.data_fingerprint, run.vocabulary, run.context_length, evaluation
 
     return all(scored(run) == scored(other) for other in reference.finished)
 
@@ -44,24 +44,21 @@ def primary_figure(reference: ArmFigures, multiples: tuple[float, ...]) -> str |
 
 
 def compare(
-    everything: Sequence[ArmFigures],
-    reference: ArmFigures,
-    primary: str | None,
-    multiples: tuple[float, ...],
+    everything: Sequence[ArmFigures], reference: ArmFigures, primary: str | None, multiples: tuple[float, ...]
 ) -> tuple[Comparison, ...]:
     """Every arm's differences from the reference, where their losses mean the same."""
     columns = [f"{family}_{name(k)}" for family in COMPARED for k in multiples if k >= 1]
-    found: list[tuple[Arm, str, Difference]] = []
+    differences: list[tuple[Arm, str, Difference]] = []
     for item in everything:
         same_data = all(comparable(run, reference.arm) for run in item.arm.finished)
         for column in columns if item is not reference and same_data else ():
             difference = paired(item.by_seed(column), reference.by_seed(column))
             if difference is not None:
-                found.append((item.arm, column, difference))
-    tests = {arm.label: d.p for arm, column, d in found if column == primary and d.p is not None}
+                differences.append((item.arm, column, difference))
+    tests = {arm.label: d.p for arm, column, d in differences if column == primary and d.p is not None}
     adjusted = holm(tests)
     comparisons = []
-    for arm, column, difference in found:
+    for arm, column, difference in differences:
         p_holm = adjusted.get(arm.label) if column == primary else None
         comparisons.append(
             Comparison(arm, column, difference, p_holm, _reading(difference, p_holm, column == primary))
@@ -117,21 +114,24 @@ def pairs(everything: Sequence[ArmFigures], reference: ArmFigures, primary: str 
         if (by_seed := item.by_seed(primary))
         and all(comparable(run, reference.arm) for run in item.arm.finished)
     ]
-    found = [
+    differences = [
         (one, other, difference)
         for (one, mine), (other, theirs) in combinations(values, 2)
         if (difference := paired(mine, theirs)) is not None
     ]
-    tests = {str(i): difference.p for i, (_, _, difference) in enumerate(found) if difference.p is not None}
+    tests = {
+        str(i): difference.p for i, (_, _, difference) in enumerate(differences) if difference.p is not None
+    }
     adjusted = holm(tests)
     return tuple(
-        Pair(one, other, difference, adjusted.get(str(i))) for i, (one, other, difference) in enumerate(found)
+        Pair(one, other, difference, adjusted.get(str(i)))
+        for i, (one, other, difference) in enumerate(differences)
     )
 
 
-def ranks(found: Sequence[Pair]) -> dict[str, Rank]:
+def ranks(pairs: Sequence[Pair]) -> dict[str, Rank]:
     """The rank of each arm by label, of those that share two seeds or more with another arm."""
-    compared = [pair for pair in found if pair.difference.n >= 2]
+    compared = [pair for pair in pairs if pair.difference.n >= 2]
     labels = dict.fromkeys(arm.label for pair in compared for arm in (pair.arm, pair.other))
     below, above = dict.fromkeys(labels, 0), dict.fromkeys(labels, 0)
     for pair in compared:

@@ -14,6 +14,8 @@ BY_LENGTH = ("loss", "sliding", "bits_per_byte", "sliding_bits_per_byte", "early
 TARGETS = {0.5: "_50", 0.75: "", 0.9: "_90"}
 SINGLE = ("plateau", "aulc", "validation_loss", "tokens_per_second", "seconds", "flops")
 
+RATIO = ("_n", "", "_low", "_high", "_kind")  # columns of the times to a target over the reference's
+
 Times = Mapping[str, Mapping[int, Time]]  # tokens to each target, by its suffix and by seed
 
 
@@ -36,12 +38,12 @@ class ArmFigures:
         }
 
     def mean(self, figure: str) -> float | None:
-        found = self.figures.get(figure)
-        return None if found is None else found.mean
+        at = self.figures.get(figure)
+        return None if at is None else at.mean
 
     def half_width(self, figure: str) -> float | None:
-        found = self.figures.get(figure)
-        return None if found is None else found.half_width
+        at = self.figures.get(figure)
+        return None if at is None else at.half_width
 
     def by_seed(self, figure: str) -> dict[int, float]:
         """The figure of each seed that has it."""
@@ -55,13 +57,13 @@ class ArmFigures:
 
 def estimates(rows: Sequence[Mapping[str, Value]], columns: Iterable[str]) -> dict[str, Estimate]:
     """What the rows, one a seed, say together on each figure that one of them has."""
-    found: dict[str, Estimate] = {}
+    by_column: dict[str, Estimate] = {}
     for column in columns:
         values = [float(row[column]) for row in rows if isinstance(row.get(column), int | float)]  # type: ignore[arg-type]
         summary = estimate(values)
         if summary is not None:
-            found[column] = summary
-    return found
+            by_column[column] = summary
+    return by_column
 
 
 def arm_figures(
@@ -74,7 +76,7 @@ def arm_figures(
     """The figures of `arm` from the rows of its runs; `reference` is None for the reference itself."""
     mine = tuple(rows[run.name] for run in arm.finished)
     columns = [f"{family}_{measures.name(k)}" for family in (*BY_LENGTH, "loss_change") for k in multiples]
-    found = estimates(mine, (*columns, *SINGLE))
+    figures = estimates(mine, (*columns, *SINGLE))
     times = {
         suffix: dict(sorted({**diverged.get(suffix, {}), **_times(mine, suffix)}.items()))
         for suffix in TARGETS.values()
@@ -84,22 +86,22 @@ def arm_figures(
         if all(time.reached for time in by_seed.values()):
             # A mean without the runs that did not get there would flatter the arm.
             summary = estimate([time.tokens for time in by_seed.values()])
-            found |= {f"tokens_to_target{suffix}": summary} if summary else {}
+            figures |= {f"tokens_to_target{suffix}": summary} if summary else {}
     against = {} if reference is None else reference.times
     ratios = {suffix: ratio(by_seed, against.get(suffix, {})) for suffix, by_seed in times.items()}
     known = {suffix: value for suffix, value in ratios.items() if value is not None}
-    return ArmFigures(arm, found, mine, times, known)
+    return ArmFigures(arm, figures, mine, times, known)
 
 
 def _times(rows: Iterable[Mapping[str, Value]], suffix: str) -> dict[int, Time]:
     """Tokens to a target by seed, from the rows of finished runs that have an answer."""
-    found = {}
+    times = {}
     for row in rows:
         if f"reached{suffix}" in row:
             reached = row[f"reached{suffix}"] is True
             tokens = row[f"tokens_to_target{suffix}" if reached else f"tokens_without_target{suffix}"]
-            found[int(row["seed"])] = Time(float(tokens), reached)  # type: ignore[arg-type]
-    return found
+            times[int(row["seed"])] = Time(float(tokens), reached)  # type: ignore[arg-type]
+    return times
 
 
 def diverged_times(arm: Arm, comparable: Set[str], targets: Mapping[str, float]) -> Times:
@@ -117,5 +119,43 @@ def diverged_times(arm: Arm, comparable: Set[str], targets: Mapping[str, float])
 
 
 def _before(run: Run, target: float) -> Time:
-    found = measures.crossing(run.validations, target)
-    return Time(float(run.budget), False) if found is None else Time(found.tokens, True)
+    crossing = measures.crossing(run.validations, target)
+    return Time(float(run.budget), False) if crossing is None else Time(crossing.tokens, True)
+
+
+def estimate_columns(figure: str, at: Estimate | None) -> dict[str, Value]:
+    """The three cells of a figure over the seeds."""
+    if at is None:
+        return {f"{figure}_n": 0, f"{figure}_mean": None, f"{figure}_half_width": None}
+    return {f"{figure}_n": at.n, f"{figure}_mean": at.mean, f"{figure}_half_width": at.half_width}
+
+
+def usable_columns(rows: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
+    """The shortest and the longest usable length of an arm's runs; nothing where none is defined."""
+    lengths = sorted(
+        (value, row["usable_length_multiple"], row["usable_length_at_least"] is True)
+        for row in rows
+        if isinstance(value := row.get("usable_length"), int)
+    )
+    if not lengths:
+        return {}
+    low, high = lengths[0], lengths[-1]
+    return {
+        "usable_length_min": low[0],
+        "usable_length_max": high[0],
+        "usable_length_min_at_least": low[2],
+        "usable_length_max_at_least": high[2],
+        "usable_length_multiple_min": low[1],
+        "usable_length_multiple_max": high[1],
+    }
+
+
+def target_columns(item: ArmFigures) -> dict[str, Value]:
+    """How many of an arm's runs reached each target, and how long they took over the reference's."""
+    row: dict[str, Value] = {}
+    for suffix, (hits, n) in item.reached.items():
+        row |= {f"reached{suffix}": hits, f"reached{suffix}_of": n}
+    for suffix, over in item.ratios.items():
+        values = (over.n, over.mean, over.low, over.high, over.kind)
+        row |= {f"tokens_to_target{suffix}_ratio{e}": v for e, v in zip(RATIO, values, strict=True)}
+    return row

@@ -28,7 +28,7 @@ def choose(losses: Mapping[float, Sequence[float | None]]) -> Choice | None:
     end with one. A rate with such a seed, or with none at all, is out. None where every rate is.
     """
     means = {
-        rate: math.fsum(found) / len(found) for rate, values in losses.items() if (found := _all(values))
+        rate: math.fsum(finite) / len(finite) for rate, values in losses.items() if (finite := _all(values))
     }
     if not means:
         return None
@@ -38,8 +38,8 @@ def choose(losses: Mapping[float, Sequence[float | None]]) -> Choice | None:
 
 def _all(values: Sequence[float | None]) -> list[float]:
     """The losses if every one of them is a number, else nothing."""
-    found = [value for value in values if value is not None and math.isfinite(value)]
-    return found if len(found) == len(values) else []
+    numbers = [value for value in values if value is not None and math.isfinite(value)]
+    return numbers if len(numbers) == len(values) else []
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Tried:
     without: tuple[str, ...]  # what became of the others: diverged, failed, missing, ...
 
     @property
-    def asked(self) -> int:
+    def seeds_started(self) -> int:
         """Seeds of the arm's tuning."""
         return len(self.losses) + len(self.without)
 
@@ -95,18 +95,18 @@ def tunings(runs: Iterable[Run], arms: Sequence[Arm]) -> tuple[Tuning, ...]:
     for run in runs:
         if run.readable and run.tunes and run.status != "superseded" and run.learning_rate is not None:
             groups.setdefault(_key(run), []).append(run)
-    found = []
+    tunings = []
     for i, arm in enumerate(arms):
         mine = groups.get(_key(arm.runs[0]), [])
         if mine:
             used = sorted({run.learning_rate for run in arm.finished if run.learning_rate is not None})
-            found.append(_tuning(arm.label, i, mine, used))
+            tunings.append(_tuning(arm.label, i, mine, used))
     taken = {_key(arm.runs[0]) for arm in arms}
     left = [group for key, group in groups.items() if key not in taken]
     known = {arm.label for arm in arms}
     for label, group in zip(labels(left, {group[0].study for group in left}), left, strict=True):
-        found.append(_tuning(f"{label} (not compared)" if label in known else label, None, group, ()))
-    return tuple(found)
+        tunings.append(_tuning(f"{label} (not compared)" if label in known else label, None, group, ()))
+    return tuple(tunings)
 
 
 def _tuning(label: str, arm: int | None, runs: Sequence[Run], used: Sequence[float]) -> Tuning:
@@ -147,7 +147,7 @@ def _fate(run: Run | None) -> str:
 
 def _key(run: Run) -> str:
     """The same for an arm's runs and for those that tune its learning rate."""
-    kept = {name: value for name, value in arm_settings(run.config).items() if name != "evaluate"}
+    sections = {name: value for name, value in arm_settings(run.config).items() if name != "evaluate"}
     trainer: Mapping[str, Any] = run.config["trainer"]
-    kept["trainer"] = {name: value for name, value in trainer.items() if name != "learning_rate"}
-    return json.dumps([run.study, kept], sort_keys=True, default=str)
+    sections["trainer"] = {name: value for name, value in trainer.items() if name != "learning_rate"}
+    return json.dumps([run.study, sections], sort_keys=True, default=str)

@@ -1,7 +1,7 @@
 """An arm's lines: its trained model as it is, and the same model evaluated under other rotations.
 
 Position interpolation (Chen et al. 2023), NTK-aware and dynamic NTK scaling and YaRN (Peng et al. 2023) and
-DroPE take a trained RoPE further without training it again. What they reach and what they cost is held
+DroPE take a trained RoPE further without training it again. What they reach and what they cost is measured
 against the model as trained: its losses at L, not those of the rescaled model, which may be bad everywhere.
 """
 
@@ -54,11 +54,11 @@ def label(rescale: str, config: Mapping[str, Any]) -> str:
     """A rescaling in words: "YaRN s=8", "RoPE dropped, 50 steps of recalibration"."""
     if rescale not in NAMES:
         return plain(rescale, 60) or "unnamed"
-    asked = config.get("evaluate")
-    asked = asked if isinstance(asked, Mapping) else {}
-    factor, steps = asked.get("rescale_factor"), asked.get("recalibration_steps")
+    evaluation = config.get("evaluate")
+    evaluation = evaluation if isinstance(evaluation, Mapping) else {}
+    factor, steps = evaluation.get("rescale_factor"), evaluation.get("recalibration_steps")
     if factor == "auto":
-        factor = asked.get("longest")  # as far as the longest length
+        factor = evaluation.get("longest")  # as far as the longest length
     return NAMES[rescale].format(
         factor=f" s={factor:g}" if _is_number(factor) else "",
         recalibration=f", {steps} {'step' if steps == 1 else 'steps'} of recalibration"
@@ -75,58 +75,58 @@ def measured(run: Run, rescale: str) -> Run:
     """The run as if it had been measured under that rotation alone; with no losses where it was not."""
     if rescale == TRAINED:
         return run
-    found = run.rescaled.get(rescale, RescaledMeasurement())
-    return replace(run, segments=found.segments, positions=found.positions)
+    losses = run.rescaled.get(rescale, RescaledMeasurement())
+    return replace(run, segments=losses.segments, positions=losses.positions)
 
 
 def figures(run: Run, rescale: str, lengths: Sequence[float]) -> dict[str, Value]:
-    """The figures of a run under one rotation; usable length and failure are held against it as trained.
+    """The figures of a run under one rotation; usable length and failure are measured against it as trained.
 
     `loss_change_from_trained` is over the loss at L as trained: at L itself, the price of the rescaling.
-    `rise_position` is held against the line's own plateau: how far it reaches, whatever it costs.
+    `rise_position` is measured against the line's own plateau: how far it reaches, whatever it costs.
     """
     line = measured(run, rescale)
     trained = measures.mean_loss(run.segments.get(("non_overlapping", 1.0), {}).values())
-    found = measures.extrapolation(line, lengths)
-    found |= measures.changes(found, found["loss_1x"], lengths, "loss_change")
-    found |= measures.changes(found, trained, lengths, "loss_change_from_trained")
-    return found | measures.usable_length(line, run) | measures.failure(line, run) | measures.rise(line)
+    row = measures.extrapolation(line, lengths)
+    row |= measures.changes(row, row["loss_1x"], lengths, "loss_change")
+    row |= measures.changes(row, trained, lengths, "loss_change_from_trained")
+    return row | measures.usable_length(line, run) | measures.failure(line, run) | measures.rise(line)
 
 
 def rescaled_arms(everything: Sequence[ArmFigures], lengths: Sequence[float]) -> tuple[RescaledArm, ...]:
     """The arms with a run that was measured under other rotations, each with a line a rotation."""
-    asked = [
+    lines = [
         (i, rescale, label(rescale, item.arm.runs[0].config))
         for i, item in enumerate(everything)
         for rescale in _rescalings(item)
     ]
     known = list(NAMES)
-    asked.sort(key=lambda one: known.index(one[1]) if one[1] in known else len(known))
-    places = {shown: place for place, shown in enumerate(dict.fromkeys(shown for _, _, shown in asked))}
+    lines.sort(key=lambda one: known.index(one[1]) if one[1] in known else len(known))
+    places = {shown: place for place, shown in enumerate(dict.fromkeys(shown for _, _, shown in lines))}
     return tuple(
         RescaledArm(
             tuple(
                 Line(places[shown], rescale, shown, _under(rescale, shown, item, lengths))
-                for arm, rescale, shown in asked
+                for arm, rescale, shown in lines
                 if arm == i
             )
         )
         for i, item in enumerate(everything)
-        if any(arm == i for arm, _, _ in asked)
+        if any(arm == i for arm, _, _ in lines)
     )
 
 
 def _rescalings(item: ArmFigures) -> tuple[str, ...]:
     """As trained and every rotation beside it; nothing where there is none beside it."""
-    found = dict.fromkeys(name for run in item.arm.finished for name in run.rescalings)
-    return (TRAINED, *found) if found else ()
+    others = dict.fromkeys(name for run in item.arm.finished for name in run.rescalings)
+    return (TRAINED, *others) if others else ()
 
 
 def _under(rescale: str, shown: str, item: ArmFigures, lengths: Sequence[float]) -> ArmFigures:
     """The arm's figures over its seeds, a row a run as in rescaled.csv."""
-    kept = ("study", "run", "arm", "pos", "attention", "seed", "context_length")
+    shared = ("study", "run", "arm", "pos", "attention", "seed", "context_length")
     rows = tuple(
-        {key: row[key] for key in kept}
+        {key: row[key] for key in shared}
         | {"rescale": plain(rescale, 60), "line": shown}
         | figures(run, rescale, lengths)
         for run, row in zip(item.arm.finished, item.rows, strict=True)

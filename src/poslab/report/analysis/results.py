@@ -27,7 +27,7 @@ from poslab.report.analysis.rescalings import RescaledArm, rescaled_arms
 
 
 @dataclass(frozen=True)
-class Asked:
+class Subject:
     """What a report is on: its name, and what the command line says for it."""
 
     name: str
@@ -55,12 +55,12 @@ class Results:
     ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed
     rescaled: tuple[RescaledArm, ...]  # of the arms whose runs were measured under other rotations too
     tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
-    asked: Asked
+    subject: Subject
 
     @property
     def study(self) -> str:
         """What the report is called: the study, or all of them; chosen runs have a name of their own."""
-        return self.asked.name
+        return self.subject.name
 
     @property
     def finished(self) -> tuple[Run, ...]:
@@ -92,33 +92,29 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
 
     Raises ReportError where there is nothing to report or no such reference.
     """
-    return figures(load_studies(study, runs), Asked(study.replace(",", "+"), f"study={study}"), reference)
+    return figures(load_studies(study, runs), Subject(study.replace(",", "+"), f"study={study}"), reference)
 
 
-def figures(records: tuple[Records, ...], asked: Asked, reference: str | None) -> Results:
+def figures(records: tuple[Records, ...], subject: Subject, reference: str | None) -> Results:
     """All figures of these records. Raises ReportError as `gather` does."""
-    listed, found = arms(records)
+    listed, every_arm = arms(records)
     finished = [run for run in listed if run.status == "done" and not run.tunes]
     for one in records:
         if one.study not in {run.study for run in finished}:
             raise ReportError(_nothing(one))
-    against, warning = choose_reference(found, records, reference)
+    against, warning = choose_reference(every_arm, records, reference)
     multiples = measures.multiples(finished)
     targets = _targets(against)
     same_data = {
         run.name for run in listed if run.status in ("done", "diverged") and comparable(run, against)
     }
     interval = measures.common_interval(run for run in finished if run.validations)
-    tuned = tunings(listed, found)
-    label_of = {run.name: arm.label for arm in found for run in arm.runs}
+    tuned = tunings(listed, every_arm)
+    label_of = {run.name: arm.label for arm in every_arm for run in arm.runs}
     label_of |= {run.name: one.label for one in reversed(tuned) for run in one.runs}
     rows = {
         run.name: row(
-            run,
-            label_of.get(run.name),
-            multiples,
-            targets if run.name in same_data else (),
-            interval,
+            run, label_of.get(run.name), multiples, targets if run.name in same_data else (), interval
         )
         for run in listed
     }
@@ -128,30 +124,30 @@ def figures(records: tuple[Records, ...], asked: Asked, reference: str | None) -
         base
         if arm is against
         else arm_figures(arm, rows, multiples, diverged_times(arm, same_data, aims), base)
-        for arm in found
+        for arm in every_arm
     )
     primary = primary_figure(base, multiples)
     every_pair = pairs(everything, base, primary)
     commands = dict.fromkeys(line for one in records for line in one.commands)
     return Results(
-        tuple(one.study for one in records),
-        tuple(dict.fromkeys(plain(one.question, 500) for one in records if one.question)),
-        tuple(plain(line, 1000) for line in commands),
-        listed,
-        tuple(rows[run.name] for run in listed),
-        everything,
-        base,
-        warning,
-        multiples,
-        targets,
-        interval,
-        primary,
-        compare(everything, base, primary, multiples),
-        every_pair,
-        ranks(every_pair),
-        rescaled_arms(everything, multiples),
-        tuned,
-        asked,
+        studies=tuple(one.study for one in records),
+        questions=tuple(dict.fromkeys(plain(one.question, 500) for one in records if one.question)),
+        commands=tuple(plain(line, 1000) for line in commands),
+        runs=listed,
+        rows=tuple(rows[run.name] for run in listed),
+        arms=everything,
+        reference=base,
+        reference_warning=warning,
+        multiples=multiples,
+        targets=targets,
+        aulc_interval=interval,
+        primary=primary,
+        comparisons=compare(everything, base, primary, multiples),
+        pairs=every_pair,
+        ranks=ranks(every_pair),
+        rescaled=rescaled_arms(everything, multiples),
+        tunings=tuned,
+        subject=subject,
     )
 
 
@@ -160,12 +156,12 @@ def _nothing(records: Records) -> str:
     compared = [run for run in records.runs if not run.tunes]
     for run in compared:
         counts[run.status] = counts.get(run.status, 0) + 1
-    said = ", ".join(f"{n} {plain(status, 30)}" for status, n in sorted(counts.items()))
+    statuses = ", ".join(f"{n} {plain(status, 30)}" for status, n in sorted(counts.items()))
     why = next((f" ({plain(run.reason, 120)})" for run in compared if run.reason), "")
     if len(compared) < len(records.runs):
         tuning = f"{len(records.runs) - len(compared)} that tune learning rates"
-        said, why = f"{said}{why} and {tuning}" if said else f"only {tuning}", ""
-    return f"study={records.study} has no finished run: {said}{why}; run its command again to finish them"
+        statuses, why = f"{statuses}{why} and {tuning}" if statuses else f"only {tuning}", ""
+    return f"study={records.study} has no finished run: {statuses}{why}; run its command again to finish them"
 
 
 def _targets(reference: Arm) -> tuple[Target, ...]:

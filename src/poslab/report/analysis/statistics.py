@@ -10,6 +10,8 @@ from typing import Literal
 
 from scipy.special import stdtr, stdtrit
 
+from poslab.record.measures import Value
+
 CONFIDENCE = 0.95
 CONFIDENCE_OF_BOUND = 0.99
 FALSE_ALARMS = 0.05  # how often a family of tests may find something where there is nothing
@@ -25,6 +27,17 @@ class Estimate:
     half_width: float | None
     lowest: float
     highest: float
+
+    @property
+    def row(self) -> dict[str, Value]:
+        """Its cells in a CSV file."""
+        return {
+            "n": self.n,
+            "mean": self.mean,
+            "half_width": self.half_width,
+            "lowest": self.lowest,
+            "highest": self.highest,
+        }
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
@@ -112,20 +125,20 @@ def ratio(arm: Mapping[int, Time], reference: Mapping[int, Time]) -> Ratio | Non
         return Ratio(len(shared), "at_least", low=math.exp(_bound(logs)))
     if cut[1]:
         return Ratio(len(shared), "at_most", high=math.exp(-_bound([-log for log in logs])))
-    found = estimate(logs)
-    assert found is not None
-    if found.half_width is None:
-        return Ratio(found.n, "exact", math.exp(found.mean))
-    low, high = (math.exp(found.mean + side * found.half_width) for side in (-1, 1))
-    return Ratio(found.n, "exact", math.exp(found.mean), low, high)
+    mean = estimate(logs)
+    assert mean is not None
+    if mean.half_width is None:
+        return Ratio(mean.n, "exact", math.exp(mean.mean))
+    low, high = (math.exp(mean.mean + side * mean.half_width) for side in (-1, 1))
+    return Ratio(mean.n, "exact", math.exp(mean.mean), low, high)
 
 
 def _bound(values: Sequence[float]) -> float:
     """What the mean certainly exceeds, of values of which some are too low by an unknown amount.
 
     Cutting values off hides their spread, so the lower end of a 95 % interval is too high too often: with
-    three seeds up to 7 % of all studies said something false. The lower end of a 99 % interval, and no more
-    than the lowest value, keeps to 5 % (tests/report/test_statistics.py).
+    three seeds up to 7 % of all studies claimed something false. The lower end of a 99 % interval, and no
+    more than the lowest value, keeps to 5 % (tests/report/test_statistics.py).
     """
     if len(values) < 2:
         return values[0]

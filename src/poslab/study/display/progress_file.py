@@ -1,6 +1,6 @@
-"""What a run tells of itself while it runs: progress.json in its directory, for whoever watches.
+"""How far a run is, for other processes to show: progress.json in its directory.
 
-It holds no result: it may be missing, damaged or old, and a run goes on where it cannot be written.
+It holds no result, so it may be missing, damaged or old, and a run goes on where it cannot be written.
 """
 
 import json
@@ -13,8 +13,8 @@ from typing import Any
 
 from poslab.record.schema import PROGRESS
 
-WRITE_SECONDS = 1.0  # at most one write in so many; a observer reads no more often
-BASIS = 0.02  # of a phase must be done before its pace says anything: the first steps compile and warm up
+WRITE_SECONDS = 1.0  # between two writes; readers read no more often
+BASIS = 0.02  # the share of a phase to be done before its pace counts: the first steps compile and warm up
 
 
 @dataclass(frozen=True)
@@ -22,21 +22,21 @@ class Progress:
     """How far a run is. Times are seconds since 1970 by the clock of the run's machine."""
 
     phase: str  # such as training, evaluating
-    share: float  # of the phase that is done, between 0 and 1
-    share_before: float  # of it that an earlier process had done
-    step: int | None  # optimizer steps done, and asked for, in phases that have steps
-    steps: int | None
+    share: float  # done of the phase, between 0 and 1
+    share_before: float  # done of it by an earlier process
+    step: int | None  # optimizer steps done, in phases that have steps
+    steps: int | None  # in all
     loss: float | None  # nats a token
     tokens_per_second: float | None
     phase_started: float
     updated: float
-    process: int  # its number on the run's machine
+    process: int  # the id of the run's process
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds the phase still needed when this was written, at its pace so far; None before a basis.
+        """Seconds that the phase still takes at its pace so far; None while too little of it is done.
 
-        Only times of the run's own clock are compared: a observer on another machine may have another one.
+        Counted from `updated`, since the clock of the machine that reads this may differ.
         """
         done = self.share - self.share_before
         if done < BASIS * (1 - self.share_before) or done <= 0:
@@ -45,7 +45,7 @@ class Progress:
 
 
 class ProgressFile:
-    """Writes a run's progress. No call raises for a full disk or a vanished folder: no run ends for it."""
+    """Writes a run's progress. A full disk or a removed folder raises nothing, so that the run goes on."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / PROGRESS
@@ -55,17 +55,17 @@ class ProgressFile:
     def begin(self, phase: str) -> None:
         """A phase of the run begins."""
         self.now = {"phase": phase, "share_before": 0.0, "phase_started": time.time()}
-        self.tell(0.0)
+        self.write(0.0)
 
     def resume(self, share: float) -> None:
-        """An earlier process had done `share` of the phase: the pace of this one is without it."""
+        """An earlier process did `share` of the phase, which does not count for the pace of this one."""
         self.now["share_before"] = share
 
     def due(self, share: float) -> bool:
-        """Whether to `tell`, and to read a loss for it: after a second, or when all is done."""
+        """Whether to `write`, and to read the loss for it: after a second, or when the phase is done."""
         return time.monotonic() - self.written >= WRITE_SECONDS or share >= 1
 
-    def tell(
+    def write(
         self,
         share: float,
         step: int | None = None,
@@ -75,7 +75,7 @@ class ProgressFile:
     ) -> None:
         """Write at once that `share` of the phase is done; `loss` is in nats a token."""
         self.now |= {"share": min(max(share, 0.0), 1.0), "step": step, "steps": steps}
-        # JSON has no NaN: a loss that is no number is told as none.
+        # JSON has no NaN: a loss that is not finite is written as null.
         self.now["loss"] = loss if loss is not None and math.isfinite(loss) else None
         self.now["tokens_per_second"] = tokens_per_second
         self._write()
@@ -87,31 +87,32 @@ class ProgressFile:
 
     def _write(self) -> None:
         self.written = time.monotonic()
-        told = Progress(**self.now, updated=time.time(), process=os.getpid())
-        # One process writes, so one name will do: what a killed run leaves is written over by the next.
-        beside = self.path.with_name(f".{PROGRESS}")
+        progress = Progress(**self.now, updated=time.time(), process=os.getpid())
+        # Only one process writes, so the name of the temporary file can be fixed: the next run overwrites
+        # what a killed one left.
+        temporary = self.path.with_name(f".{PROGRESS}")
         try:
-            beside.write_text(json.dumps(asdict(told)))
-            os.replace(beside, self.path)
+            temporary.write_text(json.dumps(asdict(progress)))
+            os.replace(temporary, self.path)
         except OSError:
             pass
 
 
 def read_progress(directory: Path) -> Progress | None:
-    """What the run in `directory` last told, None where nothing is there or it cannot be understood."""
+    """The progress that the run in `directory` wrote last; None where it is missing or damaged."""
     try:
-        told = json.loads((directory / PROGRESS).read_bytes())
+        content = json.loads((directory / PROGRESS).read_bytes())
         progress = Progress(
-            phase=str(told["phase"]),
-            share=_number(told["share"]),
-            share_before=_number(told["share_before"]),
-            step=_count(told["step"]),
-            steps=_count(told["steps"]),
-            loss=_optional(told["loss"]),
-            tokens_per_second=_optional(told["tokens_per_second"]),
-            phase_started=_number(told["phase_started"]),
-            updated=_number(told["updated"]),
-            process=int(_number(told["process"])),
+            phase=str(content["phase"]),
+            share=_number(content["share"]),
+            share_before=_number(content["share_before"]),
+            step=_count(content["step"]),
+            steps=_count(content["steps"]),
+            loss=_optional(content["loss"]),
+            tokens_per_second=_optional(content["tokens_per_second"]),
+            phase_started=_number(content["phase_started"]),
+            updated=_number(content["updated"]),
+            process=int(_number(content["process"])),
         )
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None

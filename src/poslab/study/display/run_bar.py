@@ -1,4 +1,4 @@
-"""What a run shows in the terminal: a bar with loss, tokens/s and time left; lines where no one watches."""
+"""One run in the terminal: a bar with loss, tokens/s and time left, or lines where output is a file."""
 
 import math
 import time
@@ -9,15 +9,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from poslab.study.display.progress_file import ProgressFile
+from poslab.study.display.time_left import rough_duration
 
-REFRESH_SECONDS = 0.5  # reading the loss waits for the device: not at every step
-LINES = 10  # a run, where output is no terminal
+REFRESH_SECONDS = 0.5  # not at every step: reading the loss waits for the device
+LINES = 10  # lines a phase, where output is not a terminal
 
 
 class RunDisplay:
-    """Shows one run; `title` says which, and `progress` is told the same for those who watch elsewhere.
+    """Shows the run `title` on `console`, and writes the same to the file `progress` for other processes.
 
-    Console(quiet=True) shows nothing, and the progress is told all the same.
+    Console(quiet=True) shows nothing; the file is written all the same.
     """
 
     def __init__(
@@ -35,23 +36,23 @@ class RunDisplay:
             console=self.console,
             transient=False,
         )
-        # A bar takes over standard error while it is shown, so that a quiet one would swallow other output.
-        self.barred = self.console.is_terminal and not self.console.quiet
+        # A bar redirects standard error while it is shown, so that a quiet one would swallow other output.
+        self.has_bar = self.console.is_terminal and not self.console.quiet
         self.task: TaskID | None = None
         self.shown = 0.0
         self.lines = 0
         self.steps = 1
-        self.before: float | None = None  # share of the phase that an earlier process had done, once known
+        self.before: float | None = None  # the share of the phase that an earlier process did, once known
         self.started = time.monotonic()
 
     @contextmanager
     def phase(self, name: str, steps: int = 1) -> Iterator[None]:
-        """One part of the run, such as training, with a bar of its own."""
+        """A part of the run, such as training, with a bar of its own."""
         self.steps, self.before = steps, None
         self.shown, self.lines, self.started = 0.0, 0, time.monotonic()
         if self.progress is not None:
             self.progress.begin(name)
-        if not self.barred:
+        if not self.has_bar:
             yield
         else:
             with self.bar:
@@ -63,31 +64,31 @@ class RunDisplay:
             self.progress.end()
 
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
-        """An optimizer step is done; `loss` is read, in nats a token, only when it is shown."""
+        """Show an optimizer step; `loss`, in nats a token, is only called when it is shown."""
         share = step / self.steps
         if self.before is None:
             self.before = (step - 1) / self.steps
             if self.progress is not None:
                 self.progress.resume(self.before)
-        shown, told = self._due(share), self.progress is not None and self.progress.due(share)
-        if not (shown or told):
+        shown, written = self._due(share), self.progress is not None and self.progress.due(share)
+        if not (shown or written):
             return
         value = loss()
         if shown:
             detail = f"step {step}/{self.steps}  loss {value:.3f}  {tokens_per_second:,.0f} tokens/s"
             self._show(share, detail)
-        if self.progress is not None and told:
-            self.progress.tell(share, step, self.steps, value, tokens_per_second)
+        if self.progress is not None and written:
+            self.progress.write(share, step, self.steps, value, tokens_per_second)
 
     def share(self, name: str, share: float) -> None:
-        """Work that has no steps: `share` of it, between 0 and 1, is done."""
+        """Show that `share`, between 0 and 1, of a phase without steps is done."""
         if self._due(share):
             self._show(share, name)
         if self.progress is not None and self.progress.due(share):
-            self.progress.tell(share)
+            self.progress.write(share)
 
     def _due(self, share: float) -> bool:
-        if self.barred:
+        if self.has_bar:
             now = time.monotonic()
             due = now - self.shown >= REFRESH_SECONDS or share >= 1
             self.shown = now if due else self.shown
@@ -101,14 +102,6 @@ class RunDisplay:
             self.bar.update(self.task, completed=share, detail=detail)
         else:
             left = (time.monotonic() - self.started) * (1 - share) / (share - (self.before or 0.0))
-            line = f"{self.title}  {detail}  {duration(left)} left"
-            with suppress(OSError):  # such as a log file on a full disk: no line is worth a run
+            line = f"{self.title}  {detail}  {rough_duration(left)} left"
+            with suppress(OSError):  # a log file on a full disk must not end the run
                 self.console.print(line, markup=False, soft_wrap=True)
-
-
-def duration(seconds: float) -> str:
-    """Such as 45 s, 3 min, 2 h 10 min."""
-    if seconds < 99:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,26 +1,41 @@
-"""A study while it is made: one live view of all its runs in a terminal, lines where no one watches."""
+"""A study while it is made: one live view of all its runs in a terminal, lines where output is a file."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.measure import Measurement
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from poslab.config.text import printable
-from poslab.study.display.panel import Entry, State, clause, counts, failure_lines, frame
+from poslab.config.text import counted, one_line
 from poslab.study.display.progress_file import Progress, read_progress
-from poslab.study.display.run_bar import duration
-from poslab.study.display.time_left import Pace, seconds_left
+from poslab.study.display.time_left import Pace, rough_duration, seconds_left
 
-__all__ = ["Entry", "State", "StudyDisplay"]
+State = Literal["waiting", "running", "done", "failed", "elsewhere", "stopped"]
 
-READ_SECONDS = 1.0  # between two looks at the progress files
-NAMED = 8  # running runs in one line, where output is no terminal
-WORDS: dict[State, str] = {
+# The words of the line of counts, in its order. A stopped run has begun, and no process goes on with it.
+COUNTED: dict[State, str] = {
+    "done": "done",
+    "failed": "failed",
+    "running": "running",
+    "elsewhere": "made by another command",
+    "stopped": "stopped",
+    "waiting": "waiting",
+}
+STYLES: dict[State, str] = {"failed": "red", "stopped": "yellow"}  # these get a line each with the reason
+WIDE, MEDIUM = 110, 76  # columns of the terminal from which on more of a run is shown
+SHORTEST_TITLE = 12  # columns
+LAST_NOTES = 20  # lines on failed and stopped runs that stay in the terminal at the end
+READ_SECONDS = 1.0  # between two readings of the progress files
+NAMED = 8  # running runs in one line, where output is not a terminal
+CHANGES: dict[State, str] = {  # the words of the line that says that a run is now in this state
     "waiting": "waits again",
     "running": "started",
     "elsewhere": "made by another command",
@@ -28,21 +43,31 @@ WORDS: dict[State, str] = {
 
 
 @dataclass
-class _Seen:
-    """What the display knows of a run besides its entry; times are seconds since 1970."""
+class Entry:
+    """A run in the view of its study; whoever makes or follows the run sets `state` and `note`."""
+
+    title: str
+    directory: Path
+    state: State
+    note: str = ""  # such as why it failed
+
+
+@dataclass
+class _Shown:
+    """What the display has shown of a run; times are seconds since 1970."""
 
     state: State
-    began: float | None = None  # by our clock; None when it ran already
+    began: float | None = None  # by this machine's clock; None where it began before the display
     progress: Progress | None = None
     ends: dict[str, float] = field(default_factory=dict)  # of its phases, by the clock of the run's machine
 
 
 class StudyDisplay:
-    """Shows the runs of a study; whoever makes them sets `state` and `note` of the entries.
+    """Shows the runs of a study, whose `entries` may change and grow meanwhile.
 
-    `console` decides between a live view and lines: one as a run starts and ends, and every
-    `seconds_between_lines` one on all. `pace` is what is known beforehand of how long runs take. `entries`
-    may grow. What a run writes of itself is read at most once a second.
+    On a terminal it is a live view; else a line when a run starts or ends, and one on all runs every
+    `seconds_between_lines`. `pace` is how long runs have taken before. The runs' progress files are read
+    once a second.
     """
 
     def __init__(
@@ -59,15 +84,15 @@ class StudyDisplay:
         self.pace = pace or Pace()
         self.clock = clock
         self.live = Live(console=console, auto_refresh=False) if console.is_interactive else None
-        self.seen = {entry.directory: _Seen(entry.state) for entry in entries}
-        self.read = self.told = clock()
+        self.shown = {entry.directory: _Shown(entry.state) for entry in entries}
+        self.read_at = self.printed_at = clock()
 
     def __enter__(self) -> Self:
         try:
             if self.live is not None:
                 self.live.start()
-            self._notice()
-            self._look()
+            self._note_changes()
+            self._read_progress()
             self._show()
         except BaseException:  # Ctrl-C in here: the terminal gets its cursor back
             self._close()
@@ -83,27 +108,27 @@ class StudyDisplay:
         self._close()
 
     def _close(self) -> None:
-        self._notice()
+        self._note_changes()
         if self.live is not None:
             self.live.update(frame(self.console, self.entries, {}, None, last=True))
             self.live.stop()
 
     def update(self) -> None:
-        """Notice what changed and show it. Cheap: to be called several times a second."""
-        changed = self._notice()
-        due = self.clock() - self.read >= READ_SECONDS
+        """Show what has changed. It takes little time, and is to be called several times a second."""
+        changed = self._note_changes()
+        due = self.clock() - self.read_at >= READ_SECONDS
         if due:
-            self._look()
+            self._read_progress()
         if due or changed:
             self._show()
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line above the live view."""
-        self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+        self.console.print(one_line(text), markup=False, highlight=False, soft_wrap=True)
 
     def lines(self) -> list[str]:
-        """The view as it stands now, in lines: the counts, and every run that is under way or has a note."""
-        self._look()
+        """The view as lines: the counts, the runs under way, and those that failed or were stopped."""
+        self._read_progress()
         progress = self._progress()
         under_way = [clause(entry, progress.get(entry.directory)) for entry in _under_way(self.entries)]
         return [counts(self.entries, self._seconds_left()).plain, *under_way, *failure_lines(self.entries)]
@@ -112,65 +137,64 @@ class StudyDisplay:
         if self.live is not None:
             view = frame(self.console, self.entries, self._progress(), self._seconds_left())
             self.live.update(view, refresh=True)
-        elif self.clock() - self.told >= self.seconds_between_lines:
-            self.told = self.clock()
-            self.say(self._line())
+        elif self.clock() - self.printed_at >= self.seconds_between_lines:
+            self.printed_at = self.clock()
+            self.print_line(self._line())
 
-    def _notice(self) -> bool:
-        """Whether a state changed since the last time; where there is no terminal, each change is a line."""
+    def _note_changes(self) -> bool:
+        """Whether a run's state has changed since the last call. Without a live view changes are printed."""
         changed = False
         for entry in self.entries:
-            seen = self.seen.setdefault(entry.directory, _Seen(entry.state))
-            if seen.state == entry.state:
+            shown = self.shown.setdefault(entry.directory, _Shown(entry.state))
+            if shown.state == entry.state:
                 continue
             changed = True
-            before, seen.state = seen.state, entry.state
-            word = WORDS.get(entry.state, entry.state)
+            before, shown.state = shown.state, entry.state
             if entry.state == "running":
-                seen.began, seen.progress, seen.ends = self.clock(), None, {}
-            said = f"{word}: {entry.title}" + (f": {entry.note}" if entry.note else "")
+                shown.began, shown.progress, shown.ends = self.clock(), None, {}
+            line = f"{CHANGES.get(entry.state, entry.state)}: {entry.title}"
+            line += f": {entry.note}" if entry.note else ""
             if entry.state == "done" and before == "running":
-                said += self._done(entry.directory, seen)
+                line += self._note_duration(entry.directory, shown)
             if self.live is None:
-                self.say(said)
+                self.print_line(line)
         return changed
 
-    def _done(self, directory: Path, seen: _Seen) -> str:
-        """Keep how long a run took, and return how it ended in words."""
-        self._follow(directory, seen)
-        words = ""
-        if seen.began is not None:
-            elapsed = self.clock() - seen.began
-            self.pace.finish(elapsed, seen.ends, seen.progress.updated if seen.progress else None)
-            words = f", after {duration(elapsed)}"
-        return words
+    def _note_duration(self, directory: Path, shown: _Shown) -> str:
+        """Count the duration of a run that is done for the pace of the others; the words that say it."""
+        self._follow(directory, shown)
+        if shown.began is None:
+            return ""
+        elapsed = self.clock() - shown.began
+        self.pace.finish(elapsed, shown.ends, shown.progress.updated if shown.progress else None)
+        return f", after {rough_duration(elapsed)}"
 
-    def _look(self) -> None:
-        self.read = self.clock()
+    def _read_progress(self) -> None:
+        self.read_at = self.clock()
         for entry in _under_way(self.entries):
-            self._follow(entry.directory, self.seen[entry.directory])
+            self._follow(entry.directory, self.shown[entry.directory])
 
-    def _follow(self, directory: Path, seen: _Seen) -> None:
+    def _follow(self, directory: Path, shown: _Shown) -> None:
         progress = read_progress(directory)
-        if progress is None or (seen.began is not None and progress.updated < seen.began):
-            return  # nothing there yet, or what an earlier attempt left
-        if seen.progress is not None and seen.progress.phase != progress.phase:
-            seen.ends[seen.progress.phase] = progress.phase_started
-        seen.progress = progress
+        if progress is None or (shown.began is not None and progress.updated < shown.began):
+            return  # nothing is written yet, or only by an earlier process
+        if shown.progress is not None and shown.progress.phase != progress.phase:
+            shown.ends[shown.progress.phase] = progress.phase_started
+        shown.progress = progress
 
     def _progress(self) -> dict[Path, Progress]:
-        return {path: seen.progress for path, seen in self.seen.items() if seen.progress is not None}
+        return {path: shown.progress for path, shown in self.shown.items() if shown.progress is not None}
 
     def _seconds_left(self) -> float | None:
         courses = []
         for entry in self.entries:
             if entry.state == "running":
-                seen = self.seen[entry.directory]
-                began = seen.began
-                if began is None and seen.progress is not None:
-                    began = seen.progress.phase_started
+                shown = self.shown[entry.directory]
+                began = shown.began
+                if began is None and shown.progress is not None:
+                    began = shown.progress.phase_started
                 elapsed = 0.0 if began is None else max(0.0, self.clock() - began)
-                courses.append(self.pace.course(elapsed, seen.progress))
+                courses.append(self.pace.course(elapsed, shown.progress))
         waiting = sum(entry.state == "waiting" for entry in self.entries)
         return seconds_left(self.pace.finished, courses, waiting)
 
@@ -179,9 +203,139 @@ class StudyDisplay:
         clauses = [clause(entry, progress.get(entry.directory)) for entry in under_way[:NAMED]]
         if len(under_way) > NAMED:
             clauses.append(f"... and {len(under_way) - NAMED} more")
-        told = counts(self.entries, self._seconds_left()).plain
-        return " · ".join([told, *(["; ".join(clauses)] if clauses else [])])
+        line = counts(self.entries, self._seconds_left()).plain
+        return " · ".join([line, *(["; ".join(clauses)] if clauses else [])])
 
 
 def _under_way(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.state in ("running", "elsewhere")]
+
+
+def counts(entries: Sequence[Entry], left: float | None) -> Text:
+    """Such as: 6 runs: 2 done, 2 running, 2 waiting · about 14 min left. `left` is in seconds."""
+    text = Text(f"{counted(len(entries), 'run')}: ")
+    states = [entry.state for entry in entries]
+    for number, state in enumerate(state for state in COUNTED if state in states):
+        text.append(", " if number else "")
+        text.append(f"{states.count(state)} {COUNTED[state]}", style=STYLES.get(state))
+    if left is not None:
+        rounded = max(round(left / 5), 1) * 5  # or else it would change every second
+        text.append(f" · about {rough_duration(rounded)} left")
+    return text
+
+
+def clause(entry: Entry, progress: Progress | None) -> str:
+    """A run under way in a few words, such as: rope / flash / seed 0 training 45 % loss 2.31."""
+    title = _title(entry)
+    if progress is None:
+        return f"{title} starting"
+    loss = "" if progress.loss is None else f" loss {progress.loss:.2f}"
+    return f"{title} {one_line(progress.phase)} {_percent(progress)}{loss}"
+
+
+def failure_lines(entries: Sequence[Entry]) -> list[str]:
+    """A line for each run that failed or was stopped, with its reason."""
+    return [_note(entry) for state in STYLES for entry in entries if entry.state == state]
+
+
+def frame(
+    console: Console,
+    entries: Sequence[Entry],
+    progress: Mapping[Path, Progress],
+    left: float | None,
+    *,
+    last: bool = False,
+) -> RenderableType:
+    """The whole view, never higher than the terminal; `left` is in seconds.
+
+    The `last` view, which stays in the terminal, has no bars, and shows reasons in full.
+    """
+    notes = [entry for state in STYLES for entry in entries if entry.state == state]
+    if last:
+        return Group(counts(entries, None), *_notes(notes, LAST_NOTES, "fold"))
+    room = max(console.height - 2, 2)  # without the line of counts and the cursor's
+    lines = list(_notes(notes, max(room // 3, 1), "ellipsis"))
+    running = [entry for state in ("running", "elsewhere") for entry in entries if entry.state == state]
+    shown = _that_fit(len(running), room - len(lines))
+    table = _bars(console.width, [(entry, progress.get(entry.directory)) for entry in running[:shown]])
+    more = [_more(len(running) - shown)] if shown < len(running) else []
+    header = counts(entries, left)
+    header.no_wrap, header.overflow = True, "ellipsis"
+    return Group(header, *([table] if shown else []), *more, *lines)
+
+
+class _Title:
+    """A title that is cut in its middle: its ends, the arm and the seed, tell runs apart."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(len(self.text), SHORTEST_TITLE), len(self.text))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        text, room = self.text, max(options.max_width, 1)
+        if len(text) > room:
+            tail = (room - 1) // 2
+            text = f"{text[: room - 1 - tail]}…{text[len(text) - tail :]}"
+        yield Text(text, no_wrap=True, overflow="crop")
+
+
+def _bars(width: int, runs: Sequence[tuple[Entry, Progress | None]]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for entry, progress in runs:
+        cells: list[RenderableType] = [_Title(_title(entry))]
+        if progress is None:
+            table.add_row(*cells, Text("starting", no_wrap=True, style="dim"))
+            continue
+        cells.append(Text(one_line(progress.phase), no_wrap=True, overflow="ellipsis"))
+        if width >= MEDIUM:
+            bar_width = 24 if width >= WIDE else 10
+            cells.append(ProgressBar(total=1.0, completed=progress.share, width=bar_width))
+        cells.append(_cell(_percent(progress)))
+        if width >= MEDIUM:
+            step = "" if progress.step is None else f"{progress.step}/{progress.steps}"
+            cells.append(_cell(f"step {step}" if step and width >= WIDE else step))
+        cells.append(_cell("" if progress.loss is None else f"loss {progress.loss:.3f}"))
+        if width >= WIDE:
+            rate = progress.tokens_per_second
+            cells.append(_cell("" if rate is None else f"{rate:,.0f} tokens/s"))
+        table.add_row(*cells)
+    for column in table.columns[2:]:
+        column.no_wrap = True  # a narrow terminal cuts the title, then the phase
+    return table
+
+
+def _cell(text: str) -> Text:
+    return Text(text, no_wrap=True, justify="right")
+
+
+def _notes(
+    entries: Sequence[Entry], room: int, overflow: Literal["fold", "ellipsis"]
+) -> Iterator[RenderableType]:
+    shown = _that_fit(len(entries), room)
+    for entry in entries[:shown]:
+        yield Text(_note(entry), style=STYLES[entry.state], no_wrap=overflow == "ellipsis", overflow=overflow)
+    if shown < len(entries):
+        yield _more(len(entries) - shown)
+
+
+def _that_fit(number: int, room: int) -> int:
+    """How many of `number` lines are shown: where not all fit, the last one counts those left out."""
+    return number if number <= room else max(room - 1, 0)
+
+
+def _more(number: int) -> Text:
+    return Text(f"... and {number} more", style="dim", no_wrap=True)
+
+
+def _note(entry: Entry) -> str:
+    return f"{entry.state}: {_title(entry)}" + (f": {one_line(entry.note)}" if entry.note else "")
+
+
+def _title(entry: Entry) -> str:
+    return one_line(entry.title) + (" (another command)" if entry.state == "elsewhere" else "")
+
+
+def _percent(progress: Progress) -> str:
+    return f"{int(progress.share * 100)} %"

@@ -1,4 +1,4 @@
-"""How long a study still takes, from how long its runs took."""
+"""How long a study still takes, estimated from how long its runs took."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,20 @@ class Course:
     left: float | None
 
 
-def seconds_left(finished: Sequence[float], running: Sequence[Course], waiting: int) -> float | None:
-    """Seconds until the last run of a study ends; None before there is a basis, or while none is running.
+def rough_duration(seconds: float) -> str:
+    """Such as 45 s, 3 min, 2 h 10 min."""
+    if seconds < 99:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
-    `finished` holds how long whole runs took, in seconds. A run is expected to take their mean; before one
-    has finished, the mean of what the running ones have taken and still need. As many runs as run now go on
-    running at once: each of the `waiting` ones takes the first place that gets free.
+
+def seconds_left(finished: Sequence[float], running: Sequence[Course], waiting: int) -> float | None:
+    """Seconds until the last run of a study ends; None where nothing is known yet, or no run is running.
+
+    `finished` are the durations of whole runs, in seconds. A run is expected to take their mean; before one
+    has finished, the mean of what the running ones have taken and still need. As many runs as now run at
+    the same time until the end: each of the `waiting` ones starts when another one ends.
     """
     whole = finished or [course.elapsed + course.left for course in running if course.left is not None]
     if not whole or not running:
@@ -38,13 +46,13 @@ def seconds_left(finished: Sequence[float], running: Sequence[Course], waiting: 
 
 @dataclass
 class Pace:
-    """What the runs of a study have shown so far of how long they take."""
+    """How long the runs of a study have taken so far."""
 
     finished: list[float] = field(default_factory=list)  # seconds a whole run took
-    after: dict[str, list[float]] = field(default_factory=dict)  # seconds runs took after such a phase
+    after: dict[str, list[float]] = field(default_factory=dict)  # seconds from a phase's end to the run's
 
     def course(self, elapsed: float, progress: Progress | None) -> Course:
-        """Where a run stands. Phases that follow its present one count as they took in finished runs."""
+        """How far a run is; the phases after its present one take as long as they did in finished runs."""
         left = progress.seconds_left if progress is not None else None
         if progress is not None and left is not None:
             left += fmean(self.after.get(progress.phase) or [0.0])

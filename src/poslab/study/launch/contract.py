@@ -1,7 +1,15 @@
-"""The contract of a launcher, and how one is found: launchers/ has one module each.
+"""The contract of a launcher. Adding one is adding two files, launchers/NAME.py and conf/launcher/NAME.yaml.
 
-A launcher starts processes and tells how they ended. It knows neither what a run is nor how it went: that is
-in the run's record.
+The module has one public class, a `Launcher`, found by the module's name: `launcher=NAME` on the command
+line. It implements `__init__`, `start`, `ended`, `stop` and `kill`, and overrides of the rest what differs
+from a launcher of this machine. Its `options_class`, a `LauncherOptions`, declares the options; the YAML file
+has `name: NAME` and a default for every option. A package that it needs becomes an extra in pyproject.toml,
+is imported in `__init__`, and where it is missing, ConfigError says how to install it. Helpers lie beside
+this module, since every module of launchers/ is a launcher.
+
+A launcher starts processes and says how they ended. It knows neither what a run is nor whether it went well:
+that is in the run's record. launchers/local.py is the one to read first; tests/test_launch.py has the tests
+that any launcher must pass.
 """
 
 from abc import ABC, abstractmethod
@@ -16,11 +24,13 @@ from poslab.config.registry import find, options_of
 from poslab.config.schema import Options
 
 LAUNCHERS = "poslab.study.launch.launchers"
-LIFELINE = "POSLAB_LIFELINE"  # =stdin: the process ends, gently, when its standard input is closed
+# Set to "stdin" for a task whose standard input is a pipe from its launcher: when the launcher dies, the pipe
+# closes, and the task writes its checkpoint and ends.
+LIFELINE = "POSLAB_LIFELINE"
 
 
 class LauncherOptions(Options):
-    """What every launcher can be told."""
+    """The options that every launcher has."""
 
     restarts: int = Field(ge=0, description="a run, where its process is lost; it goes on from a checkpoint")
 
@@ -29,14 +39,17 @@ class LauncherOptions(Options):
 class Task:
     """A run to be made, as a process of its own."""
 
-    name: str  # of the run: its directory inside the study's
+    name: str  # of the run's directory inside the study's
     command: tuple[str, ...]
     working_directory: Path
     log: Path  # what the process prints is appended to it
-    study: Path  # the study's directory; a launcher may keep files in its folder `.launcher`
+    study: Path  # the study's directory; a launcher may store files in its folder `.launcher`
     cuda: bool  # whether its devices are GPUs
     devices: int  # a node: GPUs, or processes on CPU
     nodes: int
+    # What forks such processes from one that has done their imports, on the socket whose descriptor is put
+    # behind it (see forks.py); None where each must be started afresh. A launcher need not use it.
+    forks: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -44,16 +57,19 @@ class End:
     """How a task ended."""
 
     task: Task
-    status: int | None  # its exit status, negative where a signal killed it; None where nobody knows
-    reason: str = ""  # what the launcher knows beside it, such as: Slurm job 17 was cancelled
-    again: bool = True  # whether a run that did not come to its end may be started again; not if cancelled
+    status: int | None  # its exit status, negative where a signal ended it; None where it is unknown
+    reason: str = ""  # what the launcher knows besides, such as: Slurm job 17 was cancelled
+    again: bool = True  # whether an unfinished run may be started again: not where somebody cancelled it
 
 
 class Launcher(ABC):
     """Starts tasks on the devices that there are."""
 
     options_class: ClassVar[type[LauncherOptions]] = LauncherOptions
-    outlives: ClassVar[bool] = False  # whether tasks go on when the command that started them ends
+    # Whether tasks go on when the command that started them ends; the same command must find them again.
+    outlives: ClassVar[bool] = False
+    # Seconds that an optimizer step has to end once a run is asked to stop: fewer than until a SIGKILL.
+    step_seconds: ClassVar[float] = 2.5
 
     @abstractmethod
     def __init__(self, options: Any, runs: int) -> None:
@@ -61,33 +77,43 @@ class Launcher(ABC):
 
     @classmethod
     def here(cls, options: Any) -> bool:
-        """Whether tasks run on the machine of whoever starts them."""
+        """Whether tasks run on this machine, so that `auto` settings mean its devices."""
         return True
 
-    def check(self, task: Task) -> None:  # noqa: B027 - some know only when they start it
-        """Raises ConfigError where there will never be a device for a task."""
+    @classmethod
+    def ranks(cls, world: int) -> Mapping[str, str] | None:
+        """LOCAL_RANK, NODE_RANK, MASTER_ADDR and MASTER_PORT of this process, one of a run's `world`.
+
+        Called in the run's process, where the launcher starts all processes of a run. None: it starts the
+        first, which starts the others. Raises ConfigError where there are not `world` of them.
+        """
+        return None
+
+    def check(self, task: Task) -> None:  # noqa: B027 - some only know it when they start the task
+        """Raises ConfigError where there will never be devices for the task."""
 
     @abstractmethod
     def start(self, task: Task) -> bool:
-        """Start a task, or hand it to a queue; False where no device is free for it now.
+        """Start the task, or put it into a queue; False where its devices are not free now.
 
-        Raises ConfigError where there will never be one.
+        It runs `command` in `working_directory`, with output appended to `log`. Raises ConfigError where
+        there will never be devices for it.
         """
 
     @abstractmethod
     def ended(self) -> list[End]:
-        """The tasks that ended since this was asked last; does not wait."""
+        """The tasks that have ended since the last call, each reported once. Does not wait."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Ask every started task to end (SIGTERM); does not wait."""
+        """Send SIGTERM to every started task, upon which a run writes its checkpoint. Does not wait."""
 
     @abstractmethod
     def kill(self) -> None:
         """End every started task at once."""
 
-    def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Give back what the launcher holds; no task is running, or `outlives`."""
+    def close(self) -> None:  # noqa: B027 - most have nothing to release
+        """Release what the launcher holds. No task is running then, unless the launcher `outlives`."""
 
 
 def launcher_class(section: Mapping[str, Any]) -> tuple[type[Launcher], LauncherOptions]:

@@ -1,6 +1,7 @@
-"""What each task of a Slurm job does, on its node: run the command, hand signals on, leave the exit status.
+"""What a Slurm job runs on its nodes: it starts the command, passes signals on, and writes the exit status.
 
-Slurm starts submitit, and submitit loads and calls a SlurmTask; launch/slurm.py submits it.
+launchers/slurm.py submits a SlurmTask through submitit, which stores it in a file that names this module, and
+which Slurm starts on each node to load the file and call the task.
 """
 
 import ctypes
@@ -17,9 +18,9 @@ from typing import Any
 from poslab.record.files import write_atomic
 from poslab.study.launch.contract import LIFELINE
 
-PATIENCE = 30  # seconds that Slurm's controller has to answer
-GRACE = 60  # seconds that a process has to end near the time limit, of the 90 that submitit leaves it
-ASKED_TO_END = (128 + signal.SIGTERM, -signal.SIGTERM)  # the exit status of a process that did as it was told
+ANSWER_SECONDS = 30  # that Slurm's controller has to answer
+SECONDS_UNTIL_SIGKILL = 60  # near the time limit, of the 90 that submitit leaves a process
+ENDED_BY_SIGTERM = (128 + signal.SIGTERM, -signal.SIGTERM)  # exit statuses
 
 
 @dataclass
@@ -29,19 +30,19 @@ class SlurmTask:
     command: tuple[str, ...]
     working_directory: Path
     log: Path  # of the first process; the others write beside it
-    folder: Path  # where the exit status is left
+    folder: Path  # of the files with the exit statuses
     name: str
     cores: int  # a process
-    process: int = 0  # its id, once there is one
-    asked_to_end: bool = False
-    child_is_told: bool = False  # by Slurm, whatever we do
+    process: int = 0  # the id of the command's process, once it is started
+    stopping: bool = False  # SIGTERM has come
+    slurm_signals_child: bool = False  # SIGTERM reaches the command's process from Slurm too
 
     def __call__(self) -> None:
         rank = int(os.environ["SLURM_PROCID"])
         self._exit_file(rank).unlink(missing_ok=True)  # of an earlier turn of this job
-        if rank == 0:  # the other processes end with the first
+        if rank == 0:  # the other ranks end with the first
             signal.signal(signal.SIGTERM, self._on_sigterm)
-            self.child_is_told = _children_are_told()
+            self.slurm_signals_child = _slurm_signals_children()
         log = self.log if rank == 0 else self.log.with_name(f"{self.log.stem}.rank{rank}{self.log.suffix}")
         inherited = {key: value for key, value in os.environ.items() if key != LIFELINE}
         threads = {name: str(self.cores) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -56,55 +57,55 @@ class SlurmTask:
                 stderr=subprocess.STDOUT,
                 preexec_fn=_bound_to(os.getpid()),
             ).pid
-        if self.asked_to_end:
+        if self.stopping:
             os.kill(self.process, signal.SIGTERM)
         status = _exit_status(self.process)
         assert status is not None
-        self._leave(rank, status)
-        # Slurm is to know how it went too. But a process that was asked to end must not take the first one
-        # with it, which may be about to put the job back into the queue.
-        if rank == 0 or status not in ASKED_TO_END:
+        self._write_status(rank, status)
+        # Slurm gets the status too. But a rank that SIGTERM has ended must not end the first one with it,
+        # which may be about to put the job back into the queue.
+        if rank == 0 or status not in ENDED_BY_SIGTERM:
             raise SystemExit(status if status >= 0 else 128 - status)
 
     def checkpoint(self) -> Any:
-        """Called by submitit in the first task near the time limit: what is to run in the job's next turn."""
+        """Called by submitit in the first task near the time limit; the task of the job's next turn."""
         from submitit.helpers import DelayedSubmission
 
         if self.process:
-            if not self.asked_to_end:
-                self.asked_to_end = True
+            if not self.stopping:
+                self.stopping = True
                 os.kill(self.process, signal.SIGTERM)
-            deadline = time.monotonic() + GRACE
+            deadline = time.monotonic() + SECONDS_UNTIL_SIGKILL
             while (status := _exit_status(self.process, os.WNOHANG)) is None and time.monotonic() < deadline:
                 time.sleep(0.1)
             if status is None:
                 os.kill(self.process, signal.SIGKILL)
-            elif status not in ASKED_TO_END:  # it was through, or failed, in this very moment
-                self._leave(0, status)
+            elif status not in ENDED_BY_SIGTERM:  # it came to its end, or failed, just now
+                self._write_status(0, status)
                 return None
-        return DelayedSubmission(replace(self, process=0, asked_to_end=False))
+        return DelayedSubmission(replace(self, process=0, stopping=False))
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        first, self.asked_to_end = not self.asked_to_end, True
-        # Never twice: to a run the second SIGTERM says to end without a checkpoint.
-        if self.process and first and not self.child_is_told:
+        first, self.stopping = not self.stopping, True
+        # Never twice: upon a second SIGTERM a run ends without a checkpoint.
+        if self.process and first and not self.slurm_signals_child:
             os.kill(self.process, number)
 
     def _exit_file(self, rank: int) -> Path:
         return exit_file(self.folder, self.name, os.environ["SLURM_JOB_ID"], rank)
 
-    def _leave(self, rank: int, status: int) -> None:
+    def _write_status(self, rank: int, status: int) -> None:
         write_atomic(self._exit_file(rank), f"{status}\n")
 
 
 def exit_file(folder: Path, name: str, job: str, rank: int) -> Path:
-    """Where process `rank` of the run `name` leaves its exit status, negative where a signal killed it."""
+    """The file with the exit status of process `rank` of the run `name`, negative where a signal ended it."""
     return folder / f"{name}.{job}.{rank}.exit"
 
 
-def ask(command: Sequence[str]) -> str | None:
-    """What one of Slurm's commands prints, None where it fails or the controller does not answer in time."""
-    own = ("SQUEUE_", "SCANCEL_")  # the user's own filters and formats are not for us
+def slurm_output(command: Sequence[str]) -> str | None:
+    """The output of one of Slurm's commands; None where it fails or the controller does not answer."""
+    own = ("SQUEUE_", "SCANCEL_")  # the user's own filters and formats would change the output
     try:
         answer = subprocess.run(
             command,
@@ -112,7 +113,7 @@ def ask(command: Sequence[str]) -> str | None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=ANSWER_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -120,19 +121,20 @@ def ask(command: Sequence[str]) -> str | None:
     return answer.stdout if answer.returncode == 0 else None
 
 
-def _children_are_told() -> bool:
-    """Whether Slurm's SIGTERM goes to a task's children too; with control groups, the rule, it does not."""
-    configuration = ask(["scontrol", "show", "config"]) or ""
+def _slurm_signals_children() -> bool:
+    """Whether Slurm sends SIGTERM to a task's children too; with control groups, as usual, it does not."""
+    configuration = slurm_output(["scontrol", "show", "config"]) or ""
     return "proctrack/linuxproc" in configuration or "proctrack/pgid" in configuration
 
 
 def _bound_to(parent: int) -> Callable[[], None]:
-    """What a new process does before its program: see that it ends with `parent`, and outlives SIGUSR2."""
+    """For a new process before its program: make it end with `parent`, and ignore SIGUSR2."""
     set_option = ctypes.CDLL(None).prctl
 
     def prepare() -> None:
-        set_option(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: not every cluster finds the children of a dead task
-        # Without control groups submitit's signal near the time limit reaches it as well, and would end it.
+        set_option(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: some clusters miss the children of a dead task
+        # Without control groups submitit's signal near the time limit reaches this process too, and would
+        # end it.
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         if os.getppid() != parent:
             os._exit(1)
@@ -141,11 +143,11 @@ def _bound_to(parent: int) -> Callable[[], None]:
 
 
 def _exit_status(process: int, options: int = 0) -> int | None:
-    """Of a child, negative where a signal killed it; waits, unless WNOHANG is given: None where it runs on.
+    """The exit status of a child, negative where a signal ended it; with WNOHANG, None while it runs.
 
-    The child stays a zombie, so that its id stays its own and a signal's handler can ask too.
+    The child stays a zombie, so that its id is not used again and a signal handler may call this too.
     """
-    found = os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT | options)
-    if found is None:
+    result = os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT | options)
+    if result is None:
         return None
-    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status

@@ -1,4 +1,4 @@
-"""Who a run is: a hash of all that decides its result, so that the same run is never made twice.
+"""The identity of a run: a hash of all that decides its result, so that the same run is never made twice.
 
 That is the checked configuration, the content of the data and the code that is reached from the run's own
 parts. A new scheme, a change of the report, of a logger or of the progress bar leaves finished runs valid.
@@ -34,9 +34,9 @@ EVALUATION = ("poslab.evaluation.measurement",)  # what turns weights into the t
 class Code:
     """Fingerprints of the source that a run's numbers can depend on, 16 hexadecimal digits each."""
 
-    shared: str  # what every run trains by
-    parts: str  # the run's own scheme and attention
-    evaluation: str  # what measures a trained model, beside what it shares with training
+    shared: str  # of what every run trains with
+    parts: str  # of the run's own scheme and attention
+    evaluation: str  # of what evaluates a trained model and is in neither of the others
 
 
 def code_fingerprints(config: RunConfig) -> Code:
@@ -52,8 +52,7 @@ def code_fingerprints(config: RunConfig) -> Code:
 
 
 def _schemes(section: Any) -> set[str]:
-    """The scheme of a section, and those of sections inside it: of other layers, of a scheme that it
-    wraps."""
+    """The schemes that a section names, also in sections inside it: of other layers, of a scheme it wraps."""
     if not isinstance(section, dict):
         return set()
     inner = set().union(*(_schemes(value) for value in section.values()))
@@ -68,7 +67,7 @@ def _digest(sources: dict[str, Path]) -> str:
 
 
 def run_identity(config: RunConfig, code: Code, data_fingerprint: str) -> str:
-    """The run's hash, 12 hexadecimal digits. The path of the data does not count, their content does."""
+    """The run's hash, 12 hexadecimal digits. It depends on the content of the data, not on their path."""
     settings = config.result_settings()
     settings["data"].pop("path", None)
     text = json.dumps([settings, code.shared, code.parts, data_fingerprint], sort_keys=True)
@@ -76,16 +75,16 @@ def run_identity(config: RunConfig, code: Code, data_fingerprint: str) -> str:
 
 
 def run_name(labels: tuple[str, str], seed: int, identity: str) -> str:
-    """A directory name that a person can read and that only this run has."""
+    """The run's directory name: readable, and unique by the identity at its end."""
     readable = "-".join([*labels, f"seed{seed}"])
     safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in readable)
     return f"{safe[:80]}-{identity}"
 
 
 def sources(modules: Iterable[str]) -> dict[str, Path]:
-    """`modules` and every poslab module that one of them imports, directly or not, with their files.
+    """The files of `modules` and of every poslab module that they import, directly or not.
 
-    Raises FileNotFoundError where one of `modules` has no file: left out, its changes would go unnoticed.
+    Raises FileNotFoundError where one of `modules` has no file: without it, its changes would go unnoticed.
     """
     files: dict[str, Path] = {}
     for name in modules:
@@ -102,8 +101,8 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
 
 
 def _file(name: str) -> Path | None:
-    """Where a module's source is, without importing it; None where `name` is something in a module."""
-    if name in sys.modules:  # perhaps from elsewhere: a package's path can be extended
+    """A module's source file, without importing it; None where `name` is not a module."""
+    if name in sys.modules:  # it may lie elsewhere: a package's path can be extended
         return Path(str(sys.modules[name].__file__))
     inside = PACKAGE.joinpath(*name.split(".")[1:])
     candidates = (inside / "__init__.py", inside.with_suffix(".py"))

@@ -1,4 +1,4 @@
-"""One run, made: trained, evaluated and recorded, from whatever an earlier process has reached of it."""
+"""Making one run: it is trained, evaluated and recorded, from where an earlier process has stopped."""
 
 import platform
 import shutil
@@ -30,31 +30,31 @@ from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
 from poslab.training.checkpoints import from_bytes, newest_checkpoint, to_bytes, write_checkpoint
 from poslab.training.observer import DivergedError, SilentObserver
 
-OPENING = 30.0  # seconds that the end of a run waits until W&B is open
-CLOSING = 1.0  # seconds that W&B has to take the last points when the run was asked to stop
+OPEN_SECONDS = 30.0  # that the end of a run waits for W&B to open it
+STOP_SECONDS = 1.0  # that W&B has to take the last points where the run is asked to stop
 LASTING = {"started", "wandb", "notes", "processes"}  # what a manifest keeps whichever process makes the run
-SHARE_OF_TIME = 20  # training goes on for so many times what writing a checkpoint took, at least
+TRAINING_PER_CHECKPOINT = 20  # training goes on at least so many times as long as writing a checkpoint took
 
 
 def run(job: Job, display: RunDisplay, stopper: Stopper) -> Manifest:
     """Make the run and return its manifest; a run that fails has status failed or diverged and a reason.
 
-    It goes on from the newest checkpoint that is as it was written. Stopped marks the run as interrupted,
-    with a checkpoint where it was training, and goes on up. Raises TakenError where another process is making
-    the same run, and ConfigError where a newer version has made it.
+    It goes on from the newest checkpoint whose checksum is right. Where it is stopped, the run has status
+    interrupted, with a checkpoint if it was training, and Stopped is raised. Raises TakenError where another
+    process is making the same run, and ConfigError where a newer version has made it.
     """
     with holding(run_lock(job.directory)):
         standing = job.standing
         if standing.status == "newer":  # it may hold what this version would lose
             raise ConfigError(f"{job.directory}: {standing.reason}")
         manifest = read_manifest(job.directory) if standing.settled else None
-        if manifest is not None:  # another command has made it since this one looked
+        if manifest is not None:  # another command has made it since this one planned it
             return manifest
-        return Making(job, display, stopper).run()
+        return RunMaker(job, display, stopper).run()
 
 
-class Making:
-    """A run that is being made by this process."""
+class RunMaker:
+    """Makes a run in this process; it observes the training (poslab.training.observer.Observer)."""
 
     def __init__(self, job: Job, display: RunDisplay, stopper: Stopper) -> None:
         self.job = job
@@ -62,77 +62,91 @@ class Making:
         self.stopper = stopper
         self.rows: list[Mapping[str, Any]] = []
         self.tracker: Tracker = NoTracker()
-        self.kept_at = time.monotonic()
+        self.checkpoint_at = time.monotonic()
         self.interval = job.config.trainer.checkpoint_seconds
         self.notes: list[str] = []
-        self.final: str | None = None  # the SHA-256 of the final weights, where an earlier process left them
+        self.final: str | None = None  # the SHA-256 of the final weights, where an earlier process wrote them
         earlier = self._earlier_manifest()
-        self.state = self._reached(earlier)
+        self.state = self._newest_state(earlier)
         lasting = earlier.model_dump(include=LASTING, exclude_unset=True)
         self.record = RunRecord(job.directory, Manifest(**lasting))
         if self.state:
             self.rows = list(self.state["rows"])
-            # Sums are split by threads: with another number the last bits would differ.
+            # The last bits of a sum depend on how many threads share it.
             torch.set_num_threads(self.state["threads"])
         self.notes = [*(earlier.notes or []), *self.notes]
 
     def run(self) -> Manifest:
         job = self.job
-        for folder in (job.directory, job.directory / CHECKPOINTS):
-            for left in folder.glob(".*"):  # half a file, of a process that was killed
-                left.unlink(missing_ok=True)
-        self.record.update(**{**first_facts(job), **self.record.manifest.as_json()})
-        self.record.update(
-            reason=None,
-            finished=None,
-            notes=self.notes,
-            threads=torch.get_num_threads(),
-            processes=(self.record.manifest.processes or 0) + 1,  # that have worked on it
-        )
+        self._begin_record()
         try:
-            place = first_place(job.config.logger, job.directory, self.record.manifest.wandb)
-            self.record.update(wandb=place)
-            manifest = sealed(self.record.manifest.as_json())
-            self.tracker = open_tracker(
-                job.config.logger, job.card, job.directory, manifest, place, self.rows, self.stopper.request
-            )
+            self._open_tracker()
             self._train_and_evaluate()
             outcome: dict[str, Any] = {"status": "done", "reason": None}
         except DivergedError as error:
             outcome = {"status": "diverged", "reason": str(error)}
         except Stopped as stop:
             self.stopper.disarm()
-            self._note_place()
+            self._record_place()
             self.record.update(status="interrupted", reason=str(stop), finished=_now())
-            self.tracker.finish(sealed(self.record.manifest.as_json()), stop.status, CLOSING)
+            self.tracker.finish(sealed(self.record.manifest.as_json()), stop.status, STOP_SECONDS)
             raise
         except Exception as error:
             write_atomic(job.directory / ERROR, traceback.format_exc())
             outcome = {"status": "failed", "reason": _reason(error)}
-        ended, stopped = self._finish_tracking(outcome)
-        # Checkpoints go only after the manifest lists the final files, so that a crash between the two can
-        # resume. A failed run keeps its checkpoints.
-        if outcome["status"] == "done":
-            self.record.update(files=self.record.files)
-            shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
-        self.record.replace(ended)
-        if outcome["status"] == "diverged":
-            shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
-        with suppress(OSError):
-            (job.directory / PROGRESS).unlink(missing_ok=True)
+        final_manifest, stopped = self._finish_tracking(outcome)
+        self._close_record(outcome["status"], final_manifest)
         if stopped is not None:
             raise stopped
         return self.record.manifest
 
-    def _finish_tracking(self, outcome: Mapping[str, Any]) -> tuple[Manifest, Stopped | None]:
-        """The manifest that closes the record, once W&B has it, and whether the run was asked to stop.
+    def _begin_record(self) -> None:
+        job = self.job
+        for folder in (job.directory, job.directory / CHECKPOINTS):
+            for temporary in folder.glob(".*"):  # an unfinished file of a process that was killed
+                temporary.unlink(missing_ok=True)
+        self.record.update(**{**first_facts(job), **self.record.manifest.as_json()})
+        self.record.update(
+            reason=None,
+            finished=None,
+            notes=self.notes,
+            threads=torch.get_num_threads(),
+            processes=(self.record.manifest.processes or 0) + 1,  # that have worked on the run
+        )
 
-        Before the record is closed: a crash between the two makes the run go on, and W&B's part anew. A stop
-        takes nothing from what is made: what W&B lacks then is sent by the next command.
+    def _open_tracker(self) -> None:
+        job = self.job
+        place = first_place(job.config.logger, job.directory, self.record.manifest.wandb)
+        self.record.update(wandb=place)
+        manifest = sealed(self.record.manifest.as_json())
+        self.tracker = open_tracker(
+            job.config.logger, job.card, job.directory, manifest, place, self.rows, self.stopper.request
+        )
+
+    def _close_record(self, status: str, final_manifest: Manifest) -> None:
+        """Write the final manifest and remove the checkpoints, except those of a run that failed.
+
+        Checkpoints go only after the manifest lists the final files, so a crash between the two can resume.
+        """
+        if status == "done":
+            self.record.update(files=self.record.files)
+            shutil.rmtree(self.job.directory / CHECKPOINTS, ignore_errors=True)
+        self.record.replace(final_manifest)
+        if status == "diverged":
+            shutil.rmtree(self.job.directory / CHECKPOINTS, ignore_errors=True)
+        with suppress(OSError):
+            (self.job.directory / PROGRESS).unlink(missing_ok=True)
+
+    def _finish_tracking(self, outcome: Mapping[str, Any]) -> tuple[Manifest, Stopped | None]:
+        """Send the rest of the run to W&B; the manifest to close the record with, and Stopped if it came.
+
+        W&B gets the final manifest before it is on disk: after a crash between the two the next process
+        finishes the run and sends it again. Stopped is not raised here, since the run is complete: what W&B
+        lacks is sent by the next command.
         """
         finished, stopped = _now(), None
         try:
-            self._note_place(OPENING)
+            self._record_place(OPEN_SECONDS)
             place = self.record.manifest.wandb
             sent = place.updated(complete=True) if place is not None and place.mode is not None else place
             ended = self.record.ended(**outcome, finished=finished, wandb=sent)
@@ -140,11 +154,11 @@ class Making:
         except Stopped as stop:
             self.stopper.disarm()
             stopped = stop
-        self._note_place()
+        self._record_place()
         return self.record.ended(**outcome, finished=finished), stopped
 
-    def share(self, gpt: GPT) -> None:
-        """Train as one of the processes that have the batches in common, and leave the rest to number 0."""
+    def train_rank(self, gpt: GPT) -> None:
+        """Train as one of the processes that share the batches; number 0 evaluates and writes the record."""
         from poslab.training.loop import train
 
         train(gpt, self.job.config, self.job.corpus, SilentObserver(), self._take_state())
@@ -158,7 +172,7 @@ class Making:
         self.rows.append(row)
         self.record.write_metrics(self.rows)
         flops = self.gpt.training_flops(row["tokens"])
-        self._note_place()
+        self._record_place()
         self.record.update(tokens=row["tokens"], flops=flops, seconds=row["seconds"])
         self.tracker.log({**row, "memory_bytes": peak_memory()})
 
@@ -167,13 +181,14 @@ class Making:
 
     def maybe_checkpoint(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
         last = step == self.job.config.trainer.max_steps
-        if last or self.stopper.number is not None or time.monotonic() - self.kept_at >= self.interval:
+        if last or self.stopper.number is not None or time.monotonic() - self.checkpoint_at >= self.interval:
             begun = time.monotonic()
             with self.stopper.uninterrupted():
                 write_checkpoint(self.job.directory / CHECKPOINTS, step, {**self._identified(), **state()})
-            self.kept_at = time.monotonic()
-            wanted = self.job.config.trainer.checkpoint_seconds
-            self.interval = max(wanted, SHARE_OF_TIME * (self.kept_at - begun)) if wanted else 0
+            self.checkpoint_at = time.monotonic()
+            seconds = self.job.config.trainer.checkpoint_seconds
+            writing = self.checkpoint_at - begun
+            self.interval = max(seconds, TRAINING_PER_CHECKPOINT * writing) if seconds else 0
         self.stopper.check()
 
     def _identified(self) -> dict[str, Any]:
@@ -186,16 +201,16 @@ class Making:
             "kernel": self.record.manifest.kernel or self.gpt.kernel,
         }
 
-    def _note_place(self, wait: float = 0.0) -> None:
-        """Where the run is in W&B, once that is known; an id once given stays the run's."""
+    def _record_place(self, wait: float = 0.0) -> None:
+        """Put where the run is in W&B into the manifest, once it is known; a run keeps its first id."""
         known, shown = self.record.manifest.wandb, self.tracker.place(wait)
         if shown:
             place = {"id": known and known.id, **shown}
             self.record.manifest = self.record.manifest.updated(wandb=place)
 
     def _train_and_evaluate(self) -> None:
-        # Lightning takes seconds to import: planning, or finding a run made, must not wait for it, and W&B is
-        # opened meanwhile.
+        # Imported here, since Lightning takes seconds: a run that is made already does not need it, and W&B
+        # opens the run meanwhile.
         from poslab.training.loop import train
 
         job, record = self.job, self.record
@@ -218,20 +233,20 @@ class Making:
         )
         if self.final is None:
             weights = {name: tensor.cpu() for name, tensor in gpt.state_dict().items()}
-            reached = {
+            final_state = {
                 "step": config.trainer.max_steps,
                 "weights": weights,
                 "validation_seconds": trained.validation_seconds,
                 "sums": {"batches": trained.batches},
             }
-            record.write_checkpoint(to_bytes({**self._identified(), **reached}))
-        else:  # as they lie there: written again, the same tensors need not have the same bytes
+            record.write_checkpoint(to_bytes({**self._identified(), **final_state}))
+        else:  # not written again: the same tensors need not give a file of the same bytes
             record.files[FINAL] = self.final
         measure(job, gpt, record, self.display, self.stopper)
         record.update(memory_bytes=peak_memory())
 
     def _take_state(self) -> dict[str, Any] | None:
-        """The state to go on from, which is not kept: it is as large as all that training holds."""
+        """The state to go on from; it is dropped here, being as large as all that training holds."""
         state, self.state = self.state, None
         return state
 
@@ -242,12 +257,12 @@ class Making:
             self._note(str(error))
             return Manifest()
 
-    def _reached(self, earlier: Manifest) -> dict[str, Any] | None:
-        """The newest state of the run that is as it was written, of this or an earlier process."""
+    def _newest_state(self, earlier: Manifest) -> dict[str, Any] | None:
+        """The newest undamaged state of the run: a checkpoint, else the final weights."""
         directory = self.job.directory
-        newest = newest_checkpoint(directory / CHECKPOINTS, self.job.identity, self._note)
-        if newest is not None:
-            return newest
+        state = newest_checkpoint(directory / CHECKPOINTS, self.job.identity, self._note)
+        if state is not None:
+            return state
         files = earlier.files or {}
         damaged = damaged_files(directory, files)
         for name in damaged:
@@ -258,17 +273,17 @@ class Making:
         return None
 
     def _note(self, line: str) -> None:
-        """Print a line and keep it in the record."""
+        """Print the line, and put it among the record's notes."""
         self.notes.append(line)
         with suppress(OSError):
             print(f"poslab: {line}", file=sys.stderr, flush=True)
 
 
 def _reason(error: Exception) -> str:
-    """One line, which for memory says what to do."""
+    """The error in one line; where memory ran out, with what to change."""
     message = (str(error).splitlines() or ["no message"])[0]
-    told = str(error).lower()
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in told:
+    out_of_memory = "can't allocate memory" in str(error).lower()
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or out_of_memory:
         return (
             f"out of memory ({message}): choose a smaller trainer.batch_size or a larger trainer.accumulate"
         )
@@ -276,7 +291,7 @@ def _reason(error: Exception) -> str:
 
 
 def first_facts(job: Job) -> dict[str, Any]:
-    """What a record says from its start: of what was asked for, and where it is made."""
+    """What a record holds from its start: the request, the code and data, and the machine."""
     config = job.config
     cuda = config.trainer.accelerator == "cuda"
     return {

@@ -1,4 +1,4 @@
-"""From a request to a run that can be made: all checked, named by what decides its result, placed."""
+"""Planning a run: its request is checked, its data are prepared, and its directory is named."""
 
 import json
 import shutil
@@ -29,25 +29,25 @@ LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
 
 @dataclass(frozen=True)
 class Standing:
-    """How a run stands, as its record says."""
+    """The state of a run, by its record."""
 
     status: str | None  # None where there is no record yet; older or newer: of a format that is not read
     reason: str | None = None
     damage: tuple[str, ...] = ()  # a line for each file that is not as it was written
-    outdated: bool = False  # whether its trained model was measured by other code than today's
+    outdated: bool = False  # whether its model was evaluated by other code than today's
 
     @property
     def settled(self) -> bool:
-        """Whether making it again would give the same again: done, or diverged."""
+        """Whether making the run again would give the same: it is done, or has diverged."""
         return self.status in ENDED and not self.damage and not self.outdated
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that can be made: all checked, data prepared, place known."""
+    """A run that can be made: its settings are checked and its data prepared."""
 
     request: Request
-    config: Config  # without `auto`
+    config: Config  # the request's, with `auto` replaced
     corpus: Corpus
     code: Code
     identity: str
@@ -64,7 +64,7 @@ class Job:
 
     @property
     def standing(self) -> Standing:
-        """How the run stands now. Reads its files."""
+        """The state of the run now; reads its files."""
         try:
             manifest = read_manifest(self.directory)
         except OtherFormatError as error:
@@ -74,11 +74,11 @@ class Job:
         if manifest is None:
             return Standing(None)
         standing = Standing(manifest.status, manifest.reason)
-        if not standing.settled:  # its files are not looked at: it is made, or goes on, from its checkpoints
+        if not standing.settled:  # no need to check its files: it goes on from its checkpoints
             return standing
         damaged = damaged_files(self.directory, manifest.files)
-        other = manifest.code_evaluation != self.code.evaluation
-        standing = replace(standing, outdated=standing.status == "done" and other)
+        other_code = manifest.code_evaluation != self.code.evaluation
+        standing = replace(standing, outdated=standing.status == "done" and other_code)
         return replace(standing, damage=tuple(f"{self.directory / name} is damaged" for name in damaged))
 
     @property
@@ -87,7 +87,7 @@ class Job:
 
 
 def title(request: Request) -> str:
-    """What the terminal calls a run."""
+    """A run's name in the terminal and in W&B."""
     config = request.config
     rate = f"rate {config.trainer.learning_rate:g}" if config.part == "tuning" else ""
     parts = (request.pos, request.attention, request.distinguishing_label, rate, f"seed {config.seed}")
@@ -97,10 +97,10 @@ def title(request: Request) -> str:
 def plan(request: Request, runs: Path, here: bool = True, corpora: dict[str, Corpus] | None = None) -> Job:
     """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work.
 
-    `here` says whether the run will be made on this machine; `corpora` keeps what was prepared, for requests
-    of one command.
+    `here` is whether the run will be made on this machine; `corpora` collects the data of one command's
+    requests, so that each text is prepared once.
     """
-    config = _spelled_out(resolve(request.config, here))
+    config = _checked_parts(resolve(request.config, here))
     data = json.dumps(config.data, sort_keys=True)
     corpora = {} if corpora is None else corpora
     corpus = corpora[data] = corpora.get(data) or prepare(config.data)
@@ -112,7 +112,7 @@ def plan(request: Request, runs: Path, here: bool = True, corpora: dict[str, Cor
     code = code_fingerprints(config)
     identity = run_identity(config, code, corpus.fingerprint)
     study = runs / config.study
-    # The same run may have been asked for by another name: pos=rope_500, or pos=rope pos.base=500.
+    # The same run may have a directory of another name: pos=rope_500 and pos=rope pos.base=500 are one run.
     known = sorted(study.glob(f"*-{identity}"))
     directory = (
         known[0] if known else study / run_name((request.pos, request.attention), config.seed, identity)
@@ -133,8 +133,8 @@ def _check_probe(config: Config) -> None:
 
 
 def record_refusal(request: Request, runs: Path, error: PairError) -> Path:
-    """Record, among the runs of its study, one whose parts cannot work together; its directory."""
-    record = RunRecord(_refusal(request, runs))
+    """Record in its study a run whose scheme and attention cannot work together; its directory."""
+    record = RunRecord(_refusal_directory(request, runs))
     record.update(
         format=FORMAT,
         study=request.config.study,
@@ -151,11 +151,11 @@ def record_refusal(request: Request, runs: Path, error: PairError) -> Path:
 
 
 def forget_refusal(request: Request, runs: Path) -> None:
-    """Forget that a request was refused, by earlier code."""
-    shutil.rmtree(_refusal(request, runs), ignore_errors=True)
+    """Remove the record of an earlier refusal of the request: its parts work together now."""
+    shutil.rmtree(_refusal_directory(request, runs), ignore_errors=True)
 
 
-def _refusal(request: Request, runs: Path) -> Path:
+def _refusal_directory(request: Request, runs: Path) -> Path:
     identity = run_identity(request.config, Code("", "", ""), "")
     name = run_name((request.pos, request.attention), request.config.seed, identity)
     return runs / request.config.study / name
@@ -164,27 +164,26 @@ def _refusal(request: Request, runs: Path) -> Path:
 def resolve(config: Config, here: bool = True) -> Config:
     """The configuration with every `auto` replaced by what it means on this machine.
 
-    Where the run is made on another one (not `here`), whose GPUs nobody knows, it must be said whether it has
-    any, and bfloat16 is taken for granted on them. Raises ConfigError.
+    Where the run is made elsewhere (not `here`), the configuration must say whether there are GPUs, and they
+    are taken to have bfloat16. Raises ConfigError.
     """
     trainer, evaluate = config.trainer, config.evaluate
     accelerator = trainer.accelerator
-    there = torch.cuda.is_available()
-    if accelerator == "auto" and not here and not there:
+    cuda = torch.cuda.is_available()
+    if accelerator == "auto" and not here and not cuda:
         raise ConfigError(
-            f"trainer.accelerator=auto asks this machine, which has no GPU, and launcher="
+            f"trainer.accelerator=auto means that of this machine, which has no GPU, and launcher="
             f"{config.launcher.get('name')} runs elsewhere: choose trainer.accelerator=cuda or cpu"
         )
     if accelerator == "auto":
-        accelerator = "cuda" if there else "cpu"
-    elif accelerator == "cuda" and here and not there:
+        accelerator = "cuda" if cuda else "cpu"
+    elif accelerator == "cuda" and here and not cuda:
         raise ConfigError("trainer.accelerator=cuda, but PyTorch sees no CUDA device: use cpu or auto")
     precision = trainer.precision
     if precision == "auto":
         precision = (
             "bfloat16"
-            if accelerator == "cuda"
-            and (not there or torch.cuda.is_bf16_supported(including_emulation=False))
+            if accelerator == "cuda" and (not cuda or torch.cuda.is_bf16_supported(including_emulation=False))
             else "float32"
         )
     longest = LONGEST[accelerator] if evaluate.longest == "auto" else evaluate.longest
@@ -193,7 +192,7 @@ def resolve(config: Config, here: bool = True) -> Config:
         factor = float(longest)
         if factor <= 1:
             raise ConfigError("evaluate.rescale reaches past L, but evaluate.longest=1: choose a longer one")
-    rescale = [method for method in ("none", *METHODS) if method in evaluate.rescale]  # in one spelling
+    rescale = [method for method in ("none", *METHODS) if method in evaluate.rescale]  # in one order
     return config.model_copy(
         update={
             "trainer": trainer.model_copy(update={"accelerator": accelerator, "precision": precision}),
@@ -204,10 +203,10 @@ def resolve(config: Config, here: bool = True) -> Config:
     )
 
 
-def _spelled_out(config: Config) -> Config:
-    """The configuration with its parts' options checked and in one spelling (500 and 500.0 are one base).
+def _checked_parts(config: Config) -> Config:
+    """The configuration with the options of its parts checked and in one form: 500.0 for 500.
 
-    Whether the parts fit together is so told before any data is read. Raises ConfigError.
+    Raises ConfigError, before any data is read, where the parts do not fit together.
     """
     _, scheme, attentions = build_parts(config)
     for rescaling in rescalings(config):

@@ -1,4 +1,4 @@
-"""The processes of a run: one that ends with whoever started it, and several that share its batches."""
+"""The processes of a run: how one ends with its launcher, and how several share the run's batches."""
 
 import os
 import signal
@@ -9,16 +9,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
-from poslab.config.schema import ConfigError, TrainerOptions
+from poslab.config.schema import TrainerOptions
 from poslab.study.launch.contract import LIFELINE
 
-GRACE = 10.0  # seconds that a process has to end by itself once its starter is gone
+SECONDS_UNTIL_EXIT = 10.0  # that a process has to end by itself once its parent is gone
 
 
 def exit_with_parent() -> None:
-    """Where we were started with a lifeline, end as on SIGTERM when whoever holds its other end is gone.
+    """Where a launcher started this process with a lifeline, end as on SIGTERM once the launcher is gone.
 
-    A killed command so leaves no run behind that nobody watches, and the run writes its checkpoint.
+    So a command that is killed leaves no run behind, and the run still writes its checkpoint.
     """
     if os.environ.get(LIFELINE) == "stdin":
         threading.Thread(target=_end_with_input, daemon=True).start()
@@ -28,22 +28,24 @@ def _end_with_input() -> None:
     while os.read(0, 1024):
         pass
     if int(os.environ.get("LOCAL_RANK", "0")):
-        os._exit(128 + signal.SIGTERM)  # it holds nothing that could be lost, and its device is wanted
+        os._exit(128 + signal.SIGTERM)  # only number 0 has a record and checkpoints
     os.kill(os.getpid(), signal.SIGTERM)
-    threading.Event().wait(GRACE)  # this thread is a daemon: it does not hold up an end in good order
+    threading.Event().wait(SECONDS_UNTIL_EXIT)  # the process may end before: this thread is a daemon
     os._exit(128 + signal.SIGTERM)
 
 
 @contextmanager
 def process_group(
-    options: TrainerOptions, slurm: bool, command: Sequence[str], on_lost: Callable[[int, int], None]
+    options: TrainerOptions,
+    ranks: Callable[[int], Mapping[str, str] | None],
+    command: Sequence[str],
+    on_lost: Callable[[int, int], None],
 ) -> Iterator[int]:
-    """This process's number among those that share the run's batches; number 0 keeps the record.
+    """This process's number among those that share the run's batches; number 0 writes the record.
 
-    Number 0 starts the others, with the same `command`, and ends them; under `slurm` all were started by
-    Slurm. `on_lost` is called, from another thread, with the number and the exit status of one that fails:
-    number 0 may then wait for it for ever. Raises ConfigError where Slurm started another number of processes
-    than the run has.
+    `ranks` is `Launcher.ranks`: where the launcher has not started all processes, number 0 starts the others
+    with the same `command`, and ends them. `on_lost` is called, from another thread, with the number and the
+    exit status of one that fails, for which number 0 may else wait forever. Raises ConfigError as `ranks`.
     """
     world = options.devices * options.nodes
     if world == 1:
@@ -51,41 +53,20 @@ def process_group(
         return
     if options.nodes == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
-    if slurm and "LOCAL_RANK" not in os.environ:
-        os.environ.update(_ranks_of_slurm(world))
+    if "LOCAL_RANK" not in os.environ:
+        os.environ.update(ranks(world) or {})
     if "LOCAL_RANK" in os.environ:
         number = int(os.environ.get("NODE_RANK", "0")) * options.devices + int(os.environ["LOCAL_RANK"])
         if number:
-            for asked in (signal.SIGTERM, signal.SIGINT):  # number 0 decides when to stop
-                signal.signal(asked, signal.SIG_IGN)
+            for number_of_signal in (signal.SIGTERM, signal.SIGINT):  # number 0 decides when to stop
+                signal.signal(number_of_signal, signal.SIG_IGN)
         yield number
         return
     os.environ.update(LOCAL_RANK="0", NODE_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=_free_port())
     with ExitStack() as stack:
         for number in range(1, world):
-            stack.enter_context(_other(number, command, on_lost))
+            stack.enter_context(_started(number, command, on_lost))
         yield 0
-
-
-def _ranks_of_slurm(world: int) -> Mapping[str, str]:
-    told = os.environ
-    if "SLURM_STEP_ID" not in told or told.get("SLURM_NTASKS") != str(world):
-        raise ConfigError(
-            f"trainer.devices x trainer.nodes is {world}, but the processes of Slurm's job are "
-            f"{told.get('SLURM_NTASKS', '1')}: give the command outside of a job, with launcher=slurm"
-        )
-    hosts = subprocess.run(
-        ["scontrol", "show", "hostnames", told["SLURM_JOB_NODELIST"]],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    return {
-        "LOCAL_RANK": told["SLURM_LOCALID"],
-        "NODE_RANK": told["SLURM_NODEID"],
-        "MASTER_ADDR": "127.0.0.1" if len(hosts) == 1 else hosts[0],
-        "MASTER_PORT": str(20_000 + int(told["SLURM_JOB_ID"]) % 20_000),
-    }
 
 
 def _free_port() -> str:
@@ -95,7 +76,7 @@ def _free_port() -> str:
 
 
 @contextmanager
-def _other(number: int, command: Sequence[str], on_lost: Callable[[int, int], None]) -> Iterator[None]:
+def _started(number: int, command: Sequence[str], on_lost: Callable[[int, int], None]) -> Iterator[None]:
     environment = {**os.environ, "LOCAL_RANK": str(number), LIFELINE: "stdin"}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
     ending = threading.Event()
@@ -110,5 +91,5 @@ def _other(number: int, command: Sequence[str], on_lost: Callable[[int, int], No
     finally:
         ending.set()
         if process.poll() is None:
-            process.kill()  # it holds nothing that number 0 has not
+            process.kill()  # number 0 has all that is to be recorded
         process.wait()

@@ -1,13 +1,13 @@
-"""A trained model evaluated again, by itself: a record of its own, under a name of what decides it.
+"""Evaluating a trained model again: the evaluation has a record of its own, with the tables of a run's.
 
-evaluations/<run>-<hash>/    manifest.json, extrapolation.csv, position.csv and what else a run is measured
-                             for; sealed as a run's record is
+evaluations/<run>-<hash>/    manifest.json, extrapolation.csv, position.csv and so on; the hash is of the
+                             settings, the code, the text and the weights
 """
 
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
+from poslab.config.arguments import refuse
 from poslab.config.overrides import logger, with_overrides
-from poslab.config.request import Config, Request
+from poslab.config.request import Config, Request, flat_settings
 from poslab.config.schema import ConfigError, check
 from poslab.config.text import is_file_name, plain
 from poslab.record.files import DamagedError
@@ -33,14 +34,13 @@ from poslab.record.schema import (
     Manifest,
 )
 from poslab.record.writer import RunRecord
-from poslab.report.evaluation import evaluation_table
-from poslab.report.write import print_table
+from poslab.report.render.terminal import evaluation_table, print_table
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import first_facts
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job, plan, title
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.tracking.send.evaluation import mirror
+from poslab.tracking.send.evaluation import mirror_evaluation
 from poslab.training.checkpoints import TrainedModel, read_trained_model
 
 SAME = tuple(table.file for table in (EXTRAPOLATION, POSITION, RESCALED, RESCALED_POSITION, PROBE))
@@ -48,93 +48,93 @@ SAME = tuple(table.file for table in (EXTRAPOLATION, POSITION, RESCALED, RESCALE
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A trained model, and what it is evaluated for."""
+    """A trained model, and the job that evaluates it."""
 
     trained: TrainedModel
-    before: Config  # that it was trained with
-    job: Job  # whose directory is the evaluation's
+    trained_config: Config
+    job: Job  # its directory is the evaluation's
 
     @property
     def unchanged(self) -> bool:
-        """Whether configuration and text are those of the run; the code may be another."""
+        """Whether settings and text are the run's; the code may differ."""
         return not self.changed() and self.job.corpus.fingerprint == self.trained.manifest.corpus.fingerprint
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
-        """By dotted key, each setting that is not the run's: what that was, and what it is."""
-        then, now = (dict(_flat(config.result_settings())) for config in (self.before, self.job.config))
+        """The run's value and the evaluation's of each setting in which they differ, by dotted key."""
+        then, now = (
+            flat_settings(config.result_settings()) for config in (self.trained_config, self.job.config)
+        )
         keys = dict.fromkeys([*then, *now])
         return {key: (then.get(key), now.get(key)) for key in keys if then.get(key) != now.get(key)}
 
 
 def evaluate_again(
-    directory: Path, wanted: Mapping[str, Any], conf: Path, evaluations: Path, artifact: str | None = None
+    directory: Path, overrides: Mapping[str, Any], conf: Path, evaluations: Path, artifact: str | None = None
 ) -> int:
-    """Evaluate the model in a run directory as its run did but for what is `wanted`, and show it.
+    """Evaluate the model in a run directory with the run's settings and the `overrides`; the exit status.
 
-    `artifact` is the model's name in W&B where it comes from there. The exit status. Raises ConfigError,
-    TakenError, and Stopped where the command is.
+    `artifact` is the model's name in W&B, if it was downloaded. Raises ConfigError, TakenError and Stopped.
     """
-    options = logger(wanted, conf)
-    evaluation = _planned(read_trained_model(directory), wanted, conf, evaluations)
+    options = logger(overrides, conf)
+    evaluation = _plan(read_trained_model(directory), overrides, conf, evaluations)
     where = evaluation.job.directory
     with Stopper().installed() as stopper, holding(run_lock(where)):
-        manifest = _made(where)
+        manifest = _finished(where)
         if manifest is None:
             manifest = _make(evaluation, stopper)
         else:
-            print(f"{where} is made already and is shown again", file=sys.stderr)
+            print(f"{where} has the same evaluation, which is shown", file=sys.stderr)
         if manifest.status != "done":
-            print(f"evaluate.py: not done: {manifest.reason} (see {where})", file=sys.stderr)
-            return 1
-        place = mirror(options, where, manifest, artifact)
+            return refuse("evaluate.py", f"not done: {manifest.reason} (see {where})", 1)
+        place = mirror_evaluation(options, where, manifest, artifact)
         if place is not None:
             RunRecord(where, manifest).update(wandb=place)
     _show(where, manifest)
     if place is not None:
-        later = f"W&B ran offline; after `wandb login`: wandb sync {where / str(place['path'])}"
+        later = f"W&B is offline; to send it, after `wandb login`: wandb sync {where / str(place['path'])}"
         print(f"W&B: {place['url']}" if place["mode"] == "online" else later)
     return 0
 
 
-def _planned(trained: TrainedModel, wanted: Mapping[str, Any], conf: Path, evaluations: Path) -> Evaluation:
+def _plan(trained: TrainedModel, overrides: Mapping[str, Any], conf: Path, evaluations: Path) -> Evaluation:
     manifest = trained.manifest
     if manifest.status != "done":
         raise ConfigError(f"the run is {plain(manifest.status, 30)}, not done: train it to its end")
     if not is_file_name(manifest.run):
-        raise DamagedError(f"{MANIFEST}: run={str(manifest.run)[:60]!r} is no name of a directory")
+        raise DamagedError(f"{MANIFEST}: run={str(manifest.run)[:60]!r} cannot be the name of a directory")
     settings = {**trained.settings, "study": str(manifest.study)}
-    before = check(Config, settings, "")
-    config = check(Config, with_overrides(settings, wanted, conf), "")
-    _check_text(before, config, wanted)
+    trained_config = check(Config, settings, "")
+    config = check(Config, with_overrides(settings, overrides, conf), "")
+    _check_text(trained_config, config, overrides)
     job = plan(Request(config, str(manifest.pos), str(manifest.attention)), evaluations)
     fingerprint = manifest.corpus.fingerprint
     if job.corpus.fingerprint != fingerprint and config.data["vocabulary"] != "bytes":
         raise ConfigError(
             f"the model's {trained.vocabulary:,} tokens were made from its own text (fingerprint "
-            f"{plain(fingerprint, 12)}), and {job.corpus.name} here "
-            f"({job.corpus.fingerprint[:12]}) has others"
+            f"{plain(fingerprint, 12)}), and {job.corpus.name} here ({job.corpus.fingerprint[:12]}) differs"
         )
-    decided = json.dumps([job.identity, trained.digest])
-    digest = hashlib.sha256(decided.encode()).hexdigest()[:12]
-    return Evaluation(trained, before, replace(job, directory=evaluations / f"{manifest.run}-{digest}"))
+    identity = json.dumps([job.identity, trained.digest])
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    job = replace(job, directory=evaluations / f"{manifest.run}-{digest}")
+    return Evaluation(trained, trained_config, job)
 
 
-def _check_text(before: Config, config: Config, wanted: Mapping[str, Any]) -> None:
+def _check_text(trained: Config, config: Config, overrides: Mapping[str, Any]) -> None:
     """Raise ConfigError where the text cannot be the model's, before it is read."""
-    if config.data.get("vocabulary") != before.data["vocabulary"] or (
-        before.data["vocabulary"] != "bytes" and "data" in wanted
+    if config.data.get("vocabulary") != trained.data["vocabulary"] or (
+        trained.data["vocabulary"] != "bytes" and "data" in overrides
     ):
         raise ConfigError(
-            f"data={wanted['data']}: the model's vocabulary is not bytes but made from its own text, the "
+            f"data={overrides['data']}: the model's vocabulary is not bytes but made from its own text, the "
             "only one that it can be evaluated on"
         )
-    path = None if wanted.keys() & {"data", "data.path"} else config.data.get("path")
+    path = None if overrides.keys() & {"data", "data.path"} else config.data.get("path")
     if config.data.get("source") == "text" and path is not None and not Path(path).exists():
-        raise ConfigError(f"the text {plain(path)} of the run is not in this directory: say data.path=FILE")
+        raise ConfigError(f"the text {plain(path)} of the run is not in this directory: give data.path=FILE")
 
 
-def _made(directory: Path) -> Manifest | None:
-    """The manifest of an evaluation that is as it was written, or None."""
+def _finished(directory: Path) -> Manifest | None:
+    """The manifest of a finished and undamaged evaluation, else None."""
     try:
         manifest = read_manifest(directory)
     except DamagedError as error:
@@ -149,10 +149,10 @@ def _made(directory: Path) -> Manifest | None:
 
 
 def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
-    """Measure the model and record it; the manifest, with a reason where it did not come to its end."""
+    """Evaluate the model and record it; the manifest, with a reason where the evaluation failed."""
     trained, job = evaluation.trained, evaluation.job
     gpt = trained.gpt(job.config)
-    # Sums are split by threads: with another number the last bits would differ.
+    # The last bits of a sum depend on how many threads share it.
     torch.set_num_threads(trained.threads)
     record = RunRecord(job.directory)
     record.update(
@@ -178,14 +178,14 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
         line = (str(error).splitlines() or ["no message"])[0]
         record.update(status="failed", reason=f"{type(error).__name__}: {line}")
         return record.manifest
-    notes = [*(record.manifest.notes or []), *_against_its_own(evaluation, record)]
+    notes = [*(record.manifest.notes or []), *_compare_with_run(evaluation, record)]
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     record.end("done", None, notes=notes, kernel=gpt.kernel, finished=finished)
     return record.manifest
 
 
 def _notes(then: Manifest, now: Manifest) -> list[str]:
-    """A line for each way in which an evaluation's numbers are not those of the run, from both manifests."""
+    """A line for each reason for which the evaluation's numbers may not be the run's, from both manifests."""
     notes = []
     if then.corpus.fingerprint != now.corpus.fingerprint:
         notes.append(
@@ -206,8 +206,8 @@ def _text(manifest: Manifest) -> str:
     return f"{plain(manifest.corpus.name, 60)} (fingerprint {str(manifest.corpus.fingerprint)[:12]})"
 
 
-def _against_its_own(evaluation: Evaluation, record: RunRecord) -> list[str]:
-    """Where nothing is changed: whether the numbers are those that the run recorded when it was made."""
+def _compare_with_run(evaluation: Evaluation, record: RunRecord) -> list[str]:
+    """A line that says whether the numbers are those of the run's record, where no setting is changed."""
     if not evaluation.unchanged:
         return []
     own = evaluation.trained.manifest.files or {}
@@ -231,11 +231,3 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(_value, value))}]"
     return f"{value:g}" if isinstance(value, float) else plain(value, 60)
-
-
-def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in section.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: an end at the next safe place, within seconds; a second one ends at once."""
+"""Ctrl-C and SIGTERM: the program ends at the next safe place, in seconds; a second one ends it at once."""
 
 import os
 import signal
@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
-PATIENCE = 2.5  # seconds that a step has to end before it is broken off
-AGAIN = 0.5  # seconds until Stopped is raised again, where a library has swallowed it
-SAME_REQUEST = 1.0  # seconds within which a second SIGTERM is taken for the first
+from poslab.study.launch.contract import Launcher
+
+AGAIN_SECONDS = 0.5  # until Stopped is raised again, where a library has swallowed it
+SAME_REQUEST_SECONDS = 1.0  # within which a second SIGTERM counts as the first
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(BaseException):
-    """The process was asked to end. Not an Exception: nothing that handles failures may swallow it."""
+    """The process was asked to end. Not an Exception, so that no handler of failures swallows it."""
 
     def __init__(self, number: int, requested_by: str | None = None) -> None:
         super().__init__(f"stopped by {requested_by or signal.Signals(number).name}")
@@ -29,12 +30,12 @@ class Stopped(BaseException):
 
 
 class Stopper:
-    """Raises Stopped where a signal finds the program, or, while it is held, at the next `check`."""
+    """Turns the signals into Stopped: raised at once, or inside `deferred` at the next `check`."""
 
     def __init__(self) -> None:
         self.number: int | None = None
         self.requested_by: str | None = None
-        self.patience = PATIENCE
+        self.step_seconds = Launcher.step_seconds
         self._deferred = False
         self._uninterrupted = False
         self._requested_at = 0.0
@@ -42,7 +43,7 @@ class Stopper:
 
     @contextmanager
     def installed(self) -> Iterator[Self]:
-        """Inside, the signals are this stopper's."""
+        """Handle the signals inside; restore the earlier handlers afterwards."""
         before = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGALRM)}
         self._installed = True
         self.reinstall_handlers()
@@ -55,15 +56,15 @@ class Stopper:
                 signal.signal(number, handler)
 
     def reinstall_handlers(self) -> None:
-        """Take the signals again, where they are ours and a library has taken them meanwhile."""
+        """Install the handlers again, which a library may have replaced, where this stopper is installed."""
         if self._installed:
             for number in SIGNALS:
                 signal.signal(number, self._on_signal)
-            signal.signal(signal.SIGALRM, self._on_patience)
+            signal.signal(signal.SIGALRM, self._on_timer)
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """What runs inside reaches a `check` soon, or is broken off after `patience`."""
+        """Raise Stopped not at once but at the next `check`, or after `step_seconds` without one."""
         self._deferred = True
         try:
             yield
@@ -72,7 +73,7 @@ class Stopper:
 
     @contextmanager
     def uninterrupted(self) -> Iterator[None]:
-        """What runs inside comes to its end, however long it takes: such as a checkpoint that is written."""
+        """Raise nothing inside, however long it takes: for a checkpoint that is being written."""
         self._uninterrupted = True
         try:
             yield
@@ -80,31 +81,33 @@ class Stopper:
             self._uninterrupted = False
 
     def check(self) -> None:
-        """Raises Stopped if a signal came."""
+        """Raise Stopped if a signal has come."""
         if self.number is not None:
             raise Stopped(self.number, self.requested_by)
 
     def request(self, who: str) -> None:
-        """End as at a SIGTERM, from any thread, on behalf of `who`."""
+        """End as at a SIGTERM, because `who` has asked for it. May be called from any thread."""
         if self._installed and self.number is None:
             self.requested_by = who
             os.kill(os.getpid(), signal.SIGTERM)
 
     def disarm(self) -> None:
-        """Stopped has arrived where it is handled: it is not raised any more."""
+        """Do not raise Stopped any more: it has reached the code that handles it."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None:
-            # A scheduler may send one SIGTERM by two ways.
-            if number != signal.SIGTERM or time.monotonic() - self._requested_at > SAME_REQUEST:
+            # A scheduler may send one SIGTERM in two ways.
+            if number != signal.SIGTERM or time.monotonic() - self._requested_at > SAME_REQUEST_SECONDS:
                 os._exit(128 + number)
             return
         self.number, self._requested_at = number, time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, self.patience if self._deferred else AGAIN, AGAIN)
+        signal.setitimer(
+            signal.ITIMER_REAL, self.step_seconds if self._deferred else AGAIN_SECONDS, AGAIN_SECONDS
+        )
         if not self._deferred:
             raise Stopped(number, self.requested_by)
 
-    def _on_patience(self, number: int, frame: FrameType | None) -> None:
+    def _on_timer(self, number: int, frame: FrameType | None) -> None:
         if not self._uninterrupted:
             self.check()

@@ -1,12 +1,13 @@
 """A run as a process of its own: `python -m poslab.study.run.worker FILE` makes the run that FILE describes.
 
-So every launcher starts every run, and a run that is several processes starts the others.
+Every launcher starts this command. A run of several processes starts the others by itself, unless its
+launcher has started them.
 """
 
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,22 +21,28 @@ from poslab.record.manifest import read_manifest
 from poslab.record.writer import RunRecord
 from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.run.make import Making, run
+from poslab.study.launch.contract import launcher_class
+from poslab.study.launch.forks import serve
+from poslab.study.run.make import RunMaker, run
 from poslab.study.run.plan import Job, plan
 from poslab.study.run.processes import exit_with_parent, process_group
 from poslab.study.run.stopping import Stopped, Stopper
 
-LOST = 71  # the exit status where one of the run's processes was killed: it can go on, by sysexits.h
-ASKED = 76  # the exit status where somebody stopped the run in W&B: it is not to be started again
-TAKEN = 75  # the exit status where another process makes the run: try again later, by sysexits.h
-PATIENCE_OF_SLURM = 20.0  # seconds for a step, of the 30 until Slurm's SIGKILL
+# Exit statuses, besides 0, 1 (the run failed) and 2 (a ConfigError).
+PROCESS_KILLED = 71  # one of the run's processes was killed, and the run can go on (EX_OSERR of sysexits.h)
+ANOTHER_PROCESS_MAKES_IT = 75  # try again later (EX_TEMPFAIL)
+STOPPED_IN_WANDB = 76  # by somebody there: the run is not to be started again
 
 
-def as_json(job: Job) -> str:
-    """What another process needs to make the run: FILE of `python -m poslab.study.run.worker FILE`."""
+WORKER = (sys.executable, "-m", "poslab.study.run.worker")  # makes the run of the file that is put behind it
+FORKS = (*WORKER, "--forks")  # forks such processes, on the socket whose descriptor is put behind it
+
+
+def request_text(job: Job) -> str:
+    """The content of FILE: all that another process needs to make the run."""
     return json.dumps(
         {
-            "config": job.config.model_dump(mode="json"),  # without `auto`: what was planned is what is made
+            "config": job.config.model_dump(mode="json"),  # without `auto`
             "pos": job.request.pos,
             "attention": job.request.attention,
             "non_default_settings": job.request.non_default_settings,
@@ -46,40 +53,39 @@ def as_json(job: Job) -> str:
     )
 
 
-def main() -> int:
-    """Make the run that a file describes; the exit status."""
+def main(arguments: Sequence[str]) -> int:
+    """Make the run that the file `arguments[-1]` describes; the exit status."""
     try:
         with Stopper().installed() as stopper:
             exit_with_parent()
-            return _make(json.loads(Path(sys.argv[1]).read_text()), stopper)
+            return _make(json.loads(Path(arguments[-1]).read_text()), stopper)
     except ConfigError as error:
         print(f"poslab: {error}", file=sys.stderr)
         return 2
     except TakenError:
-        return TAKEN
+        return ANOTHER_PROCESS_MAKES_IT
     except Stopped as stop:
-        return ASKED if stop.requested_by else stop.status
+        return STOPPED_IN_WANDB if stop.requested_by else stop.status
 
 
-def _make(told: Mapping[str, Any], stopper: Stopper) -> int:
+def _make(content: Mapping[str, Any], stopper: Stopper) -> int:
     request = Request(
-        check(Config, told["config"], ""),
-        told["pos"],
-        told["attention"],
-        tuple(told["non_default_settings"]),
-        told["distinguishing_label"],
+        check(Config, content["config"], ""),
+        content["pos"],
+        content["attention"],
+        tuple(content["non_default_settings"]),
+        content["distinguishing_label"],
     )
-    command = [sys.executable, "-m", "poslab.study.run.worker", *sys.argv[1:]]
-    slurm = request.config.launcher.get("name") == "slurm"
-    directory = Path(told["directory"])
-    # The directory as it was told: two names of one run must not become two runs.
+    command = [*WORKER, sys.argv[-1]]
+    launcher, _ = launcher_class(request.config.launcher)
+    stopper.step_seconds = launcher.step_seconds
+    directory = Path(content["directory"])
+    # Not the planned directory, whose name depends on the names of the options: one run is one directory.
     job = replace(plan(request, directory.parent.parent), directory=directory)
-    # Where W&B puts what it has to send later: in the user's home, if it is not told.
+    # W&B's files that are still to be sent would else lie in the user's home.
     os.environ.setdefault("WANDB_DATA_DIR", str(directory / "wandb"))
-    if slurm:
-        stopper.patience = PATIENCE_OF_SLURM
-    if job.identity != told["identity"]:
-        raise ConfigError("code or data changed since the study began: give the command again")
+    if job.identity != content["identity"]:
+        raise ConfigError("code or data have changed since the study began: run the same command again")
 
     def on_lost(number: int, status: int) -> None:
         try:
@@ -87,20 +93,34 @@ def _make(told: Mapping[str, Any], stopper: Stopper) -> int:
                 manifest = read_manifest(job.directory)
                 reason = f"process {number} of the run ended with status {status}; see its log"
                 RunRecord(job.directory, manifest).update(status="failed", reason=reason)
-        finally:  # at once: the main thread may wait for the lost one for ever
-            os._exit(LOST if status < 0 else 1)
+        finally:  # at once: the main thread may wait for the lost process forever
+            os._exit(PROCESS_KILLED if status < 0 else 1)
 
-    with process_group(request.config.trainer, slurm, command, on_lost) as number:
+    with process_group(request.config.trainer, launcher.ranks, command, on_lost) as number:
         display = RunDisplay(job.title, progress=ProgressFile(job.directory))
         if number:
-            Making(job, display, stopper).share(build(job.config, job.corpus.vocabulary))
+            RunMaker(job, display, stopper).train_rank(build(job.config, job.corpus.vocabulary))
             return 0
         return int(run(job, display, stopper).status != "done")
 
 
+def import_once_and_fork(descriptor: int) -> None:
+    """Import all that runs need, and fork a process for each run that the launcher asks for."""
+    import gc
+
+    import poslab.training.loop  # noqa: F401 - Lightning, which every run imports before it trains
+
+    gc.collect()
+    gc.freeze()  # what is there now is never collected, so its pages stay shared between the runs
+    serve(descriptor, main)
+
+
 if __name__ == "__main__":
-    status = main()
+    if sys.argv[1] == "--forks":
+        import_once_and_fork(int(sys.argv[2]))
+        os._exit(0)
+    status = main(sys.argv)
     with suppress(OSError):  # a log file on a full disk
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(status)  # nothing is left to do, and W&B's service would be waited for
+    os._exit(status)  # at once: Python's own end would wait for W&B's service

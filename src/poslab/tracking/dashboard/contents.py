@@ -1,4 +1,4 @@
-"""What a study's runs have measured, which decides its panels: from records, or as W&B has it."""
+"""What a study's runs have measured, from their records or from W&B: it decides the study's panels."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poslab.config.text import printable
+from poslab.config.text import one_line
 from poslab.record.reader import Run, load
 from poslab.record.study_list import read_study_list
 from poslab.tracking.send.charts import chart_rows, summary
 
-LONGEST_QUESTION = 500  # letters
+LONGEST_QUESTION = 500  # characters
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 SLIDING = re.compile(rf"sliding_{NUMBER}x")
@@ -79,12 +79,12 @@ def _contents(keys: Collection[str], questions: Iterable[object], runs: int) -> 
         heads.setdefault(layer, []).append(head)
     question = next((text for text in questions if isinstance(text, str) and text.strip()), "")
     return Contents(
-        question=printable(question).strip()[:LONGEST_QUESTION],
+        question=one_line(question, LONGEST_QUESTION),
         runs=runs,
         multiples=tuple(sorted(float(multiple) for (multiple,) in _matches(SLIDING, keys))),
         rescaled=tuple(sorted(method for (method,) in _matches(RESCALED, keys))),
         retrieval=tuple(sorted((task, float(multiple)) for task, multiple in _matches(RETRIEVAL, keys))),
-        bias=tuple((layer, tuple(found)) for layer, found in heads.items()),
+        bias=tuple((layer, tuple(numbers)) for layer, numbers in heads.items()),
         bound=tuple(sorted(int(layer) for (layer,) in _matches(BOUND, keys))),
         attended=ATTENDED in keys,
         failed=FAILURE in keys,
@@ -92,7 +92,7 @@ def _contents(keys: Collection[str], questions: Iterable[object], runs: int) -> 
 
 
 def _matches(pattern: re.Pattern[str], keys: Iterable[str]) -> Iterable[tuple[str, ...]]:
-    return (found.groups() for key in keys if (found := pattern.fullmatch(key)))
+    return (match.groups() for key in keys if (match := pattern.fullmatch(key)))
 
 
 def _question(folder: Path) -> str | None:

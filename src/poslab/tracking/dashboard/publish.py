@@ -1,13 +1,11 @@
-"""Both documents to W&B, in place of what they were before; without a login, to files."""
+"""The workspace view and the Report saved in W&B, or in files where there is no login."""
 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import wandb
 from wandb_workspaces.workspaces.internal import get_view_dict
 
 from poslab.record.files import write_atomic
@@ -20,67 +18,45 @@ from poslab.tracking.dashboard.documents import (
     specification,
     view_name,
 )
+from poslab.tracking.fetch.account import Account
 from poslab.tracking.login import logged_in
-from poslab.tracking.send.run import ONLINE_WAIT
 
 OFFLINE = ("offline", "disabled", "dryrun")  # values of WANDB_MODE
-PAGE = 100  # runs asked for at once
+PAGE = 100  # runs a request
 
 
 def why_offline() -> str | None:
-    """Why W&B is not called, None where it is: with a key for its server, unless WANDB_MODE forbids it."""
+    """Why W&B is not used: WANDB_MODE forbids it or there is no login; None where it is used."""
     mode = os.environ.get("WANDB_MODE", "")
     if mode in OFFLINE:
         return f"WANDB_MODE={mode}"
     return None if logged_in() else "no W&B login"
 
 
-@dataclass(frozen=True)
-class Project:
-    """A project on W&B's server."""
-
-    api: Any
-    entity: str
-    name: str
-
-    @property
-    def path(self) -> str:
-        return f"{self.entity}/{self.name}"
-
-    @property
-    def exists(self) -> bool:
-        return any(project.name == self.name for project in self.api.projects(self.entity))
-
-    def runs(self, study: str) -> list[Tracked]:
-        """The training runs of a study."""
-        if not self.exists:
-            return []
-        wanted = {"group": study, "jobType": "train"}
-        return [
-            Tracked(run.config, run.notes, {*run.summary_metrics, *(run.historyKeys or {}).get("keys", ())})
-            for run in self.api.runs(self.path, filters=wanted, per_page=PAGE, lazy=False)
-        ]
+def project_exists(account: Account) -> bool:
+    return any(project.name == account.project for project in account.api.projects(account.entity))
 
 
-def open_project(entity: str | None, name: str) -> Project:
-    """The project, of the account's own entity where none is given. Raises what the client raises."""
-    wandb.setup(wandb.Settings(silent=True))  # what it would say is said in this program's words
-    api = wandb.Api(timeout=ONLINE_WAIT)
-    found = entity or api.settings["entity"] or api.default_entity
-    if not found:
-        raise ValueError("the account belongs to no entity: say entity=NAME")
-    return Project(api, found, name)
+def training_runs(study: str, account: Account) -> list[Tracked]:
+    """The training runs of a study that W&B has."""
+    if not project_exists(account):
+        return []
+    filters = {"group": study, "jobType": "train"}
+    return [
+        Tracked(run.config, run.notes, {*run.summary_metrics, *(run.historyKeys or {}).get("keys", ())})
+        for run in account.api.runs(account.path, filters=filters, per_page=PAGE, lazy=False)
+    ]
 
 
-def publish(study: str, contents: Contents, project: Project) -> tuple[str, str]:
-    """Save the view and the Report in place of those of earlier calls; their URLs."""
-    if not project.exists:
-        project.api.create_project(project.name, project.entity)
-    view = make_workspace(study, contents, project.entity, project.name)
-    view._internal_id = _view_id(study, project)
+def publish(study: str, contents: Contents, account: Account) -> tuple[str, str]:
+    """Save the view and the Report over those of earlier calls; their URLs. Raises what the client raises."""
+    if not project_exists(account):
+        account.api.create_project(account.project, account.entity)
+    view = make_workspace(study, contents, account.entity, account.project)
+    view._internal_id = _view_id(study, account)
     view.save()
-    report = make_report(study, contents, project.entity, project.name)
-    report.id = _report_id(study, project)
+    report = make_report(study, contents, account.entity, account.project)
+    report.id = _report_id(study, account)
     report.save()
     return view.url, report.url
 
@@ -104,20 +80,20 @@ def _write(path: Path, value: Mapping[str, Any]) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def _view_id(study: str, project: Project) -> str:
+def _view_id(study: str, account: Account) -> str:
     """W&B's id of the study's view, empty where there is none yet."""
     try:
-        found = get_view_dict(project.entity, project.name, view_name(study)[len("nw-") : -len("-v")])
+        view = get_view_dict(account.entity, account.project, view_name(study)[len("nw-") : -len("-v")])
     except json.JSONDecodeError:
         raise
     except ValueError:  # the project is there, so that this says that the view is not
         return ""
-    return str(found["id"])
+    return str(view["id"])
 
 
-def _report_id(study: str, project: Project) -> str:
+def _report_id(study: str, account: Account) -> str:
     """W&B's id of the study's Report, empty where there is none yet. One written by hand is left alone."""
-    for report in project.api.reports(project.path):
+    for report in account.api.reports(account.path):
         if report.display_name == report_title(study) and is_made_here(report.description, study):
             return str(report.id)
     return ""

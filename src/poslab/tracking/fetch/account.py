@@ -1,4 +1,4 @@
-"""Reading from W&B: whose account, which project, where what is read is kept, and errors as one line each."""
+"""A project in W&B, opened for reading: its entity, its folder in the cache, and errors as one line each."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,13 +10,13 @@ from poslab.config.text import plain
 from poslab.data.cache import cache_directory
 from poslab.tracking.login import logged_in
 
-PROJECT = "poslab"  # as conf/logger/wandb.yaml has it
-REFUSED = (401, 403)
-RETRIES = 3  # of a file that the server fails to give; with W&B's own 20 a broken server is waited for long
+PROJECT = "poslab"  # the default of conf/logger/wandb.yaml
+REFUSED = (401, 403)  # HTTP statuses
+RETRIES = 3  # of a download that fails; W&B's own 20 take minutes where a server is broken
 
 
 class SourceError(Exception):
-    """W&B does not give what was asked for; one line, and the exit status: 2 where the user can mend it."""
+    """W&B does not deliver; one line, and the exit status: 2 where the user can mend it, else 1."""
 
     def __init__(self, line: str, status: int) -> None:
         super().__init__(line)
@@ -25,7 +25,7 @@ class SourceError(Exception):
 
 @dataclass(frozen=True)
 class Account:
-    """A project of somebody's in W&B, open for reading."""
+    """A project in W&B and the client that reads it."""
 
     api: Any  # wandb.Api
     entity: str
@@ -37,34 +37,35 @@ class Account:
 
     @property
     def folder(self) -> Path:
-        """Where what was read of the project is kept, in the user's cache."""
+        """The folder of the user's cache for what is downloaded from the project."""
         return cache_directory().parent / "wandb" / self.entity / self.project
 
 
-def opened(project: str | None, entity: str | None) -> Account:
-    """The project, of the account's own entity where none is named. Raises SourceError."""
+def open_account(project: str | None, entity: str | None) -> Account:
+    """The project, by default `poslab` of the account's own entity. Raises SourceError."""
     if not logged_in():
-        raise SourceError("not logged in to W&B: give `wandb login`, or set WANDB_API_KEY", 2)
+        raise SourceError("not logged in to W&B: run `wandb login`, or set WANDB_API_KEY", 2)
     import wandb
 
     wandb.setup(wandb.Settings(silent=True, x_file_transfer_retry_max=RETRIES))
     try:
         api = wandb.Api()
-        entity = entity or api.default_entity
+        entity = entity or api.settings["entity"] or api.default_entity
     except Exception as error:  # no address, no answer, a key that is refused
         if http_status(error) in REFUSED:
-            raise SourceError("W&B refuses the key: give `wandb login --relogin`", 2) from None
+            raise SourceError("W&B refuses the key: run `wandb login --relogin`", 2) from None
         raise SourceError(f"W&B does not answer: {_line(error)}", 1) from None
+    if not entity:
+        raise SourceError("the W&B account belongs to no entity: give entity=NAME", 2)
     project = project or PROJECT
     for name in (entity, project):
-        if not name or Path(name).name != name or name.startswith("."):
-            raise SourceError(f"{str(name)[:60]!r} is no name of an entity or a project in W&B", 2)
-    assert entity is not None
+        if Path(name).name != name or name.startswith("."):
+            raise SourceError(f"{name[:60]!r} cannot be the name of an entity or a project in W&B", 2)
     return Account(api, entity, project)
 
 
-def closed() -> None:
-    """Leave W&B: the settings for reading are not those of a run that is logged by the same process."""
+def close_account() -> None:
+    """Forget the client's settings for reading: a run that this process logs later has others."""
     import wandb
 
     wandb.teardown()
@@ -72,17 +73,17 @@ def closed() -> None:
 
 @contextmanager
 def asking(what: str) -> Iterator[None]:
-    """Inside, whatever the client raises becomes one line that says `what` was asked for."""
+    """Turn whatever the client raises inside into a SourceError that names `what` W&B did not deliver."""
     try:
         yield
     except SourceError:
         raise
     except Exception as error:
-        raise SourceError(f"W&B does not give {what}: {_line(error)}", 1) from None
+        raise SourceError(f"W&B does not deliver {what}: {_line(error)}", 1) from None
 
 
 def http_status(error: BaseException) -> int | None:
-    """What the server answered, where an error of the client is about that."""
+    """The status of the server's answer that an error of the client is about, if it is about one."""
     for each in (error, error.__cause__, getattr(error, "exc", None)):
         status = getattr(getattr(each, "response", None), "http_status", None)
         if isinstance(status, int) and status:

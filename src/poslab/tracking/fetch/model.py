@@ -1,30 +1,66 @@
-"""A model that a run has logged to W&B: its checkpoint, or the record of its run."""
+"""The run or model that checkpoint= names, on this machine or downloaded from W&B."""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from poslab.config.schema import ConfigError
 from poslab.record.locks import holding
 from poslab.record.schema import FINAL, MANIFEST
-from poslab.tracking.fetch.account import Account, SourceError, asking
-from poslab.tracking.fetch.study import QUEUE, fetch_run
+from poslab.tracking.fetch.account import Account, SourceError, asking, open_account
+from poslab.tracking.fetch.study import LOCK_SECONDS, fetch_run
+
+ARTIFACT = re.compile(r"(?:(?:([^/:]+)/)?([^/:]+)/)?([^/:]+:[^/:]+)")
+
+
+@dataclass(frozen=True)
+class ArtifactName:
+    """The name of a model in W&B; entity and project may be left out."""
+
+    entity: str | None
+    project: str | None
+    name: str  # with version or alias
+
+    def account(self, project: str | None, entity: str | None) -> Account:
+        """The project that the name gives, else the one that is given here. Raises SourceError."""
+        return open_account(self.project or project, self.entity or entity)
+
+
+def resolve_checkpoint(name: str) -> Path | ArtifactName:
+    """The run directory whose path, or whose checkpoint, is `name`; else an artifact. Raises ConfigError."""
+    if not name:
+        raise ConfigError("checkpoint= lacks a name")
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if path.is_file() and path.name == FINAL:
+        return path.parent
+    if path.exists():
+        raise ConfigError(f"checkpoint={name} is no {FINAL} of a run")
+    if match := ARTIFACT.fullmatch(name):
+        return ArtifactName(match[1], match[2], match[3])
+    raise ConfigError(
+        f"checkpoint={name} does not exist: name a run directory such as runs/STUDY/RUN, its {FINAL}, or a "
+        "W&B artifact such as checkpoint-RUN:latest"
+    )
 
 
 def fetch_model(account: Account, name: str) -> tuple[Path, str]:
-    """A folder of the cache with the checkpoint and manifest of artifact `name`; its full name with version.
+    """Download the checkpoint and manifest of artifact `name`; their folder, and the full name with version.
 
-    They are not checked against each other here. Raises SourceError.
+    Whether checkpoint and manifest belong together is not checked here. Raises SourceError.
     """
     artifact = _artifact(account, name)
     with _reading(account, name):
         version = f"{name.partition(':')[0]}:{artifact.version}"  # `latest` is another one tomorrow
     folder = account.folder / "artifacts" / re.sub(r"[^\w.-]|^\.", "_", version)
-    with holding(folder.parent / f".{folder.name}.lock", QUEUE), _reading(account, name):
+    with holding(folder.parent / f".{folder.name}.lock", LOCK_SECONDS), _reading(account, name):
         entries = artifact.manifest.entries
         for file in (FINAL, MANIFEST):
-            # A reference may lead anywhere.
+            # A reference could make the client read any address.
             if file not in entries or any(entry.ref is not None for entry in entries.values()):
                 raise SourceError(f"W&B: {account.path}/{version} holds no {file} of a run", 2)
             artifact.download(root=str(folder), path_prefix=file, skip_cache=True)
@@ -32,7 +68,7 @@ def fetch_model(account: Account, name: str) -> tuple[Path, str]:
 
 
 def fetch_run_of(account: Account, name: str) -> Path:
-    """The directory, in the cache, of the record of the run that logged the artifact. Raises SourceError."""
+    """Download the record of the run that logged the artifact; its directory. Raises SourceError."""
     artifact = _artifact(account, name)
     with _reading(account, name):
         run = artifact.logged_by()

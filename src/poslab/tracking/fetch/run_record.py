@@ -1,7 +1,7 @@
-"""The record of one run as W&B holds it: looked at, checked, and kept as a run directory in the cache.
+"""The record of one run in W&B: listed, checked, and downloaded into a run directory of the cache.
 
-Names and contents come from outside: a record is used as far as its seal and its checksums hold, and no name
-leads out of its folder.
+Names and contents come from outside: a record is used only as far as its seal and checksums are right, and no
+name may lead out of its folder.
 """
 
 import base64
@@ -23,7 +23,7 @@ PREFIX = "record/"  # of the record among the files of a run
 
 
 @dataclass(frozen=True)
-class Held:
+class RemoteRecord:
     """A run as W&B holds it. `files` are those of its record, by their names in its directory."""
 
     run: Any  # of wandb.Api
@@ -45,68 +45,68 @@ class Held:
         return self.manifest.tables if self.manifest.status in ENDED else {}
 
 
-def held_by(run: Any) -> Held:
-    """What is listed of a run's record, none of it read."""
+def list_record(run: Any) -> RemoteRecord:
+    """The files of a run's record in W&B, none of them downloaded."""
     with asking(f"the files of {run.id}"):
         files = {str(file.name): file for file in run.files(per_page=500)}
     record = {name.removeprefix(PREFIX): file for name, file in files.items() if name.startswith(PREFIX)}
-    return Held(run, f"{run.name} ({run.id})", record)
+    return RemoteRecord(run, f"{run.name} ({run.id})", record)
 
 
-def looked_at(held: Held, study: str | None, kept: Mapping[str, Path]) -> Held:
-    """With its manifest, read and checked; a problem where it is no manifest of a run of `study`.
+def read_record(remote: RemoteRecord, study: str | None, cached: Mapping[str, Path]) -> RemoteRecord:
+    """The record with its manifest, or with a problem where that is not a manifest of a run of `study`.
 
-    `kept` are the manifests in the cache by their MD5: one that is there is not read from W&B again.
+    `cached` are the manifests in the cache by their MD5, which are not downloaded again.
     """
-    file = held.files.get(MANIFEST)
-    known = None if file is None else kept.get(str(file.md5))
+    file = remote.files.get(MANIFEST)
+    known = None if file is None else cached.get(str(file.md5))
     content = _content(file) if known is None else known.read_bytes()
     if content is None:
-        return replace(held, problem=f"has no record: {held.run.state} in W&B")
+        return replace(remote, problem=f"has no record: {remote.run.state} in W&B")
     try:
         manifest = parse_manifest(content)
     except OtherFormatError as error:
-        return replace(held, content=content, problem=f"is not read: {error.reason}", unreadable=True)
+        return replace(remote, content=content, problem=f"is not read: {error.reason}", unreadable=True)
     except DamagedError:
-        return replace(held, content=content, problem=f"has a damaged {MANIFEST}", unreadable=True)
-    problem = _wrong(manifest, study)
-    return replace(held, content=content, manifest=Manifest() if problem else manifest, problem=problem)
+        return replace(remote, content=content, problem=f"has a damaged {MANIFEST}", unreadable=True)
+    problem = _misuse(manifest, study)
+    return replace(remote, content=content, manifest=Manifest() if problem else manifest, problem=problem)
 
 
-def _wrong(manifest: Manifest, study: str | None) -> str:
-    """Why a sound manifest is not used, or nothing."""
+def _misuse(manifest: Manifest, study: str | None) -> str:
+    """Why a manifest with a right seal is not used; empty where it is."""
     if study is not None and manifest.study != study:
         return f"says that it is of study {str(manifest.study)[:60]!r}"
     names = (manifest.study, manifest.run, *(manifest.files or {}))
     return "" if all(map(is_file_name, names)) else "names a file outside its folder"
 
 
-def keep(held: Held, directory: Path) -> tuple[int, list[str]]:
-    """Make `directory` what W&B holds of the run: how many files were read, and a line for each bad one.
+def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[str]]:
+    """Make `directory` equal to W&B's record; how many tables were downloaded, and a line for each bad one.
 
-    A table that is missing or not as its checksum says is not there afterwards: a report lists the run.
+    A table that is missing or damaged in W&B is missing in `directory`: a report says so of the run.
     """
-    tables, problems, count = held.tables, [], 0
+    tables, problems, count = remote.tables, [], 0
     for name in damaged_files(directory, tables):
         (directory / name).unlink(missing_ok=True)
-        file = held.files.get(name)
+        file = remote.files.get(name)
         content = _content(file)
         count += content is not None
         if content is not None and hashlib.sha256(content).hexdigest() == tables[name]:
             write_atomic(directory / name, content)
         else:
-            problems.append(f"{held.title}: {name} is {'missing' if content is None else 'damaged'} in W&B")
+            problems.append(f"{remote.title}: {name} is {'missing' if content is None else 'damaged'} in W&B")
     path = directory / MANIFEST
-    if not path.exists() or path.read_bytes() != held.content:
-        write_atomic(path, held.content)
-    for left in directory.iterdir():  # of another state of the run
-        if left.name not in (MANIFEST, *tables):
-            left.unlink()
+    if not path.exists() or path.read_bytes() != remote.content:
+        write_atomic(path, remote.content)
+    for path in directory.iterdir():
+        if path.name not in (MANIFEST, *tables):  # of another state of the run
+            path.unlink()
     return count, problems
 
 
 def download(file: Any) -> bytes | None:
-    """The content of a file in W&B, None where there is none: it is listed before it is sent."""
+    """The content of a file in W&B; None where it is listed but not there, since W&B lists a file early."""
     with asking(f"{file.name} of {file.run.id}"), tempfile.TemporaryDirectory() as folder:
         try:
             file.download(root=folder, replace=True).close()
@@ -121,7 +121,7 @@ def _content(file: Any | None) -> bytes | None:
     return None if file is None else download(file)
 
 
-def kept_manifests(study: Path) -> dict[str, Path]:
+def cached_manifests(study: Path) -> dict[str, Path]:
     """The manifests in the cache by their MD5 as W&B writes it."""
     return {md5(path.read_bytes()): path for path in study.glob(f"[!.]*/{MANIFEST}")}
 

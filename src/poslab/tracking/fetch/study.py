@@ -1,11 +1,11 @@
-"""Studies read from W&B into run directories, so that a report of them is as from the machine that made them.
+"""Studies downloaded from W&B into run directories, whose report is the same as where the runs were made.
 
     <cache>/wandb/<entity>/<project>/runs/<study>/<run>/     manifest.json and tables
                                     .../<study>/study.json   of the study's report run
 
 A run keeps its record in W&B under record/. The report run of a study keeps its list as record/study.json,
-and under record/runs/<run>/ the records of runs that W&B has no run of: refused before they began, or taken
-over from another study.
+and under record/runs/<run>/ the records of runs that W&B has no run of: refused before they began, or copied
+from another study.
 """
 
 import re
@@ -26,61 +26,61 @@ from poslab.record.schema import ENDED, MANIFEST, STUDY_LIST
 from poslab.record.study_list import parse_study_list
 from poslab.tracking.fetch.account import Account, SourceError, asking
 from poslab.tracking.fetch.run_record import (
-    Held,
+    RemoteRecord,
+    cached_manifests,
     download,
-    held_by,
-    keep,
-    kept_manifests,
-    looked_at,
+    download_record,
+    list_record,
     md5,
+    read_record,
 )
 
 TRAIN, REPORT = "train", "report"  # job types
 THREADS = 8
-QUEUE = 600.0  # seconds to wait for another command that reads the same study
+LOCK_SECONDS = 600.0  # to wait for another command that downloads the same study
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def fetch_study(account: Account, study: str, console: Console) -> Path:
-    """Make the cache hold a study as W&B does and say on `console` what was found; the folder of studies.
+    """Download a study into the cache and print on `console` what it lacks; the folder of the studies.
 
-    Raises SourceError, and TakenError where another command reads the same study for long.
+    Raises SourceError, and TakenError where another command downloads the same study for long.
     """
     if not NAME.fullmatch(study):
-        raise SourceError(f"study={plain(study, 60)!r} is no name of a study", 2)
+        raise SourceError(f"study={plain(study, 60)!r} cannot be the name of a study", 2)
     root = account.folder / "runs"
-    with holding(root / f".{study}.lock", QUEUE):
-        for line in _fetched(account, study, root / study, console):
+    with holding(root / f".{study}.lock", LOCK_SECONDS):
+        for line in _download(account, study, root / study, console):
             console.print(f"W&B: {plain(line, 300)}")
     return root
 
 
 def fetch_run(account: Account, run: Any) -> Path:
-    """The directory of one run's record in the cache. Raises SourceError where it has none."""
-    held = looked_at(held_by(run), None, {})
-    if held.problem:
-        raise SourceError(f"W&B: {plain(held.title)} {plain(held.problem)}", 2)
-    directory = account.folder / "runs" / str(held.manifest.study) / held.name
-    _, problems = keep(held, directory)
+    """Download one run's record; its directory. Raises SourceError where it has none."""
+    record = read_record(list_record(run), None, {})
+    if record.problem:
+        raise SourceError(f"W&B: {plain(record.title)} {plain(record.problem)}", 2)
+    directory = account.folder / "runs" / str(record.manifest.study) / record.name
+    _, problems = download_record(record, directory)
     if problems:
         raise SourceError(f"W&B: {plain(problems[0])}", 2)
     return directory
 
 
-def _fetched(account: Account, study: str, folder: Path, console: Console) -> list[str]:
-    """A line for each thing that a reader should know."""
+def _download(account: Account, study: str, folder: Path, console: Console) -> list[str]:
+    """Download the study into `folder`; a line for each thing that is missing, damaged or ambiguous."""
     runs = _listed(account, study)
-    held = _at_once(held_by, runs, "looking", console)
-    reports = sorted((each for each in held if each.run.job_type == REPORT), key=_created, reverse=True)
+    listed = _at_once(list_record, runs, "listing", console)
+    reports = sorted((each for each in listed if each.run.job_type == REPORT), key=_created, reverse=True)
     names, lines = _plan(reports[0] if reports else None, study, folder)
-    records = [*(each for each in held if each.run.job_type == TRAIN), *_lent(reports)]
+    records = [*(each for each in listed if each.run.job_type == TRAIN), *_records_of_report(reports)]
     records = _at_once(
-        partial(looked_at, study=study, kept=kept_manifests(folder)), records, "reading", console
+        partial(read_record, study=study, cached=cached_manifests(folder)), records, "downloading", console
     )
-    chosen, twice = _one_each(each for each in records if not each.problem)
-    lines += [f"{each.title} {each.problem}" for each in records if each.problem] + twice
+    chosen, choices = _newest_records(each for each in records if not each.problem)
+    lines += [f"{each.title} {each.problem}" for each in records if each.problem] + choices
     lines += [
         f"{each.title}: its record says running, W&B says {each.run.state}"
         for each in chosen.values()
@@ -89,16 +89,18 @@ def _fetched(account: Account, study: str, folder: Path, console: Console) -> li
     if not chosen:
         raise SourceError(f"W&B: no record of study={study} in {account.path}: {'; '.join(lines[:3])}", 2)
     folder.mkdir(parents=True, exist_ok=True)
-    kept = _at_once(lambda each: keep(each, folder / each.name), list(chosen.values()), "reading", console)
-    lines += [line for _, problems in kept for line in problems]
-    unreadable = _keep_unreadable(records, [name for name in names if name not in chosen], folder)
-    for left in folder.glob("[!.]*/"):
-        if left.name not in {*chosen, *unreadable}:
-            shutil.rmtree(left)
+    downloads = _at_once(
+        lambda each: download_record(each, folder / each.name), list(chosen.values()), "downloading", console
+    )
+    lines += [line for _, problems in downloads for line in problems]
+    unreadable = _write_unreadable(records, [name for name in names if name not in chosen], folder)
+    for directory in folder.glob("[!.]*/"):
+        if directory.name not in {*chosen, *unreadable}:
+            shutil.rmtree(directory)
     if absent := sum(name not in {*chosen, *unreadable} for name in names):
-        lines.append(f"{absent} of the {len(names)} runs that the study lists have no record there")
-    count = sum(count for count, _ in kept)
-    return [*lines, f"{len(chosen)} runs of study={study} in {account.path}; {count} tables were read anew"]
+        lines.append(f"{absent} of the {len(names)} runs that the study lists have no record in W&B")
+    count = sum(count for count, _ in downloads)
+    return [*lines, f"{len(chosen)} runs of study={study} in {account.path}; {count} tables were downloaded"]
 
 
 def _listed(account: Account, study: str) -> list[Any]:
@@ -106,10 +108,10 @@ def _listed(account: Account, study: str) -> list[Any]:
     kinds = (TRAIN, REPORT)
     with asking(f"the runs of study={study} in {account.path}"):
         try:
-            found = account.api.runs(
+            group = account.api.runs(
                 account.path, filters={"group": study, "jobType": {"$in": list(kinds)}}, per_page=200
             )
-            runs = [run for run in found if run.group == study and run.job_type in kinds]
+            runs = [run for run in group if run.group == study and run.job_type in kinds]
         except ValueError:
             raise SourceError(f"W&B has no project {account.path}", 2) from None
     if not runs:
@@ -117,8 +119,8 @@ def _listed(account: Account, study: str) -> list[Any]:
     return runs
 
 
-def _plan(report: Held | None, study: str, folder: Path) -> tuple[list[str], list[str]]:
-    """The runs that the study lists, kept as its study.json; and a line where there is no list."""
+def _plan(report: RemoteRecord | None, study: str, folder: Path) -> tuple[list[str], list[str]]:
+    """The runs that the study lists, whose list is written here; and a line where there is no list."""
     path, file = folder / STUDY_LIST, None if report is None else report.files.get(STUDY_LIST)
     here = path.read_bytes() if path.exists() else b""
     content = None if file is None else here if file.md5 == md5(here) else download(file)
@@ -138,43 +140,43 @@ def _plan(report: Held | None, study: str, folder: Path) -> tuple[list[str], lis
     return list(listed.runs), []
 
 
-def _lent(reports: Sequence[Held]) -> list[Held]:
-    """The records that the newest report run keeps for runs that W&B has no run of."""
+def _records_of_report(reports: Sequence[RemoteRecord]) -> list[RemoteRecord]:
+    """The records, in the newest report run, of runs that W&B has no run of."""
     files: dict[str, dict[str, Any]] = {}
     for name, file in reports[0].files.items() if reports else ():
-        if found := re.fullmatch(r"runs/([^/]+)/([^/]+)", name):
-            files.setdefault(found[1], {})[found[2]] = file
-    return [Held(reports[0].run, f"{name} (of the report run)", own) for name, own in files.items()]
+        if match := re.fullmatch(r"runs/([^/]+)/([^/]+)", name):
+            files.setdefault(match[1], {})[match[2]] = file
+    return [RemoteRecord(reports[0].run, f"{name} (of the report run)", own) for name, own in files.items()]
 
 
-def _one_each(records: Iterable[Held]) -> tuple[dict[str, Held], list[str]]:
-    """Of W&B runs that hold the same run the one that ended last, by directory; a line for each choice."""
-    same: dict[str, list[Held]] = {}
+def _newest_records(records: Iterable[RemoteRecord]) -> tuple[dict[str, RemoteRecord], list[str]]:
+    """Of W&B runs with the same record the one that ended last, by directory; a line for each choice."""
+    same: dict[str, list[RemoteRecord]] = {}
     for each in records:
         same.setdefault(str(each.manifest.identity or each.name), []).append(each)
-    chosen: dict[str, Held] = {}
+    chosen: dict[str, RemoteRecord] = {}
     lines = []
     for group in same.values():
         best = max(group, key=_newest)
         chosen[best.name] = best
         if len(group) > 1:
-            lines.append(f"{best.name} is there {len(group)} times: {best.title} is used, the newest")
+            lines.append(f"{best.name} is in W&B {len(group)} times: {best.title} is used, the newest")
     return chosen, lines
 
 
-def _newest(held: Held) -> tuple[bool, bool, str, str]:
-    """Runs that ended come after others, a run's own record after one that is kept for it."""
-    own = held.run.job_type == TRAIN
-    return held.manifest.status in ENDED, own, str(held.manifest.finished), _created(held)
+def _newest(record: RemoteRecord) -> tuple[bool, bool, str, str]:
+    """The order of records: an ended run's before others, a run's own before a copy in the report run."""
+    own, manifest = record.run.job_type == TRAIN, record.manifest
+    return manifest.status in ENDED, own, str(manifest.finished), _created(record)
 
 
-def _created(held: Held) -> str:
-    return str(held.run.created_at)
+def _created(record: RemoteRecord) -> str:
+    return str(record.run.created_at)
 
 
-def _keep_unreadable(records: Iterable[Held], names: Collection[str], folder: Path) -> set[str]:
-    """Manifests that cannot be read, in the places of the listed runs that they are of, for the report."""
-    found = set()
+def _write_unreadable(records: Iterable[RemoteRecord], names: Collection[str], folder: Path) -> set[str]:
+    """Write manifests that cannot be read where their runs are listed, so that the report says why."""
+    written = set()
     for each in records:
         if each.unreadable:
             identity = each.run.config.get("identity")
@@ -182,14 +184,14 @@ def _keep_unreadable(records: Iterable[Held], names: Collection[str], folder: Pa
                 if identity and name.endswith(f"-{identity}"):
                     shutil.rmtree(folder / name, ignore_errors=True)
                     write_atomic(folder / name / MANIFEST, each.content)
-                    found.add(name)
-    return found
+                    written.add(name)
+    return written
 
 
 def _at_once(
     act: Callable[[Item], Result], items: Sequence[Item], name: str, console: Console
 ) -> list[Result]:
-    """What `act` gives for each of the items, some at the same time, with a bar on a terminal."""
+    """The results of `act` on the items, several at the same time, with a bar on a terminal."""
     with ThreadPoolExecutor(THREADS) as pool:
         results = pool.map(act, items)
         bar = {"console": console, "transient": True, "disable": not console.is_terminal}

@@ -1,4 +1,4 @@
-"""What a run is called in W&B, and which of its settings stand there under which names."""
+"""The name, tags and settings of a run in W&B."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ LONGEST_TAG, LONGEST_NAME = 64, 128  # characters that W&B takes
 
 @dataclass(frozen=True)
 class Card:
-    """How a run stands in W&B's tables."""
+    """A run's row in W&B's tables."""
 
     group: str  # the study
     job_type: Literal["train", "evaluate", "report"]
@@ -23,7 +23,7 @@ class Card:
 
 
 def arm(request: Request) -> str:
-    """One name for all runs that differ in their seed alone, whatever command asked for them."""
+    """One name for all runs that differ in their seed alone, whatever command they are from."""
     config = request.config
     rate = f"rate {config.trainer.learning_rate:g}" if config.part == TUNING else ""
     parts = (request.pos, request.attention, " ".join(request.non_default_settings), rate)
@@ -31,15 +31,15 @@ def arm(request: Request) -> str:
 
 
 def of_run(request: Request, title: str, identity: str, code: str, data_fingerprint: str) -> Card:
-    """A run that trains: named by what differs, with its settings by the names of the command line.
+    """The card of a training run, with its settings by their names on the command line.
 
-    `pos` and `attention` are the arms' names there and not their sections: so they sort and filter, and are
-    what a W&B sweep calls them.
+    `pos` and `attention` are the names of the options, not their sections: they can be sorted and filtered
+    by, and are what a W&B sweep sets.
     """
     config = request.config
     settings = config.result_settings()
     sections = {f"{name}_options": settings.pop(name) for name in ("pos", "attention")}
-    named = {
+    columns = {
         "study": config.study,
         "arm": arm(request),
         "pos": request.pos,
@@ -57,5 +57,5 @@ def of_run(request: Request, title: str, identity: str, code: str, data_fingerpr
         name=title[:LONGEST_NAME],
         tags=tuple(dict.fromkeys(tag[:LONGEST_TAG] for tag in tags if tag and tag != "comparison")),
         notes=config.question,
-        config=named,
+        config=columns,
     )

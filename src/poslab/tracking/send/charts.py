@@ -1,6 +1,6 @@
-"""What a finished record shows in W&B: rows of charts with x axes of their own, tables, a run's summary.
+"""A finished record as W&B shows it: rows of charts with their x axes, tables, and the run's summary.
 
-Every number is one that the report makes of the same record.
+Every number is the one that the report has from the same record.
 """
 
 import math
@@ -14,7 +14,7 @@ from poslab.record.measures import Value, name
 from poslab.record.reader import Run
 from poslab.record.summary import row as summary_row
 
-# The x axis of each family of charts: a metric that stands in the same row.
+# The x axis of each family of charts: a metric in the same row.
 AXES = {
     "extrapolation/*": "extrapolation/length",
     "position/*": "position/position",
@@ -41,8 +41,8 @@ class Sheet:
 
 
 def training_row(row: Mapping[str, Any]) -> dict[str, float]:
-    """A row of metrics.csv: losses as nats a token and bits a byte. A file gives text, training numbers."""
-    found: dict[str, float] = {
+    """A row of metrics.csv, of text or numbers, with losses in nats a token and bits a byte."""
+    metrics: dict[str, float] = {
         "tokens": int(row["tokens"]),
         "step": int(row["step"]),
         "seconds": float(row["seconds"]),
@@ -54,14 +54,14 @@ def training_row(row: Mapping[str, Any]) -> dict[str, float]:
     }
     if float(row["validation_bytes"]):
         bits = float(row["validation_nll"]) / math.log(2)
-        found["validation/bits_per_byte"] = bits / float(row["validation_bytes"])
+        metrics["validation/bits_per_byte"] = bits / float(row["validation_bytes"])
     if "memory_bytes" in row:
-        found["cost/memory_gigabytes"] = float(row["memory_bytes"]) / 1e9
-    return found
+        metrics["cost/memory_gigabytes"] = float(row["memory_bytes"]) / 1e9
+    return metrics
 
 
 def chart_rows(run: Run) -> Iterator[Row]:
-    """Rows that each have the x axis of AXES and what was measured there."""
+    """Rows of the charts, each with its x axis of AXES."""
     yield from _extrapolation(run)
     for each in measures.position_bins(run):
         yield {"position/position": each.center, "position/loss": each.loss}
@@ -79,10 +79,10 @@ def chart_rows(run: Run) -> Iterator[Row]:
 
 def _extrapolation(run: Run) -> Iterator[Row]:
     lengths = sorted({multiple for _, multiple in run.segments})
-    found = measures.extrapolation(run, lengths)
+    figures = measures.extrapolation(run, lengths)
     for k in lengths:
-        row = {family: found[f"{family}_{name(k)}"] for family in BY_LENGTH}
-        row |= {shown: found[f"{family}_{name(k)}"] for family, shown in SLIDING.items()}
+        row = {family: figures[f"{family}_{name(k)}"] for family in BY_LENGTH}
+        row |= {shown: figures[f"{family}_{name(k)}"] for family, shown in SLIDING.items()}
         known = {f"extrapolation/{key}": value for key, value in row.items() if isinstance(value, float)}
         if known:
             yield {"extrapolation/length": k * run.context_length, **known}
@@ -102,8 +102,8 @@ def _rescaled(run: Run) -> Iterator[Row]:
 def _retrieval(run: Run) -> Iterator[Row]:
     for depth in sorted({depth for _, _, depth in run.probe}):
         shares = {
-            f"retrieval/{task}/{name(multiple)}": found.exact / found.samples
-            for (task, multiple, at), found in run.probe.items()
+            f"retrieval/{task}/{name(multiple)}": answers.exact / answers.samples
+            for (task, multiple, at), answers in run.probe.items()
             if at == depth
         }
         yield {"retrieval/depth": depth, **shares}
@@ -122,17 +122,17 @@ def _scheme(run: Run) -> Iterator[Row]:
 
 def _attention_distances(run: Run) -> dict[int, list[float]]:
     """Of each layer, the mean distance in tokens of each of its heads."""
-    found: dict[int, list[float]] = {}
+    distances: dict[int, list[float]] = {}
     for (layer, _), attended in sorted((run.scheme.attended or {}).items()):
         if attended.queries:
-            found.setdefault(layer, []).append(attended.distance / attended.queries)
-    return found
+            distances.setdefault(layer, []).append(attended.distance / attended.queries)
+    return distances
 
 
 def sheets(run: Run) -> dict[str, Sheet]:
-    """The tables of a run, those that have rows."""
+    """The tables of a run that have rows."""
     heads = run.scheme.attended or {}
-    found = {
+    tables = {
         "extrapolation": _sheet(_extrapolation(run)),
         "position": _sheet(
             {"first": each.first, "last": each.last, "loss": each.loss}
@@ -143,13 +143,13 @@ def sheets(run: Run) -> dict[str, Sheet]:
             {
                 "task": task,
                 "multiple": multiple,
-                "length": found.length,
+                "length": answers.length,
                 "depth": depth,
-                "samples": found.samples,
-                "exact_share": found.exact / found.samples,
-                "nats": found.nll / found.tokens,
+                "samples": answers.samples,
+                "exact_share": answers.exact / answers.samples,
+                "nats": answers.nll / answers.tokens,
             }
-            for (task, multiple, depth), found in run.probe.items()
+            for (task, multiple, depth), answers in run.probe.items()
         ),
         "scheme_bias": _sheet(
             {"layer": layer, "head": head, "distance": distance, "bias": value}
@@ -162,7 +162,7 @@ def sheets(run: Run) -> dict[str, Sheet]:
             if each.queries
         ),
     }
-    return {key: sheet for key, sheet in found.items() if sheet.rows}
+    return {key: sheet for key, sheet in tables.items() if sheet.rows}
 
 
 def _sheet(rows: Iterable[Mapping[str, Value]]) -> Sheet:
@@ -175,6 +175,6 @@ def _sheet(rows: Iterable[Mapping[str, Value]]) -> Sheet:
 
 
 def summary(run: Run) -> dict[str, Value]:
-    """The run's cells of summary.csv that need no other run; of the empty ones those that a stop fills."""
-    found = summary_row(run, None, measures.multiples([run]))
-    return {key: value for key, value in found.items() if value is not None or key in ("reason", "finished")}
+    """The run's cells of summary.csv that need no other run. Empty ones are left out, except a stop's."""
+    cells = summary_row(run, None, measures.multiples([run]))
+    return {key: value for key, value in cells.items() if value is not None or key in ("reason", "finished")}

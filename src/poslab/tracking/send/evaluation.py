@@ -14,23 +14,23 @@ from poslab.tracking.login import uses_wandb
 from poslab.tracking.send.card import Card
 
 
-def mirror(
+def mirror_evaluation(
     options: LoggerOptions, directory: Path, manifest: Manifest, artifact: str | None
 ) -> Mapping[str, Any] | None:
-    """Log a sealed evaluation once, and say where it is; None where it is there already or W&B failed.
+    """Send a sealed evaluation to W&B once; its place, or None where it was sent before or W&B failed.
 
-    The record does not need it: a failure is said and costs nothing else.
+    A failure is printed and costs nothing else: the record is complete without W&B.
     """
     if not uses_wandb(options) or manifest.wandb:
         return None
     try:
-        return _mirrored(options, directory, manifest, artifact)
+        return _mirror(options, directory, manifest, artifact)
     except Exception as error:  # the server, a full disk, a setting of W&B's own that is wrong
-        print(f"W&B failed, the evaluation is recorded without it: {error}", file=sys.stderr)
+        print(f"W&B failed, and the evaluation is recorded without it: {error}", file=sys.stderr)
         return None
 
 
-def _mirrored(
+def _mirror(
     options: LoggerOptions, directory: Path, manifest: Manifest, artifact: str | None
 ) -> Mapping[str, Any]:
     import wandb
@@ -38,9 +38,9 @@ def _mirrored(
     from poslab.tracking.send.run import (
         artifact_name,
         define_axes,
-        keep,
         log_charts,
         open_run,
+        save_file,
         staged_beside,
     )
 
@@ -58,7 +58,7 @@ def _mirrored(
             known = {key: value for key, value in figures.items() if value is not None}
             opened.summary.update({"status": run.status, "parameters": manifest.parameters, **known})
             for name in (MANIFEST, *(manifest.files or {})):
-                keep(opened, name, (directory / name).read_bytes())
+                save_file(opened, name, (directory / name).read_bytes())
         finally:
             opened.finish()
     return place

@@ -1,4 +1,4 @@
-"""What W&B keeps on disk of a run that it tracks offline: a directory a process."""
+"""W&B's files of a run that it tracks offline: a directory for each process of the run."""
 
 import os
 import re
@@ -7,25 +7,25 @@ from contextlib import suppress
 from glob import escape
 from pathlib import Path
 
-# A number at the end where a second has several.
+# The number at the end tells directories of one second apart.
 NAME = re.compile(r"(offline-)?run-(?P<begun>\d{8}_\d{6})-(?P<id>.+?)(-\d{1,2})?")
 VIEW = "leet"  # in a study's folder: what `wandb leet` opens
 
 
 def identifier(part: Path) -> str | None:
     """W&B's id of the run that a directory belongs to."""
-    found = NAME.fullmatch(part.name)
-    return found["id"] if found else None
+    match = NAME.fullmatch(part.name)
+    return match["id"] if match else None
 
 
 def last_identifier(directory: Path) -> str | None:
     """The id under which W&B last tracked a run directory, online or offline."""
-    found = [
+    identifiers = [
         (path.name.removeprefix("offline-"), known)
         for path in (directory / "wandb").glob("*run-*-*")
         if (known := identifier(path))
     ]
-    return max(found)[1] if found else None
+    return max(identifiers)[1] if identifiers else None
 
 
 def parts(directory: Path) -> list[Path]:
@@ -34,25 +34,25 @@ def parts(directory: Path) -> list[Path]:
 
 
 def written(part: Path) -> int:
-    """Bytes of what W&B was told that are on disk."""
+    """Bytes that W&B has written of the run."""
     return sum(path.stat().st_size for path in part.glob("*.wandb"))
 
 
 def show_in_terminal(part: Path, directory: Path) -> None:
-    """Let `wandb leet runs/<study>/leet` show what W&B writes to `part` of a run directory.
+    """Let `wandb leet runs/<study>/leet` show a run, whose W&B files are in `part`, by links in that folder.
 
-    It opens the runs of one folder, and calls them by the names of their directories and files there.
+    leet shows the runs of one folder, by the names of their directories there.
     """
-    found = NAME.fullmatch(part.name)
-    if not found:
+    match = NAME.fullmatch(part.name)
+    if not match:
         return
     view, run = directory.parent / VIEW, directory.name
-    shown = view / f"run-{found['begun']}-{run}"
+    shown = view / f"run-{match['begun']}-{run}"
     earlier = [path for path in view.glob(f"run-*-{escape(run)}") if path != shown]
-    with suppress(OSError):  # a system without links
+    with suppress(OSError):  # a file system without links
         shown.mkdir(parents=True, exist_ok=True)
         link = shown / f"run-{run}.wandb"
         link.unlink(missing_ok=True)
-        link.symlink_to(os.path.relpath(part / f"run-{found['id']}.wandb", shown))
+        link.symlink_to(os.path.relpath(part / f"run-{match['id']}.wandb", shown))
     for path in earlier:
         shutil.rmtree(path, ignore_errors=True)

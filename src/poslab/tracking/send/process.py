@@ -1,9 +1,9 @@
-"""`python -m poslab.tracking.send.process` shows one run in W&B, as the lines of its standard input say.
+"""`python -m poslab.tracking.send.process` logs one run to W&B, by the lines of its standard input.
 
-The first line opens the run (`opening`), each further one has a `row` of its curve, and the last one has what
-is to `finish` it. Its answers are lines too: `place` once the run is open, `stop` when somebody stops it in
-W&B, `complete`, and instead of them what has `failed`. Where the input ends before the line that finishes
-the run, the run's own process is gone, and this one ends at once.
+Each line is a JSON object. The first one opens the run (`opening`), each further one has a `row` of its
+curve, and the last one has the arguments to `finish` it. The answers are lines too: `place` once the run is
+open, `stop` when somebody stops it in W&B, `complete` at the end, or `failed` with the reason. Where the
+input ends before the run is finished, the run's own process has died, and this one ends at once.
 """
 
 import json
@@ -44,12 +44,12 @@ def opening(
 
 
 def main() -> int:
-    """Until the run is finished or W&B has failed; the exit status."""
-    for asked in (signal.SIGINT, signal.SIGTERM):  # a scheduler's are for every process; the run answers them
-        signal.signal(asked, signal.SIG_IGN)
-    os.environ.pop("WANDB_SERVICE", None)  # one that other runs use would not end with this process
+    """Returns the exit status once the run is finished or W&B has failed."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # a scheduler sends them to all; the run handles them
+        signal.signal(number, signal.SIG_IGN)
+    os.environ.pop("WANDB_SERVICE", None)  # a service of other runs would not end with this process
     answers = os.dup(1)
-    os.dup2(2, 1)  # what W&B prints is no answer
+    os.dup2(2, 1)  # W&B's own output must not be read as an answer
 
     def answer(**line: Any) -> None:
         os.write(answers, json.dumps(line).encode() + b"\n")
@@ -62,13 +62,13 @@ def main() -> int:
         last: dict[str, Any] = {"complete": True}
     except Exception as error:
         last = {"failed": error_line(error)}
-    done.set()  # before the answer, upon which the run's process may end
+    done.set()  # before the answer, after which the run's process may end
     answer(**last)
     return int("failed" in last)
 
 
 def _track(lines: Lines, answer: Callable[..., None]) -> None:
-    from poslab.tracking.send.run import TrackedRun  # once somebody listens: W&B takes a second
+    from poslab.tracking.send.run import TrackedRun  # here, since wandb takes a second and lines must be read
 
     first = dict(lines.get())
     run = TrackedRun(
@@ -92,7 +92,7 @@ def _listen(lines: Lines, done: threading.Event) -> None:
 
 
 def _lines(descriptor: int) -> Iterator[bytes]:
-    """Without sys.stdin, whose lock a thread that waits would hold when Python ends."""
+    """Reads without sys.stdin, whose lock a waiting thread would hold when Python ends."""
     rest = b""
     while part := os.read(descriptor, 1 << 20):
         *whole, rest = (rest + part).split(b"\n")

@@ -1,4 +1,4 @@
-"""A study's report in W&B: a run of job type report, whose artifact is the page with what lies beside it."""
+"""A study's report in W&B: a run of job type report, whose artifact is the page with its files."""
 
 import csv
 import hashlib
@@ -20,15 +20,15 @@ from poslab.record.study_list import StudyList, read_study_list, recorded_runs
 from poslab.tracking.login import requested_place
 from poslab.tracking.send.card import Card
 from poslab.tracking.send.offline import parts
-from poslab.tracking.send.run import artifact_name, keep, open_run, staged_beside
+from poslab.tracking.send.run import artifact_name, open_run, save_file, staged_beside
 
-PLACE = ".report_run.json"  # in the study's folder: which W&B run shows the report, and which report that was
-NAMES = ("run", "code", "data_fingerprint")  # hexadecimal digits may read as a number
+PLACE = ".report_run.json"  # in the study's folder: the W&B run of the report, and the digest of that report
+NAMES = ("run", "code", "data_fingerprint")  # columns whose hexadecimal digits may look like a number
 TABLES = ("arms", "summary", "pairs", "differences")
 
 
 def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Mapping[str, Any] | None:
-    """Show the report in W&B, in the run that showed it before; its place, or None where nothing changed.
+    """Send the report to W&B, to the run that had it before; its place, or None where nothing has changed.
 
     `runs` is the study's folder of run directories, `report` the folder of its page.
     """
@@ -37,7 +37,7 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
     if known.get("digest") == digest:
         return None
     number = str(known.get("id") or secrets.token_hex(4))
-    write_sealed(runs / PLACE, {"id": number})  # before it is opened: a failure must not make a second one
+    write_sealed(runs / PLACE, {"id": number})  # first: after a failure the same W&B run is used again
     listed = read_study_list(runs) or StudyList(study)
     card = Card(
         group=study,
@@ -54,12 +54,12 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
     )
     earlier = parts(runs)
     with staged_beside(runs):
-        shutil.rmtree(runs / "wandb" / "artifacts", ignore_errors=True)  # staged for reports before this one
+        shutil.rmtree(runs / "wandb" / "artifacts", ignore_errors=True)  # of earlier reports
         run, place = open_run(options, card, runs, number)
         try:
             _show(run, study, runs, report)
             if place["mode"] == "online":
-                _name_sources(run, listed.runs)
+                _link_evaluations(run, listed.runs)
         finally:
             run.finish()
     for replaced in earlier:
@@ -69,9 +69,9 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
 
 
 def _show(run: Any, study: str, runs: Path, report: Path) -> None:
-    for path in (runs / STUDY_LIST, *_unseen(runs)):
+    for path in (runs / STUDY_LIST, *_unlogged(runs)):
         within = path.relative_to(runs)
-        keep(run, str(within if path.parent == runs else Path("runs") / within), path.read_bytes())
+        save_file(run, str(within if path.parent == runs else Path("runs") / within), path.read_bytes())
     shown: dict[str, Any] = {
         f"figures/{path.stem}": wandb.Image(str(path)) for path in sorted(report.glob("figures/*.png"))
     }
@@ -88,8 +88,8 @@ def _show(run: Any, study: str, runs: Path, report: Path) -> None:
     run.log_artifact(page)
 
 
-def _unseen(runs: Path) -> Iterator[Path]:
-    """The records of runs that W&B has no run of, such as pairs that cannot work: a study lists them too."""
+def _unlogged(runs: Path) -> Iterator[Path]:
+    """The files of listed runs that W&B has no run of, such as pairs that cannot work together."""
     for name in recorded_runs(runs):
         with suppress(UnreadableError):
             manifest = read_manifest(runs / name)
@@ -97,15 +97,15 @@ def _unseen(runs: Path) -> Iterator[Path]:
                 yield from (runs / name / file for file in (MANIFEST, *manifest.tables))
 
 
-def _name_sources(run: Any, names: Iterable[str]) -> None:
-    """The lineage: the tables of each run that W&B has."""
+def _link_evaluations(run: Any, names: Iterable[str]) -> None:
+    """Make the tables of each run inputs of the report, for W&B's lineage."""
     for name in names:
         with suppress(wandb.errors.Error, ValueError):  # a run that failed has none
             run.use_artifact(f"evaluation-{artifact_name(name)}:latest")
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> wandb.Table:
-    """Numbers where all cells of a column are finite ones and it is no name that may look like one."""
+    """A table with numbers in the columns whose cells are all finite numbers, except those of NAMES."""
     cells = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in columns]
     typed: list[list[float | str | None]] = []
     for name, column in zip(columns, cells, strict=True):
@@ -116,21 +116,21 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> wandb.Table
 
 def _numbers(column: Sequence[str]) -> list[float | str | None] | None:
     try:
-        found = [float(cell) if cell else None for cell in column]
+        numbers = [float(cell) if cell else None for cell in column]
     except ValueError:
         return None
-    return list(found) if all(value is None or math.isfinite(value) for value in found) else None
+    return list(numbers) if all(value is None or math.isfinite(value) for value in numbers) else None
 
 
 def _files(report: Path) -> list[Path]:
     return sorted(path for path in report.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
-def _digest(paths: Iterable[Path], wanted: Mapping[str, Any]) -> str:
-    found = hashlib.sha256(repr(sorted(wanted.items())).encode())
+def _digest(paths: Iterable[Path], place: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(repr(sorted(place.items())).encode())
     for path in paths:
-        found.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
-    return found.hexdigest()
+        digest.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def _known(path: Path) -> dict[str, Any]:

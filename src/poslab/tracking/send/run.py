@@ -13,27 +13,31 @@ from typing import Any
 import wandb
 
 from poslab.config.request import LoggerOptions
-from poslab.record.manifest import parse_manifest
-from poslab.record.reader import Run, load_run
+from poslab.config.text import one_line
+from poslab.record.files import sealed
+from poslab.record.locks import holding, run_lock
+from poslab.record.manifest import parse_manifest, read_manifest
+from poslab.record.reader import Run, load_run, metrics_rows
 from poslab.record.schema import FINAL, MANIFEST, Manifest
-from poslab.tracking import in_wandb_sweep, login
+from poslab.record.writer import RunRecord
+from poslab.tracking import first_place, in_wandb_sweep, login
 from poslab.tracking.send.card import Card
 from poslab.tracking.send.charts import AXES, chart_rows, sheets, summary, training_row
 from poslab.tracking.send.offline import identifier, parts, show_in_terminal, written
 
-ONLINE_WAIT = 20  # seconds until a W&B server that does not answer means offline
-FINISH_WAIT = 120  # seconds for what is left to send; what is not sent by then stays on disk, to be synced
-FLUSH = 2  # seconds between two writes of an offline run's file: what a kill can cost
-OBJECTIVE = "objective"  # what a W&B sweep goes by: one number, where the loss has its best and its last
-FOLDER = "record"  # among a run's files in W&B
+ONLINE_SECONDS = 20  # that W&B's server has to answer before a run goes offline
+FINISH_SECONDS = 120  # to send the rest; what is not sent by then stays on disk, for `wandb sync`
+FLUSH_SECONDS = 2  # between two writes of an offline run's file, which a kill can cost
+OBJECTIVE = "objective"  # the metric of a W&B sweep: one number, while validation/loss has its best and last
+FOLDER = "record"  # of the record, among a run's files in W&B
 
 
 class TrackedRun:
-    """A W&B run, online where the user is logged in and the server answers, else offline at once.
+    """A run in W&B: online where there is a login and the server answers, else offline.
 
-    Made and used by one thread. Offline, W&B cannot add to what an earlier process wrote: the whole curve is
-    written anew, and what it replaces is removed only once as much of the new one is on disk: a process that
-    was killed had told more than the checkpoint that this one goes on from.
+    It is made and used by one thread. Offline, W&B cannot append to the files of an earlier process, so the
+    whole curve is written again. The earlier files are removed once as much of the new ones is on disk, since
+    they may hold more points than the checkpoint from which the run goes on.
     """
 
     def __init__(
@@ -46,7 +50,7 @@ class TrackedRun:
         rows: Iterable[Mapping[str, Any]] = (),
         stop: Callable[[str], None] | None = None,
     ) -> None:
-        """`number` is W&B's id of the run, the same whenever the run is opened again.
+        """`number` is W&B's id of the run, `rows` the curve so far.
 
         `stop` is called, from another thread, when somebody stops the run in W&B.
         """
@@ -57,7 +61,7 @@ class TrackedRun:
         show_in_terminal(Path(self.run.dir).parent, directory)
         define_axes(self.run)
         self.run.summary.update({"status": "running", "reason": None, "finished": None})
-        keep(self.run, MANIFEST, manifest.encode())
+        save_file(self.run, MANIFEST, manifest.encode())
         for row in rows:
             self._log_training(row)
 
@@ -68,9 +72,9 @@ class TrackedRun:
 
     def finish(self, manifest: str, exit_code: int) -> None:
         facts = parse_manifest(manifest.encode())
-        keep(self.run, MANIFEST, manifest.encode())
+        save_file(self.run, MANIFEST, manifest.encode())
         for name in facts.tables:
-            keep(self.run, name, (self.directory / name).read_bytes())
+            save_file(self.run, name, (self.directory / name).read_bytes())
         run = replace(load_run(self._folder), name=self.directory.name, study=str(facts.study))
         try:
             log_charts(self.run, run, int(run.config["trainer"]["max_steps"]) + 1)
@@ -100,7 +104,7 @@ class TrackedRun:
             json.dump(data, facts_of_text, indent=2, sort_keys=True)
         if self.place["mode"] == "online":
             self.run.use_artifact(source)
-        else:  # W&B lets no run use an artifact offline
+        else:  # W&B allows no use of an artifact offline
             self.run.log_artifact(source)
         name = artifact_name(self.directory.name)
         tables = wandb.Artifact(f"evaluation-{name}", "evaluation", metadata=about)
@@ -115,9 +119,27 @@ class TrackedRun:
             self.run.log_artifact(weights)
 
     def _remove_replaced(self) -> None:
-        for left in self.replaced:
-            shutil.rmtree(left, ignore_errors=True)
+        for part in self.replaced:
+            shutil.rmtree(part, ignore_errors=True)
         self.replaced = []
+
+
+def mirror_run(options: LoggerOptions, card: Card, directory: Path) -> None:
+    """Send a finished run from its record, as if it had been tracked, and note its place in its manifest."""
+    with holding(run_lock(directory)):
+        manifest = read_manifest(directory)
+        assert manifest is not None
+        place = first_place(options, directory, manifest.wandb)
+        assert place is not None
+        number = str(place.id)
+        record = RunRecord(directory, manifest)
+        record.update(wandb={"id": number})  # first, so that after a failure the same W&B run is used again
+        rows = metrics_rows(directory, manifest)
+        with staged_beside(directory):
+            opened = TrackedRun(options, card, directory, number, sealed(manifest.as_json()), rows)
+            whole = manifest.updated(wandb={**opened.place, "complete": True})
+            opened.finish(sealed(whole.as_json()), int(manifest.status != "done"))
+        record.replace(whole)
 
 
 def open_run(
@@ -128,7 +150,7 @@ def open_run(
     stop: Callable[[str], None] | None = None,
 ) -> tuple[Any, dict[str, Any]]:
     """A W&B run, and how to find it again; offline where the server does not answer or refuses."""
-    os.environ.setdefault("WANDB_SILENT", "true")  # else it says how it has logged in
+    os.environ.setdefault("WANDB_SILENT", "true")  # or else it prints how it has logged in
     mode, because = login.mode()
     arguments: dict[str, Any] = {
         "project": options.project,
@@ -148,8 +170,8 @@ def open_run(
     except wandb.errors.Error as error:
         if mode not in ("online", None):
             raise
-        because = " ".join(str(error).split())[:200]
-        wandb.teardown()  # it still has a run of this id
+        because = one_line(error, 200)
+        wandb.teardown()  # or else it still has a run of this id
         run = wandb.init(**arguments, mode="offline", settings=_settings(stop))
     return run, _place(run, options, directory, because)
 
@@ -163,29 +185,29 @@ def _place(run: Any, options: LoggerOptions, directory: Path, because: str | Non
 
 
 def define_axes(run: Any) -> None:
-    """Curves over tokens, with the best validation loss; every other chart over an x axis of its own."""
+    """Set the x axis of each chart: tokens for curves, with the best validation loss; AXES for the others."""
     run.define_metric("tokens", hidden=True)
     for name in ("train/*", "validation/*", "optimizer/*", "cost/*"):
         run.define_metric(name, step_metric="tokens")
     run.define_metric("validation/loss", step_metric="tokens", summary="min,last")
     run.define_metric("validation/bits_per_byte", step_metric="tokens", summary="min,last")
-    for family, axis in AXES.items():  # whose last point is no summary of anything
+    for family, axis in AXES.items():  # without a summary, which would be the last point
         run.define_metric(axis, hidden=True, summary="none")
         run.define_metric(family, step_metric=axis, summary="none")
 
 
 def artifact_name(name: str) -> str:
-    """A run's name as W&B takes it for an artifact, with a word before it."""
+    """A run's name in the name of an artifact, in letters that W&B allows and short enough for a prefix."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-110:]
 
 
 def _add(artifact: wandb.Artifact, path: Path) -> None:
-    """As it lies there: W&B would copy it into the user's home."""
+    """Add a file without W&B's copy of it in the user's home."""
     artifact.add_file(str(path), policy="immutable", skip_cache=True)
 
 
 def log_charts(opened: Any, run: Run, step: int) -> None:
-    """The charts and tables of a record, from `step` on; what the server has of them already is left out."""
+    """Log the charts and tables of a record from `step` on, except what the server has already."""
     rows: list[dict[str, Any]] = [dict(row) for row in chart_rows(run)]
     tables = {
         f"tables/{name}": wandb.Table(columns=list(sheet.columns), data=[list(row) for row in sheet.rows])
@@ -197,13 +219,13 @@ def log_charts(opened: Any, run: Run, step: int) -> None:
 
 
 def _log(opened: Any, row: Mapping[str, Any], step: int) -> None:
-    if step >= opened.starting_step:  # else the server has it from before an interruption
-        # Committed at once: W&B would hold it back until the next one, and a crash would lose it.
+    if step >= opened.starting_step:  # or else the server has the row already
+        # Committed at once, or else W&B would wait for the next row, and a crash would lose this one.
         opened.log(dict(row), step=step, commit=True)
 
 
-def keep(opened: Any, name: str, content: bytes) -> None:
-    """A file of the record among the run's, where W&B takes it from, offline too, wherever that is moved."""
+def save_file(opened: Any, name: str, content: bytes) -> None:
+    """Save a file of the record among the run's in W&B; offline, beside what is to be synced."""
     path = Path(opened.dir) / FOLDER / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
@@ -212,7 +234,7 @@ def keep(opened: Any, name: str, content: bytes) -> None:
 
 @contextmanager
 def staged_beside(folder: Path) -> Iterator[None]:
-    """W&B stages what it sends below `folder`, unless the user has said where; else in the user's home."""
+    """Let W&B stage files below `folder`, not in the user's home; WANDB_DATA_DIR goes before."""
     before = os.environ.get("WANDB_DATA_DIR")
     os.environ.setdefault("WANDB_DATA_DIR", str(folder / "wandb"))
     try:
@@ -226,15 +248,15 @@ def _settings(stop: Callable[[str], None] | None) -> wandb.Settings:
     return wandb.Settings(
         silent=True,
         console="off",
-        init_timeout=ONLINE_WAIT,
+        init_timeout=ONLINE_SECONDS,
         save_code=False,
-        finish_timeout=FINISH_WAIT,
-        finish_timeout_raises=True,  # else nobody would know what is missing
+        finish_timeout=FINISH_SECONDS,
+        finish_timeout_raises=True,  # or else it is unknown whether all was sent
         host="",
         program="train.py",  # not its path
         disable_git=True,  # the address of a repository says who and where
         x_disable_meta=True,  # no host name, no user, no files of the working directory
         x_disable_stats=True,
-        x_transaction_log_flush_interval=FLUSH,
+        x_transaction_log_flush_interval=FLUSH_SECONDS,
         stop_fn=lambda: stop("W&B") if stop else None,
     )

@@ -1,4 +1,4 @@
-"""This machine: every run a process of its own, as many at once as there are devices free."""
+"""This machine: every run is a process of its own, and as many run at a time as devices are free."""
 
 import os
 import signal
@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Self
+from typing import IO, Literal, Self
 
 from pydantic import Field, model_validator
 
 from poslab.config.schema import ConfigError
 from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOptions, Task
 from poslab.study.launch.devices import Lease, cores, gpus, lease_cores, lease_gpus
+from poslab.study.launch.forks import DESCRIPTORS, ForkedProcess, Forks
 
 
 class LocalOptions(LauncherOptions):
@@ -27,11 +28,34 @@ class LocalOptions(LauncherOptions):
         return self
 
 
-@dataclass(frozen=True)
+class _FreshProcess:
+    """A run in an interpreter of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        self._process = process
+        self.stdin = process.stdin
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def kill_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):  # nobody is left of it
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+@dataclass
 class _Running:
     task: Task
     lease: Lease
-    process: subprocess.Popen[bytes]
+    process: _FreshProcess | ForkedProcess
 
 
 class Local(Launcher):
@@ -43,6 +67,7 @@ class Local(Launcher):
         self.options = options
         self.runs = runs
         self.running: list[_Running] = []
+        self.forks: Forks | None = None
 
     @cached_property
     def _gpus(self) -> int:
@@ -67,23 +92,23 @@ class Local(Launcher):
     def check(self, task: Task) -> None:
         if task.nodes > 1:
             raise ConfigError(
-                f"launcher=local is one machine, not {task.nodes}: launcher=slurm for several nodes"
+                f"launcher=local is one machine, not {task.nodes}: choose launcher=slurm for several nodes"
             )
-        wanted, there = self._cores_of_a_run(task), len(cores())
-        if wanted > there:
+        needed, available = self._cores_of_a_run(task), len(cores())
+        if needed > available:
             raise ConfigError(
-                f"launcher.cores_per_run={wanted}, but this machine lends {there} cores: choose fewer"
+                f"launcher.cores_per_run={needed}, but this process may use {available} cores: choose fewer"
             )
         shared = self.options.runs_per_gpu
         if not task.cuda and shared > 1:
             raise ConfigError(f"launcher.runs_per_gpu={shared} is for runs on GPUs, and this one is on CPU")
         if task.cuda and task.devices > self._gpus:
             raise ConfigError(
-                f"trainer.devices={task.devices}, but this machine lends {self._gpus} GPUs: choose fewer"
+                f"trainer.devices={task.devices}, but this process may use {self._gpus} GPUs: choose fewer"
             )
 
     def _cores_of_a_run(self, task: Task) -> int:
-        """Of the study's size, not of what is free: a study that is resumed trains with as many threads."""
+        """By the study's size, not by what is free: a resumed study must train with as many threads."""
         if self.options.cores_per_run != "auto":
             return self.options.cores_per_run
         at_once = self.runs
@@ -91,54 +116,86 @@ class Local(Launcher):
             at_once = min(at_once, self._gpus // task.devices * self.options.runs_per_gpu)
         return max(1, len(cores()) // max(1, at_once))
 
-    def _process(self, task: Task, lease: Lease) -> subprocess.Popen[bytes]:
-        threads = str(max(1, self._cores_of_a_run(task) // task.devices))  # of each of the run's processes
-        environment = {
-            **os.environ,
-            LIFELINE: "stdin",
-            "OMP_NUM_THREADS": threads,
-            "MKL_NUM_THREADS": threads,
-        }
-        if task.cuda:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(lease.devices)
+    def _process(self, task: Task, lease: Lease) -> _FreshProcess | ForkedProcess:
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        with task.log.open("ab") as log, _on_cores(None if task.cuda else lease):
-            return subprocess.Popen(
-                task.command,
-                stdin=subprocess.PIPE,  # stays open as long as we live
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=task.working_directory,
-                env=environment,
-                start_new_session=True,  # Ctrl-C is for us, who then ask the run to end
-                pass_fds=lease.descriptors,
+        with task.log.open("ab") as log:
+            if not self._can_fork(task, lease):
+                return self._fresh_process(task, lease, log)
+            assert task.forks is not None
+            if self.forks is None:
+                self.forks = Forks(task.forks, task.working_directory, self._environment(task))
+            return self.forks.start(
+                task.command, log, [int(core) for core in lease.devices], lease.descriptors
             )
 
+    def _can_fork(self, task: Task, lease: Lease) -> bool:
+        """Whether forking saves anything: the imports take as long once as in a fresh process.
+
+        Runs on GPUs are started afresh: that CUDA works in a process forked like this was never seen.
+        """
+        return (
+            task.forks is not None
+            and self.runs > 1
+            and not task.cuda
+            and task.devices == 1
+            and len(lease.descriptors) + 2 <= DESCRIPTORS
+            and (self.forks is None or self.forks.alive)
+        )
+
+    def _fresh_process(self, task: Task, lease: Lease, log: IO[bytes]) -> _FreshProcess:
+        environment = self._environment(task)
+        if task.cuda:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(lease.devices)
+        with _on_cores(None if task.cuda else lease):
+            return _FreshProcess(
+                subprocess.Popen(
+                    task.command,
+                    stdin=subprocess.PIPE,  # the lifeline: open as long as this process lives
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=task.working_directory,
+                    env=environment,
+                    start_new_session=True,  # Ctrl-C reaches this process alone, which then stops the runs
+                    pass_fds=lease.descriptors,
+                )
+            )
+
+    def _environment(self, task: Task) -> dict[str, str]:
+        threads = str(max(1, self._cores_of_a_run(task) // task.devices))  # of each of the run's processes
+        return {**os.environ, LIFELINE: "stdin", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+
     def ended(self) -> list[End]:
-        found = [run for run in self.running if run.process.poll() is not None]
-        for run in found:
+        ended = [run for run in self.running if run.process.has_ended()]
+        for run in ended:
             self.running.remove(run)
-            _kill_group(run.process)  # a leader that was killed leaves its data loaders or ranks behind
-            assert run.process.stdin is not None
+            run.process.kill_group()  # a leader that was killed leaves its data loaders or ranks behind
             run.process.stdin.close()
             run.lease.release()
-        return [End(run.task, run.process.returncode) for run in found]
+        for run in self.running:
+            if isinstance(run.process, ForkedProcess) and run.process.is_lost():
+                run.process.stdin.close()
+                run.process = self._process(run.task, run.lease)
+        return [End(run.task, run.process.returncode) for run in ended]
 
     def stop(self) -> None:
         for run in self.running:
-            run.process.terminate()  # the leader alone: Lightning hangs where all ranks are told at once
+            run.process.send_signal(signal.SIGTERM)  # to the leader: Lightning hangs where all ranks get it
 
     def kill(self) -> None:
         for run in self.running:
-            _kill_group(run.process)
+            run.process.kill_group()
+
+    def close(self) -> None:
+        if self.forks is not None:
+            self.forks.close()
 
 
 @contextmanager
 def _on_cores(lease: Lease | None) -> Iterator[None]:
-    """What is started meanwhile runs on the lease's cores alone, from its first instruction on.
+    """Bind the processes that are started inside to the lease's cores.
 
-    A process inherits the affinity of the thread that starts it. Setting it on the child once it has started
-    would come too late for the threads that it has by then.
+    A process inherits the affinity of the thread that starts it. Setting it on a process that has started
+    would miss the threads that it has by then.
     """
     if lease is None or not hasattr(os, "sched_setaffinity"):
         yield
@@ -149,8 +206,3 @@ def _on_cores(lease: Lease | None) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # nobody is left of it
-        os.killpg(process.pid, signal.SIGKILL)

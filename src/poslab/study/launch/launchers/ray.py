@@ -1,8 +1,8 @@
-"""A Ray cluster, or a Ray of our own on this machine: every run a task, in a process of its own.
+"""A Ray cluster, or Ray started on this machine: every run is a task, in a process of its own.
 
-The task is a small function in a Ray worker that starts the run, waits for it and hands back its status.
-A joined cluster must see the study's folder, the code and the Python environment where this machine sees
-them, and runs get the environment variables that its workers have, not ours.
+The task is a small function in a Ray worker that starts the run, waits for it and returns its exit status. On
+a joined cluster the study's folder, the code and the Python environment must have the same paths as on this
+machine, and runs get the environment variables of its workers.
 """
 
 import importlib
@@ -23,18 +23,18 @@ from poslab.config.schema import ConfigError
 from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOptions, Task
 from poslab.study.launch.devices import cores
 
-GRACE = 4.0  # seconds that a run has to end once it was asked to
-LOOK = 0.2  # seconds between two looks of a worker at its run
-PATIENCE = 5.0  # seconds that a cluster has to answer at its address
-DELIVERY = 2.0  # seconds that workers have to end their runs when all are killed
-OBJECT_STORE = 80 * 2**20  # bytes, about the least that Ray takes: a task hands back one number
+SECONDS_UNTIL_SIGKILL = 4.0  # that a run has to end after SIGTERM
+POLL_SECONDS = 0.2  # between two looks of a worker at its run
+CONNECT_SECONDS = 5.0  # that a cluster has to answer at its address
+KILL_SECONDS = 2.0  # that workers have to end their runs when all are killed
+OBJECT_STORE = 80 * 2**20  # bytes, about the least that Ray accepts: a task returns one number
 LOOPBACK = "127.0.0.1"
 
-OURS = {  # read by Ray when it is imported, and by the processes that it starts
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # or else it takes the machine's outer address for LOOPBACK
+VARIABLES = {  # read by Ray when it is imported, and by the processes that it starts
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # or else it uses the machine's outer address for LOOPBACK
     "RAY_worker_niceness": "0",  # or else runs give way to every other program
 }
-# When a worker ends with its Ray, the run writes its checkpoint and ends by itself, for want of its lifeline.
+# When a worker ends, its run must not be killed: without its lifeline it writes its checkpoint and ends.
 WORKERS = {"env_vars": {"RAY_kill_child_processes_on_worker_exit": "0"}}
 
 
@@ -54,9 +54,9 @@ class Ray(Launcher):
         return options.address is None
 
     def __init__(self, options: RayOptions, runs: int) -> None:
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is told to Ray's makers
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent to Ray's makers
         if options.address is None:
-            os.environ.update(OURS)
+            os.environ.update(VARIABLES)
         try:
             self.ray: Any = importlib.import_module("ray")
         except ImportError:
@@ -66,16 +66,18 @@ class Ray(Launcher):
         self._connected = False
 
     def start(self, task: Task) -> bool:
-        """Hand the task to Ray, which starts it when its devices are free: always True."""
+        """Give the task to Ray, which starts it when its devices are free: always True."""
         options = self.options
         if task.nodes > 1:
-            raise ConfigError("launcher=ray makes a run on one machine: launcher=slurm for several nodes")
+            raise ConfigError("launcher=ray makes a run on one machine: choose launcher=slurm for more nodes")
         if not task.cuda and options.runs_per_gpu > 1:
             raise ConfigError(
                 f"launcher.runs_per_gpu={options.runs_per_gpu} is for runs on GPUs, and this one is on CPU"
             )
         if task.devices > 1 and options.runs_per_gpu > 1:
-            raise ConfigError("launcher.runs_per_gpu above 1 is for runs on one GPU each: trainer.devices=1")
+            raise ConfigError(
+                "launcher.runs_per_gpu above 1 is for runs of one GPU: choose trainer.devices=1"
+            )
         if not self._connected:
             self._connect()
         gpus = task.devices if task.cuda else 0
@@ -84,21 +86,21 @@ class Ray(Launcher):
             share: float = math.floor(10_000 / options.runs_per_gpu) / 10_000
         else:
             share = gpus
-        attend = self.ray.remote(
+        remote = self.ray.remote(
             num_cpus=options.cores_per_run,
             num_gpus=share,
-            max_retries=0,  # the study decides whether a run that was killed is made again
+            max_retries=0,  # the study decides whether a killed run is started again
             max_calls=1,
-        )(_attend)
+        )(_run_and_wait)
         threads = max(1, options.cores_per_run // task.devices)
-        reference = attend.options(name=task.name).remote(
+        reference = remote.options(name=task.name).remote(
             task.command, str(task.working_directory), str(task.log), threads
         )
         self.started[reference] = task
         return True
 
     def _connect(self) -> None:
-        """Start Ray, or join it, and keep the caller's handler of SIGTERM, which Ray replaces."""
+        """Start or join Ray, and restore the caller's handler of SIGTERM, which Ray replaces."""
         logging.getLogger("ray").setLevel(logging.ERROR)
         address = self.options.address
         before = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
@@ -114,9 +116,9 @@ class Ray(Launcher):
                     **quiet,
                 )
             else:
-                _knock(address)
+                _check_address(address)
                 self.ray.init(address=address, **quiet)
-        except SystemExit:  # Ray's answer to SIGTERM; it was meant for the caller's handler
+        except SystemExit:  # raised by Ray upon a SIGTERM that is for the caller's handler
             signal.signal(signal.SIGTERM, before)
             signal.raise_signal(signal.SIGTERM)
             raise
@@ -130,13 +132,13 @@ class Ray(Launcher):
         self._connected = True
 
     def _check(self, gpus: int) -> None:
-        wanted = {"CPU": self.options.cores_per_run, "GPU": gpus}
+        needed = {"CPU": self.options.cores_per_run, "GPU": gpus}
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         if not nodes:
-            raise ConfigError("Ray has lost all its machines: the same command starts it again and goes on")
-        if not any(all(node.get(name, 0) >= count for name, count in wanted.items()) for node in nodes):
+            raise ConfigError("Ray has lost all its machines: the same command starts Ray again and goes on")
+        if not any(all(node.get(name, 0) >= count for name, count in needed.items()) for node in nodes):
             raise ConfigError(
-                f"a run wants launcher.cores_per_run={wanted['CPU']} and {gpus} GPUs, and none of Ray's "
+                f"a run needs launcher.cores_per_run={needed['CPU']} and {gpus} GPUs, and none of Ray's "
                 f"{len(nodes)} machines has them: choose fewer"
             )
 
@@ -154,7 +156,7 @@ class Ray(Launcher):
         except errors.WorkerCrashedError:
             return End(task, None, "its Ray worker was killed")
         except errors.OutOfMemoryError:
-            return End(task, None, "its Ray worker was killed for want of memory")
+            return End(task, None, "its Ray worker was killed because memory ran out")
         except errors.TaskCancelledError:
             return End(task, None, "it was cancelled", again=False)
         except errors.RayError as error:  # such as a node that was lost
@@ -166,10 +168,10 @@ class Ray(Launcher):
             self.ray.cancel(reference, force=False)
 
     def kill(self) -> None:
-        """A run that was asked to end before ends at once, another one within GRACE."""
+        """A run that was stopped before ends at once, any other within SECONDS_UNTIL_SIGKILL."""
         self.stop()
         if self.started:
-            self.ray.wait(list(self.started), num_returns=len(self.started), timeout=DELIVERY)
+            self.ray.wait(list(self.started), num_returns=len(self.started), timeout=KILL_SECONDS)
 
     def close(self) -> None:
         if self._connected:
@@ -177,20 +179,20 @@ class Ray(Launcher):
             self._connected = False
 
 
-def _knock(address: str) -> None:
-    """Raises OSError where nobody listens at HOST:PORT: Ray itself would go on asking for minutes."""
+def _check_address(address: str) -> None:
+    """Raises OSError where nothing listens at HOST:PORT, which Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if host:
-        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
-def _attend(command: Sequence[str], working_directory: str, log: str, threads: int) -> int:
-    """Start a run, in a Ray worker, and wait for it; its exit status, negative where a signal killed it.
+def _run_and_wait(command: Sequence[str], working_directory: str, log: str, threads: int) -> int:
+    """Start a run in a Ray worker and wait for it; its exit status, negative where a signal ended it.
 
-    KeyboardInterrupt, which is how Ray cancels a task, asks the run to end, and a second one ends it. Where
-    the worker itself is ended, the lifeline is enough: a signal beside it would be the run's second.
+    Ray cancels a task by KeyboardInterrupt: the first sends the run SIGTERM, the second ends it. Where the
+    worker itself is ended, the lifeline ends the run: a signal as well would be the run's second.
     """
-    # Ray's workers block SIGINT, and the run would inherit that.
+    # Ray's workers block SIGINT, which the run would inherit.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     count = str(threads)
     environment = {**os.environ, LIFELINE: "stdin", "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
@@ -210,15 +212,15 @@ def _attend(command: Sequence[str], working_directory: str, log: str, threads: i
     except KeyboardInterrupt:
         process.terminate()
         with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
-            process.wait(GRACE)
-    with suppress(ProcessLookupError, PermissionError):  # of the run's group, where anybody is left of it
+            process.wait(SECONDS_UNTIL_SIGKILL)
+    with suppress(ProcessLookupError, PermissionError):  # the run's group has ended
         os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
-    """In short waits: a long one, in the operating system, would not hear of a KeyboardInterrupt."""
+    """In short waits, since a KeyboardInterrupt does not reach a long one."""
     while True:
         with suppress(subprocess.TimeoutExpired):
-            process.wait(LOOK)
+            process.wait(POLL_SECONDS)
             return

@@ -1,31 +1,34 @@
-"""A Slurm cluster: a job a run, submitted through submitit. The jobs go on when the command that asked ends.
+"""A Slurm cluster: a job a run, submitted through submitit. The jobs go on when the command ends.
 
-In the study's folder `.launcher` lie slurm.json (the job of each run), and in slurm/ what submitit keeps,
-what Slurm itself printed (JOB_RANK_log.err) and the exit status of every process (RUN.JOB.RANK.exit), since
-Slurm without accounting forgets how a job ended minutes after it did. The nodes must see the study's folder,
-the code and the Python environment where this machine sees them.
+The study's folder `.launcher` holds slurm.json (the job of each run), and slurm/ with submitit's files, what
+Slurm itself printed (JOB_RANK_log.err) and the exit status of every process (RUN.JOB.RANK.exit), which Slurm
+forgets minutes after a job's end where it has no accounting. The study's folder, the code and the Python
+environment must have the same paths on the nodes as on this machine.
 """
 
 import io
 import json
 import os
 import shutil
+import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import redirect_stderr
 from pathlib import Path
 
 from pydantic import Field
 
 from poslab.config.schema import ConfigError
+from poslab.config.text import one_line
 from poslab.record.files import write_atomic
 from poslab.record.locks import TakenError, holding
 from poslab.study.launch.contract import End, Launcher, LauncherOptions, Task
-from poslab.study.launch.slurm_task import ASKED_TO_END, SlurmTask, ask, exit_file
+from poslab.study.launch.slurm_task import ENDED_BY_SIGTERM, SlurmTask, exit_file, slurm_output
 
-POLL = 2.0  # seconds between two questions to Slurm's controller, which every user of a cluster shares
-TURNS = 100  # how often a run may reach the time limit before it counts as one that makes no progress
+POLL_SECONDS = 2.0  # between two requests to Slurm's controller, which every user of a cluster shares
+TURNS = 100  # how often a run may reach the time limit before it counts as making no progress
 
-OVER = {  # how a job ended; in every other state it will run, runs, or has processes left
+ENDED = {  # the states of jobs that have ended, in words; in any other one processes run or will run
     "BOOT_FAIL": "did not find its nodes started",
     "CANCELLED": "was cancelled",
     "COMPLETED": "ended",
@@ -38,7 +41,7 @@ OVER = {  # how a job ended; in every other state it will run, runs, or has proc
     "TIMEOUT": "reached its time limit",
     "": "is gone from the queue",
 }
-REFUSED_FOR_NOW = (  # by sbatch: the user has too many jobs, or the controller is away
+TRY_AGAIN = (  # errors of sbatch that pass: the user has too many jobs, the controller is away
     "MaxSubmitJob",
     "Socket timed out",
     "Unable to contact slurm controller",
@@ -63,16 +66,35 @@ class SlurmOptions(LauncherOptions):
 class Slurm(Launcher):
     options_class = SlurmOptions
     outlives = True
+    step_seconds = 20.0  # of the 30 until Slurm's SIGKILL
 
     @classmethod
     def here(cls, options: SlurmOptions) -> bool:
         return False
 
+    @classmethod
+    def ranks(cls, world: int) -> Mapping[str, str]:
+        variables = os.environ
+        if "SLURM_STEP_ID" not in variables or variables.get("SLURM_NTASKS") != str(world):
+            raise ConfigError(
+                f"trainer.devices x trainer.nodes is {world}, but Slurm's job has "
+                f"{variables.get('SLURM_NTASKS', '1')} processes: run the command outside of a job, with "
+                "launcher=slurm"
+            )
+        nodes = ["scontrol", "show", "hostnames", variables["SLURM_JOB_NODELIST"]]
+        hosts = subprocess.run(nodes, capture_output=True, text=True, check=True).stdout.split()
+        return {
+            "LOCAL_RANK": variables["SLURM_LOCALID"],
+            "NODE_RANK": variables["SLURM_NODEID"],
+            "MASTER_ADDR": "127.0.0.1" if len(hosts) == 1 else hosts[0],
+            "MASTER_PORT": str(20_000 + int(variables["SLURM_JOB_ID"]) % 20_000),
+        }
+
     def __init__(self, options: SlurmOptions, runs: int) -> None:
         if shutil.which("sbatch") is None:
             raise ConfigError(
                 "launcher=slurm needs sbatch, which this machine does not have: "
-                "give the command on a machine of the cluster, or choose launcher=local"
+                "run the command on a machine of the cluster, or choose launcher=local"
             )
         try:
             import submitit  # noqa: F401
@@ -80,13 +102,13 @@ class Slurm(Launcher):
             raise ConfigError("launcher=slurm needs submitit: uv run --extra slurm train.py ...") from None
         self.options = options
         self.started: dict[str, Task] = {}  # by job
-        self._asked = -POLL  # when Slurm was asked last
-        self._next_try = 0.0  # when it may be asked again to take a job
+        self._polled_at = -POLL_SECONDS  # when Slurm was asked last
+        self._next_try = 0.0  # when a job may be submitted again
 
     def start(self, task: Task) -> bool:
-        """Hand the task to Slurm, or take on the job that an earlier command made for it, if it is not over.
+        """Submit a job for the task, or follow the one of an earlier command that has not ended.
 
-        False where Slurm takes no job now. Raises ConfigError where it refuses this one.
+        False where Slurm accepts no job now. Raises ConfigError where it refuses this one.
         """
         folder = task.study.absolute() / ".launcher"
         if time.monotonic() < self._next_try:
@@ -97,7 +119,7 @@ class Slurm(Launcher):
         except TakenError:
             started = False
         if not started:
-            self._next_try = time.monotonic() + POLL
+            self._next_try = time.monotonic() + POLL_SECONDS
         return started
 
     def _adopt_or_submit(self, task: Task, folder: Path) -> bool:
@@ -105,13 +127,13 @@ class Slurm(Launcher):
         job = jobs.get(task.name)
         if job is not None:
             queue = _queue()
-            if queue is None:  # nobody can say whether it is still there
+            if queue is None:  # it is unknown whether the job is still there
                 return False
             state, name = queue.get(job, ("", ""))
-            # A cluster that was set up anew counts its jobs from one again: the name must fit too.
-            if name == task.name and state == "COMPLETING":  # over, or about to run again: soon it is known
+            # A new cluster numbers its jobs from one again, so the name must be the run's too.
+            if name == task.name and state == "COMPLETING":  # it ends, or runs again: soon that is known
                 return False
-            if name == task.name and state not in OVER:
+            if name == task.name and state not in ENDED:
                 self.started[job] = task
                 return True
         job = self._submit(task, folder / "slurm")
@@ -123,29 +145,29 @@ class Slurm(Launcher):
 
     def ended(self) -> list[End]:
         now = time.monotonic()
-        if not self.started or now < self._asked + POLL:
+        if not self.started or now < self._polled_at + POLL_SECONDS:
             return []
-        self._asked = now
+        self._polled_at = now
         queue = _queue()
-        if queue is None:  # the controller is away: that says nothing about the jobs
+        if queue is None:  # the controller does not answer; the jobs may still run
             return []
         states = {job: queue.get(job, ("", ""))[0] for job in self.started}
-        return [_end(self.started.pop(job), job, state) for job, state in states.items() if state in OVER]
+        return [_end(self.started.pop(job), job, state) for job, state in states.items() if state in ENDED]
 
     def stop(self) -> None:
-        # What waits leaves the queue; what runs is sent SIGTERM, and after the cluster's KillWait SIGKILL.
+        # Waiting jobs leave the queue; running ones get SIGTERM, and SIGKILL after the cluster's KillWait.
         if self.started:
-            ask(["scancel", *self.started])
+            slurm_output(["scancel", *self.started])
 
     def kill(self) -> None:
-        # Only to a step does Slurm send SIGKILL at once, and our srun is the job's first. A job that is being
-        # stopped already has its KillWait.
+        # Slurm sends SIGKILL at once only to a step; srun's is the first of the job. A job that is already
+        # being stopped gets SIGKILL after KillWait.
         if self.started:
-            ask(["scancel", "--signal=KILL", *(f"{job}.0" for job in self.started)])
+            slurm_output(["scancel", "--signal=KILL", *(f"{job}.0" for job in self.started)])
         self.stop()
 
     def _submit(self, task: Task, folder: Path) -> str | None:
-        """The new job, None where Slurm takes none now. Raises ConfigError where it refuses this one."""
+        """The new job's id; None where Slurm accepts none now. Raises ConfigError where it refuses it."""
         import submitit
         from submitit.core.utils import FailedJobError
 
@@ -163,9 +185,9 @@ class Slurm(Launcher):
             cpus_per_task=options.cores_per_run,
             mem=None if options.memory_gb is None else f"{round(options.memory_gb * 1024)}M",
             setup=list(options.setup),
-            wckey=None,  # submitit's own is refused where keys are enforced
-            additional_parameters={"requeue": True},  # when a node fails too, whatever the cluster's default
-            # srun does not take --cpus-per-task from its job (since 22.05). And a process that fails ends the
+            wckey=None,  # clusters that enforce keys refuse submitit's own
+            additional_parameters={"requeue": True},  # after a node fails too
+            # Since 22.05 srun does not read --cpus-per-task from its job. A process that fails must end the
             # others, which would wait for it.
             srun_args=[f"--cpus-per-task={options.cores_per_run}", "--kill-on-bad-exit=1"],
         )
@@ -177,33 +199,33 @@ class Slurm(Launcher):
             name=task.name,
             cores=options.cores_per_run,
         )
-        # A command that itself runs in a job must not hand that job's size on; the user's defaults stay.
-        kept = {
+        # A command that itself runs in a job must not pass that job's size on; the user's defaults count.
+        defaults = {
             key: value
             for key, value in os.environ.items()
             if key.startswith("SBATCH_") or key == "SLURM_CONF"
         }
         try:
-            # submitit prints what it raises
+            # submitit also prints the error that it raises
             with submitit.helpers.clean_env(), redirect_stderr(io.StringIO()):
-                os.environ.update(kept)
+                os.environ.update(defaults)
                 return str(executor.submit(command).job_id)
         except FailedJobError as error:
-            said = " ".join(str(error).replace("sbatch: error: ", "").split()) or "no reason given"
-            for left in (*folder.glob("*.pkl"), *folder.glob(".submission_file_*.sh")):
-                if not left.is_symlink() and "_submitted" not in left.name and "_result" not in left.name:
-                    left.unlink()  # else one more for every try
-            if any(words in said for words in REFUSED_FOR_NOW):
+            reason = one_line(str(error).replace("sbatch: error: ", "")) or "no reason given"
+            for path in (*folder.glob("*.pkl"), *folder.glob(".submission_file_*.sh")):
+                if not path.is_symlink() and "_submitted" not in path.name and "_result" not in path.name:
+                    path.unlink()  # or else there is one more after every try
+            if any(words in reason for words in TRY_AGAIN):
                 return None
-            raise ConfigError(f"Slurm refuses {task.name}: {said}; see conf/launcher/slurm.yaml") from None
+            raise ConfigError(f"Slurm refuses {task.name}: {reason}; see conf/launcher/slurm.yaml") from None
 
 
 def _end(task: Task, job: str, state: str) -> End:
-    """How the task ended, its job being over; `state` is empty where Slurm does not know the job any more."""
+    """How a task ended whose job has ended; `state` is empty where Slurm does not know the job any more."""
     folder = task.study.absolute() / ".launcher" / "slurm"
     statuses: list[int | None] = []
     for rank in range(task.nodes * task.devices):
-        # Opened by name: on network file systems a listing shows a new file late.
+        # Opened by name, since on network file systems a new file is listed late.
         try:
             statuses.append(int(exit_file(folder, task.name, job, rank).read_text()))
         except (OSError, ValueError):
@@ -211,29 +233,33 @@ def _end(task: Task, job: str, state: str) -> End:
     failed = [status for status in statuses if status]
     if not failed and None not in statuses:
         return End(task, 0)
-    # A process that was stopped because another one failed says less than that one.
-    status = next((status for status in failed if status not in ASKED_TO_END), failed[0] if failed else None)
+    # A process that was stopped because another one failed does not tell the reason.
+    telling = [status for status in failed if status not in ENDED_BY_SIGTERM] or failed
+    status = telling[0] if telling else None
     if status is not None and state in ("COMPLETED", "FAILED", ""):
         return End(task, status)
     errors = folder / f"{job}_0_log.err"
     where = f"; see {errors}" if status is None and errors.exists() else ""
-    again = state != "CANCELLED"  # that was somebody's will
-    return End(task, status, f"Slurm job {job} {OVER[state]}{where}", again)
+    again = state != "CANCELLED"  # which somebody has done on purpose
+    return End(task, status, f"Slurm job {job} {ENDED[state]}{where}", again)
 
 
 def _jobs(path: Path) -> dict[str, str]:
-    """The job that each run had last."""
+    """The last job of each run."""
     try:
         jobs = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):  # a damaged file costs no result: a run knows whether it is made
+    except (
+        FileNotFoundError,
+        ValueError,
+    ):  # no result is lost: the runs' records have them
         return {}
     return {str(name): str(job) for name, job in jobs.items()} if isinstance(jobs, dict) else {}
 
 
 def _queue() -> dict[str, tuple[str, str]] | None:
-    """State and name of this user's jobs by id, those that ended of late too; None where Slurm is silent."""
+    """State and name of this user's jobs by id, with those that ended lately; None without an answer."""
     form = ["--noheader", "--all", "--states=all", "--format=%A|%T|%j"]
-    answer = ask(["squeue", *form, f"--user={os.getuid()}"])
+    answer = slurm_output(["squeue", *form, f"--user={os.getuid()}"])
     if answer is None:
         return None
     lines = [line.split("|", 2) for line in answer.splitlines() if line.count("|") >= 2]

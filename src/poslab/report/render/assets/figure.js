@@ -1,0 +1,184 @@
+// A figure and what a reader does with it: read values, zoom, choose scales. Its panels share one view.
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+const number = (button) => Number(button.dataset.arm ?? button.dataset.line);
+
+// What a screen reader speaks, a moment later so that a key that stays down does not chatter; not for a mouse.
+const said = document.getElementById("said");
+let saying = 0;
+function say(text) {
+  clearTimeout(saying);
+  saying = setTimeout(() => { said.textContent = text; }, 150);
+}
+
+class Figure {
+  constructor(name, data) {
+    this.root = document.getElementById(name);
+    this.data = data;
+    this.view = { x: "log", y: "linear", zoom: null };
+    this.reading = null; // the chart that is pointed at
+    this.near = null; // x that was pointed at last
+    const plots = this.root.querySelectorAll(".plot"), legend = this.root.querySelector(".legend");
+    this.charts = data.map((chart) => new Chart(this, chart, plots[chart.panel]));
+    this.outputs = new Map([...legend.querySelectorAll("button")].map((b) => [number(b), b.querySelector("output")]));
+    const texts = this.charts.flatMap((chart) => chart.chart.series.flatMap((s) => s.mean.map((_, i) => this.value(s, i))));
+    const longest = texts.reduce((longer, text) => (text.length > longer.length ? text : longer), "");
+    legend.style.setProperty("--value", `${Math.ceil(textWidth(longest, 13)) + 2}px`); // room, so that nothing moves while pointing
+    this.at = element("span");
+    const hint = this.root.querySelector(".at");
+    hint.removeAttribute("aria-live");
+    hint.id = `${name}-hint`;
+    hint.prepend(this.at, " ");
+    this.tools();
+    for (const chart of this.charts) this.listen(chart, hint.id);
+    this.build();
+  }
+
+  listen(chart, hint) {
+    const { plot } = chart;
+    plot.setAttribute("role", "application"); // so that a screen reader leaves the arrow keys to it
+    plot.setAttribute("aria-roledescription", "chart");
+    plot.setAttribute("aria-describedby", hint);
+    plot.addEventListener("keydown", (event) => this.key(chart, event));
+    plot.addEventListener("blur", () => this.leave(chart));
+    plot.addEventListener("pointermove", (event) => {
+      if (event.pointerType === "touch") chart.u.setCursor({ left: event.clientX - chart.u.over.getBoundingClientRect().left, top: 10 });
+    });
+  }
+
+  build() {
+    for (const chart of this.charts) chart.build();
+    this.show(null);
+  }
+
+  resize() {
+    if (this.charts.some((chart) => chart.plot.clientWidth !== chart.width)) this.build();
+  }
+
+  leave(chart) {
+    chart.u.setCursor({ left: -10, top: -10 });
+  }
+
+  value(s, i) {
+    if (s.mean[i] == null) return DASH;
+    return `${interval(s.mean[i], s.half[i])} (n = ${Array.isArray(s.n) ? s.n[i] : s.n})`;
+  }
+
+  read(chart, u) { // what the cursor is at
+    const i = u.cursor.idx, live = i != null && u.cursor.left >= 0;
+    if (!live && this.reading !== chart) return; // another panel may be saying something
+    this.reading = live ? chart : null;
+    if (live) this.near = chart.chart.x[i];
+    this.show(this.reading, i);
+  }
+
+  show(chart, i) { // without a chart: the last values, where the figure has one panel
+    for (const output of this.outputs.values()) output.textContent = "";
+    this.at.textContent = "";
+    if (!chart && this.charts.length > 1) return;
+    const shown = chart ?? this.charts[0], at = chart ? i : shown.chart.x.length - 1;
+    this.at.textContent = this.place(shown, at);
+    for (const s of shown.chart.series) if (!shown.off.has(s.arm)) this.outputs.get(s.arm).textContent = this.value(s, at);
+  }
+
+  place(chart, i) {
+    return `${chart.beside ? `${chart.chart.title}, at` : "At"} ${chart.where(i)}.`;
+  }
+
+  spoken(chart, i) {
+    const values = chart.chart.series.filter((s) => !chart.off.has(s.arm)).map((s) => `${chart.looks[s.arm].label} ${this.value(s, i).replace(DASH, "not defined")}`);
+    return `${this.place(chart, i)} ${values.join("; ")}`;
+  }
+
+  zoom(low, high) { // to a range of x that holds two measured ones at least; null: all of it
+    const whole = this.charts[0].whole();
+    const inside = this.charts[0].chart.x.filter((x) => x >= low && x <= high).length;
+    if (low != null && inside < 2) return;
+    const wide = low == null || (low <= whole[0] && high >= whole[1]);
+    this.view.zoom = wide ? null : [Math.max(low, whole[0]), Math.min(high, whole[1])];
+    if (wide) this.near = null;
+    for (const chart of this.charts) {
+      const [min, max] = chart.span();
+      chart.u.setScale("x", { min, max });
+    }
+    this.reset.classList.toggle("idle", wide);
+    this.reset.disabled = wide;
+  }
+
+  zoomBy(factor) { // about what was pointed at last, or about the middle
+    const chart = this.reading ?? this.charts[0], logarithmic = this.view.x === "log";
+    const to = logarithmic ? Math.log : Number, from = logarithmic ? Math.exp : Number;
+    const [low, high] = chart.span().map(to), [least, most] = chart.whole().map(to);
+    const width = (high - low) * factor, near = this.near == null ? (low + high) / 2 : to(this.near);
+    const centre = near >= low && near <= high ? near : (low + high) / 2;
+    const start = Math.max(least, Math.min(most - width, centre - (centre - low) * factor));
+    if (width >= most - least) this.zoom(null);
+    else this.zoom(from(start), from(start + width));
+  }
+
+  key(chart, event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const seen = chart.visible(), first = seen[0], last = seen[seen.length - 1];
+    const now = this.reading === chart ? chart.u.cursor.idx : null;
+    const moves = { ArrowLeft: (now ?? last + 1) - 1, ArrowRight: (now ?? first - 1) + 1, Home: first, End: last };
+    const zooms = { "+": 0.5, "=": 0.5, "-": 2, "−": 2 };
+    if (event.key in moves) {
+      const next = Math.max(first, Math.min(last, moves[event.key]));
+      chart.u.setCursor({ left: chart.u.valToPos(chart.chart.x[next], "x"), top: 10 });
+      say(this.spoken(chart, next));
+    } else if (event.key in zooms) {
+      this.zoomBy(zooms[event.key]);
+      this.sayZoom(chart);
+    } else if (event.key === "0") {
+      this.zoom(null);
+      this.sayZoom(chart);
+    } else if (event.key === "Escape") {
+      this.zoom(null);
+      this.leave(chart);
+    } else return;
+    event.preventDefault();
+  }
+
+  sayZoom(chart) {
+    const seen = chart.visible();
+    say(this.view.zoom ? `Shown from ${chart.where(seen[0])} to ${chart.where(seen[seen.length - 1])}.` : "All of it shown.");
+  }
+
+  tools() { // below the charts; they need this script, so the page without it has none
+    const bar = element("div", { class: "tools" }), links = this.root.querySelector(".links");
+    const series = this.data.flatMap((chart) => chart.series);
+    if (series.every((s) => s.lowest > 0 && s.mean.every((y) => y == null || y > 0))) bar.append(this.choice("y", ["linear", "log"]));
+    if (this.charts.some((chart) => !chart.few)) bar.append(this.choice("x", ["log", "linear"]));
+    const zoom = element("div", { role: "group", "aria-label": "Zoom" });
+    this.reset = element("button", { type: "button", class: "idle", disabled: "" }, "reset");
+    this.reset.addEventListener("click", () => { this.zoom(null); this.charts[0].plot.focus({ preventScroll: true }); });
+    for (const [text, label, factor] of [["−", "Zoom out", 2], ["+", "Zoom in", 0.5]]) {
+      const button = element("button", { type: "button", "aria-label": label }, text);
+      button.addEventListener("click", () => { this.zoomBy(factor); this.sayZoom(this.charts[0]); });
+      zoom.append(button);
+    }
+    zoom.prepend(element("span", { "aria-hidden": "true" }, "zoom"));
+    zoom.append(this.reset);
+    bar.append(zoom);
+    const foot = element("div", { class: "foot" });
+    links.replaceWith(foot);
+    foot.append(links, bar);
+  }
+
+  choice(axis, scales) {
+    const group = element("div", { role: "group", "aria-label": `Scale of the ${axis} axis` }, element("span", { "aria-hidden": "true" }, axis));
+    const buttons = scales.map((scale) => element("button", { type: "button", "aria-pressed": String(scale === this.view[axis]) }, scale));
+    buttons.forEach((button, i) => button.addEventListener("click", () => {
+      this.view[axis] = scales[i];
+      buttons.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+      this.build();
+    }));
+    group.append(...buttons);
+    return group;
+  }
+}

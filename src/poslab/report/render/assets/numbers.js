@@ -1,0 +1,46 @@
+"use strict";
+// Numbers as formatting.py writes them.
+const DASH = "–";
+const UNITS = [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]];
+
+const minus = (text) => text.replace(/^-(0(\.0+)?)$/, "$1").replace("-", "−");
+
+function decimals(value) { // that show four significant digits
+  return value === 0 ? 3 : Math.max(0, Math.min(6, 3 - Math.floor(Math.log10(Math.abs(value)))));
+}
+
+function interval(mean, half) { // both to the same decimals: 1.523 ± 0.012
+  let places = decimals(mean);
+  if (half == null) return minus(mean.toFixed(places));
+  if (half > 0) places = Math.max(places, Math.min(6, -Math.floor(Math.log10(half))));
+  return `${minus(mean.toFixed(places))} ± ${half.toFixed(places)}`;
+}
+
+function quantity(x, digits = 3) {
+  for (const [unit, scale] of UNITS)
+    if (Math.abs(x) >= scale * 0.9995) return `${+(x / scale).toPrecision(digits)} ${unit}`;
+  return minus(String(+x.toPrecision(digits)));
+}
+
+function distinct(values, text) { // in as few digits as tell neighbours apart
+  for (let digits = 3; digits < 7; digits++) {
+    const texts = values.map((value) => text(value, digits));
+    if (new Set(texts).size === texts.length) return texts;
+  }
+  return values.map((value) => text(value, 7));
+}
+
+function nice(low, high, most) { // round numbers at even steps
+  const ten = 10 ** Math.floor(Math.log10((high - low) / most));
+  const step = [1, 2, 5, 10].find((part) => part * ten * most >= high - low) * ten, ticks = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) ticks.push(+(i * step).toPrecision(12));
+  return ticks;
+}
+
+function decades(low, high) { // 1, 2, 5, 10, ...; the powers of ten alone where there are many
+  if (high / low < 12) return nice(low, high, 5).filter((value) => value > 0);
+  const parts = high / low < 1200 ? [1, 2, 5] : [1], ticks = [];
+  for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power++)
+    for (const part of parts) ticks.push(+(part * 10 ** power).toPrecision(12));
+  return ticks.filter((value) => value >= low && value <= high);
+}

@@ -1,0 +1,133 @@
+"""The table of arms for a paper: a booktabs tabular in a table, plain ASCII whatever a label holds."""
+
+import unicodedata
+from collections.abc import Sequence
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from poslab.report.document import Column, Document
+
+# In braces are a bracket and a star, which after \\ would be its argument.
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "`": r"\textasciigrave{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    **{character: f"\\{character}" for character in "#$%&_{}"},
+    **{character: f"{{{character}}}" for character in "[]*"},
+    "±": r"$\pm$",
+    "−": "$-$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "≈": r"$\approx$",
+    "∞": r"$\infty$",
+    "√": r"$\surd$",
+    "→": r"$\rightarrow$",
+    "°": r"$^{\circ}$",
+    "µ": r"$\mu$",
+    "–": "--",
+    "—": "---",
+    "…": r"\dots{}",
+    "‘": "`",
+    "’": "'",
+    "“": "``",
+    "”": "''",
+    "\u00a0": "~",
+    "ß": r"\ss{}",
+    "æ": r"\ae{}",
+    "Æ": r"\AE{}",
+    "ø": r"\o{}",
+    "Ø": r"\O{}",
+    "ł": r"\l{}",
+    "Ł": r"\L{}",
+    "ı": r"\i{}",
+}
+_ACCENTS = {
+    "\u0300": "`",
+    "\u0301": "'",
+    "\u0302": "^",
+    "\u0303": "~",
+    "\u0304": "=",
+    "\u0306": "u",
+    "\u0307": ".",
+    "\u0308": '"',
+    "\u030a": "r",
+    "\u030b": "H",
+    "\u030c": "v",
+    "\u0327": "c",
+    "\u0328": "k",
+}
+_NAMES = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon"
+_NAMES += " phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
+_GREEK = dict(zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ", _NAMES.split(), strict=True))
+# LaTeX has no letters of their own for those that look like Latin ones.
+_SPECIAL |= dict(zip("οΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "oABEZHIKMNOPTYX", strict=True))
+_SPECIAL |= {letter: f"$\\{name}$" for letter, name in _GREEK.items()}
+_LIGATURES = "-',"  # twice in a row, they are drawn as one other mark
+
+
+def latex(document: Document) -> str:
+    """The whole of table.tex."""
+    return _environment().get_template("table.tex").render(document=document, table=document.paper_table)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=StrictUndefined,
+        finalize=lambda text: text if isinstance(text, Markup) else escape_latex(text),
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        block_start_string="<%",  # braces are LaTeX's own
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+    )
+    environment.filters |= {"groups": _groups, "as_it_is": Markup}
+    return environment
+
+
+def _groups(columns: Sequence[Column]) -> list[tuple[str, int, int]]:
+    """The headings that neighbouring columns share, with the first and the last of them."""
+    groups, first = [], 1
+    for heading, members in groupby(columns, key=lambda column: column.group):
+        n = len(list(members))
+        groups.append((heading, first, first + n - 1))
+        first += n
+    return groups if any(heading for heading, _, _ in groups) else []
+
+
+def escape_latex(text: object) -> str:
+    """Text that LaTeX prints as it stands; what its fonts lack is named by its code point."""
+    characters = unicodedata.normalize("NFC", str(text))
+    following = [*characters[1:], ""] if characters else []
+    return "".join(
+        _character(one) + ("{}" if one == after and one in _LIGATURES else "")
+        for one, after in zip(characters, following, strict=True)
+    )
+
+
+def _character(character: str) -> str:
+    if character in _SPECIAL:
+        return _SPECIAL[character]
+    if " " <= character <= "~":
+        return character
+    decomposed = unicodedata.normalize("NFD", character)
+    base, marks = decomposed[0], decomposed[1:]
+    if marks and base.isascii() and all(mark in _ACCENTS for mark in marks):
+        shown = base
+        for mark in marks:
+            shown = f"\\{_ACCENTS[mark]}{{{shown}}}"
+        return shown
+    return f"{{[}}U+{ord(character):04X}{{]}}"

@@ -1,0 +1,46 @@
+"""The report as Markdown, with the paper figures: the same tables and words as the page, without a script."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from poslab.report.document import Document
+from poslab.report.render.page import numbered
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]#|~$])")
+
+
+def markdown(document: Document) -> str:
+    """The whole of report.md."""
+    template = _environment().get_template("report.md")
+    text = template.render(document=document, sections=numbered(document.sections))
+    return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
+
+
+def escape_markdown(text: object) -> str:
+    """Text that Markdown shows as it stands, in a table cell too; what is Markup stays as it is."""
+    if isinstance(text, Markup):
+        return str(text)
+    marked = _SPECIAL.sub(r"\\\1", str(text).replace("\n", " "))
+    return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=StrictUndefined,
+        finalize=escape_markdown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"as_it_is": Markup, "address": _address}
+    return environment
+
+
+def _address(url: str) -> Markup:
+    """Where a link leads: in angle brackets no bracket of its own ends it, and no column of a table."""
+    return Markup(url.replace("(", "%28").replace(")", "%29").replace("|", "%7C"))

@@ -1,0 +1,223 @@
+"""The report as one web page: styles, charts and data inside, nothing fetched, every text escaped."""
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Sequence
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from poslab.report.document import (
+    SCALE_FROM,
+    Cell,
+    Column,
+    Document,
+    LineChart,
+    PanelChart,
+    Point,
+    Section,
+    Table,
+)
+from poslab.report.formatting import interval, quantity
+from poslab.report.looks import look
+
+HERE = Path(__file__).parent
+SCRIPTS = ("numbers.js", "chart.js", "figure.js", "table.js", "page.js")  # in this order, as one
+POINTS = 3_000  # in a chart: more, of a thousand runs, would take the page past 1 MB
+_PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_INTERVAL = re.compile(r"(\S+(?: [kMGT])?)( (?:± |\[[\d.]).*)")  # a number, then how sure it is
+
+
+def page(document: Document) -> str:
+    """The whole of index.html."""
+    library = f"/*\n{_asset('uPlot.LICENSE.txt').strip()}\n*/\n{_asset('uPlot.iife.min.js').strip()}"
+    script = "\n".join(_asset(name) for name in SCRIPTS)
+    hashes = " ".join(f"'sha256-{_digest(text)}'" for text in (library, script))
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            document=document,
+            sections=numbered(document.sections),
+            policy=f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+            "base-uri 'none'; form-action 'none'",
+            style=Markup(_asset("uPlot.min.css") + _asset("page.css") + _colours(document)),
+            data=Markup(chart_data(document)),
+            library=Markup(library),
+            script=Markup(script),
+        )
+    )
+
+
+def numbered(sections: Sequence[Section]) -> list[tuple[Section, int]]:
+    """The sections that have something to show, each with the number of its first figure."""
+    first, pairs = 1, []
+    for section in sections:
+        if section.charts or section.tables:
+            pairs.append((section, first))
+        first += len(section.charts)
+    return pairs
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined
+    )
+    environment.globals["scale_from"] = SCALE_FROM
+    environment.filters |= {
+        "kind": lambda chart: type(chart).__name__,
+        "quantity": quantity,
+        "hundredths": lambda fraction: f"{100 * fraction:g}",
+        "dashes": lambda number: " ".join(f"{part:g}" for part in look(number).dash),
+        "entries": lambda chart: [(series.arm, series.label) for series in chart.series],
+        "spans": _spans,
+        "bodies": _bodies,
+        "halves": _halves,
+        "sort_value": _sort_value,
+    }
+    return environment
+
+
+@cache
+def _asset(name: str) -> str:
+    return (HERE / "assets" / name).read_text(encoding="utf-8").replace("\r\n", "\n")
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _colours(document: Document) -> str:
+    """The colour of every arm, rotation and head, on light and on dark screens."""
+    numbers = {*range(len(document.arms))}
+    numbers |= {number for chart in _panel_charts(document) for number, _ in chart.legend}
+    for table in (table for section in document.sections for table in section.tables):
+        numbers |= {cell.arm for row in table.rows for cell in row if cell.arm is not None}
+    looks = {i: look(i) for i in sorted(numbers)}
+    light = "".join(f".a{i}{{--arm:{one.light}}}" for i, one in looks.items())
+    dark = "".join(f":root:not(.paper) .a{i}{{--arm:{one.dark}}}" for i, one in looks.items())
+    return f"{light}@media screen and (prefers-color-scheme: dark){{{dark}}}"
+
+
+def _panel_charts(document: Document) -> list[PanelChart]:
+    return [chart for chart in document.charts if isinstance(chart, PanelChart)]
+
+
+def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
+    """The headings that neighbouring columns share, with how many do."""
+    return [(group, len(list(members))) for group, members in groupby(columns, key=lambda one: one.group)]
+
+
+def _bodies(table: Table) -> list[tuple[Cell | None, list[Sequence[Cell]]]]:
+    """The rows of a table, of a grouped one under their first cell."""
+    if not table.grouped:
+        return [(None, list(table.rows))]
+    groups = groupby(table.rows, key=lambda row: row[0])
+    return [(first, [row[1:] for row in rows]) for first, rows in groups]
+
+
+def _halves(text: str) -> tuple[str, str]:
+    """A number and how sure it is, which stands below it."""
+    interval = _INTERVAL.fullmatch(text)
+    return (text, "") if interval is None else (interval[1], interval[2])
+
+
+def _sort_value(cell: Cell) -> str:
+    """What a cell sorts by, as JavaScript reads it; nothing where its text is that number, or is words."""
+    if cell.order is None or _PLAIN_NUMBER.fullmatch(cell.text):
+        return ""
+    return "Infinity" if cell.order == math.inf else f"{cell.order:.9g}"
+
+
+def chart_data(document: Document) -> str:
+    """What the script draws, the arms and charts, as JSON that cannot end the script element it stands in."""
+    text = json.dumps(_data(document), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _data(document: Document) -> dict[str, Any]:
+    lines = [chart for chart in document.charts if isinstance(chart, LineChart)]
+    charts = [_chart(chart) | {"of": "arms", "panel": 0, "panels": 1} for chart in lines]
+    for chart in _panel_charts(document):
+        charts += [
+            _chart(panel) | {"of": "lines", "panel": i, "panels": len(chart.panels), "title": panel.title}
+            for i, panel in enumerate(chart.panels)
+        ]
+    legends = [entry for chart in _panel_charts(document) for entry in chart.legend]
+    return {
+        "arms": [_look(i, label) for i, label in enumerate(document.arms)],
+        "lines": {number: _look(number, label) for number, label in legends},
+        "charts": charts,
+    }
+
+
+def _look(number: int, label: str) -> dict[str, Any]:
+    one = look(number)
+    return {
+        "label": label,
+        "light": one.light,
+        "dark": one.dark,
+        "marker": one.marker,
+        "dash": list(one.dash),
+    }
+
+
+def _chart(chart: LineChart) -> dict[str, Any]:
+    """A chart for the script; of very many points every n-th, the CSV has them all."""
+    every = max(1, math.ceil(sum(len(series.points) for series in chart.series) / POINTS))
+    thinned = [series.points[::-1][::every][::-1] for series in chart.series]
+    xs = sorted({point.x for points in thinned for point in points})
+    series = []
+    for one, points in zip(chart.series, thinned, strict=True):
+        by_x = {point.x: point for point in points}
+        at = [by_x.get(x) for x in xs]
+        shown = [None if point is None else _as_shown(point) for point in at]
+        counts = [None if point is None else point.n for point in at]
+        series.append(
+            {
+                "arm": one.arm,
+                "mean": [None if pair is None else pair[0] for pair in shown],
+                "half": [None if pair is None else pair[1] for pair in shown],
+                "n": points[0].n if len({point.n for point in points}) == 1 else counts,
+                "lowest": _short(min(point.lowest for point in one.points)),
+                "highest": _short(max(point.highest for point in one.points)),
+            }
+        )
+    return {
+        "name": chart.name,
+        "x": [_short(x) for x in xs],
+        "x_label": chart.x_label,
+        "y_label": chart.y_label,
+        "base": chart.base,
+        "ticks": [[_short(x), label] for x, label in chart.ticks],
+        "mark": chart.mark,
+        "ceiling": None if chart.ceiling is None else _short(chart.ceiling),
+        "level": None if chart.level is None else _short(chart.level),
+        "stepped": chart.stepped,
+        "frame": None if chart.frame is None else [_short(y) for y in chart.frame],
+        "series": series,
+    }
+
+
+def _as_shown(point: Point) -> tuple[float, float | None]:
+    """The mean and half its interval, in as few digits as give the text that full precision gives."""
+    mean, half = point.mean, point.half_width
+    shorter = (
+        (float(f"{mean:.{digits}g}"), None if half is None else float(f"{half:.{digits}g}"))
+        for digits in (6, 9, 12)
+    )
+    return next((pair for pair in shorter if interval(*pair) == interval(mean, half)), (mean, half))
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")

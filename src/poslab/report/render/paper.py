@@ -1,0 +1,272 @@
+"""The paper figures: one column wide, readable in grey, the same bytes from the same records."""
+
+import io
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import singledispatch
+from typing import Any
+
+import matplotlib
+import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+
+from poslab.report.document import FORMATS, HeatPanels, LineChart, PanelChart, Series, TargetChart
+from poslab.report.formatting import quantity
+from poslab.report.looks import look
+from poslab.report.render.shades import heat_figure
+from poslab.report.render.style import STYLE, WIDE, WIDTH, verbatim
+
+HEIGHT = 2.1  # inches
+PANEL = 1.45  # the height of one of several
+LEGEND_ROW = 0.16
+MANY = 14  # lines that a legend has room for
+NAMED = 8  # lines in the legend of more
+
+
+def draw(chart: LineChart | TargetChart | PanelChart | HeatPanels) -> dict[str, bytes]:
+    """The figure in each format, by file ending."""
+    with _style():
+        figure = _drawn(chart)
+        figure.draw_without_rendering()  # laid out once, not once more for each format
+        figure.set_layout_engine("none")
+        return {kind: _save(figure, kind) for kind in FORMATS}
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # a reader's own settings must not change the figure
+        matplotlib.style.use(STYLE)
+        yield
+
+
+def _save(figure: Figure, kind: str) -> bytes:
+    # No date and no version: the same records give the same bytes.
+    metadata: dict[str, dict[str, Any]] = {
+        "svg": {"Date": None, "Creator": None},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+        "png": {"Software": None},
+    }
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, metadata=metadata[kind], bbox_inches="tight", pad_inches=0.03)
+    return buffer.getvalue()
+
+
+@singledispatch
+def _drawn(chart: object) -> Figure:
+    raise TypeError(f"no figure of a {type(chart).__name__}")
+
+
+@_drawn.register
+def _heat(chart: HeatPanels) -> Figure:
+    return heat_figure(chart)
+
+
+def _canvas(height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
+
+
+@_drawn.register
+def _lines(chart: LineChart) -> Figure:
+    shown = _named(chart.series)
+    legend = [(series.arm, series.label) for series in shown]
+    columns = _legend_columns(legend, 48)
+    left_out = len(chart.series) - len(shown)
+    figure, axes = _canvas(HEIGHT + LEGEND_ROW * (math.ceil(len(legend) / columns) + 2 * bool(left_out)))
+    _axes(axes, chart, shown)
+    axes.set_ylim(*(limits(chart.series) if chart.frame is None else _within(chart.frame)))
+    axes.set_xlabel(verbatim(chart.x_label))
+    axes.set_ylabel(verbatim(chart.y_label))
+    heading = f"The {len(shown)} that end lowest; {left_out} others in grey,\nwhich the page tells apart"
+    _legend(figure, legend, columns, heading if left_out else None)
+    return figure
+
+
+def _named(series: Sequence[Series]) -> Sequence[Series]:
+    """The lines in the legend: of more than it has room for, those that end lowest.
+
+    Lowest where the longest lines end; those that end before come last.
+    """
+    if len(series) <= MANY:
+        return series
+    last = max(one.points[-1].x for one in series)
+    order = sorted(series, key=lambda one: (one.points[-1].x < last, one.points[-1].mean, one.arm))
+    return order[:NAMED]
+
+
+@_drawn.register
+def _panels(chart: PanelChart) -> Figure:
+    """A panel an arm, as wide as the page where there are several, all with one scale of y."""
+    n = len(chart.panels)
+    across = min(n, 4)
+    down = math.ceil(n / across)
+    width = WIDTH if n == 1 else WIDE
+    columns = _legend_columns(chart.legend, 48 if n == 1 else 110)
+    height = (HEIGHT if n == 1 else PANEL * down) + LEGEND_ROW * math.ceil(len(chart.legend) / columns) + 0.2
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(down, across, squeeze=False, sharey=True).flatten()
+    bounds = limits([series for panel in chart.panels for series in panel.series], chart.panels[0].ceiling)
+    for axes, panel in zip(grid, chart.panels, strict=False):
+        _axes(axes, panel, panel.series)
+        axes.set_ylim(*bounds)
+        axes.set_title(verbatim("\n".join(textwrap.wrap(panel.title, 120 // across))), fontsize=8.5)
+    for axes in grid[n:]:
+        axes.set_axis_off()
+    labels = dict.fromkeys(panel.x_label for panel in chart.panels)
+    figure.supxlabel(verbatim(" or ".join(labels)), fontsize=8.5)
+    figure.supylabel(verbatim(chart.panels[0].y_label), fontsize=8.5)
+    _legend(figure, chart.legend, columns)
+    return figure
+
+
+def _axes(axes: Axes, chart: LineChart, shown: Sequence[Series]) -> None:
+    """The lines of `shown`, and those of the others in grey behind them."""
+    axes.set_xscale("log", base=chart.base)
+    named = {series.arm for series in shown}
+    for series in chart.series:
+        if series.arm in named:
+            _line(axes, series, chart.stepped)
+        else:
+            x, mean = zip(*((point.x, point.mean) for point in series.points), strict=True)
+            drawn = "steps-post" if chart.stepped else "default"
+            axes.plot(x, mean, color="#cccccc", linewidth=0.6, zorder=1.5, drawstyle=drawn)
+    axes.set_xticks([x for x, _ in chart.ticks], [label for _, label in chart.ticks])
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
+    if chart.mark is not None:
+        axes.axvline(chart.mark, color="#777777", linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
+        if (chart.mark, "L") not in chart.ticks:
+            axes.annotate(
+                "L",
+                (chart.mark, 1),
+                (2, -1),
+                xycoords=axes.get_xaxis_transform(),
+                textcoords="offset points",
+                va="top",
+                color="#555555",
+                style="italic",
+            )
+    if chart.level is not None and chart.mark is not None:
+        last = max(point.x for series in chart.series for point in series.points)
+        ends = [chart.mark, max(chart.mark, last)]
+        axes.plot(ends, [chart.level] * 2, color="#777777", linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
+
+
+def _line(axes: Axes, series: Series, stepped: bool = False) -> None:
+    style = look(series.arm)
+    x = [point.x for point in series.points]
+    mean = [point.mean for point in series.points]
+    few = len(x) <= 8
+    axes.plot(
+        x,
+        mean,
+        color=style.light,
+        dashes=style.dash or (None, None),
+        drawstyle="steps-post" if stepped else "default",
+        marker=style.marker,
+        # Marks on every point of a long line would hide it.
+        markevery=1 if few else (series.arm % 4 + 2, max(1, len(x) // 7)),
+        markeredgewidth=0,
+    )
+    half = [math.nan if point.half_width is None else point.half_width for point in series.points]
+    if few:
+        axes.errorbar(x, mean, half, fmt="none", ecolor=style.light, elinewidth=0.8, capsize=1.8)
+    else:
+        low = [m - h for m, h in zip(mean, half, strict=True)]
+        high = [m + h for m, h in zip(mean, half, strict=True)]
+        axes.fill_between(x, low, high, color=style.light, alpha=0.16, linewidth=0)
+
+
+def limits(series: Sequence[Series], ceiling: float | None = None) -> tuple[float, float]:
+    """The range of y: every run is inside; intervals of few seeds, far wider than their runs, may be cut.
+
+    With a ceiling, so is what lies above it.
+    """
+    low = min(point.lowest for one in series for point in one.points)
+    high = max(point.highest for one in series for point in one.points)
+    high = min(high, ceiling) if ceiling is not None and ceiling > low else high
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    return low - margin, high + margin
+
+
+def _within(frame: tuple[float, float]) -> tuple[float, float]:
+    """A little room, so that a line at the end of y is seen whole."""
+    margin = 0.03 * (frame[1] - frame[0])
+    return frame[0] - margin, frame[1] + margin
+
+
+@_drawn.register
+def _targets(chart: TargetChart) -> Figure:
+    arms = list(dict.fromkeys((reach.arm, reach.label) for reach in chart.reaches))
+    fractions = sorted({reach.target.fraction for reach in chart.reaches})
+    labels = {arm: textwrap.wrap(label, 20) for arm, label in arms}
+    least = 2 if len(arms) <= MANY else 1  # lines of text that a row is high
+    figure, axes = _canvas(0.95 + 0.16 * sum(max(least, len(lines)) for lines in labels.values()))
+    edge = max(reach.budget for reach in chart.reaches)
+    rows = {arm: -i for i, (arm, _) in enumerate(arms)}
+    heights = {(arm, f): rows[arm] + 0.24 * (1 - i) for arm in rows for i, f in enumerate(fractions)}
+    dots: dict[tuple[int, float, bool], list[float]] = {}
+    for reach in chart.reaches:
+        x = edge * 1.04 if reach.tokens is None else reach.tokens
+        dots.setdefault((reach.arm, reach.target.fraction, reach.tokens is None), []).append(x)
+    for (arm, fraction, missed), tokens in dots.items():
+        _dots(axes, arm, tokens, heights[arm, fraction], ">" if missed else _mark(fraction), missed)
+    axes.axvline(edge, color="#777777", linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
+    axes.set_yticks([rows[arm] for arm, _ in arms], [verbatim("\n".join(labels[arm])) for arm, _ in arms])
+    axes.set_ylim(0.6 - len(arms), 0.6)
+    axes.set_xlim(0, edge * 1.08)
+    axes.grid(axis="y", visible=False)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: quantity(x) if x else "0"))
+    axes.set_xlabel("Training tokens (dashed: budget)")
+    marks = [
+        Line2D([], [], color="#555555", marker=_mark(f), linestyle="none", label=f"{100 * f:g} %")
+        for f in fractions
+    ]
+    heading = "Reaching the reference's loss at"
+    figure.legend(handles=marks, loc="outside upper center", ncols=len(marks), title=heading)
+    return figure
+
+
+def _dots(axes: Axes, arm: int, x: Sequence[float], y: float, marker: str, missed: bool) -> None:
+    color = look(arm).light
+    axes.plot(
+        x,
+        [y] * len(x),
+        marker=marker,
+        markerfacecolor="white" if missed else color,
+        markeredgecolor=color,
+        markeredgewidth=0.8,
+        linestyle="none",
+        clip_on=False,
+    )
+
+
+def _mark(fraction: float) -> str:
+    return {0.5: "s", 0.75: "o", 0.9: "^"}.get(fraction, "D")
+
+
+def _legend_columns(legend: Sequence[tuple[int, str]], room: int) -> int:
+    """As many columns as the longest label leaves room for, in letters."""
+    return max(1, min(len(legend), max(4, room // 20), room // (max(len(label) for _, label in legend) + 6)))
+
+
+def _legend(
+    figure: Figure, legend: Sequence[tuple[int, str]], columns: int, heading: str | None = None
+) -> None:
+    handles = []
+    for number, label in legend:
+        style = look(number)
+        handle = Line2D([], [], color=style.light, marker=style.marker, markeredgewidth=0)
+        handle.set_dashes(style.dash or (None, None))
+        handle.set_label(verbatim("\n".join(textwrap.wrap(label, 52))))
+        handles.append(handle)
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns, title=heading)

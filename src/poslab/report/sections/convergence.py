@@ -1,0 +1,156 @@
+"""On the way: validation loss by tokens, tokens to target, and how often an arm is the fastest."""
+
+import math
+from collections.abc import Sequence
+
+from poslab.record.reader import Run
+from poslab.report.analysis.estimates import ArmFigures, estimate_columns, target_columns
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import Estimate, Time
+from poslab.report.cells import bars, to_target
+from poslab.report.document import LineChart, Point, Reach, Row, Series, TargetChart, Values, decades, point
+from poslab.report.sections.extrapolation import lines
+
+FILES = ("validation_loss", "performance_profile", "tokens_to_target")
+Problem = tuple[str, int]  # a target, by its suffix, and a seed
+TICKS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+
+
+def charts(results: Results) -> list[LineChart]:
+    """Validation loss by training tokens, and the performance profile: those with data."""
+    losses = _validation_loss(results)
+    return [*([losses] if losses.series else []), *performance_profile(results)]
+
+
+def _validation_loss(results: Results) -> LineChart:
+    def values(run: Run) -> Values:
+        return {
+            (float(point.tokens), (("tokens", point.tokens), ("step", point.step))): point.loss
+            for point in run.validations
+            if point.tokens > 0 and abs(point.loss) < float("inf")
+        }
+
+    series = lines(results, values)
+    return LineChart(
+        "validation_loss",
+        "Validation loss by training tokens",
+        f"Validation loss during training. {bars(results)}",
+        "Training tokens",
+        "Validation loss (nats per token)",
+        10,
+        decades(series),
+        None,
+        series,
+    )
+
+
+def target_charts(results: Results) -> list[TargetChart]:
+    """Tokens to target for every finished run; nothing without targets."""
+    reaches = [
+        Reach(i, item.arm.label, run.seed, target, item.by_seed(column).get(run.seed), run.budget)
+        for target in results.targets
+        for i, item in enumerate(results.arms)
+        for run, row in zip(item.arm.finished, item.rows, strict=True)
+        if (column := f"tokens_to_target{target.suffix}") in row
+    ]
+    if not reaches:
+        return []
+    caption = (
+        f"Training tokens until the validation loss stays for three evaluations at or below the loss that "
+        f"{results.reference.arm.label} has at 50, 75 and 90 % of its budget. A dot a run; an open "
+        f"mark at the edge did not get there within its budget."
+    )
+    columns = [f"tokens_to_target{target.suffix}" for target in results.targets]
+    times = {
+        i: tuple(to_target(_times(item, column), column) for column in columns)
+        for i, item in enumerate(results.arms)
+    }
+    title = "Tokens to target"
+    return [TargetChart("tokens_to_target", title, caption, tuple(reaches), results.targets, times)]
+
+
+def _times(item: ArmFigures, column: str) -> Row:
+    return target_columns(item) | estimate_columns(column, item.figures.get(column))
+
+
+def performance_profile(results: Results) -> list[LineChart]:
+    """How often each arm reaches a target within a factor of the fastest (Dolan and More 2002).
+
+    Of the arms whose times compare; nothing where there are not two of them and a target.
+    """
+    timed = [(i, item) for i, item in enumerate(results.arms) if item.times]
+    solvable = problems([item for _, item in timed])
+    if len(timed) < 2 or not solvable:
+        return []
+    factors = {i: _factors(item, [one for _, one in timed], solvable) for i, item in timed}
+    finite = sorted({factor for mine in factors.values() for factor in mine if math.isfinite(factor)})
+    if not finite:
+        return []
+    edge = finite[-1] if finite[-1] > 1 else 2.0
+    series = tuple(
+        Series(i, item.arm.label, _steps(factors[i], sorted({1.0, *finite, edge}))) for i, item in timed
+    )
+    seeds = len({seed for _, seed in solvable})
+    caption = (
+        f"The share of {len(solvable)} problems (a target at 50, 75 or 90 % of the budget of "
+        f"{results.reference.arm.label}, on one of {seeds} shared seed{'s' if seeds > 1 else ''}) that an "
+        "arm solves within a factor of the tokens that the fastest arm needs on that problem: at 1 how often "
+        "it is the fastest, at the right how often it gets there at all. A target that a run did not reach "
+        "is unsolved at every factor. Problems of one seed go together: a description, not a test."
+    )
+    return [
+        LineChart(
+            "performance_profile",
+            "Performance profile of tokens to target",
+            caption,
+            "Factor of the fastest arm's tokens",
+            "Share of problems solved",
+            10,
+            tuple((x, f"×{x:g}") for x in _ticks(edge)),
+            None,
+            series,
+            stepped=True,
+            frame=(0.0, 1.0),
+        )
+    ]
+
+
+def problems(items: Sequence[ArmFigures]) -> list[Problem]:
+    """Every target on every seed that all the arms have, whatever became of the runs."""
+    tried = [{(suffix, seed) for suffix, by_seed in item.times.items() for seed in by_seed} for item in items]
+    return sorted(set.intersection(*tried)) if tried else []
+
+
+def _factors(item: ArmFigures, items: Sequence[ArmFigures], solvable: Sequence[Problem]) -> list[float]:
+    """The arm's tokens over the fastest arm's on each problem, infinite where it did not get there."""
+    factors = []
+    for suffix, seed in solvable:
+        fastest = min(_tokens(one.times[suffix][seed]) for one in items)
+        mine = _tokens(item.times[suffix][seed])
+        # Where the fastest arm had got there before its first step, no other is within a factor of it.
+        factor = mine / fastest if math.isfinite(mine) and fastest > 0 else math.inf
+        factors.append(1.0 if mine == fastest < math.inf else factor)
+    return factors
+
+
+def _tokens(time: Time) -> float:
+    return time.tokens if time.reached else math.inf
+
+
+def _steps(factors: Sequence[float], at: Sequence[float]) -> tuple[Point, ...]:
+    steps = []
+    for x in at:
+        solved = sum(factor <= x for factor in factors)
+        share = solved / len(factors)
+        keys: Row = {"factor": x, "solved": solved}
+        steps.append(point(x, Estimate(len(factors), share, None, share, share), keys))
+    return tuple(steps)
+
+
+def _ticks(edge: float) -> tuple[float, ...]:
+    """Round factors from 1 to the edge, as far apart as their labels need."""
+    ticks = [1.0]
+    for tick in (*TICKS, float(f"{edge:.3g}")):
+        if tick <= edge * 1.01 and math.log(tick / ticks[-1]) >= 0.14 * math.log(edge):
+            ticks.append(tick)
+    return tuple(ticks)

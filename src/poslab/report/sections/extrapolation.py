@@ -1,0 +1,146 @@
+"""Past the training length: what a longer context is worth, and loss by evaluation length and by position."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from poslab.record.measures import Bin, Value, mean_bits, mean_loss, name, position_bins
+from poslab.record.reader import Run
+from poslab.report.analysis.results import Results
+from poslab.report.cells import bars, training_length
+from poslab.report.document import LineChart, Series, Values, octaves, points
+from poslab.report.formatting import count, multiple
+
+FILES = (
+    "context_gain_by_length",
+    "early_token_curse_by_length",
+    "bits_per_byte_by_length",
+    "loss_by_length",
+    "sliding_bits_per_byte_by_length",
+    "sliding_loss_by_length",
+    "loss_by_position",
+)
+
+
+def charts(results: Results) -> list[LineChart]:
+    """Gain and curse by length, loss by length in both protocols and by position: those with data."""
+    losses = [_loss_by_length(results, "non_overlapping"), _loss_by_length(results, "sliding")]
+    return [*_gains(results), *(chart for chart in (*losses, _loss_by_position(results)) if chart.series)]
+
+
+def _gains(results: Results) -> list[LineChart]:
+    """Context gain and early-token curse by length, where a length past L was measured."""
+    gain = (
+        "The sliding-window loss at L less that at the longer length, on the same text: above 0, the longer "
+        "context helps; below 0, it harms. 0 at L."
+    )
+    curse = (
+        "What non-overlapping windows lose over sliding ones on the text that both score: tokens near a "
+        "window's start have little context. A falling loss in non-overlapping windows may be this alone."
+    )
+    both = [
+        _by_length(results, "context_gain", "Context gain", gain),
+        _by_length(results, "early_token_curse", "Early-token curse", curse),
+    ]
+    return [chart for chart in both if any(p.x > 1 for series in chart.series for p in series.points)]
+
+
+def _by_length(results: Results, family: str, title: str, caption: str) -> LineChart:
+    """A figure of the rows of the runs by the multiple of L in its column's name."""
+
+    def values(run: Run, row: Mapping[str, Value]) -> Values:
+        return {
+            (k, _length(run, k)): value
+            for k in results.multiples
+            if isinstance(value := row.get(f"{family}_{name(k)}"), float)
+        }
+
+    series = [
+        Series(
+            i,
+            item.arm.label,
+            points([values(*one) for one in zip(item.arm.finished, item.rows, strict=True)]),
+        )
+        for i, item in enumerate(results.arms)
+    ]
+    return LineChart(
+        f"{family}_by_length",
+        f"{title} by evaluation length",
+        f"{caption} {bars(results)}",
+        f"Evaluation length{training_length(results)}",
+        f"{title} (nats per token)",
+        2,
+        tuple((k, multiple(k)) for k in results.multiples),
+        1.0,
+        tuple(one for one in series if one.points),
+    )
+
+
+def _length(run: Run, k: float) -> tuple[tuple[str, Value], ...]:
+    return ("multiple", k), ("length", round(k * run.context_length))
+
+
+def _loss_by_length(results: Results, protocol: str) -> LineChart:
+    sliding = protocol == "sliding"
+    bits = in_bits(results.finished)
+    unit = "Bits per byte" if bits else "Loss"
+    how = (
+        "the last L/8 tokens of windows that slide by L/8"
+        if sliding
+        else "every token of windows side by side"
+    )
+    return LineChart(
+        f"{'sliding_' if sliding else ''}{'bits_per_byte' if bits else 'loss'}_by_length",
+        f"{unit} by evaluation length, {'sliding' if sliding else 'non-overlapping'} windows",
+        f"{unit} on the same text at every length, scoring {how}. {bars(results)}",
+        f"Evaluation length{training_length(results)}",
+        "Bits per byte" if bits else "Loss (nats per token)",
+        2,
+        tuple((k, multiple(k)) for k in results.multiples),
+        1.0,
+        lines(results, lambda run: by_length(run, protocol, results.multiples, bits)),
+    )
+
+
+def by_length(run: Run, protocol: str, lengths: Sequence[float], bits: bool) -> Values:
+    """Bits per byte, or nats a token, at each multiple of L that has them."""
+    measure = mean_bits if bits else mean_loss
+    losses = {k: measure(run.segments.get((protocol, k), {}).values()) for k in lengths}
+    return {(k, _length(run, k)): loss for k, loss in losses.items() if loss is not None}
+
+
+def in_bits(runs: Iterable[Run]) -> bool:
+    """Whether every loss of the runs has a count of bytes."""
+    return all(part.bytes for run in runs for parts in run.segments.values() for part in parts.values())
+
+
+def _loss_by_position(results: Results) -> LineChart:
+    shared = results.context_length
+    series = lines(results, lambda run: by_position(run, 1 if shared else run.context_length))
+    return LineChart(
+        "loss_by_position",
+        "Loss by position",
+        f"Loss after each position of the longest windows, in bins four an octave. {bars(results)}",
+        f"Tokens seen in the window{training_length(results)}",
+        "Loss (nats per token)",
+        2,
+        octaves(series, count if shared else multiple),
+        float(shared) if shared else 1.0,
+        series,
+    )
+
+
+def by_position(run: Run, unit: int, start: float = 0) -> Values:
+    """Loss in each bin of positions from `start` on, by the tokens seen there in units of so many tokens."""
+    return {(item.center / unit, _bin(item)): item.loss for item in position_bins(run) if item.first >= start}
+
+
+def _bin(item: Bin) -> tuple[tuple[str, Value], ...]:
+    return ("first_position", item.first), ("last_position", item.last), ("tokens_seen", item.center)
+
+
+def lines(results: Results, values: Callable[[Run], Values]) -> tuple[Series, ...]:
+    """A line an arm: means over its seeds at every x that one of them has."""
+    series = [
+        Series(i, item.arm.label, points([values(run) for run in item.arm.finished]))
+        for i, item in enumerate(results.arms)
+    ]
+    return tuple(one for one in series if one.points)

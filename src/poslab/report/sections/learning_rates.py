@@ -1,0 +1,145 @@
+"""How the learning rates were chosen arm by arm: a figure, a table and rates.csv."""
+
+from poslab.config.text import listing, rate_text
+from poslab.report.analysis.learning_rates import Tried, Tuning
+from poslab.report.analysis.results import Results
+from poslab.report.cells import loss, named, text
+from poslab.report.document import (
+    Cell,
+    Column,
+    LineChart,
+    Point,
+    Row,
+    Rows,
+    Section,
+    Series,
+    Sheet,
+    Table,
+    point,
+)
+from poslab.report.formatting import DASH
+from poslab.report.warnings import EDGE
+
+FILES = ("learning_rates", "rates")
+TICKS = 6
+
+
+def section(results: Results) -> Section | None:
+    """The table of rates, or None where nothing was tuned."""
+    if not results.tunings:
+        return None
+    sheets = {"rates": rates_sheet(results)}
+    return Section("rates", "Learning rates", tables=(rates_table(results),), sheets=sheets)
+
+
+def charts(results: Results) -> list[LineChart]:
+    """Final validation loss by learning rate, a line an arm; nothing where nothing was tuned."""
+    series = tuple(
+        Series(one.arm, one.label, points)
+        for one in results.tunings
+        if one.arm is not None and (points := _points(one))
+    )
+    if not series:
+        return []
+    rates = sorted({point.x for one in series for point in one.points})
+    every = -(-len(rates) // TICKS)
+    several = max(len(one.seeds) for one in results.tunings) > 1
+    bars = " Means over seeds with 95 % Student-t intervals." if several else ""
+    chart = LineChart(
+        "learning_rates",
+        "Validation loss by learning rate",
+        "Validation loss at the end of the runs that only tune the learning rate. An arm takes the rate with "
+        f"the lowest mean; a rate at which a run diverged or failed has no point.{bars}",
+        "Learning rate",
+        "Validation loss (nats per token)",
+        10,
+        tuple((rate, rate_text(rate)) for rate in rates[::-1][::every][::-1]),
+        None,
+        series,
+    )
+    return [chart]
+
+
+def _points(tuning: Tuning) -> tuple[Point, ...]:
+    return tuple(
+        point(tried.rate, at, {"learning_rate": tried.rate, "chosen": tried is tuning.chosen})
+        for tried in tuning.tried
+        if (at := tried.estimate) is not None
+    )
+
+
+def rates_table(results: Results) -> Table:
+    """A row an arm: the rate that was chosen, from which grid, and whether the grid was wide enough."""
+    columns = (
+        named({one.label: one.arm for one in results.tunings if one.arm is not None}),
+        Column("rate", "Chosen rate", _rate),
+        Column("edge", "Edge", text, number=False),
+        Column("loss", "Validation loss", loss),
+        Column("seeds", "Seeds", text),
+        Column("grid", "Grid", text, number=False),
+        Column("without", "Without a loss", text, number=False),
+    )
+    caption = (
+        "Chosen for each arm by the lowest mean validation loss at the end of its tuning runs, which count "
+        "in no other table. A rate at which the run of any seed has no loss is out."
+    )
+    return Table(
+        "rates", "Learning rates", caption, columns, list(map(_record, results.tunings)), "rates.csv"
+    )
+
+
+def _record(one: Tuning) -> Row:
+    """The rows of rates.csv on one arm together."""
+    chosen = one.chosen
+    at = None if chosen is None else chosen.estimate
+    return {
+        "arm": one.label,
+        "rate": None if chosen is None else chosen.rate,
+        "edge": EDGE if one.choice is not None and one.choice.edge else None,
+        "loss_mean": None if at is None else at.mean,
+        "loss_half_width": None if at is None else at.half_width,
+        "seeds": len(one.seeds),
+        "grid": ", ".join(rate_text(tried.rate) for tried in one.tried),
+        "without": "; ".join(fates for tried in one.tried if (fates := _without(tried))),
+    }
+
+
+def _rate(row: Row, key: str) -> Cell:
+    rate = row[key]
+    return Cell(rate_text(rate), rate) if isinstance(rate, float) else Cell(DASH)
+
+
+def _without(tried: Tried) -> str:
+    """diverged at 0.008 (1 of 2 seeds)"""
+    fates = dict.fromkeys(tried.without)
+    if not fates:
+        return ""
+    some = f" ({len(tried.without)} of {tried.seeds_started} seeds)" if tried.seeds_started > 1 else ""
+    return f"{listing(list(fates))} at {rate_text(tried.rate)}{some}"
+
+
+def rates_sheet(results: Results) -> Sheet:
+    """rates.csv: a row an arm and rate. The loss is empty unless every seed has one."""
+    columns = ["study", "arm", "learning_rate", "seeds", "n", "diverged", "without_loss", "mean"]
+    columns += ["half_width", "lowest", "highest", "chosen", "edge", "compared"]
+    rows: Rows = []
+    for one in results.tunings:
+        for tried in one.tried:
+            at = tried.estimate
+            chosen = tried is one.chosen
+            rows.append(
+                {
+                    **({} if at is None else at.row),
+                    "study": one.runs[0].study,
+                    "arm": one.label,
+                    "learning_rate": tried.rate,
+                    "seeds": tried.seeds_started,
+                    "n": len(tried.losses),
+                    "diverged": tried.without.count("diverged"),
+                    "without_loss": len(tried.without),
+                    "chosen": chosen,
+                    "edge": chosen and one.choice is not None and one.choice.edge,
+                    "compared": tried.rate in one.used,
+                }
+            )
+    return columns, rows

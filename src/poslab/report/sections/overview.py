@@ -1,0 +1,363 @@
+"""The study at a glance: the tables of arms, comparisons, protocols and runs, and the section of figures."""
+
+import re
+from functools import partial
+
+from poslab.config.text import listing, plain, rate_text
+from poslab.record.measures import TOLERANCES, name
+from poslab.record.reader import Run
+from poslab.report.analysis.estimates import (
+    BY_LENGTH,
+    RATIO,
+    SINGLE,
+    TARGETS,
+    estimate_columns,
+    target_columns,
+    usable_columns,
+)
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import EXPLORATORY
+from poslab.report.cells import (
+    arm_column,
+    figure_title,
+    loss,
+    nats,
+    over_reference,
+    probability,
+    rank,
+    rounded,
+    seeds,
+    text,
+    to_target,
+    usable,
+    usable_key,
+)
+from poslab.report.document import Cell, Chart, Column, Row, Rows, Section, Sheet, Table
+from poslab.report.formatting import DASH, duration, multiple, number, quantity, web_link
+from poslab.report.sections import convergence, extrapolation, learning_rates
+
+REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", "_multiple", "_at_least")]
+REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]
+REACH += ["plateau"]
+USABLE = [f"usable_length_{end}" for end in ("min", "max", "min_at_least", "max_at_least")]
+USABLE += [f"usable_length_multiple_{end}" for end in ("min", "max")]
+MANY = 100  # runs from which on a column of one value is taken out of their table
+
+
+def arms(results: Results) -> Section:
+    """The table of arms."""
+    sheets = {"arms": arms_sheet(results), "pairs": pairs_sheet(results)}
+    return Section("arms", "Arms", tables=(arms_table(results),), sheets=sheets)
+
+
+def arms_sheet(results: Results) -> Sheet:
+    """arms.csv: a row an arm; of every figure the mean, half its 95 % interval and the seeds that have it."""
+    figures = [f"{family}_{name(k)}" for family in (*BY_LENGTH, "loss_change") for k in results.multiples]
+    figures += [*SINGLE, *(f"tokens_to_target{suffix}" for suffix in TARGETS.values())]
+    columns = ["study", "arm", "pos", "attention", "reference", "context_length", "parameters"]
+    columns += ["seeds_asked", "seeds_finished"]
+    columns += [f"{figure}_{end}" for figure in figures for end in ("n", "mean", "half_width")]
+    columns += USABLE
+    for suffix in TARGETS.values():
+        columns += [f"reached{suffix}", f"reached{suffix}_of"]
+    for suffix in TARGETS.values():
+        columns += [f"tokens_to_target{suffix}_ratio{end}" for end in RATIO]
+    columns += ["rank_best", "rank_worst"]
+    rows: Rows = []
+    for item in results.arms:
+        rows.append(
+            {
+                "study": item.arm.study,
+                "arm": item.arm.label,
+                "pos": item.arm.pos,
+                "attention": item.arm.attention,
+                "reference": item is results.reference,
+                "context_length": item.arm.context_length,
+                "parameters": item.rows[0]["parameters"] if item.rows else None,
+                "seeds_asked": item.arm.seeds_started,
+                "seeds_finished": len(item.rows),
+            }
+        )
+        for figure in figures:
+            rows[-1] |= estimate_columns(figure, item.figures.get(figure))
+        rows[-1] |= usable_columns(item.rows) | target_columns(item)
+        places = results.ranks.get(item.arm.label)
+        if places is not None:
+            rows[-1] |= {"rank_best": places.best, "rank_worst": places.worst}
+    return columns, rows
+
+
+def arms_table(results: Results) -> Table:
+    """A row an arm: rank, losses by length, what context is worth, usable length, tokens to target."""
+    # What is made of both protocols stands at the longest length past L alone.
+    titles = {"context_gain": "Context gain", "early_token_curse": "Early-token curse"}
+    longest = [(family, max(_scored(results, family), default=1)) for family in titles]
+    columns = [arm_column(results), Column("seeds_finished", "Seeds", seeds), Column("rank", "Rank", rank)]
+    columns += [
+        Column(f"loss_{name(k)}", multiple(k), loss, "Loss, nats per token") for k in _scored(results, "loss")
+    ]
+    columns += [
+        Column(f"{family}_{name(k)}", f"{titles[family]} at {multiple(k)}", nats, "Nats")
+        for family, k in longest
+        if k > 1
+    ]
+    unit = "Multiples of L" if results.context_length is None else "Tokens"
+    columns += [
+        Column(usable_key(results), "Usable length", usable, unit),
+        Column("tokens_to_target", "Mean", to_target, "Tokens to target"),
+        Column("tokens_to_target_ratio", "Over reference", over_reference, "Tokens to target"),
+    ]
+    ranked = (
+        ""
+        if results.primary is None
+        else f"The rank is by {figure_title(results.primary)}: only arms that are separated bound it "
+        "(p < 0.05 of the paired t test, with Holm's correction over all pairs; pairs.csv). "
+    )
+    caption = (
+        f"{ranked}Loss is taken in non-overlapping windows. Context gain is the sliding-window loss at L "
+        "less that at the longer length: what the added context is worth. The early-token curse is what "
+        "non-overlapping windows lose to tokens near a window's start. Usable length is the longest tested "
+        "up to which the sliding-window loss stays within 5 % of its value at L. Tokens to target: until the "
+        f"loss that {results.reference.arm.label} has at 75 % of its budget; over the reference: the "
+        "geometric mean over shared seeds. Where runs were cut off before they got there, it is a bound "
+        "(>, <), made with the time that they certainly took."
+    )
+    return Table("arms", "Arms", caption, tuple(columns), arms_sheet(results)[1], "arms.csv")
+
+
+def paper_table(results: Results) -> Table:
+    """The table of arms for a paper: its caption says how sure the means are."""
+    table = arms_table(results)
+    if results.seeds < 2:
+        sure = "One seed an arm: no interval, no winner claimed."
+    else:
+        settled = "" if results.seeds >= EXPLORATORY else ": exploratory"
+        fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
+        sure = f"Means over {fewer}{results.seeds} seeds an arm with 95 % Student-t intervals{settled}."
+    label = re.sub(r"[^A-Za-z0-9.+-]", "-", results.study)
+    return Table(label, table.title, f"{table.caption} {sure}", table.columns, table.records, table.source)
+
+
+def terminal_rows(results: Results) -> list[dict[str, str]]:
+    """A row an arm for the terminal, by column title; losses are nats a token."""
+    single = all(len(item.rows) <= 1 for item in results.arms)
+    rows = []
+    for item, record in zip(results.arms, arms_sheet(results)[1], strict=True):
+        scheme = item.arm.label.replace(f" / {item.arm.attention}", "", 1)
+        row = {"scheme": scheme, "attention": item.arm.attention}
+        if single:
+            row["seed"] = str(item.rows[0]["seed"]) if item.rows else DASH
+        else:
+            row["seeds"] = seeds(record, "seeds_finished").text
+        for k in (1.0, 2.0, 4.0, 8.0):
+            row["loss at L" if k == 1 else multiple(k)] = loss(record, f"loss_{name(k)}").text
+        row["usable"] = usable(record, usable_key(results)).text
+        row["to target"] = to_target(record, "tokens_to_target").text
+        rows.append(row)
+    return rows
+
+
+def pairs_sheet(results: Results) -> Sheet:
+    """pairs.csv: an arm less another, paired by seed, on the primary figure; what the ranks are made of."""
+    columns = ["arm", "other", "figure", "n", "mean", "half_width", "p", "p_holm", "separated"]
+    rows: Rows = [
+        {
+            "arm": pair.arm.label,
+            "other": pair.other.label,
+            "figure": results.primary,
+            "n": pair.difference.n,
+            "mean": pair.difference.mean,
+            "half_width": pair.difference.half_width,
+            "p": pair.difference.p,
+            "p_holm": pair.p_holm,
+            "separated": pair.separated,
+        }
+        for pair in results.pairs
+    ]
+    return columns, rows
+
+
+def differences(results: Results) -> Section:
+    """The table of differences from the reference; without two seeds of any arm, their CSV file alone."""
+    table = differences_table(results)
+    return Section(
+        "differences",
+        "Against the reference",
+        tables=() if table is None else (table,),
+        sheets={"differences": differences_sheet(results)},
+    )
+
+
+def differences_sheet(results: Results) -> Sheet:
+    """differences.csv: an arm less the reference, paired by seed, on each figure that is compared."""
+    columns = ["arm", "reference", "figure", "primary", "n", "mean", "half_width", "p", "p_holm"]
+    columns += ["seed_deviations", "reading"]
+    rows: Rows = [
+        {
+            "arm": item.arm.label,
+            "reference": results.reference.arm.label,
+            "figure": item.figure,
+            "primary": item.figure == results.primary,
+            "n": item.difference.n,
+            "mean": item.difference.mean,
+            "half_width": item.difference.half_width,
+            # One figure is tested; a p beside each of the others would be a hunt for a small one.
+            "p": item.difference.p if item.figure == results.primary else None,
+            "p_holm": item.p_holm,
+            "seed_deviations": item.difference.deviations,
+            "reading": item.reading,
+        }
+        for item in results.comparisons
+    ]
+    return columns, rows
+
+
+def differences_table(results: Results) -> Table | None:
+    """Differences from the reference over shared seeds, or None with one seed."""
+    last = max(_scored(results, "sliding"), default=1.0)
+    shown = {results.primary, f"sliding_{name(last)}", f"context_gain_{name(last)}", "loss_1x"}
+    compared = [row for row in differences_sheet(results)[1] if row["half_width"] is not None]
+    if not compared or results.seeds < 2:
+        return None
+    compared.sort(key=lambda row: not row["primary"])  # what is tested comes first
+    columns = (
+        arm_column(results),
+        Column("figure", "Figure", lambda row, key: Cell(figure_title(str(row[key]))), number=False),
+        Column("n", "Seeds", text),
+        Column("mean", "Difference", _difference),
+        Column("seed_deviations", "in seed SD", rounded(partial(number, digits=2))),
+        Column("p_holm", "p (Holm)", probability),
+        Column("reading", "Reading", text, number=False),
+    )
+    tested = (
+        ""
+        if results.primary is None
+        else f"{figure_title(results.primary)} is the primary figure: it alone is"
+    )
+    caption = (
+        f"Arm less {results.reference.arm.label}, in nats per token, paired by seed, with 95 % Student-t "
+        f"intervals. {tested} tested, with Holm's correction over the arms; the rest is descriptive."
+    )
+    records = [row for row in compared if row["figure"] in shown]
+    return Table("differences", "Against the reference", caption, columns, records, "differences.csv")
+
+
+def _difference(row: Row, key: str) -> Cell:
+    ends = {f"{key}_mean": row["mean"], f"{key}_half_width": row["half_width"]}
+    return nats(ends, key)
+
+
+def figures(results: Results) -> Section:
+    """The line charts and dots of the study, which most of its questions are answered by."""
+    charts: list[Chart] = [*extrapolation.charts(results), *convergence.charts(results)]
+    charts += [*learning_rates.charts(results), *convergence.target_charts(results)]
+    return Section("figures", "Figures", charts=tuple(charts))
+
+
+def protocols(results: Results) -> Section:
+    """A row an arm: bits per byte in both protocols, and the early-token curse."""
+    families = (
+        ("bits_per_byte", "Bits per byte, non-overlapping", loss),
+        ("sliding_bits_per_byte", "Bits per byte, sliding", loss),
+        ("sliding", "Loss, sliding", loss),
+        ("early_token_curse", "Early-token curse, nats", nats),
+    )
+    columns = [arm_column(results)]
+    columns += [
+        Column(f"{family}_{name(k)}", multiple(k), show, group)
+        for family, group, show in families
+        for k in _scored(results, family)
+    ]
+    caption = (
+        "Sliding windows score every token with a long context, on part of the text. The early-token curse "
+        "is what non-overlapping windows lose to tokens near a window's start, on the text that both score."
+    )
+    table = Table("protocols", "Protocols", caption, tuple(columns), arms_sheet(results)[1], "arms.csv")
+    return Section("protocols", "Protocols", tables=(table,))
+
+
+def _scored(results: Results, family: str) -> list[float]:
+    return [
+        k for k in results.multiples if any(f"{family}_{name(k)}" in item.figures for item in results.arms)
+    ]
+
+
+def runs(results: Results) -> Section:
+    """Every record of the study, whatever became of it."""
+    table = without_shared_columns(runs_table(results))
+    return Section("runs", "Runs", tables=(table,), sheets={"summary": summary_sheet(results)})
+
+
+def summary_sheet(results: Results) -> Sheet:
+    """summary.csv: a row a run. Figures are empty where not defined and for runs that do not count."""
+    columns = ["study", "run", "pos", "attention", "arm", "seed", "status", "reason", "context_length"]
+    columns += ["part", "tuning_of", "learning_rate", "parameters", "tokens", "budget"]
+    columns += [f"{family}_{name(k)}" for family in BY_LENGTH for k in results.multiples]
+    columns += [f"loss_change_{name(k)}" for k in results.multiples]
+    columns += REACH
+    for suffix in ("", "_50", "_90"):
+        columns += [f"tokens_to_target{suffix}", f"reached{suffix}", f"tokens_without_target{suffix}"]
+    columns += ["steps_to_target", "seconds_to_target", "flops_to_target", "aulc", "aulc_from", "aulc_to"]
+    columns += ["validation_loss"]
+    columns += ["tokens_per_second", "seconds", "seconds_validation", "seconds_evaluation", "flops"]
+    columns += ["kernel", "precision", "device", "code", "data", "data_fingerprint", "vocabulary"]
+    columns += ["started", "finished"]
+    return columns, [dict(row) for row in results.rows]
+
+
+def runs_table(results: Results) -> Table:
+    places = {run.name: i for i, item in enumerate(results.arms) for run in item.arm.runs}
+    by_name = {run.name: run for run in results.runs}
+
+    def of_arm(row: Row, key: str) -> Cell:
+        run = by_name[str(row["name"])]
+        if not run.tunes:
+            return Cell(text(row, key).text, arm=places.get(run.name))
+        rate = "" if run.learning_rate is None else f" at {rate_text(run.learning_rate)}"
+        return Cell(f"{text(row, 'tuning_of').text} (tuning{rate})", arm=places.get(run.name))
+
+    def words(key: str, title: str) -> Column:
+        return Column(key, title, text, number=False)
+
+    columns = (
+        Column("name", "Run", lambda row, key: Cell(plain(row[key], 160)), number=False),
+        Column("arm", "Arm", of_arm, number=False),
+        words("attention", "Attention"),
+        Column("seed", "Seed", text),
+        words("status", "Status"),
+        Column("parameters", "Parameters", rounded(quantity)),
+        Column("tokens", "Tokens", rounded(quantity)),
+        Column("flops", "FLOPs", rounded(quantity)),
+        Column("seconds", "Time", rounded(duration)),
+        Column("tokens_per_second", "Tokens/s", rounded(quantity)),
+        words("kernel", "Kernel"),
+        words("device", "Device"),
+        Column("name", "W&B", lambda row, key: _tracked(by_name[str(row[key])]), number=False),
+        words("reason", "Reason"),
+    )
+    caption = "Every record of the study. Only runs that are done count in the figures above."
+    if results.tunings:
+        caption += " Those that tune a learning rate count in nothing but that."
+    records = [{**row, "name": run.name} for run, row in zip(results.runs, results.rows, strict=True)]
+    return Table("runs", "Runs", caption, columns, records, "summary.csv")
+
+
+def _tracked(run: Run) -> Cell:
+    place = run.manifest.wandb
+    if place is None:
+        return Cell(DASH)
+    link = web_link(place.url)
+    return Cell("open" if link else plain(place.mode or DASH, 20), link=link)
+
+
+def without_shared_columns(table: Table) -> Table:
+    """A table of very many rows without the columns that say the same in all; its caption says it instead."""
+    if len(table.records) < MANY:
+        return table
+    first, *others = [[(cell.text, cell.link) for cell in row] for row in table.rows]
+    shared = [i for i in range(1, len(first)) if all(row[i] == first[i] for row in others)]
+    values = [f"{table.columns[i].title} {first[i][0]}" for i in shared if first[i][0] != DASH]
+    caption = table.caption
+    caption += f" The same for all: {listing(values, len(values))}." if values else ""
+    columns = tuple(column for i, column in enumerate(table.columns) if i not in shared)
+    return Table(table.name, table.title, caption, columns, table.records, table.source)

@@ -1,0 +1,296 @@
+"""Where a report's figures come from, and how to make them again: facts.csv, settings.csv and method.csv."""
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from poslab.config.text import listing, plain
+from poslab.record.measures import (
+    BINS_AN_OCTAVE,
+    CONFIRMATIONS,
+    MULTIPLES,
+    PLATEAU_FROM,
+    STRIDE,
+    TOLERANCES,
+    Value,
+)
+from poslab.record.reader import Run
+from poslab.report.analysis.comparisons import PRIMARY
+from poslab.report.analysis.estimates import TARGETS
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import CONFIDENCE, CONFIDENCE_OF_BOUND, EXPLORATORY, FALSE_ALARMS
+from poslab.report.cells import SMALLEST_P, arm_column, text
+from poslab.report.document import SCALE_FROM, Column, Origin, Row, Rows, Sheet, Table
+from poslab.report.formatting import count, quantity
+from poslab.report.sections.convergence import problems
+from poslab.report.sections.rescalings import CEILING, START
+from poslab.report.sections.retrieval import BEFORE_QUESTION, EVERY_ANSWER, LEARNED, SYMBOLS, WINDOW_START
+from poslab.report.sections.schemes import AN_OCTAVE, BOUND_OVER, BOUND_SOURCE, COUNTED_FROM, DEPTH
+from poslab.report.verdict import NAMED
+from poslab.report.warnings import EXPECTED_VALIDATIONS
+
+FILES = ("settings",)
+SOURCES = ("facts.csv", "method.csv")  # with what the words say of the study and of the method
+OF_RUNS: Mapping[str, Callable[[Run], object]] = {
+    "context_length": lambda run: run.context_length,
+    "budget": lambda run: run.budget,
+    **{
+        key: lambda run, key=key: (run.config.get("model") or {}).get(key)  # type: ignore[misc]
+        for key in ("layers", "width", "heads")
+    },
+    "learning_rate": lambda run: run.config["trainer"].get("learning_rate"),
+    "parameters": lambda run: run.manifest.parameters,
+    "data": lambda run: run.data_name,
+    "data_fingerprint": lambda run: run.data_fingerprint,
+    "vocabulary": lambda run: run.vocabulary,
+    "device": lambda run: run.manifest.device,
+    "precision": lambda run: run.manifest.precision,
+    "code": lambda run: run.manifest.code,
+}
+
+
+def origin(results: Results) -> Origin:
+    """How to make the report again, from what, and under which configuration."""
+    sheets = {"facts": facts_sheet(results), "method": method_sheet()}
+    settings = settings_sheet(results)
+    return Origin(
+        report_command(results),
+        results.commands,
+        tuple(_origins(results)),
+        settings_table(results),
+        plain(shown_run(results).name, 80),
+        json.dumps(shown_configuration(results), indent=2, ensure_ascii=False),
+        SOURCES,
+        sheets if settings is None else {**sheets, "settings": settings},
+    )
+
+
+def facts(results: Results) -> list[tuple[str, str]]:
+    """What the finished runs have in common or differ in, for the head of the report."""
+    finished = len(results.finished)
+    tuning = [run for run in results.runs if run.tunes]
+    tuned = f"{sum(run.status == 'done' for run in tuning)} of {len(tuning)}" if tuning else ""
+    return [
+        *(("Question", question) for question in results.questions),
+        ("Arms", str(len(results.arms))),
+        ("Runs finished", f"{finished} of {len(results.compared)}"),
+        *([("Tuning runs finished", tuned)] if tuning else []),
+        ("Training length L", _all(results, lambda run: f"{count(run.context_length)} tokens")),
+        ("Budget", _all(results, lambda run: f"{quantity(run.budget)} tokens")),
+        ("Model", _all(results, _model)),
+        ("Parameters", _all(results, lambda run: quantity(run.manifest.parameters))),
+        ("Data", _all(results, lambda run: plain(run.data_name, 60))),
+        ("Device", _all(results, lambda run: plain(run.manifest.device, 60))),
+    ]
+
+
+def _origins(results: Results) -> list[tuple[str, str]]:
+    """What has to be the same for the same figures to come out."""
+    return [
+        ("Code", _all(results, lambda run: plain(run.manifest.code, 80))),
+        ("Data", _all(results, lambda run: plain(run.data_fingerprint, 80))),
+        ("Seeds", listing([str(seed) for seed in sorted({run.seed for run in results.finished})], 12)),
+        ("Precision", _all(results, lambda run: plain(run.manifest.precision, 40))),
+        ("Versions", _all(results, _versions_of)),
+    ]
+
+
+def report_command(results: Results) -> str:
+    """The command line that makes this report again from the records."""
+    options = results.subject.option, f"reference={results.reference.arm.label}"
+    return f"python report.py {' '.join(map(shlex.quote, options))}"
+
+
+def shown_run(results: Results) -> Run:
+    """The run whose configuration stands for the study: the reference's, where that finished."""
+    return (results.reference.arm.finished or results.finished)[0]
+
+
+def shown_configuration(results: Results) -> Any:
+    """The whole configuration of that run, with no path of the machine."""
+    return _without_paths(shown_run(results).config)
+
+
+def differing(results: Results) -> list[str]:
+    """The configuration keys in which the arms differ."""
+    return sorted({key for item in results.arms for key in item.arm.differing})
+
+
+def settings_sheet(results: Results) -> Sheet | None:
+    """settings.csv: a row an arm, a column for each configuration key in which the arms differ."""
+    keys = differing(results)
+    if not keys:
+        return None
+    rows: Rows = []
+    for item in results.arms:
+        rows.append({"arm": item.arm.label})
+        rows[-1] |= {plain(key): _cell(item.arm.differing.get(key)) for key in keys}
+    return ["arm", *map(plain, keys)], rows
+
+
+def settings_table(results: Results) -> Table | None:
+    """The configuration keys in which the arms differ, or None where there is but one arm."""
+    keys = differing(results)
+    if not keys:
+        return None
+    records: list[Row] = [
+        {"arm": item.arm.label} | {f"setting {key}": _setting(item.arm.differing.get(key)) for key in keys}
+        for item in results.arms
+    ]
+    columns = (arm_column(results), *(Column(f"setting {key}", key, text, number=False) for key in keys))
+    return Table("settings", "What the arms differ in", "", columns, records, "settings.csv")
+
+
+def _setting(value: Any) -> str | None:
+    return None if value is None else plain(value, 60)
+
+
+def _without_paths(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {plain(key, 60): _without_paths(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(item) for item in value]
+    return plain(value) if isinstance(value, str) else value
+
+
+def _all(results: Results, value: Callable[[Run], str]) -> str:
+    return listing(list(dict.fromkeys(value(run) for run in results.finished)), 4)
+
+
+def _model(run: Run) -> str:
+    model = run.config.get("model") or {}
+    layers, width, heads = (plain(model.get(key), 12) for key in ("layers", "width", "heads"))
+    return f"{layers} layers, width {width}, {heads} heads"
+
+
+def _versions_of(run: Run) -> str:
+    versions = run.versions
+    return ", ".join(f"{plain(name, 40)} {plain(version, 40)}" for name, version in versions.items())
+
+
+def facts_sheet(results: Results) -> Sheet:
+    """facts.csv: a row a value; the same key again where the finished runs differ."""
+    values: list[tuple[str, object]] = [
+        ("study", results.study),
+        *(("question", question) for question in results.questions),
+        ("reference", results.reference.arm.label),
+        *_counts(results),
+        *((key, value) for key, of in OF_RUNS.items() for value in _different(map(of, results.finished))),
+        *(("seed", seed) for seed in sorted({run.seed for run in results.finished})),
+        *(("multiple", k) for k in results.multiples),
+        ("primary", results.primary),
+        *_convergence(results),
+        *_versions(results),
+        *(("command", line) for line in results.commands),
+        ("report_command", report_command(results)),
+        ("configuration_of", shown_run(results).name),
+        *((f"configuration.{key}", value) for key, value in _flatten(shown_configuration(results))),
+    ]
+    rows: Rows = [{"key": plain(key), "value": _cell(value)} for key, value in values if value is not None]
+    return ["key", "value"], rows
+
+
+def _counts(results: Results) -> Iterator[tuple[str, Value]]:
+    """How many arms, runs and seeds there are, and which runs do not count."""
+    yield "arms", len(results.arms)
+    yield "arms_ranked", len(results.ranks)
+    yield "runs", len(results.runs)
+    yield "runs_finished", len(results.finished)
+    yield "runs_uncounted", sum(run.status != "done" for run in results.runs)
+    statuses = [plain(run.status, 30) for run in results.runs]
+    for status in dict.fromkeys(statuses):
+        yield f"runs {status}", statuses.count(status)
+    for run in results.runs:
+        if run.status != "done":
+            yield "uncounted", plain(run.name)
+    yield "seeds_most", results.seeds
+
+
+def _convergence(results: Results) -> Iterator[tuple[str, Value]]:
+    """What times to a target and AULC are measured by; losses are nats a token."""
+    for target in results.targets:
+        yield f"target_loss_{target.fraction:g}", target.loss
+    if results.aulc_interval:
+        yield "aulc_from", results.aulc_interval[0]
+        yield "aulc_to", results.aulc_interval[1]
+    validations = [len(run.validations) for run in results.finished]
+    yield "validations_fewest", min(validations)
+    yield "validations_most", max(validations)
+    solved = problems([item for item in results.arms if item.times])
+    yield "profile_problems", len(solved)
+    yield "profile_seeds", len({seed for _, seed in solved})
+
+
+def _versions(results: Results) -> Iterator[tuple[str, object]]:
+    names = {name for run in results.finished for name in run.versions}
+    for name in sorted(names):
+        versions = (run.versions.get(name) for run in results.finished)
+        yield from ((f"version of {plain(name, 40)}", value) for value in _different(versions))
+
+
+def _flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting by its keys with dots between; a list is its items, each under the list's key."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _flatten(item, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _flatten(item, key)
+    else:
+        yield key, value
+
+
+def _different(values: Iterable[object]) -> list[object]:
+    """Each value once. A boolean is not the number that it equals."""
+    by_text: dict[str, object] = {json.dumps(value, default=str): value for value in values}
+    return list(by_text.values())
+
+
+def _cell(value: Any) -> Value:
+    """A raw number, or text as the report shows it."""
+    if value is None or isinstance(value, bool):
+        return None if value is None else str(value).lower()
+    return value if isinstance(value, int | float) else plain(value)
+
+
+def method_sheet() -> Sheet:
+    """method.csv: the numbers that the report's words speak of and no study sets, from where they are set.
+
+    A row a constant; the same name again where there are several values.
+    """
+    columns = ["name", "value", "meaning"]
+    constants: list[tuple[str, Value, str]] = [
+        ("confidence", CONFIDENCE, "of every Student-t interval over seeds"),
+        ("confidence_of_bound", CONFIDENCE_OF_BOUND, "of a bound on time to target where runs were cut off"),
+        ("false_alarms", FALSE_ALARMS, "p with Holm's correction under which arms are separated"),
+        ("smallest_p", SMALLEST_P, "a smaller p is shown as less than this"),
+        ("exploratory_below", EXPLORATORY, "seeds; fewer are called exploratory"),
+        ("primary_multiple", PRIMARY, "of L: the longest whose loss is tested"),
+        *(("multiple", k, "of L: always a column") for k in MULTIPLES),
+        ("stride", STRIDE, "of L: how far sliding windows move, and how much of each is scored"),
+        ("bins_an_octave", BINS_AN_OCTAVE, "of loss by position"),
+        ("plateau_from", PLATEAU_FROM, "of L: where the plateau of the loss by position begins"),
+        *(
+            (f"tolerance{suffix}", part, "over the loss at L (usable length) or the plateau (failure, rise)")
+            for suffix, part in TOLERANCES.items()
+        ),
+        *(("target_fraction", part, "of the reference's budget: its loss is a target") for part in TARGETS),
+        ("confirmations", CONFIRMATIONS, "validations in a row at or below a target that reach it"),
+        ("expected_validations", EXPECTED_VALIDATIONS, "a run; with fewer, a note says so"),
+        ("named", NAMED, "arms in one list of the verdict; it counts the others"),
+        ("position_panels_from", START, "of L: where loss by position under other rotations begins"),
+        ("ceiling", CEILING, "of the highest plateau: where loss by position under other rotations ends"),
+        *(("symbols", n, f"that an answer of {task} is drawn from") for task, n in SYMBOLS.items()),
+        ("learned", LEARNED, "of all samples at L exact: with less, an arm has not learned the task"),
+        ("depth_of_start", WINDOW_START, "of a retrieval probe: the start of the window"),
+        ("depth_before_question", BEFORE_QUESTION, "of a retrieval probe: right before the question"),
+        ("scale_from", SCALE_FROM, "where the scales of shaded tables and of tokens to target begin"),
+        ("retrieval_scale_to", EVERY_ANSWER, "a share: where the scale of retrieval ends"),
+        ("bias_depth", DEPTH, "nats under its highest bias where a head's line ends"),
+        ("bias_points_an_octave", AN_OCTAVE, "of a line that are drawn, where there are more"),
+        ("bound_over", BOUND_OVER, "tokens: the distance whose bound of decay the others are divided by"),
+        ("bound_source", BOUND_SOURCE, "defines the upper bound of decay"),
+        ("counted_from", COUNTED_FROM, "the number of the first layer, head and pair"),
+    ]
+    return columns, [dict(zip(columns, row, strict=True)) for row in constants]

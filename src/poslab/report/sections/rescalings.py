@@ -1,0 +1,334 @@
+"""Trained models under other rotations: what they reach, and what it costs at the training length."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from poslab.config.text import listing, plain
+from poslab.record.losses import TRAINED
+from poslab.record.measures import MULTIPLES, TOLERANCES, Value, name
+from poslab.record.reader import Run
+from poslab.record.schema import RESCALED
+from poslab.report.analysis.estimates import estimate_columns, usable_columns
+from poslab.report.analysis.rescalings import FAMILIES, Line, RescaledArm, measured
+from poslab.report.analysis.results import Results
+from poslab.report.cells import bars, loss, named, position, price, text, training_length, usable, usable_key
+from poslab.report.document import (
+    Cell,
+    Column,
+    LineChart,
+    PanelChart,
+    Row,
+    Rows,
+    Section,
+    Series,
+    Sheet,
+    Table,
+    Values,
+    octaves,
+    points,
+)
+from poslab.report.formatting import DASH, count, multiple
+from poslab.report.looks import line_number
+from poslab.report.sections.extrapolation import by_length, by_position, in_bits
+from poslab.report.sections.overview import REACH, USABLE
+
+FILES = (
+    "rescaled",
+    "rescaled_arms",
+    "rescaled_bits_per_byte_by_length",
+    "rescaled_loss_by_length",
+    "rescaled_loss_by_position",
+)
+START = 1 / 4  # of L: where loss by position starts here, as the first tokens of a window would fill a panel
+CEILING = 1.5  # of the highest plateau as trained: where loss by position ends, as failed lines would fill it
+PRICE = f"loss_change_from_trained_{name(1)}"
+POSITIONS = ("failure_position", "rise_position")
+
+Drawn = tuple[RescaledArm, tuple[tuple[Line, Series], ...]]
+
+
+def section(results: Results) -> Section | None:
+    """What other rotations reach, or None where no run was measured under them."""
+    if not results.rescaled:
+        return None
+    only = (
+        "" if len(results.rescaled) == len(results.arms) else " Only arms that were measured so are listed."
+    )
+    return Section(
+        "rescaled",
+        "Rescaled at evaluation",
+        "Each trained model evaluated again under other rotations, with no training but what a name says: "
+        f"lines of the same run, which leave every other figure of this report as it is.{only}",
+        findings(results),
+        tuple(chart for chart in (_loss_by_length(results), _loss_by_position(results)) if chart.panels),
+        (rescaled_table(results),),
+        {"rescaled": rescaled_sheet(results), "rescaled_arms": arms_sheet(results)},
+    )
+
+
+def rescaled_sheet(results: Results) -> Sheet:
+    """rescaled.csv: a row a run and rotation, as trained among them; the figures are those of summary.csv.
+
+    Usable length and failure position are measured against the run as trained, and so is
+    `loss_change_from_trained`, over its loss at L.
+    """
+    columns = ["study", "run", "pos", "attention", "arm", "seed", "context_length", "rescale", "line"]
+    columns += [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples]
+    columns += [*REACH, *(f"rise_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found"))]
+    return columns, [dict(row) for one in results.rescaled for line in one.lines for row in line.item.rows]
+
+
+def arms_sheet(results: Results) -> Sheet:
+    """rescaled_arms.csv: a row an arm and rotation, over the seeds as in arms.csv."""
+    figures = [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples] + ["plateau"]
+    columns = ["study", "arm", "pos", "attention", "context_length", "rescale", "line", "seeds_finished"]
+    columns += [f"{figure}_{end}" for figure in figures for end in ("n", "mean", "half_width")]
+    columns += USABLE
+    columns += [f"{key}_{end}" for key in POSITIONS for end in ("min", "max", "found", "of")]
+    rows: Rows = []
+    for line in (line for one in results.rescaled for line in one.lines):
+        first = line.item.rows[0]
+        rows.append({key: first[key] for key in columns[:7]} | {"seeds_finished": len(line.item.rows)})
+        for figure in figures:
+            rows[-1] |= estimate_columns(figure, line.item.figures.get(figure))
+        rows[-1] |= _reach(line)
+    return columns, rows
+
+
+def _reach(line: Line) -> dict[str, Value]:
+    """The columns that say how far a line reaches, and what it costs at L."""
+    row = usable_columns(line.item.rows) | estimate_columns(PRICE, line.item.figures.get(PRICE))
+    for key in POSITIONS:
+        row |= _positions(line.item.rows, key)
+    return row
+
+
+def _positions(rows: Iterable[Mapping[str, Value]], key: str) -> dict[str, Value]:
+    measured = [row for row in rows if row[f"{key}_found"] is not None]
+    positions = [value for row in measured if isinstance(value := row[key], int)]
+    return {
+        f"{key}_min": min(positions, default=None),
+        f"{key}_max": max(positions, default=None),
+        f"{key}_found": len(positions),
+        f"{key}_of": len(measured),
+    }
+
+
+def rescaled_table(results: Results) -> Table:
+    """A row an arm and rotation: losses by length, the price at L, usable length, where it fails."""
+    lines = [line for one in results.rescaled for line in one.lines]
+    lengths = [
+        k
+        for k in results.multiples
+        if k in MULTIPLES or any(f"loss_{name(k)}" in line.item.figures for line in lines)
+    ]
+    looks = {line.label: line_number(line.place) for line in lines}
+    unit = "Multiples of L" if results.context_length is None else "Tokens"
+    columns = (
+        Column("arm", "Arm", text, number=False),
+        named(looks, "line", "Rotation"),
+        *(Column(f"loss_{name(k)}", multiple(k), loss, "Loss, nats per token") for k in lengths),
+        Column(PRICE, "Price at L", _price, "Percent"),
+        Column(usable_key(results), "Usable length", usable, unit),
+        Column("failure_position", "Fails from", position, "Position"),
+        Column("rise_position", "Rises for good from", position, "Position"),
+    )
+    allowed = f"{100 * TOLERANCES['']:g} %"
+    caption = (
+        "Loss is taken in non-overlapping windows; the price is its change at L from the model as trained. "
+        "Usable length is the longest tested up to which the sliding-window loss stays within "
+        f"{allowed} of the loss at L as trained, so a loss that is flat but high is not usable; < L: not "
+        "even at L. A line fails from the first bin of positions past L that loses more than "
+        f"{allowed} over the plateau of the model as trained, its mean loss on positions L/2 to L; it "
+        "rises for good from the first bin after which all lose as much over its own plateau: how far it "
+        "reaches, whatever it costs."
+    )
+    return Table(
+        "rescaled_arms",
+        "By arm and rotation",
+        caption,
+        columns,
+        arms_sheet(results)[1],
+        "rescaled_arms.csv",
+        grouped=True,
+        by_run=RESCALED.file,
+    )
+
+
+def _price(row: Row, key: str) -> Cell:
+    return Cell("reference") if row["rescale"] == TRAINED else price(row, key)
+
+
+def findings(results: Results) -> tuple[str, ...]:
+    """A sentence an arm: where it fails as trained, which rescaling goes furthest, at what price."""
+    sentences = [_finding(one, results) for one in results.rescaled]
+    if max(len(one.item.rows) for one in results.rescaled) < 2:
+        return (*sentences, "One seed: no interval, no winner claimed.")
+    return (
+        *sentences,
+        "Where seeds differ, the shortest usable length decides. Descriptive: no difference between "
+        "rotations is tested.",
+    )
+
+
+def _finding(one: RescaledArm, results: Results) -> str:
+    sentences = [f"{one.item.arm.label} as trained: {_as_trained(one.lines[0], results)}."]
+    sentences += [_furthest(one, results), _rises(one)]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _furthest(one: RescaledArm, results: Results) -> str:
+    """Which rescaling has the longest usable length, if one is longer than that as trained."""
+    reach = {line.place: length for line in one.lines if (length := _in_every_seed(line)) is not None}
+    furthest = max((reach[line.place] for line in one.lines[1:] if line.place in reach), default=None)
+    if furthest is None:
+        return "No usable length is defined for a rescaling."
+    if furthest <= reach.get(one.lines[0].place, 0.0):
+        return "No rescaling has a longer usable length."
+    best = [
+        f"{line.label} ({_tokens(line, results)}, loss at L {price(_reach(line), PRICE).text} %)"
+        for line in one.lines[1:]
+        if reach.get(line.place) == furthest
+    ]
+    return f"Longest usable length of the rescalings: {listing(best)}."
+
+
+def _rises(one: RescaledArm) -> str:
+    """Where each line's loss leaves its own plateau for good."""
+    places = [(line.label, position(_reach(line), "rise_position").text) for line in one.lines]
+    known = [
+        f"{label} {'nowhere' if place == 'none' else f'from {place}'}"
+        for label, place in places
+        if place != DASH
+    ]
+    return f"For good over its own plateau: {listing(known)}." if known else ""
+
+
+def _as_trained(line: Line, results: Results) -> str:
+    allowed, fails = f"{100 * TOLERANCES['']:g} %", position(_reach(line), "failure_position").text
+    where = {DASH: "", "none": f", nowhere {allowed} over its plateau"}.get(
+        fails, f", {allowed} over its plateau from position {fails} on"
+    )
+    length = _tokens(line, results)
+    return f"usable to {length}{where}" if length != DASH else f"no usable length{where}"
+
+
+def _tokens(line: Line, results: Results) -> str:
+    length = usable(_reach(line), usable_key(results)).text
+    return length if results.context_length is None or length in (DASH, "< L") else f"{length} tokens"
+
+
+def _in_every_seed(line: Line) -> float | None:
+    """The multiple of L that is usable in every seed."""
+    multiples = [row["usable_length_multiple"] for row in line.item.rows]
+    lengths = [float(value) for value in multiples if isinstance(value, int | float)]
+    return min(lengths) if len(lengths) == len(multiples) and multiples else None
+
+
+def _loss_by_length(results: Results) -> PanelChart:
+    bits = in_bits(
+        measured(run, line.rescale)
+        for one in results.rescaled
+        for line in one.lines
+        for run in one.item.arm.finished
+    )
+    unit = "Bits per byte" if bits else "Loss"
+    drawn = _drawn(results, lambda run: by_length(run, "non_overlapping", results.multiples, bits))
+    chart = f"rescaled_{'bits_per_byte' if bits else 'loss'}_by_length"
+    panels = [
+        LineChart(
+            chart,
+            one.item.arm.label,
+            "",
+            f"Evaluation length (L = {one.item.arm.context_length:,})",
+            unit if bits else "Loss (nats per token)",
+            2,
+            tuple((k, multiple(k)) for k in results.multiples),
+            1.0,
+            tuple(series for _, series in lines),
+        )
+        for one, lines in drawn
+    ]
+    caption = (
+        f"{unit} on the same text at every length, scoring every token of windows side by side: each trained "
+        f"model as it is and under other rotations. {_scale(panels)}{bars(results)}"
+    )
+    title = f"{unit} by evaluation length under other rotations"
+    return PanelChart(chart, title, caption, tuple(panels), _legend(drawn), "Rotations", _rows(drawn))
+
+
+def _loss_by_position(results: Results) -> PanelChart:
+    shared = results.context_length
+
+    def values(run: Run) -> Values:
+        length = run.context_length
+        return by_position(run, 1 if shared else length, START * length)
+
+    drawn = _drawn(results, values)
+    plateaus = [one.item.mean("plateau") for one, _ in drawn]
+    levels = [None if plateau is None else (1 + TOLERANCES[""]) * plateau for plateau in plateaus]
+    every = [series for _, lines in drawn for _, series in lines]
+    panels = [
+        LineChart(
+            "rescaled_loss_by_position",
+            one.item.arm.label,
+            "",
+            f"Tokens seen{training_length(results)}",
+            "Loss (nats per token)",
+            2,
+            octaves(every, count if shared else multiple),
+            float(shared) if shared else 1.0,
+            tuple(series for _, series in lines),
+            level,
+            max((CEILING * plateau for plateau in plateaus if plateau), default=None),
+        )
+        for (one, lines), level in zip(drawn, levels, strict=True)
+    ]
+    caption = (
+        f"Loss after each position of the longest windows from {multiple(START)} on, in bins four an octave. "
+        f"Past L, the dashed level lies {100 * TOLERANCES['']:g} % over the plateau of the model as trained: "
+        f"a line above it has failed. Lines may leave the frame at {CEILING:g} times the highest plateau. "
+        f"{_scale(panels)}{bars(results)}"
+    )
+    return PanelChart(
+        "rescaled_loss_by_position",
+        "Loss by position under other rotations",
+        caption,
+        tuple(panels),
+        _legend(drawn),
+        "Rotations",
+        _rows(drawn, levels),
+    )
+
+
+def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
+    """The arms with their lines and what is drawn of each, where there is anything."""
+    drawn = []
+    for one in results.rescaled:
+        lines = []
+        for line in one.lines:
+            by_seed = [values(measured(run, line.rescale)) for run in one.item.arm.finished]
+            lines.append((line, Series(line_number(line.place), line.label, points(by_seed))))
+        with_points = tuple((line, series) for line, series in lines if series.points)
+        if with_points:
+            drawn.append((one, with_points))
+    return drawn
+
+
+def _legend(drawn: list[Drawn]) -> tuple[tuple[int, str], ...]:
+    by_label = {line.label: line for _, lines in drawn for line, _ in lines}
+    ordered = sorted(by_label.values(), key=lambda line: line.place)
+    return tuple((line_number(line.place), line.label) for line in ordered)
+
+
+def _rows(drawn: list[Drawn], levels: list[float | None] | None = None) -> Rows:
+    rows: Rows = []
+    for i, (one, lines) in enumerate(drawn):
+        end: Row = {} if levels is None else {"failure_level": levels[i]}
+        for line, series in lines:
+            start = {"arm": one.item.arm.label, "rescale": plain(line.rescale, 60), "line": line.label}
+            rows += [{**start, **point.row, **end} for point in series.points]
+    return rows
+
+
+def _scale(panels: list[LineChart]) -> str:
+    return "" if len(panels) < 2 else "One scale for all arms. "

@@ -1,0 +1,343 @@
+"""What the trained models retrieve: the share of answers that are wholly right, by length and depth.
+
+Perplexity alone is not length generalisation (Kazemnejad et al. 2023): a flat loss past L may come from the
+last few tokens alone. A probe asks for something that stands at a given depth of the window.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from poslab.config.text import listing, plain
+from poslab.data.questions import TASKS as QUESTIONS
+from poslab.record.measures import Value, name
+from poslab.record.reader import Run
+from poslab.record.scheme import Retrieved
+from poslab.report.analysis.estimates import ArmFigures, estimate_columns
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import Estimate, estimate
+from poslab.report.cells import half_widths, loss, named, percent, text
+from poslab.report.document import SCALE_FROM, Column, HeatPanel, HeatPanels, Rows, Section, Table, sheet
+from poslab.report.formatting import multiple, number, share
+
+FILES = ("retrieval", "retrieval_arms", "retrieval_passkey", "retrieval_copy")
+TASKS = {"passkey": "Pass-key", "copy": "Copy"}
+SYMBOLS = {task: len(kind.symbols) for task, kind in QUESTIONS.items()}  # that an answer is drawn from
+LEARNED = 0.05  # of all samples at L, exact: with less, an arm has not learned the task
+
+WINDOW_START, BEFORE_QUESTION = 0.0, 1.0  # depths
+EVERY_ANSWER = 1.0  # where the scale ends
+
+
+@dataclass(frozen=True)
+class TaskFigures:
+    """One task, and the lengths and depths that any arm was probed at."""
+
+    task: str
+    title: str
+    lengths: tuple[float, ...]  # multiples of L
+    depths: tuple[float, ...]
+
+
+def section(results: Results) -> Section | None:
+    """What was retrieved, or None where no run had a probe."""
+    tasks = tasks_of(results.finished)
+    if not tasks:
+        return None
+    return Section(
+        "retrieval",
+        "Retrieval",
+        "What the trained model finds again: an answer that stands at a given depth of the window, asked for "
+        "at its end. An answer is exact if every token of it was the most likely one. Lengths are those of "
+        f"the whole window; L is the training length.{_trained_on(results)}",
+        _findings(results, tasks),
+        tuple(_heat(results, task) for task in tasks if task.task in TASKS),
+        (_table(results, tasks),),
+        {"retrieval": sheet(runs_sheet(results)), "retrieval_arms": sheet(arms_sheet(results, tasks))},
+    )
+
+
+def _trained_on(results: Results) -> str:
+    shares = {training_share(run) for run in results.finished if run.probe}
+    part = shares.pop() if len(shares) == 1 else None
+    return "" if part is None else f" {100 * part:g} % of the training windows held such questions."
+
+
+def _table(results: Results, tasks: Sequence[TaskFigures]) -> Table:
+    """A row a task and arm, with the rows of retrieval_arms.csv on its lengths beside each other."""
+    lengths = sorted({k for task in tasks for k in task.lengths})
+    places = {item.arm.label: i for i, item in enumerate(results.arms)}
+    columns = (
+        Column("task", "Task", text, number=False),
+        named(places),
+        *(Column(f"exact_share_{name(k)}", multiple(k), percent, "Exact, percent") for k in lengths),
+        *(Column(f"nats_per_token_{name(k)}", multiple(k), loss, "Answer, nats per token") for k in lengths),
+    )
+    records: dict[tuple[str, str], dict[str, Value]] = {
+        (task.title, item.arm.label): {"task": task.title, "arm": item.arm.label}
+        for task in tasks
+        for item in results.arms
+        if parts_of(item.arm.finished, task)
+    }
+    for row in arms_sheet(results, tasks):
+        record = records[str(row["task"]), str(row["arm"])]
+        record["seeds_finished"] = row["seeds_finished"]
+        k = row["multiple"]
+        assert isinstance(k, float)
+        for column in ("exact_share", "nats_per_token"):
+            for end in ("n", "mean", "half_width"):
+                record[f"{column}_{name(k)}_{end}"] = row[f"{column}_{end}"]
+    caption = (
+        "Over all depths. Nats per token is the loss on the answer alone, which moves before an answer "
+        f"becomes exact{_guessing(tasks)}. A dash: the scheme is not defined at that length, or it was not "
+        "measured."
+    )
+    return Table(
+        "retrieval_arms",
+        "By task and arm",
+        caption,
+        columns,
+        list(records.values()),
+        "retrieval_arms.csv",
+        grouped=True,
+        by_run="retrieval.csv",
+    )
+
+
+def _guessing(tasks: Sequence[TaskFigures]) -> str:
+    losses = [
+        f"{number(math.log(SYMBOLS[task.task]))} ({task.title.lower()})"
+        for task in tasks
+        if task.task in SYMBOLS
+    ]
+    return f"; guessing among the symbols of the answer loses {listing(losses)}" if losses else ""
+
+
+def training_share(run: Run) -> float | None:
+    """The share of the training windows with a question in them."""
+    probe = run.config.get("probe")
+    share = probe.get("share") if isinstance(probe, Mapping) else None
+    return float(share) if isinstance(share, int | float) else None
+
+
+def tasks_of(runs: Sequence[Run]) -> list[TaskFigures]:
+    """The tasks on record, those with a figure first."""
+    tasks = list(dict.fromkeys(task for run in runs for task, _, _ in run.probe))
+    tasks.sort(key=lambda task: (list(TASKS).index(task) if task in TASKS else len(TASKS), task))
+    return [
+        TaskFigures(
+            task,
+            TASKS.get(task) or plain(task, 40) or "unnamed",
+            tuple(sorted({length for run in runs for at, length, _ in run.probe if at == task})),
+            tuple(sorted({depth for run in runs for at, _, depth in run.probe if at == task})),
+        )
+        for task in tasks
+    ]
+
+
+def _summed(run: Run, task: str, length: float) -> Retrieved | None:
+    """One length over all depths."""
+    parts = [one for (at, k, _), one in run.probe.items() if (at, k) == (task, length)]
+    if not parts:
+        return None
+    return Retrieved(
+        parts[0].length,
+        sum(part.samples for part in parts),
+        sum(part.exact for part in parts),
+        sum(part.correct for part in parts),
+        math.fsum(part.nll for part in parts),
+        sum(part.tokens for part in parts),
+    )
+
+
+def _shares(one: Retrieved) -> dict[str, float | None]:
+    """The figures of what was retrieved, by the names of their columns."""
+    return {
+        "exact_share": one.exact / one.samples,
+        "token_share": one.correct / one.tokens,
+        "nats_per_token": one.nll / one.tokens if math.isfinite(one.nll) else None,
+    }
+
+
+def over_seeds(item: ArmFigures, task: str, length: float, column: str) -> Estimate | None:
+    """A figure at one length over all depths."""
+    by_seed = [one for run in item.arm.finished if (one := _summed(run, task, length)) is not None]
+    return estimate([value for one in by_seed if (value := _shares(one)[column]) is not None])
+
+
+def _heat(results: Results, task: TaskFigures) -> HeatPanels:
+    panels, rows = [], []
+    for i, item in enumerate(results.arms):
+        cells = tuple(tuple(_cell(item, task, k, depth) for k in task.lengths) for depth in task.depths)
+        if not any(cell for row in cells for cell in row):
+            continue
+        columns = tuple(multiple(k) for k in task.lengths)
+        depths = tuple(f"{depth:g}" for depth in task.depths)
+        panels.append(HeatPanel(i, item.arm.label, len(item.rows), depths, columns, cells))
+        rows += _heat_rows(item, task, cells)
+    return HeatPanels(
+        f"retrieval_{task.task}",
+        f"{task.title} retrieval by length and depth",
+        f"Answers that are exact, in percent of the samples. Depth {WINDOW_START:g} is the start of the "
+        f"window, {BEFORE_QUESTION:g} right before the question. {_samples(results, task)}"
+        f"{half_widths(results)}",
+        "Depth",
+        "Length of the window",
+        "Percent of answers exact",
+        SCALE_FROM,
+        EVERY_ANSWER,
+        True,
+        tuple(panels),
+        rows,
+    )
+
+
+def _cell(item: ArmFigures, task: TaskFigures, length: float, depth: float) -> Estimate | None:
+    by_seed = [run.probe.get((task.task, length, depth)) for run in item.arm.finished]
+    return estimate([one.exact / one.samples for one in by_seed if one is not None])
+
+
+def _heat_rows(item: ArmFigures, task: TaskFigures, cells: Sequence[Sequence[Estimate | None]]) -> Rows:
+    rows: Rows = []
+    for depth, by_length in zip(task.depths, cells, strict=True):
+        for length, cell in zip(task.lengths, by_length, strict=True):
+            if cell is None:
+                continue
+            parts = parts_of(item.arm.finished, task, length, depth)
+            row: dict[str, Value] = {"arm": item.arm.label, "task": task.title, "multiple": length}
+            row |= {"length": parts[0].length, "depth": depth, **cell.row}
+            answer = min(part.tokens // part.samples for part in parts)
+            samples = min(part.samples for part in parts)
+            rows.append(
+                row | {"samples": samples, "answer_tokens": answer, "chance": SYMBOLS[task.task] ** -answer}
+            )
+    return rows
+
+
+def parts_of(
+    runs: Iterable[Run], task: TaskFigures, length: float | None = None, depth: float | None = None
+) -> list[Retrieved]:
+    """What was retrieved of a task, at one length and depth or at all."""
+    return [
+        one
+        for run in runs
+        for (kind, k, at), one in run.probe.items()
+        if kind == task.task and length in (None, k) and depth in (None, at)
+    ]
+
+
+def _samples(results: Results, task: TaskFigures) -> str:
+    """How many samples there are, and what guessing would find."""
+    parts = parts_of(results.finished, task)
+    samples = sorted({part.samples for part in parts})
+    answer = min(part.tokens // part.samples for part in parts)
+    some = " to ".join(str(n) for n in dict.fromkeys([samples[0], samples[-1]]))
+    return (
+        f"{some} {'sample' if samples[-1] == 1 else 'samples'} a cell and seed. An answer has {answer} "
+        f"{'token' if answer == 1 else 'tokens'}: guessed, each among {SYMBOLS[task.task]} symbols, it is "
+        f"exact with a chance of {SYMBOLS[task.task] ** -answer:.2g}. "
+    )
+
+
+def _run_row(item: ArmFigures, run: Run, key: tuple[str, float, float]) -> dict[str, Value]:
+    """A row of retrieval.csv: a run's answers to one task at one length and depth."""
+    task, length, depth = key
+    one = run.probe[key]
+    return {
+        "arm": item.arm.label,
+        "run": run.name,
+        "seed": run.seed,
+        "task": plain(task, 40),
+        "multiple": length,
+        "length": one.length,
+        "depth": depth,
+        "samples": one.samples,
+        "exact": one.exact,
+        "correct": one.correct,
+        "tokens": one.tokens,
+        "nll": one.nll,
+        "training_share": training_share(run),
+        **_shares(one),
+    }
+
+
+def arms_sheet(results: Results, tasks: Sequence[TaskFigures]) -> Rows:
+    """retrieval_arms.csv: a row an arm, task and length, over all depths and seeds."""
+    rows: Rows = []
+    for task in tasks:
+        for item in results.arms:
+            for length in task.lengths:
+                columns = {
+                    column: over_seeds(item, task.task, length, column)
+                    for column in ("exact_share", "token_share", "nats_per_token")
+                }
+                if columns["exact_share"] is None:
+                    continue
+                row: dict[str, Value] = {"task": task.title, "arm": item.arm.label, "multiple": length}
+                row["seeds_finished"] = len(item.rows)
+                row["guess_nats"] = math.log(SYMBOLS[task.task]) if task.task in SYMBOLS else None
+                for column, at in columns.items():
+                    row |= estimate_columns(column, at)
+                rows.append(row)
+    return rows
+
+
+def runs_sheet(results: Results) -> Rows:
+    """retrieval.csv: a row a run, task, length and depth."""
+    return [
+        _run_row(item, run, key) for item in results.arms for run in item.arm.finished for key in run.probe
+    ]
+
+
+def _findings(results: Results, tasks: Sequence[TaskFigures]) -> tuple[str, ...]:
+    sentences = [_finding(results, task) for task in tasks]
+    without = [
+        f"{item.arm.label} ({task.title.lower()})"
+        for task in tasks
+        for item in results.arms
+        if item.rows and not parts_of(item.arm.finished, task)
+    ]
+    if without:
+        sentences.append(f"Not on record: {listing(without)}.")
+    sentences.append(
+        "One seed: no interval, no winner claimed."
+        if results.seeds < 2
+        else "Descriptive: no difference between arms is tested."
+    )
+    return tuple(sentences)
+
+
+def _finding(results: Results, task: TaskFigures) -> str:
+    """Who learned the task at L, and what is left of it at the longest length."""
+    at_length = [
+        (item, at.mean)
+        for item in results.arms
+        if (at := over_seeds(item, task.task, 1.0, "exact_share")) is not None
+    ]
+    limit = f"{100 * LEARNED:g} %"
+    if not at_length:
+        return f"{task.title}: not measured at L, so what happens past L says nothing."
+    learned = [(item, mean) for item, mean in at_length if mean >= LEARNED]
+    if not learned:
+        return (
+            f"{task.title}: no arm learned the task at L (less than {limit} exact), so what happens past L "
+            "says nothing."
+        )
+    longest = task.lengths[-1]
+    parts = [f"{task.title}, percent exact at L" + (f" and at {multiple(longest)}" if longest > 1 else "")]
+    at_both = [f"{item.arm.label} ({share(mean)}{_then(item, task)})" for item, mean in learned]
+    parts[0] += f": {listing(at_both)}."
+    rest = [item.arm.label for item, mean in at_length if mean < LEARNED]
+    if rest:
+        parts.append(
+            f"Not learned at L (less than {limit} exact): {listing(rest)}; past L, "
+            f"{'its figures say' if len(rest) == 1 else 'their figures say'} nothing."
+        )
+    return " ".join(parts)
+
+
+def _then(item: ArmFigures, task: TaskFigures) -> str:
+    if task.lengths[-1] <= 1:
+        return ""
+    at = over_seeds(item, task.task, task.lengths[-1], "exact_share")
+    return f" and {share(at.mean) if at is not None else 'not defined'}"

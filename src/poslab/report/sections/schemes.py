@@ -1,0 +1,354 @@
+"""What the trained schemes do: biases and rotations by distance, and how far back attention then reaches."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from poslab.config.text import listing
+from poslab.record.reader import Run
+from poslab.record.scheme import SchemeRecord
+from poslab.report.analysis.estimates import ArmFigures, estimate_columns
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import Estimate, estimate
+from poslab.report.cells import arm_column, bars, fewer, figure, loss, training_length
+from poslab.report.document import (
+    Cell,
+    Chart,
+    Column,
+    LineChart,
+    PanelChart,
+    Point,
+    Row,
+    Rows,
+    Section,
+    Series,
+    Sheet,
+    Table,
+    Values,
+    octaves,
+    points,
+    sheet,
+)
+from poslab.report.formatting import count, number
+from poslab.report.looks import head_number
+from poslab.report.sections import attention
+
+FILES = ("bias_by_distance", "rotation_bound", "wavelengths", "wavelength_pairs")
+DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
+BOUND_SOURCE = "Su et al. 2021, section 3.4.3"
+BOUND_OVER = 0  # the distance in tokens whose bound the others are divided by
+AN_OCTAVE = 12  # points of a line that are drawn, where there are more
+COUNTED_FROM = 0  # layers, heads and pairs
+WAVELENGTHS = ("pairs", "turning", "fastest", "slowest", "under_a_turn_in_L", "under_a_turn_in_longest")
+
+MEASURED: dict[str, Callable[[SchemeRecord], object]] = {
+    "biases": lambda scheme: scheme.bias,
+    "rotations": lambda scheme: scheme.wavelengths,
+    "bound of decay": lambda scheme: scheme.bound,
+    "attention distance": lambda scheme: scheme.attended or None,
+}
+
+
+def section(results: Results) -> Section | None:
+    """What the schemes do, or None where no record says it."""
+    drawn = (bias_chart(results), bound_chart(results), attention.attended_heat(results))
+    charts: list[Chart] = [chart for chart in drawn if chart is not None]
+    shown = (wavelengths_table(results), attention.attended_table(results))
+    tables = [table for table in shown if table is not None]
+    if not charts and not tables:
+        return None
+    return Section(
+        "schemes",
+        "What the schemes do",
+        "Read from the trained models: what each scheme adds to the logits, how it turns queries and keys, "
+        f"and how far back attention then reaches. Layers and heads are counted from {COUNTED_FROM}.",
+        _findings(results),
+        tuple(charts),
+        tuple(tables),
+        {**_wavelength_sheets(results), **attention.sheets(results)},
+    )
+
+
+def _findings(results: Results) -> tuple[str, ...]:
+    """Which arms add or turn nothing, and what is not on record."""
+    arms = [item for item in results.arms if item.rows]
+    known = [
+        item
+        for item in arms
+        if any(None not in (r.scheme.bias, r.scheme.wavelengths) for r in item.arm.finished)
+    ]
+    neither = [
+        item.arm.label
+        for item in known
+        if not any(run.scheme.bias or run.scheme.wavelengths for run in item.arm.finished)
+    ]
+    sentences = []
+    if neither:
+        sentences.append(f"Neither a bias nor a rotation set by the distance in tokens: {listing(neither)}.")
+    for what, of in MEASURED.items():
+        without = [
+            item.arm.label for item in arms if all(of(run.scheme) is None for run in item.arm.finished)
+        ]
+        if without:
+            sentences.append(f"No {what} on record: {listing(without)}.")
+    some = [
+        run.name
+        for item in arms
+        for run in item.arm.finished
+        for other in item.arm.finished
+        if any(of(run.scheme) is None and of(other.scheme) is not None for of in MEASURED.values())
+    ]
+    if some:
+        sentences.append(
+            f"Not on record for every seed of an arm: {listing(list(dict.fromkeys(some)))} lack some."
+        )
+    return tuple(sentences)
+
+
+def bias_chart(results: Results) -> PanelChart | None:
+    """Bias by distance, a panel an arm and a line a head, or None where no scheme adds one."""
+    drawn: list[tuple[str, list[tuple[int, tuple[Point, ...], tuple[Point, ...]]]]] = []
+    rows: Rows = []
+    for item in results.arms:
+        heads = _heads(item.arm.finished)
+        layers = sorted({layer for layer, _ in heads})
+        for layer in layers:
+            title = item.arm.label + (f", layer {layer}" if len(layers) > 1 else "")
+            lines = [(head, whole, shown(whole)) for (at, head), whole in heads.items() if at == layer]
+            rows += [
+                {"arm": item.arm.label, "layer": layer, "head": head, **point.row}
+                | {"distance_plus_1": int(point.x), "drawn": point.x in drawn_at}
+                for head, whole, line in lines
+                for drawn_at in [{point.x for point in line}]
+                for point in whole
+            ]
+            if layer in (layers[0], layers[-1]):
+                drawn.append((title, lines))
+    if not drawn:
+        return None
+    legend = sorted({head for _, lines in drawn for head, _, _ in lines})
+    every = [Series(0, "", line) for _, lines in drawn for _, _, line in lines]
+    panels = tuple(
+        LineChart(
+            "bias_by_distance",
+            title,
+            "",
+            "Distance + 1 in tokens" + training_length(results),
+            "Bias (nats)",
+            2,
+            octaves(every, count),
+            _mark(results),
+            tuple(Series(head_number(head), f"head {head}", line) for head, _, line in lines),
+        )
+        for title, lines in drawn
+    )
+    ends = any(len(whole) > len(line) for _, lines in drawn for _, whole, line in lines)
+    caption = (
+        "What the trained scheme adds to the logit of a key at a distance, a line a head; layers that share "
+        "one scheme are shown once, of others the first and the last. "
+        + (f"A line ends where it falls {DEPTH:g} nats under its highest. " if ends else "")
+        + ("" if len(panels) < 2 else "One scale for all arms. ")
+        + bars(results)
+        + _same(point for one in every for point in one.points)
+    )
+    return PanelChart(
+        "bias_by_distance",
+        "Bias by distance",
+        caption,
+        panels,
+        tuple((head_number(head), f"head {head}") for head in legend),
+        "Heads",
+        rows,
+    )
+
+
+def _heads(runs: Sequence[Run]) -> dict[tuple[int, int], tuple[Point, ...]]:
+    """Each head's bias by distance over the seeds, by layer and head."""
+    heads = sorted({key for run in runs for key in run.scheme.bias or {}})
+    lines = {
+        key: over_seeds([_values((run.scheme.bias or {}).get(key, {}), 1) for run in runs]) for key in heads
+    }
+    return {key: line for key, line in lines.items() if line}
+
+
+def _values(by_distance: Mapping[int, float], shift: int) -> Values:
+    return {
+        (float(distance + shift), (("distance", distance),)): value
+        for distance, value in by_distance.items()
+        if math.isfinite(value) and distance + shift > 0
+    }
+
+
+def over_seeds(by_seed: Sequence[Values]) -> tuple[Point, ...]:
+    """Means over the seeds; what is the same in every seed, such as a fixed slope, has no interval."""
+    return tuple(
+        replace(point, half_width=None) if point.half_width == 0 else point for point in points(by_seed)
+    )
+
+
+def shown(line: Sequence[Point]) -> tuple[Point, ...]:
+    """The part of a head's line that is drawn: from its highest point on to where it is DEPTH under it."""
+    top = max(range(len(line)), key=lambda i: line[i].mean)
+    low = line[top].mean - DEPTH
+    first = next((i + 1 for i in range(top, -1, -1) if line[i].mean < low), 0)
+    last = next((i for i in range(top, len(line)) if line[i].mean < low), len(line))
+    return thinned(line[first:last])
+
+
+def thinned(line: Sequence[Point]) -> tuple[Point, ...]:
+    """A long line with no more than AN_OCTAVE points an octave, its ends among them."""
+    thin: list[Point] = []
+    for point in line:
+        if not thin or point.x >= thin[-1].x * 2 ** (1 / AN_OCTAVE) * (1 - 1e-9):
+            thin.append(point)
+    if line and thin[-1] is not line[-1]:
+        thin.append(line[-1])
+    return tuple(thin)
+
+
+def _same(drawn: Iterable[Point]) -> str:
+    same = any(point.n > 1 and point.half_width is None for point in drawn)
+    return " What is the same in every seed has no interval." if same else ""
+
+
+def bound_chart(results: Results) -> LineChart | None:
+    """The upper bound of decay of the arms that turn queries and keys, or None where none does."""
+    lines = [
+        Series(i, item.arm.label, thinned(over_seeds([_bound(run) for run in item.arm.finished])))
+        for i, item in enumerate(results.arms)
+    ]
+    series = tuple(line for line in lines if line.points)
+    if not series:
+        return None
+    several = any(len(run.scheme.bound or {}) > 1 for run in results.finished)
+    caption = (
+        "How large the part of a logit that rotation leaves can be at a distance, over that at distance "
+        f"{BOUND_OVER}: the mean over pairs of |S_j|, S_j being the sum of the first j pairs' "
+        f"exp(i t theta) ({BOUND_SOURCE})"
+        + ("; the mean over layers that have one of their own. " if several else ". ")
+        + bars(results)
+        + _same(point for line in series for point in line.points)
+    )
+    return LineChart(
+        "rotation_bound",
+        "Upper bound of decay by distance",
+        caption,
+        "Distance in tokens" + training_length(results),
+        f"Bound, over that at distance {BOUND_OVER}",
+        2,
+        octaves(series, count),
+        _mark(results),
+        series,
+    )
+
+
+def _bound(run: Run) -> Values:
+    """The mean over the layers on record at each distance that all of them have."""
+    layers = list((run.scheme.bound or {}).values())
+    shared = set.intersection(*(set(layer) for layer in layers)) if layers else set()
+    mean = {distance: math.fsum(layer[distance] for layer in layers) / len(layers) for distance in shared}
+    return _values(mean, 0)
+
+
+def _mark(results: Results) -> float | None:
+    return None if results.context_length is None else float(results.context_length)
+
+
+def run_figures(run: Run) -> dict[str, float]:
+    """A run's figures over all layers on record; nothing where it turns nothing."""
+    pairs = list((run.scheme.wavelengths or {}).values())
+    turning = [wavelength for wavelength in pairs if wavelength is not None]
+    if not pairs:
+        return {}
+    longest = run.context_length * max((k for _, k in run.segments), default=1.0)
+    counts: dict[str, float] = {
+        "pairs": len(pairs),
+        "turning": len(turning),
+        "under_a_turn_in_L": sum(wavelength > run.context_length for wavelength in turning),
+        "under_a_turn_in_longest": sum(wavelength > longest for wavelength in turning),
+    }
+    return counts | ({"fastest": min(turning), "slowest": max(turning)} if turning else {})
+
+
+def arm_figure(item: ArmFigures, name: str) -> Estimate | None:
+    """A figure over the seeds that turn anything."""
+    return estimate([known[name] for run in item.arm.finished if name in (known := run_figures(run))])
+
+
+def wavelengths_table(results: Results) -> Table | None:
+    """A row an arm that turns, or None where none does."""
+    records = _wavelengths(results)
+    if not records:
+        return None
+    columns = (
+        arm_column(results),
+        Column("pairs", "Pairs", _turns),
+        Column("turning", "that turn", _turns),
+        Column("fastest", "fastest", _turns, "Tokens to a turn"),
+        Column("slowest", "slowest", _turns, "Tokens to a turn"),
+        Column("under_a_turn_in_L", "within L", _turns, "Pairs that turn less than once"),
+        Column("under_a_turn_in_longest", "within the longest", _turns, "Pairs that turn less than once"),
+    )
+    several = any(len({layer for layer, _ in run.scheme.wavelengths or {}}) > 1 for run in results.finished)
+    caption = (
+        "A pair of a query's or key's features turns once in as many tokens as its wavelength. One that "
+        "turns less than once within the training length L was never seen through a whole turn and meets new "
+        "angles past L; the longest is the longest length evaluated."
+        + (" Pairs are counted over all layers that have rotations of their own." if several else "")
+    )
+    return Table(
+        "wavelengths",
+        "Wavelengths of the rotations",
+        caption,
+        columns,
+        records,
+        "wavelengths.csv",
+        by_run="wavelength_pairs.csv",
+    )
+
+
+def _turns(row: Row, key: str) -> Cell:
+    value = figure(row, f"{key}_mean")
+    if value is None or row[f"{key}_half_width"]:
+        return loss(row, key)
+    # The same in every seed: no interval, and a count is whole.
+    return Cell((f"{value:g}" if value.is_integer() else number(value)) + fewer(row, key), value)
+
+
+def _wavelength_sheets(results: Results) -> dict[str, Sheet]:
+    """wavelengths.csv and wavelength_pairs.csv; nothing where no arm turns."""
+    rows = _wavelengths(results)
+    return {"wavelengths": sheet(rows), "wavelength_pairs": sheet(_pairs(results))} if rows else {}
+
+
+def _wavelengths(results: Results) -> Rows:
+    """A row an arm that turns anything."""
+    rows: Rows = []
+    for item in results.arms:
+        if any(map(run_figures, item.arm.finished)):
+            rows.append({"arm": item.arm.label, "context_length": item.arm.context_length})
+            rows[-1]["seeds_finished"] = len(item.rows)
+            for name in WAVELENGTHS:
+                rows[-1] |= estimate_columns(name, arm_figure(item, name))
+    return rows
+
+
+def _pairs(results: Results) -> Rows:
+    """A row a run, layer and pair; empty where the pair does not turn."""
+    return [
+        {
+            "arm": item.arm.label,
+            "run": run.name,
+            "seed": run.seed,
+            "layer": layer,
+            "pair": pair,
+            "wavelength": wavelength,
+        }
+        for item in results.arms
+        for run in item.arm.finished
+        for (layer, pair), wavelength in _sorted(run)
+    ]
+
+
+def _sorted(run: Run) -> Sequence[tuple[tuple[int, int], float | None]]:
+    return sorted((run.scheme.wavelengths or {}).items(), key=lambda one: one[0])

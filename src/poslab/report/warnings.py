@@ -1,0 +1,307 @@
+"""What a reader has to know beside the figures: warnings, and how far the statistics reach."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from poslab.config.text import listing, plain, rate_text
+from poslab.record.losses import TRAINED
+from poslab.record.reader import Run
+from poslab.report.analysis.rescalings import measured
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import EXPLORATORY
+from poslab.report.document import Note
+from poslab.report.formatting import number, quantity
+
+EXPECTED_VALIDATIONS = 100
+EDGE = "at the grid's edge: widen it"  # a learning rate that was chosen
+
+
+def notes(results: Results) -> tuple[Note, ...]:
+    """Warnings first: what does not compare, what is missing; then how far the statistics reach."""
+    warnings = [Note(text, True) for text in _warnings(results)]
+    return (*warnings, *(Note(text, False) for text in _remarks(results)))
+
+
+def _warnings(results: Results) -> list[str]:
+    finished = results.finished
+    warnings = [results.reference_warning] if results.reference_warning else []
+    uncounted = [run for run in results.compared if run.status != "done"]
+    if uncounted:
+        shown = [f"{run.name} ({plain(run.status, 30)})" for run in uncounted]
+        warnings.append(
+            f"{len(uncounted)} of {len(results.compared)} runs do not count (see the table of runs): "
+            f"{listing(shown)}."
+        )
+    if not results.reference.rows:
+        warnings.append(
+            f"The reference, {results.reference.arm.label}, has no finished run: no targets, no comparisons."
+        )
+    warnings += _differences(finished)
+    warnings += _rate_warnings(results)
+    seeds = {item.arm.label: {row["seed"] for row in item.rows} for item in results.arms if item.rows}
+    if len({frozenset(values) for values in seeds.values()}) > 1:
+        warnings.append(
+            "The arms do not have the same seeds; differences are taken over the seeds that both have."
+        )
+    for run in finished:
+        if not run.validations:
+            warnings.append(f"{run.name} has no validation losses: no convergence figures.")
+        elif ("non_overlapping", 1.0) not in run.segments:
+            warnings.append(f"{run.name} has no loss at L.")
+    warnings += [
+        f"{run} has losses that are not finite; they are shown as not defined."
+        for run in _not_finite(finished)
+    ]
+    return warnings
+
+
+def _differences(runs: tuple[Run, ...]) -> list[str]:
+    """What makes arms hard to compare, where it is not the same in all of them."""
+    warnings = [_differing(question, runs) for question in QUESTIONS]
+    sentences = [warning for warning in warnings if warning is not None] + _parts(runs)
+    scored: dict[tuple[int, str], set[object]] = {}
+    for run in _measurements(runs):
+        for (protocol, _), segments in run.segments.items():
+            tokens = sum([part.tokens for part in segments.values()])
+            scored.setdefault((run.context_length, protocol), set()).add((tokens, frozenset(segments)))
+    if any(len(entries) > 1 for entries in scored.values()):
+        sentences.append(
+            "Not every loss was taken on the same target tokens: lengths or arms differ in what was scored."
+        )
+    return sentences
+
+
+def _not_finite(runs: tuple[Run, ...]) -> list[str]:
+    def finite(values: list[float]) -> bool:
+        return all(map(math.isfinite, values))
+
+    names = [
+        run.name
+        for run in _measurements(runs)
+        if not finite([part.nll for segments in run.segments.values() for part in segments.values()])
+        or not finite([part.nll for part in run.positions.values()])
+        or not finite([point.nll for point in run.validations])
+    ]
+    return list(dict.fromkeys(names))
+
+
+def _measurements(runs: tuple[Run, ...]) -> list[Run]:
+    """Each run as trained and under every other rotation that it was measured under."""
+    return [measured(run, rescale) for run in runs for rescale in (TRAINED, *run.rescalings)]
+
+
+def _remarks(results: Results) -> list[str]:
+    remarks = []
+    if results.seeds < 2:
+        remarks.append("One seed an arm: no interval, no winner claimed.")
+    elif results.seeds < EXPLORATORY:
+        remarks.append(
+            f"{results.seeds} seeds an arm at most: exploratory. Intervals are Student t over seeds, 95 %."
+        )
+    remarks += _rate_remarks(results)
+    fewest = min((len(run.validations) for run in results.finished), default=0)
+    if 0 < fewest < EXPECTED_VALIDATIONS:
+        remarks.append(
+            f"{fewest} validations a run: convergence is read between them, so tokens to target are coarse."
+        )
+    if results.targets:
+        at = ", ".join(f"{number(t.loss)} ({t.fraction:.0%} of the budget)" for t in results.targets)
+        remarks.append(f"Target losses are those of {results.reference.arm.label}, in nats a token: {at}.")
+    if results.aulc_interval:
+        start, stop = results.aulc_interval
+        remarks.append(f"AULC is taken from {quantity(start)} to {quantity(stop)} training tokens.")
+    return remarks
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something of a run that all should share, and the sentence for where they do not."""
+
+    value: Callable[[Run], object]
+    within: str  # {} stands for the values
+    between: str  # of several studies, which come first in the sentence; {} stands for the values of each
+    but: str = ""  # what follows from it
+
+
+QUESTIONS = (
+    Question(
+        lambda run: run.data_fingerprint,
+        "The data differ (fingerprints {})",
+        "have data of different fingerprints ({})",
+        ": no difference or target is taken across them",
+    ),
+    Question(
+        lambda run: run.manifest.code,
+        "The runs were made by different code ({})",
+        "were made by different code ({})",
+    ),
+    Question(
+        lambda run: run.manifest.code_evaluation,
+        "The runs were evaluated by different code ({})",
+        "were evaluated by different code ({})",
+        ": evaluate them again by their studies' commands",
+    ),
+    Question(
+        lambda run: run.context_length,
+        "The training lengths differ (L = {})",
+        "trained at different lengths L ({})",
+        ": lengths are shown as multiples of L",
+    ),
+    Question(
+        lambda run: run.budget,
+        "The budgets differ ({} training tokens)",
+        "had different budgets ({} training tokens)",
+    ),
+    Question(
+        lambda run: run.vocabulary,
+        "The vocabularies differ ({} tokens)",
+        "have different vocabularies ({} tokens)",
+        ": compare bits per byte, not nats a token",
+    ),
+    Question(
+        lambda run: run.manifest.device,
+        "The devices differ ({})",
+        "ran on different devices ({})",
+        ": speeds and seconds do not compare",
+    ),
+    Question(
+        lambda run: run.manifest.precision,
+        "The precisions differ ({})",
+        "ran in different precisions ({})",
+    ),
+)
+
+
+def _differing(question: Question, runs: Sequence[Run]) -> str | None:
+    values = list(dict.fromkeys(question.value(run) for run in runs))
+    if len(values) < 2:
+        return None
+    by_study = _by_study(runs, question.value)
+    if _alike(by_study):
+        return f"{question.within.format(_shown(values))}{question.but}."
+    return f"{_names(by_study)} {question.between.format(_values(by_study))}{question.but}."
+
+
+def _parts(runs: Sequence[Run]) -> list[str]:
+    """Schemes and attentions whose own code is not the same in all studies, where what all share is."""
+    if len({run.manifest.code for run in runs}) > 1:
+        return []  # another sentence says so already
+    wholes: dict[str, list[Run]] = {}
+    for run in runs:
+        wholes.setdefault(f"{plain(run.pos, 80)} / {plain(run.attention, 80)}", []).append(run)
+    sentences = []
+    for whole, made in wholes.items():
+        by_study = _by_study(made, lambda run: run.manifest.code_parts)
+        mixed = {study: answers for study, answers in by_study.items() if len(answers) > 1}
+        if mixed and _alike(by_study):
+            sentences.append(
+                f"The runs of {whole} were made by different code ({_shown(by_study[made[0].study])})."
+            )
+        if not _alike(by_study):
+            sentences.append(f"{_names(by_study)} made {whole} by different code ({_values(by_study)}).")
+    return sentences
+
+
+def _by_study(runs: Iterable[Run], value: Callable[[Run], object]) -> dict[str, list[object]]:
+    by_study: dict[str, list[object]] = {}
+    for run in runs:
+        answers = by_study.setdefault(run.study, [])
+        if (answer := value(run)) not in answers:
+            answers.append(answer)
+    return by_study
+
+
+def _alike(by_study: Mapping[str, Sequence[object]]) -> bool:
+    return len({frozenset(answers) for answers in by_study.values()}) == 1
+
+
+def _names(by_study: Iterable[str]) -> str:
+    return listing([plain(study, 80) for study in by_study])
+
+
+def _values(by_study: Mapping[str, Sequence[object]]) -> str:
+    """a and b: c0de; c: beef and f00d"""
+    studies: dict[frozenset[object], list[str]] = {}
+    for study, answers in by_study.items():
+        studies.setdefault(frozenset(answers), []).append(study)
+    return "; ".join(f"{_names(names)}: {_shown(by_study[names[0]])}" for names in studies.values())
+
+
+def _shown(values: Sequence[object]) -> str:
+    return listing([f"{value:,}" if isinstance(value, int) else plain(value, 60) for value in values])
+
+
+def _rate_warnings(results: Results) -> list[str]:
+    """What is wrong with how the rates were chosen, or with what was then compared."""
+    warnings = []
+    for one in results.tunings:
+        if one.arm is None:
+            warnings.append(
+                f"The learning rate of {one.label} was tuned, and no arm of that kind is compared."
+            )
+        if one.choice is None:
+            warnings.append(f"No learning rate of {one.label} has a loss for every seed: none is chosen.")
+        elif one.choice.edge:
+            chosen = rate_text(one.choice.rate)
+            warnings.append(f"The learning rate chosen for {one.label}, {chosen}, is {EDGE}.")
+        if one.other and one.choice is not None:
+            used, chosen = listing([rate_text(rate) for rate in one.other]), rate_text(one.choice.rate)
+            warnings.append(
+                f"{one.label} is compared at the learning rate {used}; its tuning chose {chosen}."
+            )
+        unlike = [name for name, values in _made(one.runs).items() if len(values) > 1]
+        if unlike:
+            warnings.append(
+                f"The tuning runs of {one.label} do not have the same {listing(unlike)}: "
+                "their losses do not compare."
+            )
+    tuned = {one.arm for one in results.tunings}
+    untuned = [item.arm.label for i, item in enumerate(results.arms) if tuned and i not in tuned]
+    if untuned:
+        warnings.append(f"No runs tune the learning rate of {listing(untuned)}.")
+    if _shared_seeds(results):
+        seeds = listing([str(seed) for seed in _shared_seeds(results)])
+        warnings.append(
+            f"Tuning and comparison share seeds ({seeds}): the rates fit the runs that are compared."
+        )
+    return warnings
+
+
+def _made(runs: Sequence[Run]) -> dict[str, set[str]]:
+    return {
+        "data": {f"{run.data_fingerprint} {run.vocabulary}" for run in runs},
+        "code": {f"{run.manifest.code} {run.manifest.code_parts}" for run in runs},
+        "validation": {json.dumps(run.config.get("evaluate"), sort_keys=True, default=str) for run in runs},
+    }
+
+
+def _shared_seeds(results: Results) -> list[int]:
+    compared = {(run.study, run.seed) for run in results.finished}
+    tuning = {(run.study, run.seed) for one in results.tunings for run in one.runs}
+    return sorted({seed for _, seed in compared & tuning})
+
+
+def _rate_remarks(results: Results) -> list[str]:
+    """Where the learning rates come from."""
+    if not results.tunings:
+        same = {run.config["trainer"].get("learning_rate") for run in results.finished}
+        if len(same) == 1 and len(results.arms) > 1:
+            return [f"One learning rate for every arm ({plain(same.pop(), 20)}), not tuned arm by arm."]
+        return []
+    tuned = [one for one in results.tunings if one.arm is not None]
+    if not tuned:
+        return []
+    whose = "each arm" if len(tuned) == len(results.arms) else f"{len(tuned)} of {len(results.arms)} arms"
+    rates, seeds = _range([len(one.tried) for one in tuned]), _range([len(one.seeds) for one in tuned])
+    own = "" if _shared_seeds(results) else " and text of their own"
+    return [
+        f"Learning rate chosen for {whose} from {rates} {'rate' if rates == '1' else 'rates'} "
+        f"on {seeds} {'seed' if seeds == '1' else 'seeds'}{own}."
+    ]
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
