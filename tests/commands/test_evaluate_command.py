@@ -228,7 +228,7 @@ def test_what_is_no_finished_run_is_refused_in_one_line(runs, said, tmp_path):
     write_sealed(copy / "manifest.json", {**manifest, "status": "running"})
     refused(copy, "the run is running, not done")
     write_sealed(copy / "manifest.json", {**manifest, "run": "../elsewhere"})
-    refused(copy, "is no name of a directory")
+    refused(copy, "cannot be the name of a directory")
     (copy / "manifest.json").write_text("{}")
     refused(copy, "manifest.json is damaged")
     assert not (tmp_path / "evaluations").exists()
