@@ -137,7 +137,7 @@ def test_local_paths_stay_on_the_machine(tmp_path):
     manifest = make(request(data=data), tmp_path / "runs")
     assert manifest.status == "done"
     assert manifest.config["data"]["path"] == "text.txt"
-    assert "private" not in json.dumps(manifest)
+    assert "private" not in json.dumps(manifest.as_json())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine's GPU is what auto means")

@@ -59,7 +59,7 @@ def test_position_interpolation_is_their_linear(width, base, factor, in_float64)
     ours = make_rope("rope_pi", width=width, base=base, factor=factor)
     theirs, scaling = their_frequencies("linear", width=width, base=base, factor=factor)
     close(ours.frequencies(width, torch.arange(10)), theirs)
-    assert ours.temperature() == scaling == 1
+    assert ours.query_key_scale() == scaling == 1
 
 
 @WIDTHS
@@ -93,7 +93,7 @@ def test_yarn(width, base, factor, original, in_float64):
         "yarn", width=width, base=base, factor=factor, original_max_position_embeddings=original
     )
     close(ours.frequencies(width, torch.arange(10)), theirs)
-    assert ours.temperature() == pytest.approx(scaling, rel=1e-15)
+    assert ours.query_key_scale() == pytest.approx(scaling, rel=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_llama3(width, base, factor, low, high, original, in_float64):
     )
     ours = make_rope("rope_llama3", width=width, base=base, **options)
     close(ours.frequencies(width, torch.arange(10)), theirs)
-    assert ours.temperature() == scaling == 1
+    assert ours.query_key_scale() == scaling == 1
 
 
 @WIDTHS

@@ -2,10 +2,12 @@
 
 Three protocols, all recorded as sums of token negative log-likelihoods (nats) with token and byte counts:
 
-- non-overlapping windows of length l (Press et al. 2022, section 2);
-- sliding windows of length l, stride L/8, whose last stride of tokens alone is scored (their appendix B),
-  so that every scored token has at least l - L/8 tokens before it;
-- loss by position in the longest window.
+- non_overlapping: windows of length l side by side (Press et al. 2022, section 2);
+- sliding: windows of length l, stride L/8, whose last stride of tokens alone is scored (their appendix B), so
+  that every scored token has at least l - L/8 tokens before it; a sample of such windows;
+- matched: the non-overlapping losses of those targets that the sliding windows score.
+
+Of the longest non-overlapping windows the loss is also recorded by position.
 
 The scored targets are the same at every length: the second half of each segment, whose first half is context
 only. So two lengths differ in nothing but the context, and no target lacks context because the data begin.

@@ -65,7 +65,7 @@ class GPT(nn.Module):
         last: int | None = None,
         positions: Int[Tensor, "T"] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each; with `last`, only after the last `last` tokens (T is `last` then).
+        """Logits of the token after each; with `last`, after the final `last` tokens alone: B last V.
 
         `positions` are those of the tokens; None: where the scheme places them at evaluation. Raises
         ValueError for more tokens than the scheme is defined for.

@@ -72,7 +72,7 @@ def _pair_that_turns(logarithm: Float[Tensor, "C"], turns: float) -> Float[Tenso
     return right - 1 + (start - target) / (start - stop)
 
 
-def yarn_temperature(factor: float) -> float:
+def yarn_query_key_scale(factor: float) -> float:
     """0.1 ln s + 1 (arXiv 2309.00071, section 3.4): the factor on q and on k."""
     return 0.1 * math.log(factor) + 1
 
@@ -104,9 +104,9 @@ class Rescaling:
         return METHODS[self.method](theta, self.factor, length, context_length)
 
     @property
-    def temperature(self) -> float:
+    def query_key_scale(self) -> float:
         """The factor on q and on k."""
-        return yarn_temperature(self.factor) if self.method == "yarn" else 1.0
+        return yarn_query_key_scale(self.factor) if self.method == "yarn" else 1.0
 
 
 Method = Callable[[Tensor, float, int | Tensor, int], Tensor]  # theta, s, l, L

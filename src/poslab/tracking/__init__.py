@@ -8,6 +8,7 @@ Adding a logger:
 2. conf/logger/NAME.yaml with `name: NAME` and its options, and the name and options in `LoggerOptions`
    (config/request.py). They are no part of a run's identity: finished runs stay valid.
 3. `open_tracker` below opens it by its name, and `first_place` gives its runs an id, if it needs one.
+4. Its options among those that evaluate.py takes: `SETTABLE` in config/overrides.py, and its usage.
 What is sent after a study's runs (study/sync.py), reading back (fetch/) and dashboards are for W&B alone;
 another logger does without.
 """

@@ -76,7 +76,7 @@ class TrainingBatches(Dataset[Batch]):
         return torch.from_numpy(own), hashlib.sha256(own.tobytes()).digest()
 
 
-class Recorder(lightning.Callback):
+class ValidationCallback(lightning.Callback):
     """Validates at evenly spaced steps and reports rows, steps and states to the observer.
 
     Times are seconds; those of training exclude validation.
@@ -193,7 +193,7 @@ def train(
             return TrainingResult(state["validation_seconds"], state["sums"]["batches"])
     if config.trainer.compile:
         gpt.compile()
-    recorder = Recorder(config, corpus, observer, state)
+    recorder = ValidationCallback(config, corpus, observer, state)
     module = LanguageModel(gpt, config.trainer, config.seed, recorder.first, state)
     del state  # as large as the model and its optimizer together
     _fit(module, config, corpus, recorder)
@@ -217,12 +217,12 @@ def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, observer: Obs
     short = config.model_copy(update={"trainer": trainer, "evaluate": evaluation})
     first = config.trainer.max_steps
     module = LanguageModel(copied, trainer, config.seed, first)
-    _fit(module, short, corpus, Recorder(short, corpus, observer), first)
+    _fit(module, short, corpus, ValidationCallback(short, corpus, observer), first)
     return copied
 
 
 def _fit(
-    module: LanguageModel, config: RunConfig, corpus: Corpus, recorder: Recorder, offset: int = 0
+    module: LanguageModel, config: RunConfig, corpus: Corpus, recorder: ValidationCallback, offset: int = 0
 ) -> None:
     """Take the steps from `recorder.first` on; `offset` is the number of the batch of step 0."""
     options = config.trainer

@@ -47,7 +47,7 @@ class Attention(nn.Module):
     """Causal attention of one layer: no token takes anything from a later one."""
 
     options_class: ClassVar[type[Options]] = Options
-    # exact: forms all T x T scores; fused: softmax without that matrix; O(L): time and memory linear in T
+    # exact: forms all T x T scores; fused: softmax without that matrix; O(L): time and memory grow as T does
     form: ClassVar[Literal["exact", "fused", "O(L)"]]
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:

@@ -36,7 +36,7 @@ class PoPE(Scheme):
         self.delta = nn.Parameter(torch.zeros(geometry.width))
 
     def logit_features(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
-        features: Tensor = softplus(x) * (1.0 if self.rescaling is None else self.rescaling.temperature)
+        features: Tensor = softplus(x) * (1.0 if self.rescaling is None else self.rescaling.query_key_scale)
         return features
 
     def rotate_queries(

@@ -64,13 +64,13 @@ class RoPE(Scheme):
         """The scheme's own frequencies in a sequence of `length` tokens, from those of plain RoPE."""
         return theta
 
-    def temperature(self) -> float:
+    def query_key_scale(self) -> float:
         """The factor on queries and on keys under softmax."""
         return 1.0
 
     def logit_features(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
-        temperature = self.temperature() * (1.0 if self.rescaling is None else self.rescaling.temperature)
-        return x if temperature == 1 else x * temperature
+        scale = self.query_key_scale() * (1.0 if self.rescaling is None else self.rescaling.query_key_scale)
+        return x if scale == 1 else x * scale
 
     @property
     def dropped(self) -> bool:

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from poslab.model.positions.rope import RoPE, RoPEOptions
-from poslab.model.rescaling import yarn, yarn_temperature
+from poslab.model.rescaling import yarn, yarn_query_key_scale
 
 
 class YaRNOptions(RoPEOptions):
@@ -27,5 +27,5 @@ class YaRN(RoPE):
         original = self.options.original_length or self.geometry.context_length
         return yarn(theta, self.options.factor, original)
 
-    def temperature(self) -> float:
-        return yarn_temperature(self.options.factor)
+    def query_key_scale(self) -> float:
+        return yarn_query_key_scale(self.options.factor)

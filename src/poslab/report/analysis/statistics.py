@@ -14,8 +14,8 @@ from poslab.record.measures import Value
 
 CONFIDENCE = 0.95
 CONFIDENCE_OF_BOUND = 0.99
-FALSE_ALARMS = 0.05  # how often a family of tests may find something where there is nothing
-EXPLORATORY = 5  # fewer seeds than this settle nothing
+FALSE_ALARMS = 0.05  # alpha: how often a family of tests may find something where there is nothing
+EXPLORATORY = 5  # a study of fewer seeds is called exploratory
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Estimate:
     n: int
     mean: float
     half_width: float | None
-    lowest: float
+    lowest: float  # of the seeds, not of the interval
     highest: float
 
     @property
@@ -148,7 +148,7 @@ def _bound(values: Sequence[float]) -> float:
 
 
 def holm(values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's adjusted p values of a family of tests, by the same keys."""
+    """Adjusted p values of a family of tests, by the same keys (Holm 1979)."""
     adjusted, floor = {}, 0.0
     for rank, key in enumerate(sorted(values, key=lambda key: (values[key], key))):
         floor = max(floor, min(1.0, (len(values) - rank) * values[key]))

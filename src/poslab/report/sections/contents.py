@@ -1,7 +1,8 @@
 """The sections of a report in the order that a reader sees them, and the document that they make.
 
-A new section is a function in one file of this folder and its name in `SECTIONS`; the page, Markdown and the
-files on disk follow. Files that only some reports have are named in the `FILES` of its module.
+A new figure or table is a function in one file of this folder, called by its section. A new section is such a
+file and its function's name in `SECTIONS`; the page, Markdown and the files on disk follow. Files that only
+some reports have are in the `FILES` of the module, and a new module's `FILES` in `OPTIONAL`.
 """
 
 from collections.abc import Callable

@@ -8,8 +8,8 @@ is imported in `__init__`, and where it is missing, ConfigError says how to inst
 this module, since every module of launchers/ is a launcher.
 
 A launcher starts processes and says how they ended. It knows neither what a run is nor whether it went well:
-that is in the run's record. launchers/local.py is the one to read first; tests/test_launch.py has the tests
-that any launcher must pass.
+that is in the run's record. launchers/local.py is the one to read first; what the tests of a launcher
+look like is in tests/study/test_local_launcher.py.
 """
 
 from abc import ABC, abstractmethod

@@ -61,7 +61,7 @@ def _extrapolation(contents: Contents) -> tuple[str, ...]:
     items = [
         "All lengths score the same target tokens, with no attention across documents where the data has "
         "documents. Non-overlapping windows of length l score every token. Sliding windows of length l "
-        "move by L/8 and score their last L/8 tokens, the first one all.",
+        "move by L/8 and score their last L/8 tokens; of all such windows an even sample is taken.",
         "Context gain at l: sliding loss at L less sliding loss at l, what a longer context is really worth. "
         "Below 0 the longer context hurts. Early-token curse at l: non-overlapping loss less sliding loss on "
         "the same targets. Most of a falling non-overlapping loss is the curse going away.",
