@@ -20,7 +20,7 @@ DECAY_SHARE = 0.2  # of the steps, in the linear decay of a warm-up, stable, dec
 
 
 class LanguageModel(lightning.LightningModule):
-    """Next-token prediction. It logs nothing: the ValidationCallback of loop.py takes the sums that it adds up."""
+    """Next-token prediction. It logs nothing: loop.py reads the sums that it adds up."""
 
     def __init__(
         self,
