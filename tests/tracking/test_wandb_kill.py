@@ -46,7 +46,7 @@ def test_where_a_run_is_killed_nothing_of_wandb_stays_behind(tmp_path):
     try:
         for _ in moments(command, tmp_path):
             manifests = map(read_manifest, tmp_path.glob("runs/killed/rope-*"))
-            if any("mode" in (manifest or {}).get("wandb", {}) for manifest in manifests):  # it is open
+            if any(each and each.wandb and each.wandb.mode for each in manifests):  # it is open
                 break
         family = descendants(command.pid)
         theirs = [each for each in family if WANDB.search(command_line(each))]

@@ -57,7 +57,7 @@ def test_a_model_of_wandb_is_evaluated_and_the_evaluation_is_a_run_beside_its_ow
         status, out, err = said("evaluate.py", f"checkpoint=checkpoint-{run.name}:latest")
         assert status == 0, err
         assert "the same numbers, to the last digit, as the run's own record" in out
-        assert ("shown again" in err) == again
+        assert ("has the same evaluation" in err) == again
     assert rows(made(tmp_path) / "extrapolation.csv") == rows(run / "extrapolation.csv")
     (number,) = set(server.runs) - before
     evaluated = server.runs[number]

@@ -340,7 +340,7 @@ def test_a_file_that_is_listed_and_not_given(server, study, report, tmp_path, mo
         ("source=wandb study=a runs=runs", "runs= is for records on this machine"),
         ("study=a project=x", "project= is for W&B: give source=wandb as well"),
         ("source=wandb checkpoint=x:latest", "leave source= out"),
-        ("source=wandb study=../a", "'../a' is no name of a study"),
+        ("source=wandb study=../a", "'../a' cannot be the name of a study"),
         ("source=wandb study=nothing", "W&B has no run of study=nothing in someone/poslab"),
         ("source=wandb study=made project=nothing", "W&B has no project someone/nothing"),
         ("source=wandb study=made project=..", "'..' cannot be the name of an entity or a project"),
