@@ -47,8 +47,8 @@ STUDY = f"..{{{{data}}}}<img src=x onerror={CANARY}>'\"&=1"
 RUNS = (
     "..",
     "a..b",
-    "...",
-    ".hidden",
+    "a...",
+    "hidden.",
     "-rf",
     "=1+1",
     f"<img src=x onerror={CANARY}>",
@@ -91,7 +91,7 @@ def write_records(runs: Path, finished: range) -> None:
             ),
         }
         write_run(runs, name, text, study=STUDY, shift=i / 100, config=config, **manifest)
-    asked = [*HOSTILE, *RUNS, "../../..", "/etc", ".", "run.0..json"]
+    asked = [*HOSTILE, *RUNS, "../../..", "/etc", ".", "...", ".hidden", "run.0..json"]
     plan = {"study": STUDY, "runs": asked, "reference": HOSTILE[0], "commands": list(HOSTILE)}
     plan["question"] = "".join(HOSTILE)
     write_sealed(runs / STUDY / "study.json", plan)
