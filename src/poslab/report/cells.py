@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from poslab.record.measures import Value
+from poslab.report.analysis.estimates import ArmFigures
 from poslab.report.analysis.results import Results
-from poslab.report.document import Cell, Column, Row
+from poslab.report.analysis.statistics import Estimate
+from poslab.report.document import Cell, Column, HeatPanel, Row
 from poslab.report.formatting import DASH, count, interval, multiple, number, percents, quantity, share
 
 Show = Callable[[Row, str], Cell]
@@ -167,6 +169,26 @@ def probability(row: Row, key: str) -> Cell:
 def _beside(value: float, side: int) -> float:
     """Just above or below a number."""
     return value + side * _BESIDE * max(abs(value), 1.0)
+
+
+def heat_panel(
+    arm: int,
+    item: ArmFigures,
+    cells: Mapping[tuple[float, float], Estimate | None],
+    row_title: Callable[[float], str],
+    column_title: Callable[[float], str],
+) -> HeatPanel:
+    """The panel of an arm, with its estimates by the numbers of their rows and columns."""
+    rows = list(dict.fromkeys(row for row, _ in cells))
+    columns = list(dict.fromkeys(column for _, column in cells))
+    return HeatPanel(
+        arm,
+        item.arm.label,
+        len(item.rows),
+        tuple(map(row_title, rows)),
+        tuple(map(column_title, columns)),
+        tuple(tuple(cells[row, column] for column in columns) for row in rows),
+    )
 
 
 def figure_title(column: str) -> str:

@@ -8,6 +8,7 @@ from poslab.record.measures import TOLERANCES, name
 from poslab.record.reader import Run
 from poslab.report.analysis.estimates import (
     BY_LENGTH,
+    ESTIMATE,
     RATIO,
     SINGLE,
     TARGETS,
@@ -56,34 +57,34 @@ def arms_sheet(results: Results) -> Sheet:
     figures += [*SINGLE, *(f"tokens_to_target{suffix}" for suffix in TARGETS.values())]
     columns = ["study", "arm", "pos", "attention", "reference", "context_length", "parameters"]
     columns += ["seeds_asked", "seeds_finished"]
-    columns += [f"{figure}_{end}" for figure in figures for end in ("n", "mean", "half_width")]
+    columns += [f"{figure}_{end}" for figure in figures for end in ESTIMATE]
     columns += USABLE
     for suffix in TARGETS.values():
         columns += [f"reached{suffix}", f"reached{suffix}_of"]
     for suffix in TARGETS.values():
         columns += [f"tokens_to_target{suffix}_ratio{end}" for end in RATIO]
     columns += ["rank_best", "rank_worst"]
-    rows: Rows = []
-    for item in results.arms:
-        rows.append(
-            {
-                "study": item.arm.study,
-                "arm": item.arm.label,
-                "pos": item.arm.pos,
-                "attention": item.arm.attention,
-                "reference": item is results.reference,
-                "context_length": item.arm.context_length,
-                "parameters": item.rows[0]["parameters"] if item.rows else None,
-                "seeds_asked": item.arm.seeds_started,
-                "seeds_finished": len(item.rows),
-            }
-        )
-        for figure in figures:
-            rows[-1] |= estimate_columns(figure, item.figures.get(figure))
-        rows[-1] |= usable_columns(item.rows) | target_columns(item)
-        places = results.ranks.get(item.arm.label)
+    rows: Rows = [
+        {
+            "study": item.arm.study,
+            "arm": item.arm.label,
+            "pos": item.arm.pos,
+            "attention": item.arm.attention,
+            "reference": item is results.reference,
+            "context_length": item.arm.context_length,
+            "parameters": item.rows[0]["parameters"] if item.rows else None,
+            "seeds_asked": item.arm.seeds_started,
+            "seeds_finished": len(item.rows),
+            **estimate_columns(item.figures, figures),
+            **usable_columns(item.rows),
+            **target_columns(item),
+        }
+        for item in results.arms
+    ]
+    for row in rows:
+        places = results.ranks.get(str(row["arm"]))
         if places is not None:
-            rows[-1] |= {"rank_best": places.best, "rank_worst": places.worst}
+            row |= {"rank_best": places.best, "rank_worst": places.worst}
     return columns, rows
 
 

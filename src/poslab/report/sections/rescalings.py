@@ -7,7 +7,7 @@ from poslab.record.losses import TRAINED
 from poslab.record.measures import MULTIPLES, TOLERANCES, Value, name
 from poslab.record.reader import Run
 from poslab.record.schema import RESCALED
-from poslab.report.analysis.estimates import estimate_columns, usable_columns
+from poslab.report.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, usable_columns
 from poslab.report.analysis.rescalings import FAMILIES, Line, RescaledArm, measured
 from poslab.report.analysis.results import Results
 from poslab.report.cells import bars, loss, named, position, price, text, training_length, usable, usable_key
@@ -81,24 +81,21 @@ def arms_sheet(results: Results) -> Sheet:
     """rescaled_arms.csv: a row an arm and rotation, over the seeds as in arms.csv."""
     figures = [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples] + ["plateau"]
     columns = ["study", "arm", "pos", "attention", "context_length", "rescale", "line", "seeds_finished"]
-    columns += [f"{figure}_{end}" for figure in figures for end in ("n", "mean", "half_width")]
+    columns += [f"{figure}_{end}" for figure in figures for end in ESTIMATE]
     columns += USABLE
     columns += [f"{key}_{end}" for key in POSITIONS for end in ("min", "max", "found", "of")]
     rows: Rows = []
-    for line in (line for one in results.rescaled for line in one.lines):
-        first = line.item.rows[0]
-        rows.append({key: first[key] for key in columns[:7]} | {"seeds_finished": len(line.item.rows)})
-        for figure in figures:
-            rows[-1] |= estimate_columns(figure, line.item.figures.get(figure))
-        rows[-1] |= _reach(line)
+    for item in (line.item for one in results.rescaled for line in one.lines):
+        rows.append({key: item.rows[0][key] for key in columns[:7]} | {"seeds_finished": len(item.rows)})
+        rows[-1] |= estimate_columns(item.figures, figures) | _reach(item)
     return columns, rows
 
 
-def _reach(line: Line) -> dict[str, Value]:
-    """The columns that say how far a line reaches, and what it costs at L."""
-    row = usable_columns(line.item.rows) | estimate_columns(PRICE, line.item.figures.get(PRICE))
+def _reach(item: ArmFigures) -> dict[str, Value]:
+    """The columns that say how far a line's figures reach, and what that costs at L."""
+    row = usable_columns(item.rows) | estimate_columns(item.figures, [PRICE])
     for key in POSITIONS:
-        row |= _positions(line.item.rows, key)
+        row |= _positions(item.rows, key)
     return row
 
 
@@ -185,7 +182,7 @@ def _furthest(one: RescaledArm, results: Results) -> str:
     if furthest <= reach.get(one.lines[0].place, 0.0):
         return "No rescaling has a longer usable length."
     best = [
-        f"{line.label} ({_tokens(line, results)}, loss at L {price(_reach(line), PRICE).text} %)"
+        f"{line.label} ({_tokens(line, results)}, loss at L {price(_reach(line.item), PRICE).text} %)"
         for line in one.lines[1:]
         if reach.get(line.place) == furthest
     ]
@@ -194,7 +191,7 @@ def _furthest(one: RescaledArm, results: Results) -> str:
 
 def _rises(one: RescaledArm) -> str:
     """Where each line's loss leaves its own plateau for good."""
-    places = [(line.label, position(_reach(line), "rise_position").text) for line in one.lines]
+    places = [(line.label, position(_reach(line.item), "rise_position").text) for line in one.lines]
     known = [
         f"{label} {'nowhere' if place == 'none' else f'from {place}'}"
         for label, place in places
@@ -204,7 +201,7 @@ def _rises(one: RescaledArm) -> str:
 
 
 def _as_trained(line: Line, results: Results) -> str:
-    allowed, fails = f"{100 * TOLERANCES['']:g} %", position(_reach(line), "failure_position").text
+    allowed, fails = f"{100 * TOLERANCES['']:g} %", position(_reach(line.item), "failure_position").text
     where = {DASH: "", "none": f", nowhere {allowed} over its plateau"}.get(
         fails, f", {allowed} over its plateau from position {fails} on"
     )
@@ -213,7 +210,7 @@ def _as_trained(line: Line, results: Results) -> str:
 
 
 def _tokens(line: Line, results: Results) -> str:
-    length = usable(_reach(line), usable_key(results)).text
+    length = usable(_reach(line.item), usable_key(results)).text
     return length if results.context_length is None or length in (DASH, "< L") else f"{length} tokens"
 
 

@@ -7,9 +7,7 @@ from dataclasses import replace
 from poslab.config.text import listing
 from poslab.record.reader import Run
 from poslab.record.scheme import SchemeRecord
-from poslab.report.analysis.estimates import ArmFigures, estimate_columns
 from poslab.report.analysis.results import Results
-from poslab.report.analysis.statistics import Estimate, estimate
 from poslab.report.cells import arm_column, bars, fewer, figure, loss, training_length
 from poslab.report.document import (
     Cell,
@@ -270,11 +268,6 @@ def run_figures(run: Run) -> dict[str, float]:
     return counts | ({"fastest": min(turning), "slowest": max(turning)} if turning else {})
 
 
-def arm_figure(item: ArmFigures, name: str) -> Estimate | None:
-    """A figure over the seeds that turn anything."""
-    return estimate([known[name] for run in item.arm.finished if name in (known := run_figures(run))])
-
-
 def wavelengths_table(results: Results) -> Table | None:
     """A row an arm that turns, or None where none does."""
     records = _wavelengths(results)
@@ -323,32 +316,13 @@ def _wavelength_sheets(results: Results) -> dict[str, Sheet]:
 
 def _wavelengths(results: Results) -> Rows:
     """A row an arm that turns anything."""
-    rows: Rows = []
-    for item in results.arms:
-        if any(map(run_figures, item.arm.finished)):
-            rows.append({"arm": item.arm.label, "context_length": item.arm.context_length})
-            rows[-1]["seeds_finished"] = len(item.rows)
-            for name in WAVELENGTHS:
-                rows[-1] |= estimate_columns(name, arm_figure(item, name))
-    return rows
+    return attention.arm_rows(results, run_figures, WAVELENGTHS)
 
 
 def _pairs(results: Results) -> Rows:
     """A row a run, layer and pair; empty where the pair does not turn."""
-    return [
-        {
-            "arm": item.arm.label,
-            "run": run.name,
-            "seed": run.seed,
-            "layer": layer,
-            "pair": pair,
-            "wavelength": wavelength,
-        }
-        for item in results.arms
-        for run in item.arm.finished
-        for (layer, pair), wavelength in _sorted(run)
-    ]
-
-
-def _sorted(run: Run) -> Sequence[tuple[tuple[int, int], float | None]]:
-    return sorted((run.scheme.wavelengths or {}).items(), key=lambda one: one[0])
+    return attention.layer_rows(
+        results,
+        "pair",
+        lambda run: {key: {"wavelength": turn} for key, turn in (run.scheme.wavelengths or {}).items()},
+    )
