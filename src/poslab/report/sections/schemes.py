@@ -29,7 +29,7 @@ from poslab.report.document import (
 )
 from poslab.report.formatting import count, number
 from poslab.report.looks import head_number
-from poslab.report.sections import attention
+from poslab.report.sections import attention, extrapolation
 
 FILES = ("bias_by_distance", "rotation_bound", "wavelengths", "wavelength_pairs")
 DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
@@ -211,11 +211,7 @@ def _same(drawn: Iterable[Point]) -> str:
 
 def bound_chart(results: Results) -> LineChart | None:
     """The upper bound of decay of the arms that turn queries and keys, or None where none does."""
-    lines = [
-        Series(i, item.arm.label, thinned(over_seeds([_bound(run) for run in item.arm.finished])))
-        for i, item in enumerate(results.arms)
-    ]
-    series = tuple(line for line in lines if line.points)
+    series = extrapolation.lines(results, _bound, lambda by_seed: thinned(over_seeds(by_seed)))
     if not series:
         return None
     several = any(len(run.scheme.bound or {}) > 1 for run in results.finished)
