@@ -5,7 +5,7 @@ with: `loss_8x` stands for `loss_8x_mean`, `loss_8x_half_width` and `loss_8x_n`.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from poslab.record.measures import Value
@@ -203,6 +203,11 @@ def bars(results: Results) -> str:
     if results.seeds < 2:
         return "One seed an arm: no interval."
     return "Means over seeds with 95 % Student-t intervals, which may run past the frame."
+
+
+def scale(panels: Sequence[object]) -> str:
+    """How panels compare, where there are several."""
+    return "" if len(panels) < 2 else "One scale for all arms. "
 
 
 def half_widths(results: Results) -> str:

@@ -105,15 +105,8 @@ def attended_table(results: Results) -> Table | None:
         "Over all layers and heads; the nearest and the farthest are those of each seed, whichever they are. "
         "Even attention is spread alike over all tokens up to the query."
     )
-    return Table(
-        "attention_distance_arms",
-        "Attention distance by arm",
-        caption,
-        columns,
-        records,
-        "attention_distance_arms.csv",
-        by_run="attention_distance_runs.csv",
-    )
+    sources = "attention_distance_arms.csv", "attention_distance_runs.csv"
+    return Table("Attention distance by arm", caption, columns, records, sources)
 
 
 def sheets(results: Results) -> dict[str, Sheet]:

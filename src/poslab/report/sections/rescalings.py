@@ -7,10 +7,10 @@ from poslab.record.losses import TRAINED
 from poslab.record.measures import MULTIPLES, TOLERANCES, Value, name
 from poslab.record.reader import Run
 from poslab.record.schema import RESCALED
+from poslab.report import cells
 from poslab.report.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, usable_columns
 from poslab.report.analysis.rescalings import FAMILIES, Line, RescaledArm, measured
 from poslab.report.analysis.results import Results
-from poslab.report.cells import bars, loss, named, position, price, text, training_length, usable, usable_key
 from poslab.report.document import (
     Cell,
     Column,
@@ -121,13 +121,13 @@ def rescaled_table(results: Results) -> Table:
     looks = {line.label: line_number(line.place) for line in lines}
     unit = "Multiples of L" if results.context_length is None else "Tokens"
     columns = (
-        Column("arm", "Arm", text, number=False),
-        named(looks, "line", "Rotation"),
-        *(Column(f"loss_{name(k)}", multiple(k), loss, "Loss, nats per token") for k in lengths),
+        Column("arm", "Arm", cells.text, number=False),
+        cells.named(looks, "line", "Rotation"),
+        *(Column(f"loss_{name(k)}", multiple(k), cells.loss, "Loss, nats per token") for k in lengths),
         Column(PRICE, "Price at L", _price, "Percent"),
-        Column(usable_key(results), "Usable length", usable, unit),
-        Column("failure_position", "Fails from", position, "Position"),
-        Column("rise_position", "Rises for good from", position, "Position"),
+        Column(cells.usable_key(results), "Usable length", cells.usable, unit),
+        Column("failure_position", "Fails from", cells.position, "Position"),
+        Column("rise_position", "Rises for good from", cells.position, "Position"),
     )
     allowed = f"{100 * TOLERANCES['']:g} %"
     caption = (
@@ -139,20 +139,12 @@ def rescaled_table(results: Results) -> Table:
         "rises for good from the first bin after which all lose as much over its own plateau: how far it "
         "reaches, whatever it costs."
     )
-    return Table(
-        "rescaled_arms",
-        "By arm and rotation",
-        caption,
-        columns,
-        arms_sheet(results)[1],
-        "rescaled_arms.csv",
-        grouped=True,
-        by_run=RESCALED.file,
-    )
+    sources = "rescaled_arms.csv", RESCALED.file
+    return Table("By arm and rotation", caption, columns, arms_sheet(results)[1], sources, grouped=True)
 
 
 def _price(row: Row, key: str) -> Cell:
-    return Cell("reference") if row["rescale"] == TRAINED else price(row, key)
+    return Cell("reference") if row["rescale"] == TRAINED else cells.price(row, key)
 
 
 def findings(results: Results) -> tuple[str, ...]:
@@ -182,7 +174,7 @@ def _furthest(one: RescaledArm, results: Results) -> str:
     if furthest <= reach.get(one.lines[0].place, 0.0):
         return "No rescaling has a longer usable length."
     best = [
-        f"{line.label} ({_tokens(line, results)}, loss at L {price(_reach(line.item), PRICE).text} %)"
+        f"{line.label} ({_tokens(line, results)}, loss at L {cells.price(_reach(line.item), PRICE).text} %)"
         for line in one.lines[1:]
         if reach.get(line.place) == furthest
     ]
@@ -191,7 +183,7 @@ def _furthest(one: RescaledArm, results: Results) -> str:
 
 def _rises(one: RescaledArm) -> str:
     """Where each line's loss leaves its own plateau for good."""
-    places = [(line.label, position(_reach(line.item), "rise_position").text) for line in one.lines]
+    places = [(line.label, cells.position(_reach(line.item), "rise_position").text) for line in one.lines]
     known = [
         f"{label} {'nowhere' if place == 'none' else f'from {place}'}"
         for label, place in places
@@ -201,7 +193,7 @@ def _rises(one: RescaledArm) -> str:
 
 
 def _as_trained(line: Line, results: Results) -> str:
-    allowed, fails = f"{100 * TOLERANCES['']:g} %", position(_reach(line.item), "failure_position").text
+    allowed, fails = f"{100 * TOLERANCES['']:g} %", cells.position(_reach(line.item), "failure_position").text
     where = {DASH: "", "none": f", nowhere {allowed} over its plateau"}.get(
         fails, f", {allowed} over its plateau from position {fails} on"
     )
@@ -210,7 +202,7 @@ def _as_trained(line: Line, results: Results) -> str:
 
 
 def _tokens(line: Line, results: Results) -> str:
-    length = usable(_reach(line.item), usable_key(results)).text
+    length = cells.usable(_reach(line.item), cells.usable_key(results)).text
     return length if results.context_length is None or length in (DASH, "< L") else f"{length} tokens"
 
 
@@ -247,14 +239,14 @@ def _loss_by_length(results: Results) -> PanelChart:
     ]
     caption = (
         f"{unit} on the same text at every length, scoring every token of windows side by side: each trained "
-        f"model as it is and under other rotations. {_scale(panels)}{bars(results)}"
+        f"model as it is and under other rotations. {cells.scale(panels)}{cells.bars(results)}"
     )
     title = f"{unit} by evaluation length under other rotations"
     return PanelChart(chart, title, caption, tuple(panels), _legend(drawn), "Rotations", _rows(drawn))
 
 
 def _loss_by_position(results: Results) -> PanelChart:
-    shared = results.context_length
+    chart, shared = "rescaled_loss_by_position", results.context_length
 
     def values(run: Run) -> Values:
         length = run.context_length
@@ -266,10 +258,10 @@ def _loss_by_position(results: Results) -> PanelChart:
     every = [series for _, lines in drawn for _, series in lines]
     panels = [
         LineChart(
-            "rescaled_loss_by_position",
+            chart,
             one.item.arm.label,
             "",
-            f"Tokens seen{training_length(results)}",
+            f"Tokens seen{cells.training_length(results)}",
             "Loss (nats per token)",
             2,
             octaves(every, count if shared else multiple),
@@ -284,17 +276,10 @@ def _loss_by_position(results: Results) -> PanelChart:
         f"Loss after each position of the longest windows from {multiple(START)} on, in bins four an octave. "
         f"Past L, the dashed level lies {100 * TOLERANCES['']:g} % over the plateau of the model as trained: "
         f"a line above it has failed. Lines may leave the frame at {CEILING:g} times the highest plateau. "
-        f"{_scale(panels)}{bars(results)}"
+        f"{cells.scale(panels)}{cells.bars(results)}"
     )
-    return PanelChart(
-        "rescaled_loss_by_position",
-        "Loss by position under other rotations",
-        caption,
-        tuple(panels),
-        _legend(drawn),
-        "Rotations",
-        _rows(drawn, levels),
-    )
+    title, rows = "Loss by position under other rotations", _rows(drawn, levels)
+    return PanelChart(chart, title, caption, tuple(panels), _legend(drawn), "Rotations", rows)
 
 
 def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
@@ -325,7 +310,3 @@ def _rows(drawn: list[Drawn], levels: list[float | None] | None = None) -> Rows:
             start = {"arm": one.item.arm.label, "rescale": plain(line.rescale, 60), "line": line.label}
             rows += [{**start, **point.row, **end} for point in series.points]
     return rows
-
-
-def _scale(panels: list[LineChart]) -> str:
-    return "" if len(panels) < 2 else "One scale for all arms. "

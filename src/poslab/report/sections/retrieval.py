@@ -93,16 +93,8 @@ def _table(results: Results, tasks: Sequence[TaskFigures]) -> Table:
         f"becomes exact{_guessing(tasks)}. A dash: the scheme is not defined at that length, or it was not "
         "measured."
     )
-    return Table(
-        "retrieval_arms",
-        "By task and arm",
-        caption,
-        columns,
-        list(records.values()),
-        "retrieval_arms.csv",
-        grouped=True,
-        by_run="retrieval.csv",
-    )
+    sources = "retrieval_arms.csv", "retrieval.csv"
+    return Table("By task and arm", caption, columns, list(records.values()), sources, grouped=True)
 
 
 def _guessing(tasks: Sequence[TaskFigures]) -> str:

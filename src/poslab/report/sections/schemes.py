@@ -8,7 +8,7 @@ from poslab.config.text import listing
 from poslab.record.reader import Run
 from poslab.record.scheme import SchemeRecord
 from poslab.report.analysis.results import Results
-from poslab.report.cells import arm_column, bars, fewer, figure, loss, training_length
+from poslab.report.cells import arm_column, bars, fewer, figure, loss, scale, training_length
 from poslab.report.document import (
     Cell,
     Chart,
@@ -145,7 +145,7 @@ def bias_chart(results: Results) -> PanelChart | None:
         "What the trained scheme adds to the logit of a key at a distance, a line a head; layers that share "
         "one scheme are shown once, of others the first and the last. "
         + (f"A line ends where it falls {DEPTH:g} nats under its highest. " if ends else "")
-        + ("" if len(panels) < 2 else "One scale for all arms. ")
+        + scale(panels)
         + bars(results)
         + _same(point for one in every for point in one.points)
     )
@@ -286,13 +286,11 @@ def wavelengths_table(results: Results) -> Table | None:
         + (" Pairs are counted over all layers that have rotations of their own." if several else "")
     )
     return Table(
-        "wavelengths",
         "Wavelengths of the rotations",
         caption,
         columns,
         records,
-        "wavelengths.csv",
-        by_run="wavelength_pairs.csv",
+        ("wavelengths.csv", "wavelength_pairs.csv"),
     )
 
 
