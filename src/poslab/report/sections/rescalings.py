@@ -214,12 +214,8 @@ def _in_every_seed(line: Line) -> float | None:
 
 
 def _loss_by_length(results: Results) -> PanelChart:
-    bits = in_bits(
-        measured(run, line.rescale)
-        for one in results.rescaled
-        for line in one.lines
-        for run in one.item.arm.finished
-    )
+    lines = [(one.item.arm, line.rescale) for one in results.rescaled for line in one.lines]
+    bits = in_bits(measured(run, rescale) for arm, rescale in lines for run in arm.finished)
     unit = "Bits per byte" if bits else "Loss"
     drawn = _drawn(results, lambda run: by_length(run, "non_overlapping", results.multiples, bits))
     chart = f"rescaled_{'bits_per_byte' if bits else 'loss'}_by_length"
@@ -289,10 +285,10 @@ def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
         lines = []
         for line in one.lines:
             by_seed = [values(measured(run, line.rescale)) for run in one.item.arm.finished]
-            lines.append((line, Series(line_number(line.place), line.label, points(by_seed))))
-        with_points = tuple((line, series) for line, series in lines if series.points)
-        if with_points:
-            drawn.append((one, with_points))
+            if over_seeds := points(by_seed):
+                lines.append((line, Series(line_number(line.place), line.label, over_seeds)))
+        if lines:
+            drawn.append((one, tuple(lines)))
     return drawn
 
 
