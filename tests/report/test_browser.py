@@ -14,8 +14,8 @@ from poslab.report.analysis.results import gather
 from poslab.report.formatting import DASH, interval, multiple, quantity
 from poslab.report.looks import look
 from poslab.report.render.page import page as whole_page
-from poslab.report.render.sheets import write_sheets
 from poslab.report.sections.contents import document
+from poslab.report.write import write_sheets
 from support.browser import Reader, Scheme, started
 from support.records import FLAT, LINES, STEEP, plan, read, write_rescaled, write_run
 

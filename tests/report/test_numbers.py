@@ -221,7 +221,7 @@ def test_every_cell_of_a_table_is_a_number_of_its_sheet(made: Document) -> None:
         numbers = {value for rows in sheets for row in rows for value in row.values()}
         values = [cell.value for row in table.rows for cell in row if cell.value is not None]
         assert values
-        assert [value for value in values if value not in numbers] == [], table.name
+        assert [value for value in values if value not in numbers] == [], table.title
 
 
 def test_a_table_shows_the_cells_of_its_sheet_and_no_others(made: Document) -> None:
@@ -239,7 +239,7 @@ def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(made: Docu
     """Nothing but the section itself is told about its figures, tables and files."""
     rows: list[Row] = [{"arm": "rope", "n": 2, "made_mean": 1.25, "made_half_width": 0.5, "made_n": 2}]
     columns = (Column("arm", "Arm", cells.text, number=False), Column("made", "Made", cells.loss, "Up"))
-    table = Table("made", "A table <b>", "Its *caption*.", columns, rows, "made.csv")
+    table = Table("A table <b>", "Its *caption*.", columns, rows, ("made.csv",))
     at = point(2.0, Estimate(2, 1.25, 0.5, 1.0, 1.5), {"multiple": 2.0})
     ticks = ((1.0, "L"), (2.0, "2 L"))
     line = LineChart("drawn", "A figure", "Seen.", "x", "y", 2, ticks, 1.0, (Series(0, "rope", (at,)),))

@@ -5,12 +5,14 @@ with: `loss_8x` stands for `loss_8x_mean`, `loss_8x_half_width` and `loss_8x_n`.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from poslab.record.measures import Value
+from poslab.report.analysis.estimates import ArmFigures
 from poslab.report.analysis.results import Results
-from poslab.report.document import Cell, Column, Row
+from poslab.report.analysis.statistics import Estimate
+from poslab.report.document import Cell, Column, HeatPanel, Row
 from poslab.report.formatting import DASH, count, interval, multiple, number, percents, quantity, share
 
 Show = Callable[[Row, str], Cell]
@@ -169,6 +171,26 @@ def _beside(value: float, side: int) -> float:
     return value + side * _BESIDE * max(abs(value), 1.0)
 
 
+def heat_panel(
+    arm: int,
+    item: ArmFigures,
+    cells: Mapping[tuple[float, float], Estimate | None],
+    row_title: Callable[[float], str],
+    column_title: Callable[[float], str],
+) -> HeatPanel:
+    """The panel of an arm, with its estimates by the numbers of their rows and columns."""
+    rows = list(dict.fromkeys(row for row, _ in cells))
+    columns = list(dict.fromkeys(column for _, column in cells))
+    return HeatPanel(
+        arm,
+        item.arm.label,
+        len(item.rows),
+        tuple(map(row_title, rows)),
+        tuple(map(column_title, columns)),
+        tuple(tuple(cells[row, column] for column in columns) for row in rows),
+    )
+
+
 def figure_title(column: str) -> str:
     """loss_8x -> Loss at 8 L."""
     family, k = column.rsplit("_", 1)
@@ -181,6 +203,11 @@ def bars(results: Results) -> str:
     if results.seeds < 2:
         return "One seed an arm: no interval."
     return "Means over seeds with 95 % Student-t intervals, which may run past the frame."
+
+
+def scale(panels: Sequence[object]) -> str:
+    """How panels compare, where there are several."""
+    return "" if len(panels) < 2 else "One scale for all arms. "
 
 
 def half_widths(results: Results) -> str:

@@ -65,23 +65,16 @@ class Column:
 class Table:
     """A view of rows of a CSV file."""
 
-    name: str
     title: str
     caption: str
     columns: tuple[Column, ...]
     records: Sequence[Row]  # of the CSV file; what else of them is shown, such as a link, stands beside
-    source: str  # the CSV file with the same figures in full
+    sources: tuple[str, ...]  # the CSV file with the same figures in full, and one with them run by run
     grouped: bool = False  # whether rows with the same first cell are shown under it
-    by_run: str | None = None  # the CSV file with these figures run by run
 
     @cached_property
     def rows(self) -> tuple[tuple[Cell, ...], ...]:
         return tuple(tuple(column.show(row, column.key) for column in self.columns) for row in self.records)
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The CSV files with these figures."""
-        return (self.source,) if self.by_run is None else (self.source, self.by_run)
 
 
 @dataclass(frozen=True)

@@ -92,29 +92,32 @@ def _against(results: Results) -> str:
     tested = [item for item in results.comparisons if item.figure == results.primary]
     lower = sorted((i for i in tested if i.reading.startswith("lower")), key=lambda i: i.difference.mean)
     higher = sorted((i for i in tested if i.reading.startswith("higher")), key=lambda i: -i.difference.mean)
-    noise = [item.arm.label for item in tested if item.reading.startswith("within noise")]
-    other = [item.arm.label for item in tested if item.reading in ("one seed", "no spread")]
-    # Numbers for the better ones; for the worse ones only where there is nothing better.
-    parts = [f"lower for {_effects(lower)}"] if lower else []
-    if higher:
-        worse = listing([item.arm.label for item in higher], NAMED) if lower else _effects(higher)
-        parts.append(f"higher for {worse}")
-    parts += [f"within noise for {listing(noise, NAMED)}"] if noise else []
-    parts += [f"not tested for {listing(other, NAMED)}"] if other else []
+    parts = _phrases(
+        ("lower for", _effects(lower)),
+        # Numbers for the worse ones only where there is nothing better.
+        ("higher for", [item.arm.label for item in higher] if lower else _effects(higher)),
+        ("within noise for", [i.arm.label for i in tested if i.reading.startswith("within noise")]),
+        ("not tested for", [i.arm.label for i in tested if i.reading in ("one seed", "no spread")]),
+    )
     label = results.reference.arm.label
     if not parts:
         return f"no arm shares a seed with {label}, the reference"
     return f"against {label}, the reference, the loss is {', '.join(parts)}"
 
 
-def _effects(comparisons: Sequence[Comparison]) -> str:
+def _phrases(*groups: tuple[str, list[str]]) -> list[str]:
+    """ "lower for a and b": the words of each group that has any labels, with these."""
+    return [f"{words} {listing(labels, NAMED)}" for words, labels in groups if labels]
+
+
+def _effects(comparisons: Sequence[Comparison]) -> list[str]:
     shown = []
     for item in comparisons:
         size = interval(item.difference.mean, item.difference.half_width, 3, sign=True)
         deviations = item.difference.deviations
         unit = "" if deviations is None else f", {number(deviations, 2)} seed SD"
         shown.append(f"{item.arm.label} ({size} nats{unit})")
-    return listing(shown, NAMED)
+    return shown
 
 
 def _context(results: Results) -> str:
@@ -140,12 +143,12 @@ def _gains(results: Results, k: float) -> str:
     if not sure:
         return f"lies {_between(gains, sign=True)}"
     above = sorted((one for one in sure if one[1] > one[2]), key=lambda one: -one[1])
-    below = [item.arm.label for item, mean, half in sure if mean < -half]
-    noise = [item.arm.label for item, mean, half in sure if abs(mean) <= half]
     shown = [f"{item.arm.label} ({interval(mean, half, 3, sign=True)})" for item, mean, half in above]
-    parts = [f"above 0 for {listing(shown, NAMED) or 'no arm'}"]
-    parts += [f"below 0 for {listing(below, NAMED)}"] if below else []
-    parts += [f"within noise for {listing(noise, NAMED)}"] if noise else []
+    parts = _phrases(
+        ("above 0 for", shown or ["no arm"]),
+        ("below 0 for", [item.arm.label for item, mean, half in sure if mean < -half]),
+        ("within noise for", [item.arm.label for item, mean, half in sure if abs(mean) <= half]),
+    )
     return f"is {', '.join(parts)}"
 
 
@@ -199,15 +202,17 @@ def _target(results: Results, ratios: Sequence[tuple[ArmFigures, Ratio]]) -> str
         missed = [item.arm.label for item, _ in ratios if item.reached[TARGET][0] == 0]
         between = f"{'between ' if len(ends) > 1 else ''}{' and '.join(ends)}"
         parts = [f"takes {between} of its tokens"] if ends else []
-        parts += [f"is not reached by {listing(missed, NAMED)}"] if missed else []
+        parts += _phrases(("is not reached by", missed))
         return f"{target} {' and '.join(parts)}" if parts else ""
     sooner = [item for item, ratio in ratios if ratio.n > 1 and (ratio.high or math.inf) < 1]
     later = [item for item, ratio in ratios if ratio.n > 1 and (ratio.low or 0) > 1]
     sooner.sort(key=lambda item: item.ratios[TARGET].high or math.inf)
     unclear = [_timed(item, short=True) for item, _ in ratios if item not in sooner and item not in later]
-    parts = [f"sooner by {listing([_timed(item) for item in sooner], NAMED)}"] if sooner else []
-    parts += [f"later, if at all, by {listing([_timed(item) for item in later], NAMED)}"] if later else []
-    parts += [f"not clearly sooner or later by {listing(unclear, NAMED)}"] if unclear else []
+    parts = _phrases(
+        ("sooner by", [_timed(item) for item in sooner]),
+        ("later, if at all, by", [_timed(item) for item in later]),
+        ("not clearly sooner or later by", unclear),
+    )
     return f"{target} is reached {', '.join(parts)}"
 
 
@@ -233,15 +238,11 @@ def _at_length(results: Results) -> str:
         for item in results.comparisons
         if item.figure == "loss_1x" and (half := item.difference.half_width) is not None
     ]
-    parts = [
-        f"{word} for {listing(labels, NAMED)}"
-        for word, labels in (
-            ("lower", [label for label, mean, half in at if mean < -half]),
-            ("higher", [label for label, mean, half in at if mean > half]),
-            ("within noise", [label for label, mean, half in at if abs(mean) <= half]),
-        )
-        if labels
-    ]
+    parts = _phrases(
+        ("lower for", [label for label, mean, half in at if mean < -half]),
+        ("higher for", [label for label, mean, half in at if mean > half]),
+        ("within noise for", [label for label, mean, half in at if abs(mean) <= half]),
+    )
     return f"at L the loss is {', '.join(parts)}" if parts else ""
 
 
@@ -251,9 +252,7 @@ def _belief(results: Results) -> str:
     if results.ranks and results.primary is not None:
         tested = figure_title(results.primary).replace("Loss", "loss")
         clauses.append(f"only the {tested} is tested, the rest goes by uncorrected 95 % intervals")
-    unfinished = [item.arm.label for item in results.arms if not item.rows]
-    if unfinished:
-        clauses.append(f"no finished run of {listing(unfinished, NAMED)}")
+    clauses += _phrases(("no finished run of", [item.arm.label for item in results.arms if not item.rows]))
     diverged = sum(run.status == "diverged" for run in results.compared)
     if diverged:
         clauses.append(f"{diverged} of {len(results.compared)} runs diverged and count in no loss")

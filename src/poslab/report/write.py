@@ -6,11 +6,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from poslab.record.files import write_atomic
+from poslab.record.files import write_atomic, write_table
 from poslab.record.reader import Records, ReportError, Run, load_run, no_collecting, study_list_of
 from poslab.record.schema import MANIFEST
 from poslab.report.analysis.results import Results, Subject, figures, gather
-from poslab.report.document import FORMATS, Document
+from poslab.report.document import FORMATS, Document, Sheet
 from poslab.report.sections.contents import OPTIONAL, document
 
 
@@ -94,7 +94,6 @@ def write_document(made: Document, reports: Path) -> Report:
     from poslab.report.render.markdown import markdown
     from poslab.report.render.page import page
     from poslab.report.render.paper import draw
-    from poslab.report.render.sheets import write_sheets
 
     directory = reports / made.name
     write_sheets(directory, made.sheets)
@@ -107,6 +106,16 @@ def write_document(made: Document, reports: Path) -> Report:
     index = directory / "index.html"
     write_atomic(index, page(made))
     return Report(directory, index, made.terminal, made.summary)
+
+
+def write_sheets(directory: Path, sheets: Mapping[str, Sheet]) -> None:
+    """A CSV file for each, by its name, in full precision; true and false as JSON spells them."""
+    for name, (columns, rows) in sheets.items():
+        spelled = (
+            {key: str(value).lower() if isinstance(value, bool) else value for key, value in row.items()}
+            for row in rows
+        )
+        write_table(directory / f"{name}.csv", columns, spelled)
 
 
 def _remove_stale(directory: Path, present: AbstractSet[str]) -> None:

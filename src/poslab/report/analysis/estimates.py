@@ -14,6 +14,7 @@ BY_LENGTH = ("loss", "sliding", "bits_per_byte", "sliding_bits_per_byte", "early
 TARGETS = {0.5: "_50", 0.75: "", 0.9: "_90"}
 SINGLE = ("plateau", "aulc", "validation_loss", "tokens_per_second", "seconds", "flops")
 
+ESTIMATE = ("n", "mean", "half_width")  # columns of a figure over the seeds
 RATIO = ("_n", "", "_low", "_high", "_kind")  # columns of the times to a target over the reference's
 
 Times = Mapping[str, Mapping[int, Time]]  # tokens to each target, by its suffix and by seed
@@ -40,10 +41,6 @@ class ArmFigures:
     def mean(self, figure: str) -> float | None:
         at = self.figures.get(figure)
         return None if at is None else at.mean
-
-    def half_width(self, figure: str) -> float | None:
-        at = self.figures.get(figure)
-        return None if at is None else at.half_width
 
     def by_seed(self, figure: str) -> dict[int, float]:
         """The figure of each seed that has it."""
@@ -123,11 +120,13 @@ def _before(run: Run, target: float) -> Time:
     return Time(float(run.budget), False) if crossing is None else Time(crossing.tokens, True)
 
 
-def estimate_columns(figure: str, at: Estimate | None) -> dict[str, Value]:
-    """The three cells of a figure over the seeds."""
-    if at is None:
-        return {f"{figure}_n": 0, f"{figure}_mean": None, f"{figure}_half_width": None}
-    return {f"{figure}_n": at.n, f"{figure}_mean": at.mean, f"{figure}_half_width": at.half_width}
+def estimate_columns(figures: Mapping[str, Estimate], names: Iterable[str]) -> dict[str, Value]:
+    """The three cells of each named figure over the seeds; a figure that no seed has is of 0 seeds."""
+    row: dict[str, Value] = {}
+    for figure in names:
+        cells = figures[figure].row if figure in figures else {"n": 0}
+        row |= {f"{figure}_{end}": cells.get(end) for end in ESTIMATE}
+    return row
 
 
 def usable_columns(rows: Iterable[Mapping[str, Value]]) -> dict[str, Value]:

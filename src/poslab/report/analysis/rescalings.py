@@ -95,25 +95,19 @@ def figures(run: Run, rescale: str, lengths: Sequence[float]) -> dict[str, Value
 
 def rescaled_arms(everything: Sequence[ArmFigures], lengths: Sequence[float]) -> tuple[RescaledArm, ...]:
     """The arms with a run that was measured under other rotations, each with a line a rotation."""
+    known = list(NAMES)
     lines = [
-        (i, rescale, label(rescale, item.arm.runs[0].config))
-        for i, item in enumerate(everything)
+        (item, rescale, label(rescale, item.arm.runs[0].config))
+        for item in everything
         for rescale in _rescalings(item)
     ]
-    known = list(NAMES)
-    lines.sort(key=lambda one: known.index(one[1]) if one[1] in known else len(known))
+    lines.sort(key=lambda line: known.index(line[1]) if line[1] in known else len(known))
     places = {shown: place for place, shown in enumerate(dict.fromkeys(shown for _, _, shown in lines))}
-    return tuple(
-        RescaledArm(
-            tuple(
-                Line(places[shown], rescale, shown, _under(rescale, shown, item, lengths))
-                for arm, rescale, shown in lines
-                if arm == i
-            )
-        )
-        for i, item in enumerate(everything)
-        if any(arm == i for arm, _, _ in lines)
-    )
+    by_arm: dict[str, list[Line]] = {item.arm.label: [] for item in everything}
+    for item, rescale, shown in lines:
+        line = Line(places[shown], rescale, shown, _under(rescale, shown, item, lengths))
+        by_arm[item.arm.label].append(line)
+    return tuple(RescaledArm(tuple(mine)) for mine in by_arm.values() if mine)
 
 
 def _rescalings(item: ArmFigures) -> tuple[str, ...]:

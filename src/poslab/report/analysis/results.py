@@ -82,10 +82,6 @@ class Results:
         """The largest number of finished seeds of any arm."""
         return max(len(item.rows) for item in self.arms)
 
-    @property
-    def attentions(self) -> int:
-        return len({item.arm.attention for item in self.arms})
-
 
 def gather(study: str, runs: Path, reference: str | None) -> Results:
     """All figures of a study, or of several with commas between their names.

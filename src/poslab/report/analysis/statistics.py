@@ -44,11 +44,14 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     """Mean and Student-t interval of one value a seed, or None without any value."""
     if not values:
         return None
-    n, mean = len(values), math.fsum(values) / len(values)
-    half = None
-    if n >= 2:
-        half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * _deviation(values) / math.sqrt(n)
-    return Estimate(n, mean, half, min(values), max(values))
+    half = None if len(values) < 2 else _half_width(values, CONFIDENCE)
+    return Estimate(len(values), math.fsum(values) / len(values), half, min(values), max(values))
+
+
+def _half_width(values: Sequence[float], confidence: float) -> float:
+    """Half the Student-t interval about the mean of two values or more."""
+    n = len(values)
+    return float(stdtrit(n - 1, (1 + confidence) / 2)) * _deviation(values) / math.sqrt(n)
 
 
 @dataclass(frozen=True)
@@ -142,9 +145,7 @@ def _bound(values: Sequence[float]) -> float:
     """
     if len(values) < 2:
         return values[0]
-    t = float(stdtrit(len(values) - 1, (1 + CONFIDENCE_OF_BOUND) / 2))
-    lower = math.fsum(values) / len(values) - t * _deviation(values) / math.sqrt(len(values))
-    return min(lower, *values)
+    return min(math.fsum(values) / len(values) - _half_width(values, CONFIDENCE_OF_BOUND), *values)
 
 
 def holm(values: Mapping[str, float]) -> dict[str, float]:

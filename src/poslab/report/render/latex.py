@@ -1,5 +1,6 @@
 """The table of arms for a paper: a booktabs tabular in a table, plain ASCII whatever a label holds."""
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
@@ -94,8 +95,13 @@ def _environment() -> Environment:
         variable_start_string="<<",
         variable_end_string=">>",
     )
-    environment.filters |= {"groups": _groups, "as_it_is": Markup}
+    environment.filters |= {"groups": _groups, "reference": _reference}
     return environment
+
+
+def _reference(name: str) -> Markup:
+    """A name as a label may hold it."""
+    return Markup(re.sub(r"[^A-Za-z0-9.+-]", "-", name))
 
 
 def _groups(columns: Sequence[Column]) -> list[tuple[str, int, int]]:

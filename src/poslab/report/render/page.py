@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -162,14 +163,7 @@ def _data(document: Document) -> dict[str, Any]:
 
 
 def _look(number: int, label: str) -> dict[str, Any]:
-    one = look(number)
-    return {
-        "label": label,
-        "light": one.light,
-        "dark": one.dark,
-        "marker": one.marker,
-        "dash": list(one.dash),
-    }
+    return {"label": label, **asdict(look(number))}
 
 
 def _chart(chart: LineChart) -> dict[str, Any]:

@@ -12,21 +12,63 @@ import matplotlib
 import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-from poslab.report.document import FORMATS, HeatPanels, LineChart, PanelChart, Series, TargetChart
+from poslab.report.document import FORMATS, HeatPanel, HeatPanels, LineChart, PanelChart, Series, TargetChart
 from poslab.report.formatting import quantity
 from poslab.report.looks import look
-from poslab.report.render.shades import heat_figure
-from poslab.report.render.style import STYLE, WIDE, WIDTH, verbatim
 
-HEIGHT = 2.1  # inches
+WIDTH = 3.35  # inches: a column of a two-column paper
+WIDE = 6.9  # both columns
+HEIGHT = 2.1  # of one chart
 PANEL = 1.45  # the height of one of several
 LEGEND_ROW = 0.16
+DASHED: dict[str, Any] = {"color": "#777777", "linewidth": 0.7, "linestyle": (0, (2, 2)), "zorder": 1}
 MANY = 14  # lines that a legend has room for
 NAMED = 8  # lines in the legend of more
+
+# Of shaded numbers.
+CELL = 0.19  # inches: the height of a row
+LEAST = 0.2  # and the width that a column should have
+MARGIN = 0.5  # beside the cells of a panel, for the titles of its rows
+BAR = 0.9  # beside all panels, for the scale
+LETTER = 0.5  # how wide a digit is, in its own height
+LARGEST, SMALLEST = 7.0, 4.5  # points: the size of a number, and that below which it is left out
+SHADES = 32  # few enough that a vector file stays small
+
+STYLE: dict[str, Any] = {
+    "font.family": ["STIXGeneral", "DejaVu Sans"],  # both come with Matplotlib, so every machine draws alike
+    "mathtext.fontset": "stix",
+    "font.size": 8.5,
+    "axes.labelsize": 8.5,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.title_fontsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 3.6,
+    "legend.frameon": False,
+    "legend.handlelength": 2.4,
+    "legend.columnspacing": 1.2,
+    "savefig.dpi": 300,
+    "svg.hashsalt": "poslab",
+    "pdf.fonttype": 42,  # letters stay letters, as journals ask
+}
 
 
 def draw(chart: LineChart | TargetChart | PanelChart | HeatPanels) -> dict[str, bytes]:
@@ -63,15 +105,10 @@ def _drawn(chart: object) -> Figure:
     raise TypeError(f"no figure of a {type(chart).__name__}")
 
 
-@_drawn.register
-def _heat(chart: HeatPanels) -> Figure:
-    return heat_figure(chart)
-
-
-def _canvas(height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+def _canvas(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()
+    return figure
 
 
 @_drawn.register
@@ -80,7 +117,9 @@ def _lines(chart: LineChart) -> Figure:
     legend = [(series.arm, series.label) for series in shown]
     columns = _legend_columns(legend, 48)
     left_out = len(chart.series) - len(shown)
-    figure, axes = _canvas(HEIGHT + LEGEND_ROW * (math.ceil(len(legend) / columns) + 2 * bool(left_out)))
+    rows = math.ceil(len(legend) / columns) + 2 * bool(left_out)
+    figure = _canvas(WIDTH, HEIGHT + LEGEND_ROW * rows)
+    axes = figure.add_subplot()
     _axes(axes, chart, shown)
     axes.set_ylim(*(limits(chart.series) if chart.frame is None else _within(chart.frame)))
     axes.set_xlabel(verbatim(chart.x_label))
@@ -111,8 +150,7 @@ def _panels(chart: PanelChart) -> Figure:
     width = WIDTH if n == 1 else WIDE
     columns = _legend_columns(chart.legend, 48 if n == 1 else 110)
     height = (HEIGHT if n == 1 else PANEL * down) + LEGEND_ROW * math.ceil(len(chart.legend) / columns) + 0.2
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _canvas(width, height)
     grid = figure.subplots(down, across, squeeze=False, sharey=True).flatten()
     bounds = limits([series for panel in chart.panels for series in panel.series], chart.panels[0].ceiling)
     for axes, panel in zip(grid, chart.panels, strict=False):
@@ -143,7 +181,7 @@ def _axes(axes: Axes, chart: LineChart, shown: Sequence[Series]) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_minor_locator(NullLocator())
     if chart.mark is not None:
-        axes.axvline(chart.mark, color="#777777", linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
+        axes.axvline(chart.mark, **DASHED)
         if (chart.mark, "L") not in chart.ticks:
             axes.annotate(
                 "L",
@@ -158,7 +196,7 @@ def _axes(axes: Axes, chart: LineChart, shown: Sequence[Series]) -> None:
     if chart.level is not None and chart.mark is not None:
         last = max(point.x for series in chart.series for point in series.points)
         ends = [chart.mark, max(chart.mark, last)]
-        axes.plot(ends, [chart.level] * 2, color="#777777", linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
+        axes.plot(ends, [chart.level] * 2, **DASHED)
 
 
 def _line(axes: Axes, series: Series, stepped: bool = False) -> None:
@@ -210,20 +248,20 @@ def _targets(chart: TargetChart) -> Figure:
     fractions = sorted({reach.target.fraction for reach in chart.reaches})
     labels = {arm: textwrap.wrap(label, 20) for arm, label in arms}
     least = 2 if len(arms) <= MANY else 1  # lines of text that a row is high
-    figure, axes = _canvas(0.95 + 0.16 * sum(max(least, len(lines)) for lines in labels.values()))
-    edge = max(reach.budget for reach in chart.reaches)
+    figure = _canvas(WIDTH, 0.95 + 0.16 * sum(max(least, len(lines)) for lines in labels.values()))
+    axes = figure.add_subplot()
     rows = {arm: -i for i, (arm, _) in enumerate(arms)}
     heights = {(arm, f): rows[arm] + 0.24 * (1 - i) for arm in rows for i, f in enumerate(fractions)}
     dots: dict[tuple[int, float, bool], list[float]] = {}
     for reach in chart.reaches:
-        x = edge * 1.04 if reach.tokens is None else reach.tokens
+        x = chart.edge * 1.04 if reach.tokens is None else reach.tokens
         dots.setdefault((reach.arm, reach.target.fraction, reach.tokens is None), []).append(x)
     for (arm, fraction, missed), tokens in dots.items():
         _dots(axes, arm, tokens, heights[arm, fraction], ">" if missed else _mark(fraction), missed)
-    axes.axvline(edge, color="#777777", linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
+    axes.axvline(chart.edge, **DASHED)
     axes.set_yticks([rows[arm] for arm, _ in arms], [verbatim("\n".join(labels[arm])) for arm, _ in arms])
     axes.set_ylim(0.6 - len(arms), 0.6)
-    axes.set_xlim(0, edge * 1.08)
+    axes.set_xlim(0, chart.edge * 1.08)
     axes.grid(axis="y", visible=False)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: quantity(x) if x else "0"))
     axes.set_xlabel("Training tokens (dashed: budget)")
@@ -270,3 +308,76 @@ def _legend(
         handle.set_label(verbatim("\n".join(textwrap.wrap(label, 52))))
         handles.append(handle)
     figure.legend(handles=handles, loc="outside upper center", ncols=columns, title=heading)
+
+
+@_drawn.register
+def _heat(chart: HeatPanels) -> Figure:
+    """As wide as a column of the paper with one panel, as wide as the page with several."""
+    n = len(chart.panels)
+    columns = max(len(panel.column_titles) for panel in chart.panels)
+    rows = max(len(panel.row_titles) for panel in chart.panels)
+    most = max(1, min(n, 4, int((WIDE - BAR) / (columns * LEAST + MARGIN))))
+    down = math.ceil(n / most)
+    across = math.ceil(n / down)  # rows of panels as even as they go
+    width = WIDTH if n == 1 else WIDE
+    cell = ((width - BAR) / across - MARGIN) / columns
+    titles = [textwrap.wrap(panel.label, int((cell * columns + 0.3) / 0.07)) for panel in chart.panels]
+    heading = 0.15 * max(len(lines) for lines in titles)
+    height = down * (rows * CELL + heading + 0.28) + 0.3
+    figure = _canvas(width, height)
+    grid = figure.subplots(down, across, squeeze=False).flatten()
+    norm, shades = Normalize(chart.low, chart.high), matplotlib.colormaps["Blues"].resampled(SHADES)
+    for axes, panel, lines in zip(grid, chart.panels, titles, strict=False):
+        _cells(axes, chart, panel, norm, shades, cell)
+        axes.set_title(verbatim("\n".join(lines)), fontsize=8.5)
+    for axes in grid[n:]:
+        axes.set_axis_off()
+    bar = figure.colorbar(
+        ScalarMappable(norm, shades), ax=list(grid), aspect=12 * height, pad=0.015, shrink=0.9
+    )
+    bar.outline.set_linewidth(0.5)
+    if chart.in_percent:
+        ticks = [chart.low + (chart.high - chart.low) * k / 4 for k in range(5)]
+        bar.set_ticks(ticks, labels=[f"{100 * tick:g}" for tick in ticks])
+    bar.set_label(verbatim(chart.unit), fontsize=8)
+    figure.supxlabel(verbatim(chart.column_label), fontsize=8.5)
+    figure.supylabel(verbatim(chart.row_label), fontsize=8.5)
+    return figure
+
+
+def _cells(
+    axes: Axes, chart: HeatPanels, panel: HeatPanel, norm: Normalize, shades: Colormap, width: float
+) -> None:
+    """The shaded cells of one panel, `width` inches each; a dash where there is no value."""
+    values = [[math.nan if cell is None else cell.mean for cell in row] for row in panel.cells]
+    axes.pcolormesh(values, norm=norm, cmap=shades, edgecolors="white", linewidth=0.8)
+    axes.invert_yaxis()  # the first row at the top
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    axes.set_xticks([i + 0.5 for i in range(len(panel.column_titles))], map(verbatim, panel.column_titles))
+    axes.set_yticks([i + 0.5 for i in range(len(panel.row_titles))], map(verbatim, panel.row_titles))
+    texts = [[None if cell is None else chart.shown(cell.mean) for cell in row] for row in panel.cells]
+    letters = max((len(text) for row in texts for text in row if text), default=1)
+    size = min(LARGEST, 72 * width * 0.9 / (letters * LETTER))
+    for y, row in enumerate(texts):
+        for x, text in enumerate(row):
+            if text is None:
+                axes.text(x + 0.5, y + 0.5, "–", ha="center", va="center", color="#777777", fontsize=LARGEST)
+            elif size >= SMALLEST:
+                color = _ink(shades(norm(values[y][x])))
+                axes.text(
+                    x + 0.5, y + 0.5, text, ha="center", va="center_baseline", color=color, fontsize=size
+                )
+
+
+def _ink(shade: Sequence[float]) -> str:
+    """White or near black, whichever stands out more from a shade (WCAG's relative luminance)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in shade[:3]]
+    luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.06 else "#1a1b1e"
+
+
+def verbatim(text: str) -> str:
+    """Text that Matplotlib does not read as mathematics."""
+    return text.replace("\\", "\\\\").replace("$", r"\$") if "$" in text else text

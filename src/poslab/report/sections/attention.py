@@ -1,11 +1,13 @@
 """How far back the trained heads attend, on validation windows of length L."""
 
+from collections.abc import Callable, Mapping, Sequence
+
 from poslab.record.reader import Run
-from poslab.report.analysis.estimates import ArmFigures, estimate_columns
+from poslab.report.analysis.estimates import ArmFigures, estimate_columns, estimates
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import Estimate, estimate
-from poslab.report.cells import arm_column, half_widths, loss, rounded
-from poslab.report.document import SCALE_FROM, Column, HeatPanel, HeatPanels, Rows, Sheet, Table, sheet
+from poslab.report.cells import arm_column, half_widths, heat_panel, loss, rounded
+from poslab.report.document import SCALE_FROM, Column, HeatPanels, Row, Rows, Sheet, Table, sheet
 from poslab.report.formatting import number
 
 FILES = ("attention_distance", "attention_distance_arms", "attention_distance_runs")
@@ -32,20 +34,25 @@ def attended_heat(results: Results) -> HeatPanels | None:
     """Layers by heads, a panel an arm, or None where no run has it on record."""
     panels, rows = [], []
     for i, item in attended_arms(results):
-        panel, own = _panel(i, item)
-        panels.append(panel)
-        rows += own
+        cells = _cells(item)
+        even = uniform(item.arm.context_length)
+        panels.append(heat_panel(i, item, cells, str, str))
+        rows += [
+            {"arm": item.arm.label, "layer": layer, "head": head, **cell.row, "uniform_distance": even}
+            for (layer, head), cell in cells.items()
+            if cell is not None
+        ]
     if not panels:
         return None
     lengths = {item.arm.context_length for _, item in attended_arms(results)}
-    even = (
+    spread = (
         f"Attention spread evenly would have a mean of {number(uniform(lengths.pop()))} tokens. "
         if len(lengths) == 1
         else "What attention spread evenly would have is in the CSV, by arm. "
     )
     caption = (
         "Mean distance in tokens that the trained heads attend to, from the queries of the second half of "
-        f"validation windows of length L. {even}{half_widths(results)}"
+        f"validation windows of length L. {spread}{half_widths(results)}"
     )
     return HeatPanels(
         "attention_distance",
@@ -62,41 +69,24 @@ def attended_heat(results: Results) -> HeatPanels | None:
     )
 
 
-def _panel(arm: int, item: ArmFigures) -> tuple[HeatPanel, Rows]:
+def _cells(item: ArmFigures) -> dict[tuple[float, float], Estimate | None]:
+    """The mean distance of each head over the seeds, by layer and head."""
     by_run = [heads_of(run) for run in item.arm.finished]
-    layers = sorted({layer for of_run in by_run for layer, _ in of_run})
-    heads = sorted({head for of_run in by_run for _, head in of_run})
-    cells = {
+    layers = sorted({layer for heads in by_run for layer, _ in heads})
+    heads = sorted({head for heads in by_run for _, head in heads})
+    return {
         (layer, head): estimate([of_run[layer, head] for of_run in by_run if (layer, head) in of_run])
         for layer in layers
         for head in heads
     }
-    even = uniform(item.arm.context_length)
-    rows: Rows = [
-        {"arm": item.arm.label, "layer": layer, "head": head, **cell.row, "uniform_distance": even}
-        for (layer, head), cell in cells.items()
-        if cell is not None
-    ]
-    panel = HeatPanel(
-        arm,
-        item.arm.label,
-        len(item.rows),
-        tuple(map(str, layers)),
-        tuple(map(str, heads)),
-        tuple(tuple(cells[layer, head] for head in heads) for layer in layers),
-    )
-    return panel, rows
 
 
-def arm_figure(item: ArmFigures, name: str) -> Estimate | None:
-    """Over the seeds: the mean over all heads, or that of each seed's nearest or farthest head."""
-    by_run = [heads for run in item.arm.finished if (heads := list(heads_of(run).values()))]
-    choices = {
-        "mean": [sum(heads) / len(heads) for heads in by_run],
-        "nearest": [min(heads) for heads in by_run],
-        "farthest": [max(heads) for heads in by_run],
-    }
-    return estimate(choices[name])
+def run_figures(run: Run) -> dict[str, float]:
+    """The mean over all heads, and that of the nearest and of the farthest head; nothing without a record."""
+    heads = heads_of(run).values()
+    if not heads:
+        return {}
+    return {"mean": sum(heads) / len(heads), "nearest": min(heads), "farthest": max(heads)}
 
 
 def attended_table(results: Results) -> Table | None:
@@ -115,15 +105,8 @@ def attended_table(results: Results) -> Table | None:
         "Over all layers and heads; the nearest and the farthest are those of each seed, whichever they are. "
         "Even attention is spread alike over all tokens up to the query."
     )
-    return Table(
-        "attention_distance_arms",
-        "Attention distance by arm",
-        caption,
-        columns,
-        records,
-        "attention_distance_arms.csv",
-        by_run="attention_distance_runs.csv",
-    )
+    sources = "attention_distance_arms.csv", "attention_distance_runs.csv"
+    return Table("Attention distance by arm", caption, columns, records, sources)
 
 
 def sheets(results: Results) -> dict[str, Sheet]:
@@ -137,30 +120,47 @@ def sheets(results: Results) -> dict[str, Sheet]:
 
 
 def _by_arm(results: Results) -> Rows:
-    rows: Rows = []
-    for _, item in attended_arms(results):
-        length = item.arm.context_length
-        rows.append({"arm": item.arm.label, "context_length": length, "seeds_finished": len(item.rows)})
-        for name in FIGURES:
-            rows[-1] |= estimate_columns(name, arm_figure(item, name))
-        rows[-1] |= {"uniform_distance": uniform(length)}
-    return rows
+    return [
+        row | {"uniform_distance": uniform(item.arm.context_length)}
+        for row, (_, item) in zip(
+            arm_rows(results, run_figures, FIGURES), attended_arms(results), strict=True
+        )
+    ]
 
 
 def _by_run(results: Results) -> Rows:
     """A row a run, layer and head, with the sums as on record."""
+    return layer_rows(
+        results,
+        "head",
+        lambda run: {
+            key: {
+                "queries": one.queries,
+                "distance": one.distance,
+                "mean_distance": one.distance / one.queries,
+            }
+            for key, one in (run.scheme.attended or {}).items()
+        },
+    )
+
+
+def arm_rows(results: Results, figures: Callable[[Run], Mapping[str, float]], names: Sequence[str]) -> Rows:
+    """A row an arm of which any run has these figures, over the seeds that have them."""
+    rows: Rows = []
+    for item in results.arms:
+        by_seed = [of_run for run in item.arm.finished if (of_run := figures(run))]
+        if by_seed:
+            rows.append({"arm": item.arm.label, "context_length": item.arm.context_length})
+            rows[-1]["seeds_finished"] = len(item.rows)
+            rows[-1] |= estimate_columns(estimates(by_seed, names), names)
+    return rows
+
+
+def layer_rows(results: Results, inner: str, entries: Callable[[Run], Mapping[tuple[int, int], Row]]) -> Rows:
+    """A row a run, layer and what each layer has several of: heads, or pairs of features."""
     return [
-        {
-            "arm": item.arm.label,
-            "run": run.name,
-            "seed": run.seed,
-            "layer": layer,
-            "head": head,
-            "queries": one.queries,
-            "distance": one.distance,
-            "mean_distance": one.distance / one.queries,
-        }
+        {"arm": item.arm.label, "run": run.name, "seed": run.seed, "layer": layer, inner: number, **row}
         for item in results.arms
         for run in item.arm.finished
-        for (layer, head), one in sorted((run.scheme.attended or {}).items(), key=lambda entry: entry[0])
+        for (layer, number), row in sorted(entries(run).items(), key=lambda entry: entry[0])
     ]

@@ -70,7 +70,7 @@ def target_charts(results: Results) -> list[TargetChart]:
 
 
 def _times(item: ArmFigures, column: str) -> Row:
-    return target_columns(item) | estimate_columns(column, item.figures.get(column))
+    return target_columns(item) | estimate_columns(item.figures, [column])
 
 
 def performance_profile(results: Results) -> list[LineChart]:

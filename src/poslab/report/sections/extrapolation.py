@@ -1,12 +1,12 @@
 """Past the training length: what a longer context is worth, and loss by evaluation length and by position."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from poslab.record.measures import Bin, Value, mean_bits, mean_loss, name, position_bins
 from poslab.record.reader import Run
 from poslab.report.analysis.results import Results
 from poslab.report.cells import bars, training_length
-from poslab.report.document import LineChart, Series, Values, octaves, points
+from poslab.report.document import LineChart, Point, Series, Values, octaves, points
 from poslab.report.formatting import count, multiple
 
 FILES = (
@@ -46,21 +46,14 @@ def _gains(results: Results) -> list[LineChart]:
 def _by_length(results: Results, family: str, title: str, caption: str) -> LineChart:
     """A figure of the rows of the runs by the multiple of L in its column's name."""
 
-    def values(run: Run, row: Mapping[str, Value]) -> Values:
+    def values(run: Run) -> Values:
         return {
             (k, _length(run, k)): value
             for k in results.multiples
-            if isinstance(value := row.get(f"{family}_{name(k)}"), float)
+            if isinstance(value := rows[run.name].get(f"{family}_{name(k)}"), float)
         }
 
-    series = [
-        Series(
-            i,
-            item.arm.label,
-            points([values(*one) for one in zip(item.arm.finished, item.rows, strict=True)]),
-        )
-        for i, item in enumerate(results.arms)
-    ]
+    rows = {run.name: row for run, row in zip(results.runs, results.rows, strict=True)}
     return LineChart(
         f"{family}_by_length",
         f"{title} by evaluation length",
@@ -70,7 +63,7 @@ def _by_length(results: Results, family: str, title: str, caption: str) -> LineC
         2,
         tuple((k, multiple(k)) for k in results.multiples),
         1.0,
-        tuple(one for one in series if one.points),
+        lines(results, values),
     )
 
 
@@ -137,10 +130,14 @@ def _bin(item: Bin) -> tuple[tuple[str, Value], ...]:
     return ("first_position", item.first), ("last_position", item.last), ("tokens_seen", item.center)
 
 
-def lines(results: Results, values: Callable[[Run], Values]) -> tuple[Series, ...]:
-    """A line an arm: means over its seeds at every x that one of them has."""
+def lines(
+    results: Results,
+    values: Callable[[Run], Values],
+    over_seeds: Callable[[Sequence[Values]], tuple[Point, ...]] = points,
+) -> tuple[Series, ...]:
+    """A line an arm that has any: means over its seeds at every x that one of them has."""
     series = [
-        Series(i, item.arm.label, points([values(run) for run in item.arm.finished]))
+        Series(i, item.arm.label, over_seeds([values(run) for run in item.arm.finished]))
         for i, item in enumerate(results.arms)
     ]
     return tuple(one for one in series if one.points)

@@ -83,9 +83,8 @@ def rates_table(results: Results) -> Table:
         "Chosen for each arm by the lowest mean validation loss at the end of its tuning runs, which count "
         "in no other table. A rate at which the run of any seed has no loss is out."
     )
-    return Table(
-        "rates", "Learning rates", caption, columns, list(map(_record, results.tunings)), "rates.csv"
-    )
+    records = list(map(_record, results.tunings))
+    return Table("Learning rates", caption, columns, records, ("rates.csv",))
 
 
 def _record(one: Tuning) -> Row:

@@ -1,13 +1,15 @@
 """The study at a glance: the tables of arms, comparisons, protocols and runs, and the section of figures."""
 
-import re
+from dataclasses import replace
 from functools import partial
 
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.measures import TOLERANCES, name
 from poslab.record.reader import Run
+from poslab.report import cells
 from poslab.report.analysis.estimates import (
     BY_LENGTH,
+    ESTIMATE,
     RATIO,
     SINGLE,
     TARGETS,
@@ -17,21 +19,6 @@ from poslab.report.analysis.estimates import (
 )
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import EXPLORATORY
-from poslab.report.cells import (
-    arm_column,
-    figure_title,
-    loss,
-    nats,
-    over_reference,
-    probability,
-    rank,
-    rounded,
-    seeds,
-    text,
-    to_target,
-    usable,
-    usable_key,
-)
 from poslab.report.document import Cell, Chart, Column, Row, Rows, Section, Sheet, Table
 from poslab.report.formatting import DASH, duration, multiple, number, quantity, web_link
 from poslab.report.sections import convergence, extrapolation, learning_rates
@@ -56,34 +43,34 @@ def arms_sheet(results: Results) -> Sheet:
     figures += [*SINGLE, *(f"tokens_to_target{suffix}" for suffix in TARGETS.values())]
     columns = ["study", "arm", "pos", "attention", "reference", "context_length", "parameters"]
     columns += ["seeds_asked", "seeds_finished"]
-    columns += [f"{figure}_{end}" for figure in figures for end in ("n", "mean", "half_width")]
+    columns += [f"{figure}_{end}" for figure in figures for end in ESTIMATE]
     columns += USABLE
     for suffix in TARGETS.values():
         columns += [f"reached{suffix}", f"reached{suffix}_of"]
     for suffix in TARGETS.values():
         columns += [f"tokens_to_target{suffix}_ratio{end}" for end in RATIO]
     columns += ["rank_best", "rank_worst"]
-    rows: Rows = []
-    for item in results.arms:
-        rows.append(
-            {
-                "study": item.arm.study,
-                "arm": item.arm.label,
-                "pos": item.arm.pos,
-                "attention": item.arm.attention,
-                "reference": item is results.reference,
-                "context_length": item.arm.context_length,
-                "parameters": item.rows[0]["parameters"] if item.rows else None,
-                "seeds_asked": item.arm.seeds_started,
-                "seeds_finished": len(item.rows),
-            }
-        )
-        for figure in figures:
-            rows[-1] |= estimate_columns(figure, item.figures.get(figure))
-        rows[-1] |= usable_columns(item.rows) | target_columns(item)
-        places = results.ranks.get(item.arm.label)
+    rows: Rows = [
+        {
+            "study": item.arm.study,
+            "arm": item.arm.label,
+            "pos": item.arm.pos,
+            "attention": item.arm.attention,
+            "reference": item is results.reference,
+            "context_length": item.arm.context_length,
+            "parameters": item.rows[0]["parameters"] if item.rows else None,
+            "seeds_asked": item.arm.seeds_started,
+            "seeds_finished": len(item.rows),
+            **estimate_columns(item.figures, figures),
+            **usable_columns(item.rows),
+            **target_columns(item),
+        }
+        for item in results.arms
+    ]
+    for row in rows:
+        places = results.ranks.get(str(row["arm"]))
         if places is not None:
-            rows[-1] |= {"rank_best": places.best, "rank_worst": places.worst}
+            row |= {"rank_best": places.best, "rank_worst": places.worst}
     return columns, rows
 
 
@@ -92,25 +79,30 @@ def arms_table(results: Results) -> Table:
     # What is made of both protocols stands at the longest length past L alone.
     titles = {"context_gain": "Context gain", "early_token_curse": "Early-token curse"}
     longest = [(family, max(_scored(results, family), default=1)) for family in titles]
-    columns = [arm_column(results), Column("seeds_finished", "Seeds", seeds), Column("rank", "Rank", rank)]
-    columns += [
-        Column(f"loss_{name(k)}", multiple(k), loss, "Loss, nats per token") for k in _scored(results, "loss")
+    columns = [
+        cells.arm_column(results),
+        Column("seeds_finished", "Seeds", cells.seeds),
+        Column("rank", "Rank", cells.rank),
     ]
     columns += [
-        Column(f"{family}_{name(k)}", f"{titles[family]} at {multiple(k)}", nats, "Nats")
+        Column(f"loss_{name(k)}", multiple(k), cells.loss, "Loss, nats per token")
+        for k in _scored(results, "loss")
+    ]
+    columns += [
+        Column(f"{family}_{name(k)}", f"{titles[family]} at {multiple(k)}", cells.nats, "Nats")
         for family, k in longest
         if k > 1
     ]
     unit = "Multiples of L" if results.context_length is None else "Tokens"
     columns += [
-        Column(usable_key(results), "Usable length", usable, unit),
-        Column("tokens_to_target", "Mean", to_target, "Tokens to target"),
-        Column("tokens_to_target_ratio", "Over reference", over_reference, "Tokens to target"),
+        Column(cells.usable_key(results), "Usable length", cells.usable, unit),
+        Column("tokens_to_target", "Mean", cells.to_target, "Tokens to target"),
+        Column("tokens_to_target_ratio", "Over reference", cells.over_reference, "Tokens to target"),
     ]
     ranked = (
         ""
         if results.primary is None
-        else f"The rank is by {figure_title(results.primary)}: only arms that are separated bound it "
+        else f"The rank is by {cells.figure_title(results.primary)}: only arms that are separated bound it "
         "(p < 0.05 of the paired t test, with Holm's correction over all pairs; pairs.csv). "
     )
     caption = (
@@ -122,7 +114,7 @@ def arms_table(results: Results) -> Table:
         "geometric mean over shared seeds. Where runs were cut off before they got there, it is a bound "
         "(>, <), made with the time that they certainly took."
     )
-    return Table("arms", "Arms", caption, tuple(columns), arms_sheet(results)[1], "arms.csv")
+    return Table("Arms", caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",))
 
 
 def paper_table(results: Results) -> Table:
@@ -134,8 +126,7 @@ def paper_table(results: Results) -> Table:
         settled = "" if results.seeds >= EXPLORATORY else ": exploratory"
         fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
         sure = f"Means over {fewer}{results.seeds} seeds an arm with 95 % Student-t intervals{settled}."
-    label = re.sub(r"[^A-Za-z0-9.+-]", "-", results.study)
-    return Table(label, table.title, f"{table.caption} {sure}", table.columns, table.records, table.source)
+    return replace(table, caption=f"{table.caption} {sure}")
 
 
 def terminal_rows(results: Results) -> list[dict[str, str]]:
@@ -148,11 +139,11 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
         if single:
             row["seed"] = str(item.rows[0]["seed"]) if item.rows else DASH
         else:
-            row["seeds"] = seeds(record, "seeds_finished").text
+            row["seeds"] = cells.seeds(record, "seeds_finished").text
         for k in (1.0, 2.0, 4.0, 8.0):
-            row["loss at L" if k == 1 else multiple(k)] = loss(record, f"loss_{name(k)}").text
-        row["usable"] = usable(record, usable_key(results)).text
-        row["to target"] = to_target(record, "tokens_to_target").text
+            row["loss at L" if k == 1 else multiple(k)] = cells.loss(record, f"loss_{name(k)}").text
+        row["usable"] = cells.usable(record, cells.usable_key(results)).text
+        row["to target"] = cells.to_target(record, "tokens_to_target").text
         rows.append(row)
     return rows
 
@@ -221,30 +212,30 @@ def differences_table(results: Results) -> Table | None:
         return None
     compared.sort(key=lambda row: not row["primary"])  # what is tested comes first
     columns = (
-        arm_column(results),
-        Column("figure", "Figure", lambda row, key: Cell(figure_title(str(row[key]))), number=False),
-        Column("n", "Seeds", text),
+        cells.arm_column(results),
+        Column("figure", "Figure", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
+        Column("n", "Seeds", cells.text),
         Column("mean", "Difference", _difference),
-        Column("seed_deviations", "in seed SD", rounded(partial(number, digits=2))),
-        Column("p_holm", "p (Holm)", probability),
-        Column("reading", "Reading", text, number=False),
+        Column("seed_deviations", "in seed SD", cells.rounded(partial(number, digits=2))),
+        Column("p_holm", "p (Holm)", cells.probability),
+        Column("reading", "Reading", cells.text, number=False),
     )
     tested = (
         ""
         if results.primary is None
-        else f"{figure_title(results.primary)} is the primary figure: it alone is"
+        else f"{cells.figure_title(results.primary)} is the primary figure: it alone is"
     )
     caption = (
         f"Arm less {results.reference.arm.label}, in nats per token, paired by seed, with 95 % Student-t "
         f"intervals. {tested} tested, with Holm's correction over the arms; the rest is descriptive."
     )
     records = [row for row in compared if row["figure"] in shown]
-    return Table("differences", "Against the reference", caption, columns, records, "differences.csv")
+    return Table("Against the reference", caption, columns, records, ("differences.csv",))
 
 
 def _difference(row: Row, key: str) -> Cell:
     ends = {f"{key}_mean": row["mean"], f"{key}_half_width": row["half_width"]}
-    return nats(ends, key)
+    return cells.nats(ends, key)
 
 
 def figures(results: Results) -> Section:
@@ -257,12 +248,12 @@ def figures(results: Results) -> Section:
 def protocols(results: Results) -> Section:
     """A row an arm: bits per byte in both protocols, and the early-token curse."""
     families = (
-        ("bits_per_byte", "Bits per byte, non-overlapping", loss),
-        ("sliding_bits_per_byte", "Bits per byte, sliding", loss),
-        ("sliding", "Loss, sliding", loss),
-        ("early_token_curse", "Early-token curse, nats", nats),
+        ("bits_per_byte", "Bits per byte, non-overlapping", cells.loss),
+        ("sliding_bits_per_byte", "Bits per byte, sliding", cells.loss),
+        ("sliding", "Loss, sliding", cells.loss),
+        ("early_token_curse", "Early-token curse, nats", cells.nats),
     )
-    columns = [arm_column(results)]
+    columns = [cells.arm_column(results)]
     columns += [
         Column(f"{family}_{name(k)}", multiple(k), show, group)
         for family, group, show in families
@@ -272,7 +263,7 @@ def protocols(results: Results) -> Section:
         "Sliding windows score every token with a long context, on part of the text. The early-token curse "
         "is what non-overlapping windows lose to tokens near a window's start, on the text that both score."
     )
-    table = Table("protocols", "Protocols", caption, tuple(columns), arms_sheet(results)[1], "arms.csv")
+    table = Table("Protocols", caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",))
     return Section("protocols", "Protocols", tables=(table,))
 
 
@@ -312,24 +303,24 @@ def runs_table(results: Results) -> Table:
     def of_arm(row: Row, key: str) -> Cell:
         run = by_name[str(row["name"])]
         if not run.tunes:
-            return Cell(text(row, key).text, arm=places.get(run.name))
+            return Cell(cells.text(row, key).text, arm=places.get(run.name))
         rate = "" if run.learning_rate is None else f" at {rate_text(run.learning_rate)}"
-        return Cell(f"{text(row, 'tuning_of').text} (tuning{rate})", arm=places.get(run.name))
+        return Cell(f"{cells.text(row, 'tuning_of').text} (tuning{rate})", arm=places.get(run.name))
 
     def words(key: str, title: str) -> Column:
-        return Column(key, title, text, number=False)
+        return Column(key, title, cells.text, number=False)
 
     columns = (
         Column("name", "Run", lambda row, key: Cell(plain(row[key], 160)), number=False),
         Column("arm", "Arm", of_arm, number=False),
         words("attention", "Attention"),
-        Column("seed", "Seed", text),
+        Column("seed", "Seed", cells.text),
         words("status", "Status"),
-        Column("parameters", "Parameters", rounded(quantity)),
-        Column("tokens", "Tokens", rounded(quantity)),
-        Column("flops", "FLOPs", rounded(quantity)),
-        Column("seconds", "Time", rounded(duration)),
-        Column("tokens_per_second", "Tokens/s", rounded(quantity)),
+        Column("parameters", "Parameters", cells.rounded(quantity)),
+        Column("tokens", "Tokens", cells.rounded(quantity)),
+        Column("flops", "FLOPs", cells.rounded(quantity)),
+        Column("seconds", "Time", cells.rounded(duration)),
+        Column("tokens_per_second", "Tokens/s", cells.rounded(quantity)),
         words("kernel", "Kernel"),
         words("device", "Device"),
         Column("name", "W&B", lambda row, key: _tracked(by_name[str(row[key])]), number=False),
@@ -339,7 +330,7 @@ def runs_table(results: Results) -> Table:
     if results.tunings:
         caption += " Those that tune a learning rate count in nothing but that."
     records = [{**row, "name": run.name} for run, row in zip(results.runs, results.rows, strict=True)]
-    return Table("runs", "Runs", caption, columns, records, "summary.csv")
+    return Table("Runs", caption, columns, records, ("summary.csv",))
 
 
 def _tracked(run: Run) -> Cell:
@@ -360,4 +351,4 @@ def without_shared_columns(table: Table) -> Table:
     caption = table.caption
     caption += f" The same for all: {listing(values, len(values))}." if values else ""
     columns = tuple(column for i, column in enumerate(table.columns) if i not in shared)
-    return Table(table.name, table.title, caption, columns, table.records, table.source)
+    return replace(table, caption=caption, columns=columns)

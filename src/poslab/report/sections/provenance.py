@@ -139,7 +139,7 @@ def settings_table(results: Results) -> Table | None:
         for item in results.arms
     ]
     columns = (arm_column(results), *(Column(f"setting {key}", key, text, number=False) for key in keys))
-    return Table("settings", "What the arms differ in", "", columns, records, "settings.csv")
+    return Table("What the arms differ in", "", columns, records, ("settings.csv",))
 
 
 def _setting(value: Any) -> str | None:

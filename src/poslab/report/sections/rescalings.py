@@ -7,10 +7,10 @@ from poslab.record.losses import TRAINED
 from poslab.record.measures import MULTIPLES, TOLERANCES, Value, name
 from poslab.record.reader import Run
 from poslab.record.schema import RESCALED
-from poslab.report.analysis.estimates import estimate_columns, usable_columns
+from poslab.report import cells
+from poslab.report.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, usable_columns
 from poslab.report.analysis.rescalings import FAMILIES, Line, RescaledArm, measured
 from poslab.report.analysis.results import Results
-from poslab.report.cells import bars, loss, named, position, price, text, training_length, usable, usable_key
 from poslab.report.document import (
     Cell,
     Column,
@@ -81,24 +81,21 @@ def arms_sheet(results: Results) -> Sheet:
     """rescaled_arms.csv: a row an arm and rotation, over the seeds as in arms.csv."""
     figures = [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples] + ["plateau"]
     columns = ["study", "arm", "pos", "attention", "context_length", "rescale", "line", "seeds_finished"]
-    columns += [f"{figure}_{end}" for figure in figures for end in ("n", "mean", "half_width")]
+    columns += [f"{figure}_{end}" for figure in figures for end in ESTIMATE]
     columns += USABLE
     columns += [f"{key}_{end}" for key in POSITIONS for end in ("min", "max", "found", "of")]
     rows: Rows = []
-    for line in (line for one in results.rescaled for line in one.lines):
-        first = line.item.rows[0]
-        rows.append({key: first[key] for key in columns[:7]} | {"seeds_finished": len(line.item.rows)})
-        for figure in figures:
-            rows[-1] |= estimate_columns(figure, line.item.figures.get(figure))
-        rows[-1] |= _reach(line)
+    for item in (line.item for one in results.rescaled for line in one.lines):
+        rows.append({key: item.rows[0][key] for key in columns[:7]} | {"seeds_finished": len(item.rows)})
+        rows[-1] |= estimate_columns(item.figures, figures) | _reach(item)
     return columns, rows
 
 
-def _reach(line: Line) -> dict[str, Value]:
-    """The columns that say how far a line reaches, and what it costs at L."""
-    row = usable_columns(line.item.rows) | estimate_columns(PRICE, line.item.figures.get(PRICE))
+def _reach(item: ArmFigures) -> dict[str, Value]:
+    """The columns that say how far a line's figures reach, and what that costs at L."""
+    row = usable_columns(item.rows) | estimate_columns(item.figures, [PRICE])
     for key in POSITIONS:
-        row |= _positions(line.item.rows, key)
+        row |= _positions(item.rows, key)
     return row
 
 
@@ -124,13 +121,13 @@ def rescaled_table(results: Results) -> Table:
     looks = {line.label: line_number(line.place) for line in lines}
     unit = "Multiples of L" if results.context_length is None else "Tokens"
     columns = (
-        Column("arm", "Arm", text, number=False),
-        named(looks, "line", "Rotation"),
-        *(Column(f"loss_{name(k)}", multiple(k), loss, "Loss, nats per token") for k in lengths),
+        Column("arm", "Arm", cells.text, number=False),
+        cells.named(looks, "line", "Rotation"),
+        *(Column(f"loss_{name(k)}", multiple(k), cells.loss, "Loss, nats per token") for k in lengths),
         Column(PRICE, "Price at L", _price, "Percent"),
-        Column(usable_key(results), "Usable length", usable, unit),
-        Column("failure_position", "Fails from", position, "Position"),
-        Column("rise_position", "Rises for good from", position, "Position"),
+        Column(cells.usable_key(results), "Usable length", cells.usable, unit),
+        Column("failure_position", "Fails from", cells.position, "Position"),
+        Column("rise_position", "Rises for good from", cells.position, "Position"),
     )
     allowed = f"{100 * TOLERANCES['']:g} %"
     caption = (
@@ -142,20 +139,12 @@ def rescaled_table(results: Results) -> Table:
         "rises for good from the first bin after which all lose as much over its own plateau: how far it "
         "reaches, whatever it costs."
     )
-    return Table(
-        "rescaled_arms",
-        "By arm and rotation",
-        caption,
-        columns,
-        arms_sheet(results)[1],
-        "rescaled_arms.csv",
-        grouped=True,
-        by_run=RESCALED.file,
-    )
+    sources = "rescaled_arms.csv", RESCALED.file
+    return Table("By arm and rotation", caption, columns, arms_sheet(results)[1], sources, grouped=True)
 
 
 def _price(row: Row, key: str) -> Cell:
-    return Cell("reference") if row["rescale"] == TRAINED else price(row, key)
+    return Cell("reference") if row["rescale"] == TRAINED else cells.price(row, key)
 
 
 def findings(results: Results) -> tuple[str, ...]:
@@ -185,7 +174,7 @@ def _furthest(one: RescaledArm, results: Results) -> str:
     if furthest <= reach.get(one.lines[0].place, 0.0):
         return "No rescaling has a longer usable length."
     best = [
-        f"{line.label} ({_tokens(line, results)}, loss at L {price(_reach(line), PRICE).text} %)"
+        f"{line.label} ({_tokens(line, results)}, loss at L {cells.price(_reach(line.item), PRICE).text} %)"
         for line in one.lines[1:]
         if reach.get(line.place) == furthest
     ]
@@ -194,7 +183,7 @@ def _furthest(one: RescaledArm, results: Results) -> str:
 
 def _rises(one: RescaledArm) -> str:
     """Where each line's loss leaves its own plateau for good."""
-    places = [(line.label, position(_reach(line), "rise_position").text) for line in one.lines]
+    places = [(line.label, cells.position(_reach(line.item), "rise_position").text) for line in one.lines]
     known = [
         f"{label} {'nowhere' if place == 'none' else f'from {place}'}"
         for label, place in places
@@ -204,7 +193,7 @@ def _rises(one: RescaledArm) -> str:
 
 
 def _as_trained(line: Line, results: Results) -> str:
-    allowed, fails = f"{100 * TOLERANCES['']:g} %", position(_reach(line), "failure_position").text
+    allowed, fails = f"{100 * TOLERANCES['']:g} %", cells.position(_reach(line.item), "failure_position").text
     where = {DASH: "", "none": f", nowhere {allowed} over its plateau"}.get(
         fails, f", {allowed} over its plateau from position {fails} on"
     )
@@ -213,7 +202,7 @@ def _as_trained(line: Line, results: Results) -> str:
 
 
 def _tokens(line: Line, results: Results) -> str:
-    length = usable(_reach(line), usable_key(results)).text
+    length = cells.usable(_reach(line.item), cells.usable_key(results)).text
     return length if results.context_length is None or length in (DASH, "< L") else f"{length} tokens"
 
 
@@ -225,12 +214,8 @@ def _in_every_seed(line: Line) -> float | None:
 
 
 def _loss_by_length(results: Results) -> PanelChart:
-    bits = in_bits(
-        measured(run, line.rescale)
-        for one in results.rescaled
-        for line in one.lines
-        for run in one.item.arm.finished
-    )
+    lines = [(one.item.arm, line.rescale) for one in results.rescaled for line in one.lines]
+    bits = in_bits(measured(run, rescale) for arm, rescale in lines for run in arm.finished)
     unit = "Bits per byte" if bits else "Loss"
     drawn = _drawn(results, lambda run: by_length(run, "non_overlapping", results.multiples, bits))
     chart = f"rescaled_{'bits_per_byte' if bits else 'loss'}_by_length"
@@ -250,14 +235,14 @@ def _loss_by_length(results: Results) -> PanelChart:
     ]
     caption = (
         f"{unit} on the same text at every length, scoring every token of windows side by side: each trained "
-        f"model as it is and under other rotations. {_scale(panels)}{bars(results)}"
+        f"model as it is and under other rotations. {cells.scale(panels)}{cells.bars(results)}"
     )
     title = f"{unit} by evaluation length under other rotations"
     return PanelChart(chart, title, caption, tuple(panels), _legend(drawn), "Rotations", _rows(drawn))
 
 
 def _loss_by_position(results: Results) -> PanelChart:
-    shared = results.context_length
+    chart, shared = "rescaled_loss_by_position", results.context_length
 
     def values(run: Run) -> Values:
         length = run.context_length
@@ -269,10 +254,10 @@ def _loss_by_position(results: Results) -> PanelChart:
     every = [series for _, lines in drawn for _, series in lines]
     panels = [
         LineChart(
-            "rescaled_loss_by_position",
+            chart,
             one.item.arm.label,
             "",
-            f"Tokens seen{training_length(results)}",
+            f"Tokens seen{cells.training_length(results)}",
             "Loss (nats per token)",
             2,
             octaves(every, count if shared else multiple),
@@ -287,17 +272,10 @@ def _loss_by_position(results: Results) -> PanelChart:
         f"Loss after each position of the longest windows from {multiple(START)} on, in bins four an octave. "
         f"Past L, the dashed level lies {100 * TOLERANCES['']:g} % over the plateau of the model as trained: "
         f"a line above it has failed. Lines may leave the frame at {CEILING:g} times the highest plateau. "
-        f"{_scale(panels)}{bars(results)}"
+        f"{cells.scale(panels)}{cells.bars(results)}"
     )
-    return PanelChart(
-        "rescaled_loss_by_position",
-        "Loss by position under other rotations",
-        caption,
-        tuple(panels),
-        _legend(drawn),
-        "Rotations",
-        _rows(drawn, levels),
-    )
+    title, rows = "Loss by position under other rotations", _rows(drawn, levels)
+    return PanelChart(chart, title, caption, tuple(panels), _legend(drawn), "Rotations", rows)
 
 
 def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
@@ -307,10 +285,10 @@ def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
         lines = []
         for line in one.lines:
             by_seed = [values(measured(run, line.rescale)) for run in one.item.arm.finished]
-            lines.append((line, Series(line_number(line.place), line.label, points(by_seed))))
-        with_points = tuple((line, series) for line, series in lines if series.points)
-        if with_points:
-            drawn.append((one, with_points))
+            if over_seeds := points(by_seed):
+                lines.append((line, Series(line_number(line.place), line.label, over_seeds)))
+        if lines:
+            drawn.append((one, tuple(lines)))
     return drawn
 
 
@@ -328,7 +306,3 @@ def _rows(drawn: list[Drawn], levels: list[float | None] | None = None) -> Rows:
             start = {"arm": one.item.arm.label, "rescale": plain(line.rescale, 60), "line": line.label}
             rows += [{**start, **point.row, **end} for point in series.points]
     return rows
-
-
-def _scale(panels: list[LineChart]) -> str:
-    return "" if len(panels) < 2 else "One scale for all arms. "

@@ -13,15 +13,16 @@ from poslab.data.questions import TASKS as QUESTIONS
 from poslab.record.measures import Value, name
 from poslab.record.reader import Run
 from poslab.record.scheme import Retrieved
-from poslab.report.analysis.estimates import ArmFigures, estimate_columns
+from poslab.report.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, estimates
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import Estimate, estimate
-from poslab.report.cells import half_widths, loss, named, percent, text
-from poslab.report.document import SCALE_FROM, Column, HeatPanel, HeatPanels, Rows, Section, Table, sheet
+from poslab.report.cells import half_widths, heat_panel, loss, named, percent, text
+from poslab.report.document import SCALE_FROM, Column, HeatPanels, Rows, Section, Table, sheet
 from poslab.report.formatting import multiple, number, share
 
 FILES = ("retrieval", "retrieval_arms", "retrieval_passkey", "retrieval_copy")
 TASKS = {"passkey": "Pass-key", "copy": "Copy"}
+FIGURES = ("exact_share", "token_share", "nats_per_token")
 SYMBOLS = {task: len(kind.symbols) for task, kind in QUESTIONS.items()}  # that an answer is drawn from
 LEARNED = 0.05  # of all samples at L, exact: with less, an arm has not learned the task
 
@@ -85,23 +86,15 @@ def _table(results: Results, tasks: Sequence[TaskFigures]) -> Table:
         k = row["multiple"]
         assert isinstance(k, float)
         for column in ("exact_share", "nats_per_token"):
-            for end in ("n", "mean", "half_width"):
+            for end in ESTIMATE:
                 record[f"{column}_{name(k)}_{end}"] = row[f"{column}_{end}"]
     caption = (
         "Over all depths. Nats per token is the loss on the answer alone, which moves before an answer "
         f"becomes exact{_guessing(tasks)}. A dash: the scheme is not defined at that length, or it was not "
         "measured."
     )
-    return Table(
-        "retrieval_arms",
-        "By task and arm",
-        caption,
-        columns,
-        list(records.values()),
-        "retrieval_arms.csv",
-        grouped=True,
-        by_run="retrieval.csv",
-    )
+    sources = "retrieval_arms.csv", "retrieval.csv"
+    return Table("By task and arm", caption, columns, list(records.values()), sources, grouped=True)
 
 
 def _guessing(tasks: Sequence[TaskFigures]) -> str:
@@ -159,22 +152,19 @@ def _shares(one: Retrieved) -> dict[str, float | None]:
     }
 
 
-def over_seeds(item: ArmFigures, task: str, length: float, column: str) -> Estimate | None:
-    """A figure at one length over all depths."""
+def over_seeds(item: ArmFigures, task: str, length: float) -> dict[str, Estimate]:
+    """The figures at one length over all depths."""
     by_seed = [one for run in item.arm.finished if (one := _summed(run, task, length)) is not None]
-    return estimate([value for one in by_seed if (value := _shares(one)[column]) is not None])
+    return estimates(list(map(_shares, by_seed)), FIGURES)
 
 
 def _heat(results: Results, task: TaskFigures) -> HeatPanels:
     panels, rows = [], []
     for i, item in enumerate(results.arms):
-        cells = tuple(tuple(_cell(item, task, k, depth) for k in task.lengths) for depth in task.depths)
-        if not any(cell for row in cells for cell in row):
-            continue
-        columns = tuple(multiple(k) for k in task.lengths)
-        depths = tuple(f"{depth:g}" for depth in task.depths)
-        panels.append(HeatPanel(i, item.arm.label, len(item.rows), depths, columns, cells))
-        rows += _heat_rows(item, task, cells)
+        cells = {(depth, k): _cell(item, task, k, depth) for depth in task.depths for k in task.lengths}
+        if any(cells.values()):
+            panels.append(heat_panel(i, item, cells, "{:g}".format, multiple))
+            rows += [_heat_row(item, task, *place, cell) for place, cell in cells.items() if cell]
     return HeatPanels(
         f"retrieval_{task.task}",
         f"{task.title} retrieval by length and depth",
@@ -197,21 +187,22 @@ def _cell(item: ArmFigures, task: TaskFigures, length: float, depth: float) -> E
     return estimate([one.exact / one.samples for one in by_seed if one is not None])
 
 
-def _heat_rows(item: ArmFigures, task: TaskFigures, cells: Sequence[Sequence[Estimate | None]]) -> Rows:
-    rows: Rows = []
-    for depth, by_length in zip(task.depths, cells, strict=True):
-        for length, cell in zip(task.lengths, by_length, strict=True):
-            if cell is None:
-                continue
-            parts = parts_of(item.arm.finished, task, length, depth)
-            row: dict[str, Value] = {"arm": item.arm.label, "task": task.title, "multiple": length}
-            row |= {"length": parts[0].length, "depth": depth, **cell.row}
-            answer = min(part.tokens // part.samples for part in parts)
-            samples = min(part.samples for part in parts)
-            rows.append(
-                row | {"samples": samples, "answer_tokens": answer, "chance": SYMBOLS[task.task] ** -answer}
-            )
-    return rows
+def _heat_row(
+    item: ArmFigures, task: TaskFigures, depth: float, length: float, cell: Estimate
+) -> dict[str, Value]:
+    parts = parts_of(item.arm.finished, task, length, depth)
+    answer = min(part.tokens // part.samples for part in parts)
+    return {
+        "arm": item.arm.label,
+        "task": task.title,
+        "multiple": length,
+        "length": parts[0].length,
+        "depth": depth,
+        **cell.row,
+        "samples": min(part.samples for part in parts),
+        "answer_tokens": answer,
+        "chance": SYMBOLS[task.task] ** -answer,
+    }
 
 
 def parts_of(
@@ -239,53 +230,46 @@ def _samples(results: Results, task: TaskFigures) -> str:
     )
 
 
-def _run_row(item: ArmFigures, run: Run, key: tuple[str, float, float]) -> dict[str, Value]:
-    """A row of retrieval.csv: a run's answers to one task at one length and depth."""
-    task, length, depth = key
-    one = run.probe[key]
-    return {
-        "arm": item.arm.label,
-        "run": run.name,
-        "seed": run.seed,
-        "task": plain(task, 40),
-        "multiple": length,
-        "length": one.length,
-        "depth": depth,
-        "samples": one.samples,
-        "exact": one.exact,
-        "correct": one.correct,
-        "tokens": one.tokens,
-        "nll": one.nll,
-        "training_share": training_share(run),
-        **_shares(one),
-    }
-
-
 def arms_sheet(results: Results, tasks: Sequence[TaskFigures]) -> Rows:
     """retrieval_arms.csv: a row an arm, task and length, over all depths and seeds."""
-    rows: Rows = []
-    for task in tasks:
-        for item in results.arms:
-            for length in task.lengths:
-                columns = {
-                    column: over_seeds(item, task.task, length, column)
-                    for column in ("exact_share", "token_share", "nats_per_token")
-                }
-                if columns["exact_share"] is None:
-                    continue
-                row: dict[str, Value] = {"task": task.title, "arm": item.arm.label, "multiple": length}
-                row["seeds_finished"] = len(item.rows)
-                row["guess_nats"] = math.log(SYMBOLS[task.task]) if task.task in SYMBOLS else None
-                for column, at in columns.items():
-                    row |= estimate_columns(column, at)
-                rows.append(row)
-    return rows
+    return [
+        {
+            "task": task.title,
+            "arm": item.arm.label,
+            "multiple": length,
+            "seeds_finished": len(item.rows),
+            "guess_nats": math.log(SYMBOLS[task.task]) if task.task in SYMBOLS else None,
+            **estimate_columns(figures, FIGURES),
+        }
+        for task in tasks
+        for item in results.arms
+        for length in task.lengths
+        if (figures := over_seeds(item, task.task, length))
+    ]
 
 
 def runs_sheet(results: Results) -> Rows:
     """retrieval.csv: a row a run, task, length and depth."""
     return [
-        _run_row(item, run, key) for item in results.arms for run in item.arm.finished for key in run.probe
+        {
+            "arm": item.arm.label,
+            "run": run.name,
+            "seed": run.seed,
+            "task": plain(task, 40),
+            "multiple": length,
+            "length": one.length,
+            "depth": depth,
+            "samples": one.samples,
+            "exact": one.exact,
+            "correct": one.correct,
+            "tokens": one.tokens,
+            "nll": one.nll,
+            "training_share": training_share(run),
+            **_shares(one),
+        }
+        for item in results.arms
+        for run in item.arm.finished
+        for (task, length, depth), one in run.probe.items()
     ]
 
 
@@ -312,7 +296,7 @@ def _finding(results: Results, task: TaskFigures) -> str:
     at_length = [
         (item, at.mean)
         for item in results.arms
-        if (at := over_seeds(item, task.task, 1.0, "exact_share")) is not None
+        if (at := over_seeds(item, task.task, 1.0).get("exact_share"))
     ]
     limit = f"{100 * LEARNED:g} %"
     if not at_length:
@@ -339,5 +323,5 @@ def _finding(results: Results, task: TaskFigures) -> str:
 def _then(item: ArmFigures, task: TaskFigures) -> str:
     if task.lengths[-1] <= 1:
         return ""
-    at = over_seeds(item, task.task, task.lengths[-1], "exact_share")
+    at = over_seeds(item, task.task, task.lengths[-1]).get("exact_share")
     return f" and {share(at.mean) if at is not None else 'not defined'}"

@@ -7,10 +7,8 @@ from dataclasses import replace
 from poslab.config.text import listing
 from poslab.record.reader import Run
 from poslab.record.scheme import SchemeRecord
-from poslab.report.analysis.estimates import ArmFigures, estimate_columns
 from poslab.report.analysis.results import Results
-from poslab.report.analysis.statistics import Estimate, estimate
-from poslab.report.cells import arm_column, bars, fewer, figure, loss, training_length
+from poslab.report.cells import arm_column, bars, fewer, figure, loss, scale, training_length
 from poslab.report.document import (
     Cell,
     Chart,
@@ -31,7 +29,7 @@ from poslab.report.document import (
 )
 from poslab.report.formatting import count, number
 from poslab.report.looks import head_number
-from poslab.report.sections import attention
+from poslab.report.sections import attention, extrapolation
 
 FILES = ("bias_by_distance", "rotation_bound", "wavelengths", "wavelength_pairs")
 DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
@@ -147,7 +145,7 @@ def bias_chart(results: Results) -> PanelChart | None:
         "What the trained scheme adds to the logit of a key at a distance, a line a head; layers that share "
         "one scheme are shown once, of others the first and the last. "
         + (f"A line ends where it falls {DEPTH:g} nats under its highest. " if ends else "")
-        + ("" if len(panels) < 2 else "One scale for all arms. ")
+        + scale(panels)
         + bars(results)
         + _same(point for one in every for point in one.points)
     )
@@ -213,11 +211,7 @@ def _same(drawn: Iterable[Point]) -> str:
 
 def bound_chart(results: Results) -> LineChart | None:
     """The upper bound of decay of the arms that turn queries and keys, or None where none does."""
-    lines = [
-        Series(i, item.arm.label, thinned(over_seeds([_bound(run) for run in item.arm.finished])))
-        for i, item in enumerate(results.arms)
-    ]
-    series = tuple(line for line in lines if line.points)
+    series = extrapolation.lines(results, _bound, lambda by_seed: thinned(over_seeds(by_seed)))
     if not series:
         return None
     several = any(len(run.scheme.bound or {}) > 1 for run in results.finished)
@@ -270,11 +264,6 @@ def run_figures(run: Run) -> dict[str, float]:
     return counts | ({"fastest": min(turning), "slowest": max(turning)} if turning else {})
 
 
-def arm_figure(item: ArmFigures, name: str) -> Estimate | None:
-    """A figure over the seeds that turn anything."""
-    return estimate([known[name] for run in item.arm.finished if name in (known := run_figures(run))])
-
-
 def wavelengths_table(results: Results) -> Table | None:
     """A row an arm that turns, or None where none does."""
     records = _wavelengths(results)
@@ -297,13 +286,11 @@ def wavelengths_table(results: Results) -> Table | None:
         + (" Pairs are counted over all layers that have rotations of their own." if several else "")
     )
     return Table(
-        "wavelengths",
         "Wavelengths of the rotations",
         caption,
         columns,
         records,
-        "wavelengths.csv",
-        by_run="wavelength_pairs.csv",
+        ("wavelengths.csv", "wavelength_pairs.csv"),
     )
 
 
@@ -323,32 +310,13 @@ def _wavelength_sheets(results: Results) -> dict[str, Sheet]:
 
 def _wavelengths(results: Results) -> Rows:
     """A row an arm that turns anything."""
-    rows: Rows = []
-    for item in results.arms:
-        if any(map(run_figures, item.arm.finished)):
-            rows.append({"arm": item.arm.label, "context_length": item.arm.context_length})
-            rows[-1]["seeds_finished"] = len(item.rows)
-            for name in WAVELENGTHS:
-                rows[-1] |= estimate_columns(name, arm_figure(item, name))
-    return rows
+    return attention.arm_rows(results, run_figures, WAVELENGTHS)
 
 
 def _pairs(results: Results) -> Rows:
     """A row a run, layer and pair; empty where the pair does not turn."""
-    return [
-        {
-            "arm": item.arm.label,
-            "run": run.name,
-            "seed": run.seed,
-            "layer": layer,
-            "pair": pair,
-            "wavelength": wavelength,
-        }
-        for item in results.arms
-        for run in item.arm.finished
-        for (layer, pair), wavelength in _sorted(run)
-    ]
-
-
-def _sorted(run: Run) -> Sequence[tuple[tuple[int, int], float | None]]:
-    return sorted((run.scheme.wavelengths or {}).items(), key=lambda one: one[0])
+    return attention.layer_rows(
+        results,
+        "pair",
+        lambda run: {key: {"wavelength": turn} for key, turn in (run.scheme.wavelengths or {}).items()},
+    )
