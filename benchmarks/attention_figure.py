@@ -14,7 +14,7 @@ from matplotlib.ticker import NullLocator
 
 from attention_growth import Row
 from poslab.report.looks import DASHES, LIGHT, MARKERS
-from poslab.report.render.style import STYLE, WIDE
+from poslab.report.render.paper import STYLE, WIDE
 
 GREY = "#bdbdbd"
 
