@@ -26,12 +26,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from poslab.config.registry import find, options_of
-from poslab.config.schema import ConfigError, Options
+from poslab.config.schema import Options
 from poslab.model.positions import Geometry, Scheme
-
-
-class PairError(ConfigError):
-    """An attention cannot work under a scheme. The message names the pair and what to choose instead."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from poslab.config.schema import Options
-from poslab.model.attention import Attention, PairError, Site, added_to_logits, cumulative_log_gates
+from poslab.config.schema import Options, PairError
+from poslab.model.attention import Attention, Site, added_to_logits, cumulative_log_gates
 from poslab.model.positions import Geometry, Scheme
 
 CHUNK = 64  # tokens whose products are formed at a time; no effect on the result but rounding
