@@ -17,6 +17,7 @@ from poslab.tracking import first_place, in_wandb_sweep
 from poslab.tracking.login import requested_place, uses_wandb
 from poslab.tracking.send.background import error_line
 from poslab.tracking.send.offline import VIEW, parts
+from poslab.tracking.send.published import is_published
 
 
 def check_sweep(requests: Sequence[Request]) -> None:
@@ -54,14 +55,17 @@ def show_report(study: str, jobs: Sequence[Job], runs: Path, report: Report, con
     tracked = [job for job in jobs if job.config.study == study and uses_wandb(job.config.logger)]
     if not tracked or in_wandb_sweep():  # an agent follows a run, not a report
         return
-    from poslab.tracking.send.report import publish
-
+    options = tracked[0].config.logger
     try:
-        place = publish(study, tracked[0].config.logger, runs / study, report.directory)
+        if is_published(options, runs / study, report.directory):
+            return
+        from poslab.tracking.send.report import publish  # wandb takes a second to import
+
+        place = publish(study, options, runs / study, report.directory)
     except Exception as error:
         console.print(f"the report is not in W&B: {error_line(error)}", style="red")
         return
-    if place and place["url"]:
+    if place["url"]:
         console.print(f"report in W&B: {place['url']}")
 
 
