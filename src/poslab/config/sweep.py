@@ -126,15 +126,21 @@ def _with_leaf(settings: Mapping[str, Any], setting: _Setting) -> dict[str, Any]
 
 
 def _from_hydra(config: DictConfig) -> Composed:
-    settings: Any = OmegaConf.to_container(config, resolve=True)
-    del settings["hydra"]
+    """Hydra's own settings are left out: they may refer to what is known only while a run is made."""
     runtime = config.hydra.runtime
     source = next(item.path for item in runtime.config_sources if item.provider == "main")
+    settings = {name: _plain(config, name) for name in map(str, config) if name != "hydra"}
     return Composed(settings, dict(runtime.choices), Path(source))
+
+
+def _plain(config: DictConfig, name: str) -> Any:
+    if OmegaConf.is_missing(config, name):
+        return "???"
+    value = config[name]
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def _refers(config: DictConfig) -> bool:
     """Whether a setting takes another one's value, so that one override can change several."""
-    own: Any = OmegaConf.to_container(config, resolve=False)
-    del own["hydra"]
-    return "${" in repr(own)
+    raw: Any = OmegaConf.to_container(config, resolve=False)
+    return any("${" in repr(value) for name, value in raw.items() if name != "hydra")
