@@ -12,7 +12,22 @@ from omegaconf import OmegaConf
 from poslab.config.sweep import Composer
 from support.models import CONF
 
-EDGES = ["0", "-3", "1_000", "+7", "007", "1e-3", ".5", "true", "null", "word", "'5'", "two words", "''", "nan"]
+EDGES = [
+    "0",
+    "-3",
+    "1_000",
+    "+7",
+    "007",
+    "1e-3",
+    ".5",
+    "true",
+    "null",
+    "word",
+    "'5'",
+    "two words",
+    "''",
+    "nan",
+]
 SECTION = "trainer={max_steps:5}"
 LISTS: list[list[str]] = [
     *([f"seed={value}"] for value in EDGES),
@@ -76,7 +91,14 @@ def test_runs_that_differ_in_values_are_composed_once(hydra):
 def test_what_hydra_refuses_is_refused(hydra):
     composer = Composer(hydra)
     composer.composed(["seed=1"])
-    for overrides in (["nothing=1"], ["pos=nothing"], ["pos=3"], ["seed=1,2"], ["seed=["], ["model.nothing=2"]):
+    for overrides in (
+        ["nothing=1"],
+        ["pos=nothing"],
+        ["pos=3"],
+        ["seed=1,2"],
+        ["seed=["],
+        ["model.nothing=2"],
+    ):
         with pytest.raises((HydraException, ValueError)):
             composer.composed(overrides)
         with pytest.raises((HydraException, ValueError)):

@@ -57,7 +57,7 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Path)
         if choices[group] != default[group]:
             changed.append(f"{group}={choices[group]}")
         section = _load(conf / group / f"{choices[group]}.yaml")
-        written |= flat_settings(section if group == "model" else {group: section})
+        written |= flat_settings(section if group == "model" else {group: dict(section)})
     settings = config.result_settings()
     settings = flat_settings({key: settings[key] for key in settings if key in (*GROUPS, "context_length")})
     changed += [
@@ -94,15 +94,15 @@ def label(choice: str, section: dict[str, Any], folder: Path) -> str:
 
 def arms(folder: Path) -> dict[str, dict[str, Any]]:
     """The sections that the files of a config group hold, by the option's name."""
-    return {path.stem: _load(path) for path in sorted(folder.glob("*.yaml"))}
+    return {path.stem: deepcopy(dict(_load(path))) for path in sorted(folder.glob("*.yaml"))}
 
 
-def _load(path: Path) -> dict[str, Any]:
-    return deepcopy(_parsed(path.read_text()))
+def _load(path: Path) -> Mapping[str, Any]:
+    return _parsed(path.read_text())
 
 
 @lru_cache  # by the content: a sweep has thousands of runs with the same few files
-def _parsed(text: str) -> dict[str, Any]:
+def _parsed(text: str) -> Mapping[str, Any]:
     content: Any = OmegaConf.to_container(OmegaConf.load(StringIO(text)))
     assert isinstance(content, dict)
     return content
