@@ -1,8 +1,9 @@
 """What a command costs beside the steps of its runs, before and after a change of the code.
 
-    python benchmarks/startup.py before=FOLDER after=FOLDER [rounds=N]
+    python benchmarks/startup.py before=FOLDER after=FOLDER [rounds=N] [commands=run,finished,status]
 
-FOLDER is a checkout with its own environment in .venv. In every round each command is given once in both, the
+FOLDER is a checkout with its own environment in .venv; `run` is a further run of a study, `finished` a study
+whose runs are all made. In every round each command is given once in both, the
 first of them in turn, and what is compared is the processor time of the command and all that it starts, so
 that other work on the machine counts little. Printed are ratios, after over before: their median over the
 rounds, and between which two rounds it lies with at least 95 % confidence.
@@ -65,17 +66,19 @@ def further_run(checkout: Checkout, number: int) -> float:
 
 
 COMMANDS: dict[str, Callable[[Checkout, int], float]] = {
-    f"a further run of {STEPS} steps": further_run,
-    "a finished study of two runs": lambda checkout, _: checkout.seconds("-m", "pos=rope,alibi", *STDLIB),
+    "run": further_run,
+    "finished": lambda checkout, _: checkout.seconds("-m", "pos=rope,alibi", *STDLIB),
     "status": lambda checkout, _: checkout.seconds("status", "study=ablation"),
 }
 
 
-def rounds(checkouts: Sequence[Checkout], number: int) -> Iterator[tuple[str, float]]:
-    """The ratio of each command, in one round."""
-    for name, cost in COMMANDS.items():
+def ratios_of_round(
+    checkouts: Sequence[Checkout], names: Sequence[str], number: int
+) -> Iterator[tuple[str, float]]:
+    """The ratio of each command, in the round of this number."""
+    for name in names:
         order = list(reversed(checkouts)) if number % 2 else list(checkouts)
-        costs = {each.place.name: cost(each, number) for each in order}
+        costs = {each.place.name: COMMANDS[name](each, number) for each in order}
         yield name, costs["after"] / costs["before"]
 
 
@@ -91,15 +94,16 @@ def interval(ratios: Sequence[float]) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     options = dict(argument.partition("=")[::2] for argument in arguments)
-    if not {*FOLDERS} <= options.keys() <= {*FOLDERS, "rounds"}:
+    names = options.get("commands", ",".join(COMMANDS)).split(",")
+    if not {*FOLDERS} <= options.keys() <= {*FOLDERS, "rounds", "commands"} or not {*names} <= {*COMMANDS}:
         raise SystemExit(__doc__)
     with tempfile.TemporaryDirectory() as name:
         checkouts = [Checkout(Path(options[each]), Path(name) / each) for each in FOLDERS]
         for each in checkouts:  # the study that is finished, and the bytecode
             each.seconds("-m", "pos=rope,alibi", *STDLIB)
-        ratios: dict[str, list[float]] = {command: [] for command in COMMANDS}
+        ratios: dict[str, list[float]] = {name: [] for name in names}
         for number in range(1, int(options.get("rounds", 6)) + 1):
-            for command, ratio in rounds(checkouts, number):
+            for command, ratio in ratios_of_round(checkouts, names, number):
                 ratios[command].append(ratio)
                 print(f"round {number}: {command} {ratio:.3f}", file=sys.stderr)
     for command, all_of in ratios.items():
