@@ -78,7 +78,7 @@ def _row(
     }
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def answers(
     gpt: GPT, windows: Int[np.ndarray, "N T+1"], last: int
 ) -> tuple[Float[np.ndarray, "N last"], Bool[np.ndarray, "N last"]]:
