@@ -59,8 +59,8 @@ class Linear(Attention):
     ) -> Float[Tensor, "B H T K"]:
         self.kernel = "linear, chunked"
         chunk = min(self.chunk or CHUNK[q.device.type], q.shape[-2])
-        # What CUDA multiplies many times faster, where the queries have no more digits anyway. Not under gates:
-        # their gradient is a long sum of differences, in which rounded products do not cancel.
+        # CUDA multiplies it many times faster, and the queries have no more digits anyway. Not under gates,
+        # whose gradient is a long sum of differences, in which rounded products do not cancel.
         fast = q.is_cuda and q.dtype == torch.bfloat16 and site.log_gates is None
         half = torch.bfloat16 if fast else self.products
         q, k, turned_q, turned_k = self._features(q, k, site)

@@ -21,6 +21,7 @@ from poslab.record.files import DamagedError
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.schema import ENDED, FORMAT
 from poslab.record.writer import RunRecord
+from poslab.study.launch.devices import cpu_has_bfloat16
 from poslab.study.run.identity import Code, code_fingerprints, run_identity, run_name
 from poslab.tracking.send.card import Card, of_run
 
@@ -185,6 +186,11 @@ def resolve(config: Config, here: bool = True) -> Config:
             "bfloat16"
             if accelerator == "cuda" and (not cuda or torch.cuda.is_bf16_supported(including_emulation=False))
             else "float32"
+        )
+    elif precision == "bfloat16" and accelerator == "cpu" and here and not cpu_has_bfloat16():
+        raise ConfigError(
+            "trainer.precision=bfloat16, but this machine's CPU has no instructions for it: "
+            "use float32 or auto"
         )
     longest = LONGEST[accelerator] if evaluate.longest == "auto" else evaluate.longest
     factor = evaluate.rescale_factor
