@@ -89,6 +89,14 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
 
 
+def cpu_has_bfloat16() -> bool:
+    """Whether this machine's CPU multiplies bfloat16 by itself; without, PyTorch converts, which is slow."""
+    import torch
+
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))  # bf16: ARM
+
+
 def cores() -> tuple[int, ...]:
     """The numbers of the cores that this process may use, in order."""
     if hasattr(os, "sched_getaffinity"):

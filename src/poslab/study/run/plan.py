@@ -13,7 +13,7 @@ from poslab.record.files import DamagedError
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.schema import ENDED, FORMAT
 from poslab.record.writer import RunRecord
-from poslab.study.launch.devices import bfloat16_available, cuda_available
+from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
 from poslab.study.run.identity import Code, run_identity, run_name
 from poslab.study.run.preparation import Preparation
 from poslab.tracking.send.card import Card, of_run
@@ -176,6 +176,11 @@ def resolve(config: Config, here: bool = True) -> Config:
     precision = trainer.precision
     if precision == "auto":
         precision = "bfloat16" if accelerator == "cuda" and (not cuda or bfloat16_available()) else "float32"
+    elif precision == "bfloat16" and accelerator == "cpu" and here and not cpu_has_bfloat16():
+        raise ConfigError(
+            "trainer.precision=bfloat16, but this machine's CPU has no instructions for it: "
+            "use float32 or auto"
+        )
     longest = LONGEST[accelerator] if evaluate.longest == "auto" else evaluate.longest
     factor = evaluate.rescale_factor
     if factor == "auto" and FACTOR_METHODS & set(evaluate.rescale):
