@@ -79,10 +79,20 @@ class GPT(nn.Module):
         positions = positions.to(tokens.device)
         x = self.scheme.embed(self.embedding(tokens), positions)
         for index, block in enumerate(self.blocks):
-            x = block(x, self.scheme.layer(index), positions)
+            # forward, not the call: a compiled block would be compiled again for each shape of an evaluation
+            apply = block if self.training else block.forward
+            x = apply(x, self.scheme.layer(index), positions)
         if last is not None:
             x = x[:, -last:]
         return nn.functional.linear(self.norm(x), self.embedding.weight)
+
+    def compile_blocks(self) -> None:
+        """Have PyTorch compile the blocks, for training alone: evaluation runs them as they are.
+
+        Block by block and not as a whole, since the blocks share one compilation, however many they are.
+        """
+        for block in self.blocks:
+            block.compile(dynamic=False)
 
     @property
     def kernel(self) -> str:
