@@ -25,6 +25,7 @@ from poslab.study.run.identity import Code, code_fingerprints, run_identity, run
 from poslab.tracking.send.card import Card, of_run
 
 LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
+COMPILED_STEPS = 2_000  # from which trainer.compile=auto compiles on a GPU: compiling takes up to a minute
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,9 @@ def resolve(config: Config, here: bool = True) -> Config:
             if accelerator == "cuda" and (not cuda or torch.cuda.is_bf16_supported(including_emulation=False))
             else "float32"
         )
+    compiled = trainer.compile
+    if compiled == "auto":
+        compiled = accelerator == "cuda" and trainer.max_steps >= COMPILED_STEPS
     longest = LONGEST[accelerator] if evaluate.longest == "auto" else evaluate.longest
     factor = evaluate.rescale_factor
     if factor == "auto" and FACTOR_METHODS & set(evaluate.rescale):
@@ -195,7 +199,9 @@ def resolve(config: Config, here: bool = True) -> Config:
     rescale = [method for method in ("none", *METHODS) if method in evaluate.rescale]  # in one order
     return config.model_copy(
         update={
-            "trainer": trainer.model_copy(update={"accelerator": accelerator, "precision": precision}),
+            "trainer": trainer.model_copy(
+                update={"accelerator": accelerator, "precision": precision, "compile": compiled}
+            ),
             "evaluate": evaluate.model_copy(
                 update={"longest": longest, "rescale_factor": factor, "rescale": rescale}
             ),
