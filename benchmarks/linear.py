@@ -1,9 +1,9 @@
 """Linear attention beside the plain chunk form of it: python benchmarks/linear.py
 
 The plain form is that of flash-linear-attention's reference, `naive_chunk_linear_attn`, written anew: all
-chunks of 64 tokens at once, their states by a cumulative sum, autograd's backward, no bias, no rotation. Each
-time is that of one layer, forward and backward, float32, one thread, queries, keys and values wanting
-gradients; ratios are to the plain form with phi and the denominator, the function of attention=linear pos=none.
+chunks of 64 tokens at once, their states by a cumulative sum, autograd's backward, no bias, no rotation.
+Each time is that of one layer, forward and backward, float32, one thread, queries, keys and values wanting
+gradients. Ratios are to the plain form with phi and the denominator, which is attention=linear pos=none.
 """
 
 import sys

@@ -54,7 +54,9 @@ class TrainerOptions(Options):
     accelerator: Literal["auto", "cpu", "cuda"]
     devices: int = Field(ge=1, description="GPUs, or processes on CPU, that share each batch; of a node")
     nodes: int = Field(ge=1, description="machines with so many devices each")
-    compile: bool
+    compile: Literal["auto"] | bool = Field(
+        description="the blocks, for training; auto: on a GPU, where training is long enough to repay it"
+    )
     checkpoint_seconds: float = Field(
         ge=0, description="between two checkpoints: the most training that a crash can cost"
     )

@@ -12,6 +12,7 @@ import json
 import platform
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -164,7 +165,12 @@ def _names(source: ast.Module) -> list[str]:
     return [name for name in names if name.startswith("poslab.")]
 
 
-def describe_versions() -> dict[str, Any]:
+def describe_versions() -> dict[str, str]:
     """Versions that may change a result's last digits: in the record, but not in the identity."""
-    packages = ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    versions = {"python": platform.python_version()}
+    for name in ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab"):
+        with suppress(
+            metadata.PackageNotFoundError
+        ):  # W&B where it is not used, poslab where it is on the path alone
+            versions[name] = version(name)
+    return versions

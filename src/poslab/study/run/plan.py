@@ -19,6 +19,7 @@ from poslab.study.run.preparation import Preparation
 from poslab.tracking.send.card import Card, of_run
 
 LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
+COMPILED_STEPS = 2_000  # from which trainer.compile=auto compiles on a GPU: compiling takes up to a minute
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,9 @@ def resolve(config: Config, here: bool = True) -> Config:
             "trainer.precision=bfloat16, but this machine's CPU has no instructions for it: "
             "use float32 or auto"
         )
+    compiled = trainer.compile
+    if compiled == "auto":
+        compiled = accelerator == "cuda" and trainer.max_steps >= COMPILED_STEPS
     longest = LONGEST[accelerator] if evaluate.longest == "auto" else evaluate.longest
     factor = evaluate.rescale_factor
     if factor == "auto" and FACTOR_METHODS & set(evaluate.rescale):
@@ -190,7 +194,9 @@ def resolve(config: Config, here: bool = True) -> Config:
     rescale = [method for method in RESCALINGS if method in evaluate.rescale]  # in one order
     return config.model_copy(
         update={
-            "trainer": trainer.model_copy(update={"accelerator": accelerator, "precision": precision}),
+            "trainer": trainer.model_copy(
+                update={"accelerator": accelerator, "precision": precision, "compile": compiled}
+            ),
             "evaluate": evaluate.model_copy(
                 update={"longest": longest, "rescale_factor": factor, "rescale": rescale}
             ),
