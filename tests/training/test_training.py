@@ -51,9 +51,11 @@ def test_every_pair_learns_in_20_steps(pos, attention):
     assert losses[-1][1] < losses[0][1] - 0.2
 
 
-def test_same_seed_same_curve_to_the_bit_and_another_seed_another():
-    assert curve(request()) == curve(request())
-    assert curve(request()) != curve(request(seed=1))
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_same_seed_same_curve_to_the_bit_and_another_seed_another(precision):
+    first = curve(request(trainer__precision=precision))
+    assert curve(request(trainer__precision=precision)) == first
+    assert curve(request(trainer__precision=precision, seed=1)) != first
 
 
 def test_positions_are_drawn_by_the_seed_and_the_step(monkeypatch):

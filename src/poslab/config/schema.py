@@ -18,6 +18,10 @@ class ConfigError(ValueError):
     """A configuration that cannot be run; the message is one line that says what to change."""
 
 
+class PairError(ConfigError):
+    """An attention cannot work under a scheme. The message names the pair and what to choose instead."""
+
+
 class Options(BaseModel):
     """A section of the configuration: unknown keys and wrong types are errors, never ignored."""
 
@@ -78,6 +82,8 @@ class TrainerOptions(Options):
 
 Multiple = Literal[1, 2, 4, 8, 16]  # of L: the lengths that a model can be evaluated up to
 MULTIPLES: tuple[Multiple, ...] = get_args(Multiple)
+Rescale = Literal["none", "pi", "ntk", "dynamic", "yarn", "drop"]
+RESCALINGS: tuple[Rescale, ...] = get_args(Rescale)
 FACTOR_METHODS = {"pi", "ntk", "yarn"}  # the rescalings that take a factor
 
 
@@ -94,7 +100,7 @@ class EvaluateOptions(Options):
         ge=1, description="a length; each scores L/8 targets, spread over all segments"
     )
 
-    rescale: list[Literal["none", "pi", "ntk", "dynamic", "yarn", "drop"]] = Field(
+    rescale: list[Rescale] = Field(
         description="evaluated anew under these rotations, without training again; none: as trained, always"
     )
     rescale_factor: Literal["auto"] | float = Field(
@@ -160,6 +166,11 @@ class RunConfig(Options):
         if plain["data"].get("source") == "text" and plain["data"].get("path"):
             plain["data"]["path"] = Path(plain["data"]["path"]).name
         return plain
+
+
+def longest_length(config: RunConfig) -> int:
+    """The longest evaluation length in tokens, of a resolved configuration."""
+    return int(config.evaluate.longest) * config.context_length
 
 
 Section = TypeVar("Section", bound=Options)

@@ -105,6 +105,11 @@ class Rescaling:
         return METHODS[self.method](theta, self.factor, length, context_length)
 
     @property
+    def length_dependent(self) -> bool:
+        """Whether the frequencies depend on how many tokens the sequence has."""
+        return self.method == "dynamic"
+
+    @property
     def query_key_scale(self) -> float:
         """The factor on q and on k."""
         return yarn_query_key_scale(self.factor) if self.method == "yarn" else 1.0
