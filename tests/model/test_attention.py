@@ -404,24 +404,3 @@ def test_without_positions_or_mask_order_would_be_invisible_but_the_mask_shows_i
     tokens = torch.tensor([[5, 9, 13, 2, 7]])
     swapped = torch.tensor([[9, 5, 13, 2, 7]])
     assert not torch.allclose(gpt(tokens)[0, -1], gpt(swapped)[0, -1])
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize(("pos", "attention"), PAIRS)
-def test_every_pair_is_its_reference_on_cuda(pos, attention, dtype):
-    """Softmax for the fused forms, the same on the CPU in float64 for the others."""
-    case = Case(pos, 300, dtype=dtype)
-    attend, scheme, whole = parts(pos, "softmax" if attention == "flash" else attention)
-    positions = whole.place(300, None)
-    inputs = [tensor.double() for tensor in (case.q, case.k, case.v, case.x)]
-    reference = attend.attend(*inputs[:3], Site(scheme, positions, scheme.log_gates(inputs[3])))
-    attend, scheme, whole = parts(pos, attention)
-    attend.cuda()
-    whole.to("cuda", torch.float32)
-    q, k, v, x = (tensor.cuda() for tensor in (case.q, case.k, case.v, case.x))
-    mine = attend.attend(q, k, v, Site(scheme, positions.cuda(), scheme.log_gates(x)))
-    assert attend.kernel
-    tolerance = 1e-3 if dtype == torch.float32 else 5e-2
-    torch.testing.assert_close(mine.cpu().double(), reference, atol=tolerance, rtol=tolerance)
