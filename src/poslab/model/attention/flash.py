@@ -8,6 +8,7 @@ another one, and named in the run record:
     torch efficient     no bias: CUDA in float32, heads whose width is a multiple of 4
     torch flash, sliding bias
                         a bias by distance and no gates, positions 0, 1, 2, ...: CPU (poslab.model.sliding)
+    flex attention      CUDA: the rest, where heads are 16 to 256 wide (poslab.model.flex)
     strips              the rest: a strip of queries at a time, formed again in backward (poslab.model.strips)
     strips, checkpointed
                         a bias by both positions, likewise (below)
@@ -22,6 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
+from poslab.model import flex
 from poslab.model.attention import Attention, Site, cumulative_log_gates, distances
 from poslab.model.positions import Scheme
 from poslab.model.sliding import Sliding
@@ -46,6 +48,9 @@ class Flash(Attention):
         k = scheme.rotate_keys(scheme.logit_features(k), positions)
         working = torch.promote_types(q.dtype, torch.float32)
         if not scheme.by_distance:
+            if flex.takes(q, v):
+                self.kernel = "flex attention (cuda)"
+                return flex.attend(q, k, v, site, scale)
             self.kernel = "strips, checkpointed"
             return _pairwise_strips(q, k, v, site, scale)
         # Positions that are drawn (pos.scheme=randomised) lie anywhere below the scheme's context length.
@@ -66,10 +71,13 @@ class Flash(Attention):
         if plain and fused and q.is_cuda and q.dtype == torch.float32 and q.shape[-1] % 4 == 0:
             self.kernel = "torch efficient (cuda)"
             return _pinned(SDPBackend.EFFICIENT_ATTENTION, q, k, v, scale)
+        if flex.takes(q, v):
+            self.kernel = "flex attention (cuda)"
+            return flex.attend(q, k, v, site, scale)
         bias = q.new_zeros(q.shape[1], reach, dtype=working) if bias is None else bias.to(working)
         result: Tensor
         if q.device.type == "cpu" and log_gates is None and scheme.geometry.consecutive:
-            self.kernel = "torch flash (cpu), sliding bias"
+            self.kernel = "torch flash, sliding bias (cpu)"
             mixed = Sliding.apply(q, k, _as_wide(v, q), bias, _constant_from(scheme), scale)  # type: ignore[no-untyped-call]
             result = mixed[..., : v.shape[-1]]
             return result
