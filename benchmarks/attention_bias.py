@@ -1,0 +1,80 @@
+"""What a bias costs fused attention: python benchmarks/attention_bias.py
+
+Attention of one layer under schemes that add to the logits, forward and with backward, as ratios to the plain
+fused kernel (pos=none), in turns. One thread, float32, 4 heads of width 32, 4,096 tokens at least.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from in_turns import in_turns, ratio
+from poslab.config.compose import arms
+from poslab.model.attention import Site, build_attention
+from poslab.model.positions import Geometry, build_scheme
+
+CONF = Path(__file__).parent.parent / "conf"
+HEADS, HEAD_WIDTH = 4, 32
+TOKENS = 4_096
+BOUNDS = {"alibi": 1.15, "t5": 1.5}  # forward and backward, at 1,024 tokens and more
+SECONDS = 20.0  # of the plain kernel's rounds at one length, about
+LEAST_ROUNDS = 7
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--schemes", default="alibi,t5,kerple,fox")
+    arguments.add_argument("--lengths", default="128,1024,4096,16384")
+    arguments.add_argument("--rounds", type=int, default=25, help="fewer at lengths that take long")
+    options = arguments.parse_args()
+    torch.set_num_threads(1)
+    schemes = ["none", *options.schemes.split(",")]
+    for length in map(int, options.lengths.split(",")):
+        windows = max(1, TOKENS // length)
+        rounds = max(LEAST_ROUNDS, min(options.rounds, options.rounds * TOKENS // length))
+        print(f"\n{windows} x {length:,} tokens, ratios to pos=none: medians, 95 % intervals")
+        for backward in (False, True):
+            layers = {pos: layer(pos, length, windows, backward) for pos in schemes}
+            seconds = in_turns({pos: run for pos, (run, _) in layers.items()}, rounds, torch.device("cpu"))
+            for pos, (_, kernel) in layers.items():
+                if pos == "none":
+                    continue
+                result, bound = ratio(seconds[pos], seconds["none"]), BOUNDS.get(pos)
+                missed = backward and length >= 1024 and bound is not None and result.median > bound
+                what = "forward and backward" if backward else "forward"
+                print(f"{pos:8} {what:21} {result}  {kernel()}" + ("  above its bound" if missed else ""))
+
+
+def layer(
+    pos: str, length: int, windows: int, backward: bool
+) -> tuple[Callable[[], object], Callable[[], str]]:
+    """One pass of a layer's attention, and the name of the kernel that ran."""
+    geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, length, layers=1)
+    stream = torch.Generator().manual_seed(length)
+    scheme = build_scheme(arms(CONF / "pos")[pos], geometry)
+    with torch.no_grad():
+        for parameter in scheme.parameters():
+            parameter.normal_(generator=stream)
+    own = scheme.layer(0)
+    attention = build_attention({"kind": "flash"}, geometry, own)
+    # As the model has them: heads lie within tokens.
+    q, k, v, upstream = torch.randn(4, windows, length, HEADS, HEAD_WIDTH, generator=stream).transpose(2, 3)
+    x = torch.randn(windows, length, geometry.width, generator=stream)
+    positions, learned = torch.arange(length), list(own.parameters())
+
+    def run() -> tuple[Tensor, ...]:
+        leaves = [each.detach().requires_grad_(backward) for each in (q, k, v)]
+        with torch.set_grad_enabled(backward):
+            mixed = attention.attend(*leaves, Site(own, positions, own.log_gates(x)))
+            if not backward:
+                return (mixed,)
+            return torch.autograd.grad(mixed, [*leaves, *learned], upstream)
+
+    return run, lambda: attention.kernel
+
+
+if __name__ == "__main__":
+    main()
