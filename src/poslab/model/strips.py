@@ -155,7 +155,7 @@ class StripScores:
 
 
 def table_distances(rows: int, before: int, device: torch.device) -> Int[Tensor, "R M"]:
-    """How far each of `before + rows` consecutive tokens lies behind each of the last `rows`, < 0 if ahead."""
+    """How far each of `before + rows` tokens in a row lies behind each of the last `rows`, < 0 if ahead."""
     return torch.arange(rows, device=device)[:, None] + before - torch.arange(before + rows, device=device)
 
 
