@@ -3,7 +3,7 @@
 The plain form is that of flash-linear-attention's reference, `naive_chunk_linear_attn`, written anew: all
 chunks of 64 tokens at once, their states by a cumulative sum, autograd's backward, no bias, no rotation. Each
 time is that of one layer, forward and backward, float32, one thread, queries, keys and values wanting
-gradients; ratios are to the plain form with phi and the denominator, the function of attention=linear pos=none.
+gradients. Ratios are to the plain form with phi and the denominator, which is attention=linear pos=none.
 """
 
 import sys

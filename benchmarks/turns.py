@@ -1,6 +1,6 @@
 """Forms of one computation that take turns in one process, and the ratios of their times.
 
-On a shared machine only ratios of neighbours in time mean anything: a round gives one ratio to the first form.
+On a shared machine only ratios of neighbours in time mean anything: a round gives a ratio to the first form.
 """
 
 import ctypes
