@@ -111,6 +111,23 @@ def test_every_pair_is_its_formula(pos, attention):
     )
 
 
+@pytest.mark.parametrize("last", [1, 65, 70])
+@pytest.mark.parametrize(("pos", "attention"), PAIRS)
+def test_the_last_tokens_alone_get_what_they_get_among_all(pos, attention, last):
+    """By rows of weights up to half of the tokens, and whole beyond."""
+    case = Case(pos, 131)
+
+    def alone(attend, *arguments):
+        return attend.attend_last(*arguments, last)
+
+    def among_all(attend, *arguments):
+        return attend.attend(*arguments)[..., -last:, :]
+
+    assert_same(
+        case.outputs_and_gradients(attention, alone), case.outputs_and_gradients(attention, among_all)
+    )
+
+
 @pytest.mark.parametrize("attention", ["linear", "performer"])
 @pytest.mark.parametrize("pos", ["kerple", "fire"])
 def test_a_pair_without_a_fast_form_is_refused_and_says_what_to_choose(pos, attention):

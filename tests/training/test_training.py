@@ -2,6 +2,7 @@
 
 import copy
 import math
+import threading
 from hashlib import sha256
 
 import pytest
@@ -11,7 +12,8 @@ from poslab.config.request import Config
 from poslab.data.cache import prepare
 from poslab.model.gpt import build
 from poslab.model.positions.randomised import Randomised
-from poslab.training.loop import TrainingBatches, train
+from poslab.training.batches import InOrder, MadeAhead, TrainingBatches
+from poslab.training.loop import train
 from poslab.training.module import LanguageModel, learning_rate_share
 from poslab.training.observer import DivergedError
 from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES
@@ -114,6 +116,33 @@ def test_batches_are_a_function_of_seed_and_step():
     assert torch.equal(torch.cat([batches[6][0], batches[7][0]]), whole[3][0])
     others = [TrainingBatches(config, prepare(config.data), 3, rank, 2)[0][0] for rank in (0, 1)]
     assert torch.equal(torch.cat(others), batches[6][0])
+
+
+def test_batches_made_ahead_are_the_same_and_end_with_the_training():
+    batches = TrainingBatches(request(trainer__accumulate=2).config, prepare(request().config.data))
+    ahead = MadeAhead(batches, pinned=False)
+    assert len(ahead) == 40
+    for (windows, digest), (same, again) in zip(InOrder(batches), ahead, strict=True):
+        assert torch.equal(windows, same)
+        assert digest == again
+    stopped = iter(ahead)
+    next(stopped)
+    assert [thread for thread in threading.enumerate() if thread.name == "batches"]
+    stopped.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "batches"]
+
+
+def test_a_batch_that_cannot_be_made_ahead_raises_its_error():
+    class Broken(TrainingBatches):
+        def __getitem__(self, index):
+            if index == 5:
+                raise OSError("the file is gone")
+            return super().__getitem__(index)
+
+    made = []
+    with pytest.raises(OSError, match="the file is gone"):
+        made.extend(MadeAhead(Broken(request().config, prepare(request().config.data)), pinned=False))
+    assert len(made) == 5
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,14 @@ Three protocols, all recorded as sums of token negative log-likelihoods (nats) w
   that every scored token has at least l - L/8 tokens before it; a sample of such windows;
 - matched: the non-overlapping losses of those targets that the sliding windows score.
 
-Of the longest non-overlapping windows the loss is also recorded by position.
+Of the windows of the longest length, non-overlapping and sliding, the loss is also recorded by position.
 
 The scored targets are the same at every length: the second half of each segment, whose first half is context
 only. So two lengths differ in nothing but the context, and no target lacks context because the data begin.
+
+No window is run whose losses are those of another one: the first half of a non-overlapping window is one of
+half its length, wherever the scheme lets it be (`length_dependent`), and a sliding window may be a
+non-overlapping one.
 """
 
 from collections.abc import Callable
@@ -22,7 +26,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from poslab.config.schema import MULTIPLES, RunConfig
+from poslab.config.schema import MULTIPLES, RunConfig, longest_length
 from poslab.data.corpus import Corpus
 from poslab.data.windows import extrapolation_segments
 from poslab.evaluation.losses import token_losses
@@ -97,11 +101,6 @@ def changes_rotation(scheme: Scheme, rescaling: Rescaling, longest: int) -> bool
     return not all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
 
-def longest_length(config: RunConfig) -> int:
-    """The longest evaluation length in tokens, of a resolved configuration."""
-    return int(config.evaluate.longest) * config.context_length
-
-
 def extrapolate(
     model: GPT,
     segments: Int[np.ndarray, "N 2l+1"],
@@ -117,15 +116,19 @@ def extrapolate(
     tiled losses of the same targets are recorded as "matched", so that the two protocols can be compared on
     the same tokens. `progress` is called with the share of the work that is done.
     """
-    longest = segments.shape[1] // 2
-    targets = segments[:, longest + 1 :]
-    target_bytes = token_bytes[targets]
+    count, longest = len(segments), segments.shape[1] // 2
+    target_bytes = token_bytes[segments[:, longest + 1 :]]
     lengths = lengths_up_to(longest, context_length, model.scheme.max_length)
+    top = lengths[-1][1]
     stride = max(1, context_length // 8)
-    segment, block = spread(len(segments), longest // stride, sliding_windows)
-    slid = block[:, None] * stride + np.arange(stride)  # (windows, stride), places of the targets
-    slid_bytes = target_bytes[segment[:, None], slid]
-    work = sum(targets.size + len(segment) * length for _, length in lengths)
+    segment, block = spread(count, longest // stride, sliding_windows)
+    slid = segment[:, None], block[:, None] * stride + np.arange(stride)  # the targets of each window
+    ends = (block + 1) * stride
+    every_tile = model.scheme.length_dependent
+    work = sum(
+        count * longest // (1 if every_tile or length == top else 2) + (ends % length != 0).sum() * length
+        for _, length in lengths
+    )
     done = 0
 
     def on_batch(tokens: int) -> None:
@@ -134,22 +137,49 @@ def extrapolate(
         progress(done / work)
 
     result = Extrapolation()
-    for multiple, length in lengths:
-        tiles = _windows(segments, np.arange(length, longest + 1, length), length)
-        tiled = token_losses(model, tiles, on_batch=on_batch).reshape(targets.shape)
-        ends = longest + (block + 1) * stride
-        windows = segments[segment[:, None], ends[:, None] - length + np.arange(length + 1)]
-        slid_losses = token_losses(model, windows, stride, on_batch)
-        every = np.arange(len(segments))
-        for protocol, where, losses, counted in (
-            ("non_overlapping", every, tiled, target_bytes),
-            ("sliding", segment, slid_losses, slid_bytes),
-            ("matched", segment, tiled[segment[:, None], slid], slid_bytes),
-        ):
-            result.lengths += _rows(protocol, multiple, length, where, losses, counted)
-        if length == lengths[-1][1]:
-            result.positions = _position_rows(tiled.reshape(-1, length), target_bytes.reshape(-1, length))
+    tiled = np.empty(0)
+    for multiple, length in reversed(lengths):
+        longer = None if every_tile or length == top else tiled
+        tiled = _tiled_losses(model, segments, length, longer, on_batch)
+        alone = ends % length != 0  # the other windows end where a tile ends, so they are that tile
+        starts = longest + ends[alone, None] - length
+        windows = segments[segment[alone, None], starts + np.arange(length + 1)]
+        losses = token_losses(model, windows, None if length == top else stride, on_batch)
+        sliding = tiled[slid]
+        sliding[alone] = losses[:, -stride:]
+        result.lengths[:0] = [  # shorter ones stand first
+            *_rows("non_overlapping", multiple, length, np.arange(count), tiled, target_bytes),
+            *_rows("sliding", multiple, length, segment, sliding, target_bytes[slid]),
+            *_rows("matched", multiple, length, segment, tiled[slid], target_bytes[slid]),
+        ]
+        if length == top:
+            result.positions = _position_rows(
+                np.concatenate([tiled.reshape(-1, length), losses]),
+                np.concatenate([target_bytes.reshape(-1, length), token_bytes[windows[:, 1:]]]),
+            )
     return result
+
+
+def _tiled_losses(
+    model: GPT,
+    segments: Int[np.ndarray, "N 2l+1"],
+    length: int,
+    longer: Float[np.ndarray, "N l"] | None,
+    on_batch: Callable[[int], None],
+) -> Float[np.ndarray, "N l"]:
+    """The losses of all targets in windows of `length` tokens side by side.
+
+    `longer` are those in windows twice as long, given where the first half of such a window has the losses
+    of the window that it is: then only every second window is run.
+    """
+    count, longest = len(segments), segments.shape[1] // 2
+    step = length if longer is None else 2 * length
+    windows = _windows(segments, np.arange(step, longest + 1, step), length)
+    losses = token_losses(model, windows, on_batch=on_batch).reshape(count, -1, length)
+    if longer is not None:
+        losses = np.concatenate([longer.reshape(count, -1, step)[..., :length], losses], axis=-1)
+    tiled: Float[np.ndarray, "N l"] = losses.reshape(count, longest)
+    return tiled
 
 
 def lengths_up_to(longest: int, context_length: int, limit: int | None) -> list[tuple[float, int]]:

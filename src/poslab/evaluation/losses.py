@@ -13,7 +13,7 @@ from poslab.model.gpt import GPT
 TOKENS_A_BATCH = {"cpu": 4_096, "cuda": 65_536}  # no effect on the result but rounding
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def token_losses(
     gpt: GPT,
     windows: Int[np.ndarray, "N T+1"],
@@ -24,9 +24,10 @@ def token_losses(
 
     `on_batch` is called with the number of tokens that went through the model in each batch.
     """
-    losses = []
+    losses = [torch.empty(0, windows.shape[1] - 1 if last is None else last, dtype=torch.float64)]
     for logits, targets in batched_logits(gpt, windows, last):
-        flat = cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        flat = cross_entropy(wide.flatten(0, 1), targets.flatten(), reduction="none")
         losses.append(flat.reshape(targets.shape).double().cpu())
         on_batch(len(targets) * (windows.shape[1] - 1))
     joined: Float[np.ndarray, "N last"] = torch.cat(losses).numpy()

@@ -179,7 +179,7 @@ class ChunkedAttention(Function):
                 weighted_k[:, rows] = weighted
                 below = (plain_q[:, rows] * weighted).sum(dim=-1, keepdim=True)
             denominator[:, rows] = below
-            torch.div(numerator, below, out=output[:, rows])
+            output[:, rows] = numerator.div_(below)
             states += [state, total]
             if leaving.stop > leaving.start:
                 here = slice(chunk.number, chunk.number + 1)

@@ -31,15 +31,24 @@ class Block(nn.Module):
         self.project_perceptron = nn.Linear(4 * width, width)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], scheme: Scheme, positions: Int[Tensor, "T"]
+        self,
+        x: Float[Tensor, "B T D"],
+        scheme: Scheme,
+        positions: Int[Tensor, "T"],
+        last: int | None = None,
     ) -> Float[Tensor, "B T D"]:
+        """With `last`, the output of the final `last` tokens alone (B last D), which costs much less."""
         normed = self.norm_attention(x)
         heads = self.query_key_value(normed).unflatten(-1, (3, self.heads, -1))
         q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)  # 3 of (B, H, T, K)
         site = Site(scheme, positions, scheme.log_gates(normed))
         # Each attention chooses its own working precision, which autocast would lower.
         with torch.autocast(x.device.type, enabled=False):
-            mixed = self.attention.attend(q, k, v, site)
+            if last is None:
+                mixed = self.attention.attend(q, k, v, site)
+            else:
+                mixed = self.attention.attend_last(q, k, v, site, last)
+                x = x[:, -last:]
         x = x + self.project_attention(mixed.transpose(1, 2).flatten(-2))
         hidden = gelu(self.expand(self.norm_perceptron(x)), approximate="tanh")
         output: Float[Tensor, "B T D"] = x + self.project_perceptron(hidden)
@@ -79,10 +88,20 @@ class GPT(nn.Module):
         positions = positions.to(tokens.device)
         x = self.scheme.embed(self.embedding(tokens), positions)
         for index, block in enumerate(self.blocks):
-            x = block(x, self.scheme.layer(index), positions)
-        if last is not None:
-            x = x[:, -last:]
+            # Of the others, only the keys and values of the last block have an effect.
+            scored = last if index == len(self.blocks) - 1 else None
+            # forward, not the call: a compiled block would be compiled again for each shape of an evaluation
+            apply = block if self.training else block.forward
+            x = apply(x, self.scheme.layer(index), positions, scored)
         return nn.functional.linear(self.norm(x), self.embedding.weight)
+
+    def compile_blocks(self) -> None:
+        """Have PyTorch compile the blocks, for training alone: evaluation runs them as they are.
+
+        Block by block and not as a whole, since the blocks share one compilation, however many they are.
+        """
+        for block in self.blocks:
+            block.compile(dynamic=False)
 
     @property
     def kernel(self) -> str:

@@ -7,14 +7,15 @@ public subclass of Attention. It overrides
     options_class  the keys of its YAML file beside `kind`, where there are any
     __init__       to raise PairError for a scheme that it cannot serve
     attend         the result: a mean of the values up to each token
-    weights        the same as a T x T matrix, where it is not softmax; inspection and tests use it
+    weights        the same as a T x T matrix, where it is not softmax, or as some rows of it; inspection, the
+                   last block at evaluation and tests use it
     draw           to draw random numbers that belong to the model, such as Performer's features
 
 and knows no scheme by name: it calls the scheme's hooks where its mathematics has a place for them.
 `Attention.scores` shows all of them: what is multiplied (`logit_features`), how it is turned
 (`rotate_queries`, `rotate_keys`), and what is added (`pairwise_bias`, `log_gates`).
 
-Shapes: B batch, H heads, T tokens, K head width.
+Shapes: B batch, H heads, T tokens, K head width, Q the queries that rows of a matrix are formed for.
 """
 
 from collections.abc import Mapping
@@ -26,12 +27,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from poslab.config.registry import find, options_of
-from poslab.config.schema import ConfigError, Options
+from poslab.config.schema import Options
 from poslab.model.positions import Geometry, Scheme
 
-
-class PairError(ConfigError):
-    """An attention cannot work under a scheme. The message names the pair and what to choose instead."""
+MOST_ROWS = 128  # rows of weights that live at a time: 128 x T a head, as in strips of fused attention
 
 
 @dataclass(frozen=True)
@@ -70,26 +69,45 @@ class Attention(nn.Module):
         """
         raise NotImplementedError
 
+    def attend_last(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B H T K"],
+        v: Float[Tensor, "B H T K"],
+        site: Site,
+        last: int,
+    ) -> Float[Tensor, "B H last K"]:
+        """What `attend` gives the final `last` tokens, without the others where that is less work.
+
+        A few tokens are served by their rows of `weights`, whatever code `attend` runs; `kernel` stays then.
+        """
+        length = q.shape[-2]
+        if last > min(MOST_ROWS, length // 2):
+            return self.attend(q, k, v, site)[..., -last:, :]
+        weights = self.weights(q, k, site, length - last)
+        return (weights @ v.to(weights.dtype)).to(v.dtype)
+
     def weights(
-        self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site
-    ) -> Float[Tensor, "B H T T"]:
+        self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
+    ) -> Float[Tensor, "B H Q T"]:
         """How much of each key's value (last axis) each query takes: attend(q, k, v, site) is weights @ v.
 
-        Softmax of the scores, unless overridden. In float32 at least, whatever the dtype of q and k.
+        Rows of the queries from the one numbered `first` on. Softmax of the scores, unless overridden. In
+        float32 at least, whatever the dtype of q and k.
         """
-        return self.scores(q, k, site).softmax(dim=-1)
+        return self.scores(q, k, site, first).softmax(dim=-1)
 
     def scores(
-        self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site
-    ) -> Float[Tensor, "B H T T"]:
+        self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
+    ) -> Float[Tensor, "B H Q T"]:
         """Softmax's logits: q·k / sqrt(K) and all that is added to it; -inf for keys after the query."""
         scheme, positions = site.scheme, site.positions
         scale = q.shape[-1] ** -0.5
         working = torch.promote_types(q.dtype, torch.float32)
         q = scheme.rotate_queries(scheme.logit_features(q.to(working)), positions)
         k = scheme.rotate_keys(scheme.logit_features(k.to(working)), positions)
-        scores: Float[Tensor, "B H T T"] = q @ k.mT * scale
-        return scores + added_to_logits(site, working)
+        scores: Float[Tensor, "B H Q T"] = q[..., first:, :] @ k.mT * scale
+        return scores + added_to_logits(site, working, first)
 
     def draw(self, stream: torch.Generator) -> None:
         """Set initial values other than GPT-2's, from `stream` alone."""
@@ -108,20 +126,20 @@ def cumulative_log_gates(log_gates: Float[Tensor, "B H T"]) -> Float[Tensor, "B 
     return log_gates.double().cumsum(dim=-1)
 
 
-def added_to_logits(site: Site, dtype: torch.dtype) -> Float[Tensor, "B H T T"]:
-    """Bias, gates and the causal mask (-inf) of every query and key. B or H is 1 where all have the same.
+def added_to_logits(site: Site, dtype: torch.dtype, first: int = 0) -> Float[Tensor, "B H Q T"]:
+    """Bias, gates and the causal mask (-inf) of every key and of the queries from number `first` on.
 
-    A T x T matrix, so for references alone.
+    B or H is 1 where all have the same. From the first query on it is a T x T matrix: for references alone.
     """
     positions = site.positions
     added = torch.zeros(1, 1, 1, 1, dtype=dtype, device=positions.device)
-    bias = site.scheme.pairwise_bias(positions, positions)
+    bias = site.scheme.pairwise_bias(positions[first:], positions)
     if bias is not None:
         added = added + bias.to(dtype)
     if site.log_gates is not None:
         sums = cumulative_log_gates(site.log_gates)
-        added = added + (sums[..., :, None] - sums[..., None, :]).to(dtype)
-    return added.masked_fill(distances(positions, 0, len(positions)) < 0, -torch.inf)
+        added = added + (sums[..., first:, None] - sums[..., None, :]).to(dtype)
+    return added.masked_fill(distances(positions, first, len(positions)) < 0, -torch.inf)
 
 
 def build_attention(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Attention:

@@ -6,6 +6,7 @@ another one, and named in the run record:
     flash-attn          CUDA, float16 or bfloat16, package installed; no bias, or a fixed linear one (ALiBi)
     torch flash         no bias: CPU in any dtype, CUDA in float16 or bfloat16
     torch efficient     no bias: CUDA in float32, heads whose width is a multiple of 4
+    flex attention      CUDA: the rest, where heads are 16 to 256 wide (poslab.model.flex)
     strips              the rest: a strip of queries at a time, recomputed in backward (below)
 """
 
@@ -20,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
+from poslab.model import flex
 from poslab.model.attention import Attention, Site, cumulative_log_gates, distances
 from poslab.model.positions import Scheme
 
@@ -43,6 +45,9 @@ class Flash(Attention):
         k = scheme.rotate_keys(scheme.logit_features(k), positions)
         working = torch.promote_types(q.dtype, torch.float32)
         if not scheme.by_distance:
+            if flex.takes(q, v):
+                self.kernel = "flex attention (cuda)"
+                return flex.attend(q, k, v, site, scale)
             self.kernel = "strips, checkpointed"
             return _pairwise_strips(q, k, v, site, scale)
         # Positions that are drawn (pos.scheme=randomised) lie anywhere below the scheme's context length.
@@ -63,6 +68,9 @@ class Flash(Attention):
         if plain and fused and q.is_cuda and q.dtype == torch.float32 and q.shape[-1] % 4 == 0:
             self.kernel = "torch efficient (cuda)"
             return _pinned(SDPBackend.EFFICIENT_ATTENTION, q, k, v, scale)
+        if flex.takes(q, v):
+            self.kernel = "flex attention (cuda)"
+            return flex.attend(q, k, v, site, scale)
         self.kernel = "strips"
         bias = q.new_zeros(q.shape[1], reach, dtype=working) if bias is None else bias.to(working)
         sums = None if log_gates is None else cumulative_log_gates(log_gates)

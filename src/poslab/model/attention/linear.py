@@ -18,8 +18,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import Function
 
-from poslab.config.schema import Options
-from poslab.model.attention import Attention, PairError, Site, added_to_logits, cumulative_log_gates
+from poslab.config.schema import Options, PairError
+from poslab.model.attention import Attention, Site, added_to_logits, cumulative_log_gates
 from poslab.model.chunked import ChunkedAttention, PairWeights
 from poslab.model.positions import Geometry, Scheme
 
@@ -72,13 +72,16 @@ class Linear(Attention):
         return mixed.to(v.dtype)
 
     def weights(
-        self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site
-    ) -> Float[Tensor, "B H T T"]:
+        self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
+    ) -> Float[Tensor, "B H Q T"]:
         """Under a rotation some weights are negative, and those of a query need not sum to 1."""
         q, k, turned_q, turned_k = self._features(q, k, site)
-        pair = added_to_logits(site, q.dtype).exp()
+        q, turned_q = q[..., first:, :], turned_q[..., first:, :]
+        added = added_to_logits(site, q.dtype, first)
+        # A constant a query cancels in the quotient; this one keeps exp from overflowing.
+        pair = (added - added.amax(dim=-1, keepdim=True).detach()).exp()
         denominator = (q @ k.mT * pair).sum(dim=-1, keepdim=True)
-        weights: Float[Tensor, "B H T T"] = turned_q @ turned_k.mT * pair / denominator
+        weights: Float[Tensor, "B H Q T"] = turned_q @ turned_k.mT * pair / denominator
         return weights
 
     def _features(self, q: Tensor, k: Tensor, site: Site) -> tuple[Tensor, Tensor, Tensor, Tensor]:

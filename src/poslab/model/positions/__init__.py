@@ -17,6 +17,7 @@ It says what it is where that differs from the defaults:
 
     max_length       the longest sequence that it is defined for                      learned, xPos
     shift_invariant  False where logits depend on more than the distance              sinusoidal, FIRE
+    length_dependent True where more tokens after a token change its logits         dynamic NTK, randomised
     turns(width)     the widths that it can rotate                                    RoPE: even ones
     tail()           where its bias becomes geometric, which linear attention needs   T5, ALiBi
     relative_turns   what its rotation does at a distance, for the record             RoPE, PoPE
@@ -93,6 +94,15 @@ class Scheme(nn.Module):
     def shift_invariant(self) -> bool:
         """Whether the logit of a query and a key stays the same when both move by as many tokens."""
         return True
+
+    @property
+    def length_dependent(self) -> bool:
+        """Whether a window's logits change when more tokens follow it, by the window's length alone.
+
+        Where not, a window has the losses that begin those of any longer window from the same token on, and
+        evaluation runs the longer one alone.
+        """
+        return type(self).place is not Scheme.place
 
     def section(self) -> dict[str, Any]:
         """The `pos` section of this scheme as its checked options spell it: 500 and 500.0 are one base."""

@@ -35,6 +35,10 @@ class PoPE(Scheme):
         # A vector, heads one after another: vectors keep their first value and are not decayed.
         self.delta = nn.Parameter(torch.zeros(geometry.width))
 
+    @property
+    def length_dependent(self) -> bool:
+        return self.rescaling is not None and self.rescaling.length_dependent
+
     def logit_features(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
         features: Tensor = softplus(x) * (1.0 if self.rescaling is None else self.rescaling.query_key_scale)
         return features

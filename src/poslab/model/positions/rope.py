@@ -39,6 +39,10 @@ class RoPE(Scheme):
                 f"{geometry.heads} gives heads of odd width {geometry.head_width}: choose an even one"
             )
 
+    @property
+    def length_dependent(self) -> bool:
+        return self.rescaling is not None and self.rescaling.length_dependent
+
     def rotate(self, x: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T W"]:
         return turn(x, self.phases(x.shape[-1], positions), self.options.pairing)
 

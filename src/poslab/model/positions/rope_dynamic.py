@@ -34,5 +34,9 @@ class DynamicNTKRoPE(RoPE):
                 "choose rope or rope_ntk"
             )
 
+    @property
+    def length_dependent(self) -> bool:
+        return not self.dropped
+
     def scaled(self, theta: Float[Tensor, "W/2"], length: Int[Tensor, ""]) -> Float[Tensor, "W/2"]:
         return dynamic_ntk(theta, length, self.geometry.context_length, self.options.factor)

@@ -77,6 +77,10 @@ class Schedule(Scheme):
     def shift_invariant(self) -> bool:
         return all(self._scheme(name).shift_invariant for name in self.places)
 
+    @property
+    def length_dependent(self) -> bool:
+        return any(self._scheme(name).length_dependent for name in self.places)
+
     def section(self) -> dict[str, Any]:
         inner = {name: self._scheme(name).section() for name in sorted(self.places)}
         return {**super().section(), "layers": self.names, "schemes": inner}

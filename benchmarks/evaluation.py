@@ -1,0 +1,110 @@
+"""What evaluation saves over running every window whole: python benchmarks/evaluation.py
+
+The plain way is the reference of the tests. Both evaluate the same untrained model of the default size on the
+same random tokens, at the default lengths and with the default proportion of windows, in turns in one process
+with one thread; what is compared is processor time.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from poslab.config.arguments import ArgumentError, read_options, refuse
+from poslab.config.schema import ConfigError
+from poslab.evaluation.extrapolation import extrapolate
+from poslab.report.analysis.statistics import estimate
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support.evaluation import plain_extrapolation  # noqa: E402
+from support.models import ATTENTIONS, POSITIONS, make_gpt  # noqa: E402
+
+L, LONGEST, VOCABULARY = 128, 1024, 256
+SEGMENTS, SLIDING_WINDOWS = 4, 16  # a sixteenth of the default numbers
+BOUND = 1.3
+DEFAULTS = {"pos": "rope,alibi,t5,none", "attention": "flash,linear", "rounds": "9"}
+
+
+def ratios(pos: str, attention: str, rounds: int, progress: Callable[[], None]) -> list[float]:
+    """In each round, the processor time of the plain way over that of evaluation as it is."""
+    gpt = make_gpt(
+        POSITIONS[pos],
+        ATTENTIONS[attention],
+        width=128,
+        context_length=L,
+        vocabulary=VOCABULARY,
+        dtype=torch.float32,
+    )
+    segments = np.random.default_rng(0).integers(0, VOCABULARY, (SEGMENTS, 2 * LONGEST + 1))
+    token_bytes = np.ones(VOCABULARY, dtype=np.int64)
+    ways: dict[str, Callable[[], object]] = {
+        "plain": lambda: plain_extrapolation(gpt, segments, L, SLIDING_WINDOWS),
+        "shipped": lambda: extrapolate(gpt, segments, L, SLIDING_WINDOWS, token_bytes),
+    }
+    measured = []
+    for number in range(-1, rounds):  # the first round fills the caches
+        seconds = {}
+        for name in ways if number % 2 else reversed(ways):
+            clock = time.process_time()
+            ways[name]()
+            seconds[name] = time.process_time() - clock
+        measured.append(seconds["plain"] / seconds["shipped"])
+        progress()
+    return measured[1:]
+
+
+def show(measured: dict[tuple[str, str], list[float]], console: Console) -> None:
+    """The geometric mean of each pair's ratios with its 95 % interval, and their median."""
+    title = f"Running every window whole over evaluation as it is, {L} to {LONGEST:,} tokens"
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("scheme", "attention", "ratio", "95 % interval", "median", f"at least {BOUND}"):
+        table.add_column(column, justify="left" if column in ("scheme", "attention") else "right")
+    for (pos, attention), values in measured.items():
+        mean = estimate([math.log(value) for value in values])
+        assert mean is not None
+        half = mean.half_width or 0.0
+        low, high = math.exp(mean.mean - half), math.exp(mean.mean + half)
+        verdict = "yes" if low >= BOUND else "no" if high < BOUND else "not settled"
+        middle = float(np.median(values))
+        row = f"{math.exp(mean.mean):.2f}", f"{low:.2f} to {high:.2f}", f"{middle:.2f}", verdict
+        table.add_row(pos, attention, *row)
+    console.print(table)
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        options = DEFAULTS | read_options(arguments, list(DEFAULTS))
+        schemes, attentions = options["pos"].split(","), options["attention"].split(",")
+        for group, names in ((POSITIONS, schemes), (ATTENTIONS, attentions)):
+            for name in {*names} - {*group}:
+                raise ArgumentError(f"there is no {name!r}; there are {', '.join(group)}")
+        if not options["rounds"].isdecimal() or int(options["rounds"]) < 2:
+            raise ArgumentError(f"rounds={options['rounds']} must be a number from 2 on")
+    except ArgumentError as error:
+        return refuse("evaluation.py", str(error))
+    torch.set_num_threads(1)
+    rounds, measured = int(options["rounds"]), {}
+    with Progress(console=Console(stderr=True)) as bar:
+        pairs = [(pos, attention) for attention in attentions for pos in schemes]
+        task = bar.add_task("rounds", total=len(pairs) * (rounds + 1))
+        for pos, attention in pairs:
+            try:
+                measured[pos, attention] = ratios(pos, attention, rounds, lambda: bar.advance(task))
+            except ConfigError as error:
+                bar.print(f"{pos} with {attention} is left out: {error}")
+    show(measured, Console(highlight=False, width=None if Console().is_terminal else 110))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,124 @@
+"""Evaluation that runs no window twice, and in the last block scored tokens alone, against the plain way."""
+
+import numpy as np
+import pytest
+import torch
+
+from poslab.evaluation.extrapolation import extrapolate
+from poslab.evaluation.losses import token_losses
+from poslab.model.rescaling import METHODS, Rescaling
+from support.evaluation import as_rows, plain_extrapolation, plain_losses
+from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make_gpt
+
+CONTEXT, LONGEST, VOCABULARY = 16, 128, 50  # two chunks of linear attention, and past T5's last bucket
+TOKEN_BYTES = np.arange(1, VOCABULARY + 1)
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
+
+
+def segments(count=2):
+    return np.random.default_rng(0).integers(0, VOCABULARY, (count, 2 * LONGEST + 1))
+
+
+def model(pos, attention, dtype=torch.float64):
+    layers = 4 if pos["scheme"] == "schedule" else 2  # the last of whose layers differs
+    return make_gpt(pos, ATTENTIONS[attention], layers=layers, context_length=CONTEXT, dtype=dtype)
+
+
+def assert_plain(gpt, tolerance, sliding_windows=8):
+    """Every row of extrapolation.csv and of position.csv is that of the plain way."""
+    result = extrapolate(gpt, segments(), CONTEXT, sliding_windows, TOKEN_BYTES)
+    plain, windows = plain_extrapolation(gpt, segments(), CONTEXT, sliding_windows)
+    mine = {(row["protocol"], row["multiple"], row["segment"]): row for row in result.lengths}
+    reference = as_rows(plain, TOKEN_BYTES)
+    assert mine.keys() == reference.keys()
+    for key, row in reference.items():
+        assert mine[key]["nll"] == pytest.approx(row["nll"], rel=tolerance), key
+        assert (mine[key]["tokens"], mine[key]["bytes"]) == (row["tokens"], row["bytes"])
+    assert [*mine] == sorted(mine, key=lambda key: float(key[1]))
+
+    longest = np.unique(np.concatenate(windows), axis=0)  # a sliding window that is a tile counts once
+    losses = plain_losses(gpt, longest)
+    assert [row["position"] for row in result.positions] == list(range(longest.shape[1] - 1))
+    for row, nll, counted in zip(result.positions, losses.T, TOKEN_BYTES[longest[:, 1:]].T, strict=True):
+        assert row["nll"] == pytest.approx(nll.sum(), rel=tolerance)
+        assert (row["tokens"], row["bytes"]) == (len(longest), counted.sum())
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("pos", "attention"), PAIRS)
+def test_every_pair_has_the_losses_of_the_plain_way(pos, attention, dtype):
+    assert_plain(model(SCHEMES[pos], attention, dtype), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("pos", ["rope", "rope_dynamic", "pope", "rope_none", "rope_learned"])
+def test_a_rescaled_rotation_has_the_losses_of_the_plain_way(pos, method):
+    gpt = model(POSITIONS[pos], "softmax")
+    gpt.scheme.rescale(Rescaling(method, 8.0))
+    assert_plain(gpt, 1e-9)
+
+
+@pytest.mark.parametrize("sliding_windows", [1, 7, 5000])
+def test_any_sample_of_sliding_windows_has_the_losses_of_the_plain_way(sliding_windows):
+    """With 5000 every target is scored: whatever ends where a tile ends is not run."""
+    assert_plain(model(SCHEMES["rope"], "softmax"), 1e-9, sliding_windows)
+
+
+def test_windows_that_all_are_tiles_are_not_run():
+    """At L = 2 the shortest window is one token long, and so is the stride."""
+    gpt = make_gpt(SCHEMES["alibi"], ATTENTIONS["softmax"], context_length=2)
+    result = extrapolate(gpt, segments()[:, :9], 2, 6, TOKEN_BYTES)
+    shortest = {row["protocol"]: row["nll"] for row in result.lengths if row["multiple"] == "0.5"}
+    assert shortest["sliding"] == shortest["matched"] > 0
+
+
+@pytest.mark.parametrize("method", [None, *METHODS])
+@pytest.mark.parametrize("pos", POSITIONS)
+def test_a_scheme_says_whether_its_logits_depend_on_the_length(pos, method):
+    """Where it says they do not, more tokens change no logits before them; where it says they do, some."""
+    gpt = model(POSITIONS[pos], "softmax")
+    if not gpt.scheme.rescale(method and Rescaling(method, 8.0)) and method:
+        pytest.skip("it has no rotation")
+    tokens = torch.from_numpy(segments()[:, : gpt.scheme.max_length or LONGEST])
+    with torch.no_grad():
+        whole = gpt(tokens)
+        same = [
+            torch.allclose(gpt(tokens[:, :length]), whole[:, :length], rtol=1e-9, atol=1e-9)
+            for length in (CONTEXT // 2, CONTEXT, 2 * CONTEXT, 4 * CONTEXT)
+            if length < tokens.shape[1]
+        ]
+    if not gpt.scheme.length_dependent:
+        assert all(same)
+    elif method is None:
+        assert not all(same)
+
+
+@pytest.mark.parametrize(
+    ("pos", "tiles"), [("rope", 2 * LONGEST + 4 * LONGEST), ("rope_randomised", 2 * LONGEST * 5)]
+)
+def test_no_tile_is_run_that_begins_another_one(pos, tiles):
+    """Of each two only the second one, but for the longest: 1 + 4 / 2 times the targets are run, not 5."""
+    gpt, seen, shares = model(POSITIONS[pos], "softmax"), [], []
+    for block in gpt.blocks:
+        block.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].shape[:2].numel()))
+    extrapolate(gpt, segments(), CONTEXT, 1, TOKEN_BYTES, shares.append)
+    alone = 8 + 16 + 32 + 64 + 128  # the one sliding window of each length, which ends at the second target
+    assert sum(seen) == len(gpt.blocks) * (tiles + alone)
+    assert shares[-1] == 1
+
+
+def test_the_last_block_projects_scored_tokens_alone():
+    gpt, seen = model(SCHEMES["rope"], "flash"), []
+    for block in gpt.blocks:
+        block.expand.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].shape[1]))
+    token_losses(gpt, segments()[:, :65], last=3)
+    assert seen == [64, 3]  # of two blocks
+
+
+@pytest.mark.parametrize("last", [3, 40, 100])
+@pytest.mark.parametrize(("pos", "attention"), PAIRS)
+def test_the_last_logits_are_those_of_all_tokens(pos, attention, last):
+    gpt = model(SCHEMES[pos], attention)
+    tokens = torch.from_numpy(segments()[:, : gpt.scheme.max_length or 64])
+    with torch.no_grad():
+        torch.testing.assert_close(gpt(tokens, last), gpt(tokens)[:, -last:], rtol=1e-9, atol=1e-9)

@@ -1,0 +1,71 @@
+"""Extrapolation the plain way: every window is run whole, whichever other windows have the same losses."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy, linear
+
+from poslab.evaluation.extrapolation import lengths_up_to, spread
+from poslab.evaluation.losses import TOKENS_A_BATCH
+from poslab.model.gpt import GPT
+
+Losses = dict[tuple[str, float], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+def plain_losses(gpt: GPT, windows: np.ndarray, last: int | None = None) -> np.ndarray:
+    """What `token_losses` returns, from the output of every block for every token."""
+    size, losses = max(1, TOKENS_A_BATCH["cpu"] // (windows.shape[1] - 1)), []
+    with torch.no_grad():
+        for start in range(0, len(windows), size):
+            batch = torch.from_numpy(windows[start : start + size])
+            positions = gpt.scheme.place(windows.shape[1] - 1, None)
+            x = gpt.scheme.embed(gpt.embedding(batch[:, :-1]), positions)
+            for index, block in enumerate(gpt.blocks):
+                x = block(x, gpt.scheme.layer(index), positions)
+            targets = batch[:, 1:]
+            if last is not None:
+                x, targets = x[:, -last:], targets[:, -last:]
+            logits = linear(gpt.norm(x), gpt.embedding.weight)
+            flat = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+            losses.append(flat.reshape(targets.shape).double())
+    return torch.cat(losses).numpy()
+
+
+def plain_extrapolation(
+    gpt: GPT, segments: np.ndarray, context_length: int, sliding_windows: int
+) -> tuple[Losses, list[np.ndarray]]:
+    """By protocol and multiple of L: the segment of each row of losses, the losses, and their targets.
+
+    And the windows of the longest length, non-overlapping and sliding.
+    """
+    count, longest = len(segments), segments.shape[1] // 2
+    lengths = lengths_up_to(longest, context_length, gpt.scheme.max_length)
+    stride = max(1, context_length // 8)
+    segment, block = spread(count, longest // stride, sliding_windows)
+    targets, every = segments[:, longest + 1 :], np.arange(count)
+    slid = segment[:, None], block[:, None] * stride + np.arange(stride)
+    result: Losses = {}
+    for multiple, length in lengths:
+        starts = np.arange(longest, 2 * longest, length)
+        tiles = segments[:, starts[:, None] + np.arange(length + 1)].reshape(-1, length + 1)
+        starts = longest + (block + 1) * stride - length
+        windows = segments[segment[:, None], starts[:, None] + np.arange(length + 1)]
+        tiled = plain_losses(gpt, tiles).reshape(targets.shape)
+        result["non_overlapping", multiple] = every, tiled, targets
+        result["sliding", multiple] = segment, plain_losses(gpt, windows, stride), targets[slid]
+        result["matched", multiple] = segment, tiled[slid], targets[slid]
+    return result, [tiles, windows]
+
+
+def as_rows(losses: Losses, token_bytes: np.ndarray) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """The sums of each protocol, multiple and segment, as extrapolation.csv has them."""
+    return {
+        (protocol, f"{multiple:g}", int(number)): {
+            "nll": scored[segment == number].sum(),
+            "tokens": scored[segment == number].size,
+            "bytes": token_bytes[targets[segment == number]].sum(),
+        }
+        for (protocol, multiple), (segment, scored, targets) in losses.items()
+        for number in np.unique(segment)
+    }
