@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from poslab.evaluation.extrapolation import extrapolate, spread
+from poslab.evaluation.extrapolation import WHOLE, extrapolate, spread
 from poslab.evaluation.losses import token_losses
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 
@@ -72,11 +72,19 @@ def test_without_context_every_protocol_and_length_is_the_same():
         }
 
 
-def test_positions_add_up_to_the_longest_length():
-    result = run(make_gpt(SCHEMES["alibi"], ATTENTIONS["flash"], context_length=CONTEXT))
+def test_loss_by_position_is_that_of_every_tile_and_of_every_second_sliding_window():
+    gpt = make_gpt(SCHEMES["alibi"], ATTENTIONS["softmax"], context_length=CONTEXT)
+    result = run(gpt, sliding_windows=7)
     assert [row["position"] for row in result.positions] == list(range(LONGEST))
-    whole = sum(nll for nll, _, _ in sums(result, "non_overlapping", "4").values())
-    assert sum(row["nll"] for row in result.positions) == pytest.approx(whole)
+    number, block = spread(3, LONGEST // STRIDE, 7)
+    sliding = [(n, (b + 1) * STRIDE) for n, b in zip(number, block, strict=True)]  # segment, first token
+    windows = [(n, LONGEST) for n in range(3)] + [each for each in sliding if each[1] < LONGEST][::WHOLE]
+    for position in (0, 1, 40, LONGEST - 1):
+        row = result.positions[position]
+        each = [one_loss(gpt, segments()[n], first + position, first) for n, first in windows]
+        assert row["nll"] == pytest.approx(sum(each), rel=1e-6)
+        counted = sum(segments()[n][first + position + 1] + 1 for n, first in windows)
+        assert (row["tokens"], row["bytes"]) == (len(windows), counted)
 
 
 def test_a_scheme_is_not_scored_where_it_has_no_value():
@@ -85,12 +93,18 @@ def test_a_scheme_is_not_scored_where_it_has_no_value():
     assert len(result.positions) == CONTEXT
 
 
-def test_batches_have_no_effect(monkeypatch):
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [("TOKENS_A_BATCH", {"cpu": 1}), ("TOKENS_A_BATCH", {"cpu": 130}), ("LOGITS_A_BATCH", 1)],
+)
+def test_batches_have_no_effect(monkeypatch, limit, value):
     gpt = make_gpt(SCHEMES["t5"], ATTENTIONS["softmax"])
     windows = segments()[:, :65]
     whole = token_losses(gpt, windows)
-    monkeypatch.setattr("poslab.evaluation.losses.TOKENS_A_BATCH", {"cpu": 1})
-    np.testing.assert_allclose(token_losses(gpt, windows), whole, rtol=1e-6)
+    monkeypatch.setattr(f"poslab.evaluation.losses.{limit}", value)
+    batches = []
+    np.testing.assert_allclose(token_losses(gpt, windows, on_batch=batches.append), whole, rtol=1e-6)
+    assert batches == ([128, 64] if value == {"cpu": 130} else [64, 64, 64])
 
 
 @pytest.mark.parametrize("count", [1, 7, 64, 256, 3000, 5000])

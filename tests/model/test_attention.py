@@ -9,9 +9,9 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from poslab.config.schema import ConfigError, Options
 from poslab.model.attention import Site, build_attention
-from poslab.model.attention.flash import STRIP
 from poslab.model.positions import Geometry, Scheme, Tail, build_scheme
 from poslab.model.positions.rope import turn
+from poslab.model.strips import STRIP
 from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make_gpt
 
 HEADS, HEAD_WIDTH = 3, 8
@@ -224,8 +224,8 @@ def test_flash_names_the_kernel_that_ran():
         "none": "torch flash (cpu)",
         "rope": "torch flash (cpu)",
         "pope": "torch flash (cpu)",
-        "t5": "strips",
-        "alibi": "strips",
+        "t5": "torch flash (cpu), sliding bias",
+        "alibi": "torch flash (cpu), sliding bias",
         "fox": "strips",
         "fire": "strips, checkpointed",
     }

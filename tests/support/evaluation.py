@@ -7,15 +7,16 @@ import torch
 from torch.nn.functional import cross_entropy, linear
 
 from poslab.evaluation.extrapolation import lengths_up_to, spread
-from poslab.evaluation.losses import TOKENS_A_BATCH
 from poslab.model.gpt import GPT
+
+TOKENS_A_BATCH = 4096
 
 Losses = dict[tuple[str, float], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 def plain_losses(gpt: GPT, windows: np.ndarray, last: int | None = None) -> np.ndarray:
     """What `token_losses` returns, from the output of every block for every token."""
-    size, losses = max(1, TOKENS_A_BATCH["cpu"] // (windows.shape[1] - 1)), []
+    size, losses = max(1, TOKENS_A_BATCH // (windows.shape[1] - 1)), []
     with torch.no_grad():
         for start in range(0, len(windows), size):
             batch = torch.from_numpy(windows[start : start + size])
@@ -37,7 +38,7 @@ def plain_extrapolation(
 ) -> tuple[Losses, list[np.ndarray]]:
     """By protocol and multiple of L: the segment of each row of losses, the losses, and their targets.
 
-    And the windows of the longest length, non-overlapping and sliding.
+    And the windows of the longest length, non-overlapping and sliding, as a list of two.
     """
     count, longest = len(segments), segments.shape[1] // 2
     lengths = lengths_up_to(longest, context_length, gpt.scheme.max_length)

@@ -10,7 +10,9 @@ from torch.nn.functional import cross_entropy
 
 from poslab.model.gpt import GPT
 
-TOKENS_A_BATCH = {"cpu": 4_096, "cuda": 65_536}  # no effect on the result but rounding
+# No effect on the result but rounding. On a CPU few enough that a block's results stay in the cache.
+TOKENS_A_BATCH = {"cpu": 2_048, "cuda": 65_536}
+LOGITS_A_BATCH = 2**29  # 2 GiB in float32, which a large vocabulary would pass with so many tokens
 
 
 @torch.inference_mode()
@@ -39,7 +41,9 @@ def batched_logits(
 ) -> Iterator[tuple[Float[Tensor, "B last V"], Int[Tensor, "B last"]]]:
     """The logits and the targets of each batch of windows, all or the `last` ones, in evaluation mode."""
     device = next(gpt.parameters()).device
-    size = max(1, TOKENS_A_BATCH[device.type] // (windows.shape[1] - 1))
+    length = windows.shape[1] - 1
+    fitting = LOGITS_A_BATCH // ((last or length) * gpt.embedding.num_embeddings)
+    size = max(1, min(TOKENS_A_BATCH[device.type] // length, fitting))
     training = gpt.training
     gpt.eval()
     for start in range(0, len(windows), size):
