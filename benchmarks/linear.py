@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
+from attention_trial import keep_memory
 from in_turns import in_turns, ratio, table
 from poslab.config.compose import arms
 from poslab.model.attention import Site, build_attention
@@ -55,6 +56,7 @@ def main(arguments: list[str]) -> None:
         parser.add_argument(f"--{key}", default=default)
     chosen = vars(parser.parse_args(arguments))
     torch.set_num_threads(1)
+    keep_memory()  # or the forms with the largest tensors would pay the system for them each time
     batch, heads, length, width = (int(chosen[key]) for key in ("batch", "heads", "length", "head_width"))
     stream = torch.Generator().manual_seed(0)
     q, k, v, upstream = torch.randn(4, batch, heads, length, width, generator=stream)

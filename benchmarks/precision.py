@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
+from attention_trial import keep_memory
 from in_turns import in_turns, ratio
 from poslab.config.compose import arms
 from poslab.model.attention import build_attention
@@ -40,6 +41,7 @@ def main(arguments: list[str]) -> None:
         parser.add_argument(f"--{key}", default=default)
     chosen = vars(parser.parse_args(arguments))
     torch.set_num_threads(1)
+    keep_memory()  # or the forms with the largest tensors would pay the system for them each time
     if not cpu_has_bfloat16():
         raise SystemExit("this machine's CPU has no instructions for bfloat16")
     print("Tokens/s in bfloat16 over those in float32")
