@@ -198,8 +198,8 @@ def strip_gradients(
             scores.add_to(bias_sums, start, stop, score_gradient)
         if gates_gradient is not None:
             gates_gradient[keys] -= score_gradient.sum(dim=-2)
-            # Nothing but rounding, since softmax ignores what shifts a whole row; in half precision it is what
-            # the line above has too much, which the sums over tokens that follow would add up.
+            # Nothing but rounding, since softmax ignores what shifts a whole row. In half precision it is
+            # what the line above has too much, which the sums over tokens would add up.
             gates_gradient[rows] += score_gradient.sum(dim=-1)
         q_gradient[rows] = score_gradient @ scores.k[keys]
         k_gradient[keys] += score_gradient.mT @ scores.q[rows]
