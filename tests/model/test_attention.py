@@ -224,8 +224,8 @@ def test_flash_names_the_kernel_that_ran():
         "none": "torch flash (cpu)",
         "rope": "torch flash (cpu)",
         "pope": "torch flash (cpu)",
-        "t5": "torch flash (cpu), sliding bias",
-        "alibi": "torch flash (cpu), sliding bias",
+        "t5": "torch flash, sliding bias (cpu)",
+        "alibi": "torch flash, sliding bias (cpu)",
         "fox": "strips",
         "fire": "strips, checkpointed",
     }

@@ -10,8 +10,8 @@ Blocks of queries meet the keys up to their last one, less those that are too fa
     bias(t) - bias(0) < -(2 |q||k| / sqrt(K) + log(T / eps) + 2)
 
 a key weighs less than eps / (7 T) times what the query itself does, eps the distance of 1 to the next number,
-and all such keys of a query together less than the rounding of its sum. Under ALiBi that is most of a long
-sequence; and their weights would be subnormal numbers, which slow a processor down several times.
+and all such keys of a query together less than the rounding of its sum. They get -inf: under ALiBi that is
+most of a long sequence, and subnormal weights would slow a processor down several times.
 
 Shapes: N distances or keys, M the numbers of the vector of a head, W width of queries, keys and values.
 """
@@ -31,6 +31,7 @@ from poslab.model.strips import StripScores, near_bias_gradient, strip_gradients
 WHOLE = 512  # up to here one call and a matrix, which is shared by the batch: the kernel skips no keys either
 BLOCK = 256  # queries of a call in forward, keys of one in backward
 LONG_BLOCK, LONG = 1024, 4096  # from LONG tokens on, the kernel is faster by LONG_BLOCK
+WORTH = 64  # nats between the biases of a head, below which all keys count without a look at their norms
 STEP = 64  # the keys that count begin at a multiple of this
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -56,16 +57,15 @@ class Sliding(Function):
         learned moves all of it alike; None: there is none, or the growth is learned.
         """
         length = q.shape[-2]
-        vector = _vector(bias[:, :length])
+        reach = _reach(q, k, bias[:, :length], scale)
+        vector = _vector(bias[:, :length], reach)
         if length <= WHOLE:
             output, logsumexp = _forward(q, k, v, 0.0, False, attn_mask=_matrix(vector), scale=scale)
         else:
-            reach = _reach(q, k, bias[:, :length], scale)
             output, logsumexp = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=bias.dtype)
             backwards = q.flip(-2)
             for start, stop in _blocks(length):
-                for heads, distance in _groups(reach):
-                    first = max(0, start - distance) // STEP * STEP
+                for heads, first in _groups([max(0, start - far) // STEP * STEP for far in reach]):
                     mask = _mask(vector[heads], (start, stop), (first, stop))
                     rows = slice(length - stop, length - start)
                     mixed, sums = _forward(
@@ -79,9 +79,8 @@ class Sliding(Function):
                     )
                     output[:, heads, start:stop] = mixed.flip(-2)
                     logsumexp[:, heads, start:stop] = sums.flip(-1)
-            ctx.reach = reach
         ctx.save_for_backward(q, k, v, bias, output, logsumexp)
-        ctx.constant_from, ctx.scale = constant_from, scale
+        ctx.reach, ctx.constant_from, ctx.scale = reach, constant_from, scale
         result: Tensor = output
         return result
 
@@ -100,12 +99,12 @@ class Sliding(Function):
             return exact[0].to(q.dtype), exact[1].to(k.dtype), exact[2].to(v.dtype), exact[3], None, None
         bias_gradient = None
         if learned:
-            known = near_bias_gradient((q, k, ctx.scale), v, output, logsumexp, gradient, bias, near)
+            known = near_bias_gradient(q, k, v, bias, ctx.scale, output, logsumexp, gradient, near)
             # Softmax ignores what shifts a whole row: the gradients of its scores sum to 0.
             bias_gradient = torch.zeros_like(bias)
             bias_gradient[:, :near] = known
             bias_gradient[:, near] = -known.sum(dim=1)
-        vector = _vector(bias[:, :length])
+        vector = _vector(bias[:, :length], ctx.reach)
         given = (gradient, q, k, v, output, logsumexp)
         if length <= WHOLE:
             one, two, three = _backward(*given, 0.0, False, attn_mask=_matrix(vector), scale=ctx.scale)
@@ -132,8 +131,7 @@ def _blocks_backward(
     q_gradient = torch.zeros_like(q, dtype=torch.promote_types(q.dtype, torch.float32))
     k_gradient, v_gradient = torch.empty_like(k), torch.empty_like(v)
     for first, last in _blocks(length):
-        for heads, distance in _groups(reach):
-            stop = min(length, last + distance)
+        for heads, stop in _groups([min(length, last + far) for far in reach]):
             rows = slice(length - stop, length - first)
             mask = _mask(vector[heads], (first, stop), (first, last))
             one, two, three = _backward(
@@ -154,9 +152,12 @@ def _blocks_backward(
     return q_gradient.flip(-2).to(q.dtype), k_gradient, v_gradient
 
 
-def _vector(bias: Float[Tensor, "H N"]) -> Float[Tensor, "H M"]:
-    """The bias from the longest distance to 0, and -inf for each token ahead."""
-    return torch.cat([bias.flip(-1), bias.new_full((len(bias), bias.shape[1] - 1), -torch.inf)], dim=1)
+def _vector(bias: Float[Tensor, "H N"], reach: Sequence[int]) -> Float[Tensor, "H M"]:
+    """The bias from the longest distance to 0, -inf for keys out of reach, and for each token ahead."""
+    vector = torch.cat([bias.flip(-1), bias.new_full((len(bias), bias.shape[1] - 1), -torch.inf)], dim=1)
+    for head, distance in enumerate(reach):
+        vector[head, : bias.shape[1] - 1 - distance] = -torch.inf
+    return vector
 
 
 def _mask(
@@ -181,12 +182,12 @@ def _blocks(length: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + size, length)
 
 
-def _groups(reach: Sequence[int]) -> Iterator[tuple[slice, int]]:
-    """Heads next to one another whose keys count up to the same distance, and that distance."""
+def _groups(ends: Sequence[int]) -> Iterator[tuple[slice, int]]:
+    """Heads next to one another whose range of keys or queries has the same end, and that end."""
     first = 0
-    for distance, heads in groupby(reach):
+    for end, heads in groupby(ends):
         stop = first + len(list(heads))
-        yield slice(first, stop), distance
+        yield slice(first, stop), end
         first = stop
 
 
@@ -195,6 +196,8 @@ def _reach(
 ) -> list[int]:
     """For each head the largest distance at which a key counts (see above)."""
     length = q.shape[-2]
+    if (bias[:, :1] - bias).amax() < WORTH:
+        return [length - 1] * len(bias)
     norms = [each.to(bias.dtype).square().sum(dim=-1).amax(dim=(0, 2)).sqrt() for each in (q, k)]
     largest = scale * norms[0] * norms[1]
     least = bias[:, 0] - 2 * largest - (log(length / torch.finfo(bias.dtype).eps) + 2)

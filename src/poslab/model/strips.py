@@ -155,7 +155,7 @@ class StripScores:
 
 
 def table_distances(rows: int, before: int, device: torch.device) -> Int[Tensor, "R M"]:
-    """How far each of `before + rows` consecutive tokens lies behind each of the last `rows`; < 0: ahead."""
+    """How far each of `before + rows` consecutive tokens lies behind each of the last `rows`."""
     return torch.arange(rows, device=device)[:, None] + before - torch.arange(before + rows, device=device)
 
 
@@ -179,11 +179,9 @@ def strip_gradients(
     gates_needed: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """The gradients of q, k, v, the bias and the gates' sums, in the dtype of the scores."""
-    values, upstream = beside_softmax(v, output, gradient, scores.bias.dtype)
-    width = v.shape[-1]
+    values, upstream, shared = _of_softmax(v, output, gradient, scores.bias.dtype)
     q_gradient = torch.empty_like(scores.q)
-    k_gradient = torch.zeros_like(scores.k)
-    v_gradient = torch.zeros_like(values[..., :width])
+    k_gradient, v_gradient = torch.zeros_like(scores.k), torch.zeros_like(values)
     bias_sums = scores.new_sums() if bias_needed else None
     gates_gradient = None
     if gates_needed:
@@ -192,8 +190,8 @@ def strip_gradients(
     for start, stop, part, added in scores.parts():
         rows, keys = (part, slice(None), slice(start, stop)), (part, slice(None), slice(stop))
         weights = scores.weights(start, stop, part, added)
-        v_gradient[keys] += weights.mT @ upstream[rows][..., :width]
-        score_gradient = weights.mul_(upstream[rows] @ values[keys].mT)
+        v_gradient[keys] += weights.mT @ upstream[rows]
+        score_gradient = (upstream[rows] @ values[keys].mT).sub_(shared[rows]).mul_(weights)
         if bias_sums is not None:
             scores.add_to(bias_sums, start, stop, score_gradient)
         if gates_gradient is not None:
@@ -208,58 +206,48 @@ def strip_gradients(
 
 
 def near_bias_gradient(
-    scores_of: tuple[Tensor, Tensor, float],
+    q: Float[Tensor, "B H T W"],
+    k: Float[Tensor, "B H T W"],
     v: Float[Tensor, "B H T K"],
+    bias: Float[Tensor, "H N"],
+    scale: float,
     output: Float[Tensor, "B H T K"],
     logsumexp: Float[Tensor, "B H T"],
     gradient: Float[Tensor, "B H T K"],
-    bias: Float[Tensor, "H N"],
     near: int,
 ) -> Float[Tensor, "H near"]:
     """The gradient of the bias at distances below `near`, from strips of no more keys than those need.
 
-    `scores_of` are q, k and the scale; `logsumexp` is that of each query's scores, from the fused kernel.
+    `logsumexp` is that of each query's scores, from the fused kernel.
     """
-    q, k, scale = scores_of
-    length, heads = q.shape[-2], q.shape[1]
-    values, upstream = beside_softmax(v, output, gradient, bias.dtype)
-    queries = with_column(q.to(bias.dtype) * scale, -logsumexp)
-    keys = with_column(k.to(bias.dtype), 1.0)
-    rows = min(STRIP, length)
-    table = bias[:, table_distances(rows, near, bias.device).clamp(0, near - 1)]
+    batch, heads, length = q.shape[:3]
+    q, k = (q.to(bias.dtype) * scale).contiguous(), k.to(bias.dtype).contiguous()
+    values, upstream, shared = _of_softmax(v, output, gradient, bias.dtype)
+    table = bias[:, table_distances(min(STRIP, length), near, bias.device).clamp(0, near - 1)]
     sums = torch.zeros_like(table)
     for start, stop in strips(length):
         first = max(0, start - near)
-        piece = (slice(None), slice(stop - start), slice(near - (start - first), near + stop - start))
+        piece = (slice(None), slice(stop - start), slice(near - start + first, near - start + stop))
         windows = max(1, LIVE // (heads * (stop - start) * (stop - first)))
-        for part in (slice(one, one + windows) for one in range(0, len(q), windows)):
-            # Distances that are not counted need no mask: no sum of a diagonal mixes them with others.
-            weights = (queries[part, :, start:stop] @ keys[part, :, first:stop].mT).add_(table[piece]).exp_()
-            score_gradient = weights.mul_(upstream[part, :, start:stop] @ values[part, :, first:stop].mT)
+        for part in (slice(one, one + windows) for one in range(0, batch, windows)):
+            rows, keys = (part, slice(None), slice(start, stop)), (part, slice(None), slice(first, stop))
+            # Other distances need no mask, since sums of diagonals keep them apart.
+            scores = (q[rows] @ k[keys].mT).add_(table[piece])
+            weights = scores.sub_(logsumexp[rows][..., None]).exp_()
+            score_gradient = (upstream[rows] @ values[keys].mT).sub_(shared[rows]).mul_(weights)
             sums[piece] += score_gradient.sum(dim=0)
     return sums_of_diagonals(sums)[:, :near]
 
 
-def beside_softmax(
+def _of_softmax(
     v: Float[Tensor, "B H T K"],
     output: Float[Tensor, "B H T K"],
     gradient: Float[Tensor, "B H T K"],
     working: torch.dtype,
-) -> tuple[Float[Tensor, "B H T K+1"], Float[Tensor, "B H T K+1"]]:
-    """Values and upstream gradients, whose product is what softmax's Jacobian multiplies by the weights.
+) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T 1"]]:
+    """Values, the upstream gradient, and what softmax's Jacobian subtracts from a query's weight gradients:
 
-    It is d weight_ij less sum_j weight_ij d weight_ij, which is <d output_i, output_i>: one more column.
+    sum_j weight_ij d weight_ij = <d output_i, output_i>.
     """
-    upstream = gradient.to(working)
-    shared = (upstream * output.to(working)).sum(dim=-1)
-    return with_column(v.to(working), 1.0), with_column(upstream, -shared)
-
-
-def with_column(
-    x: Float[Tensor, "B H T K"], column: Float[Tensor, "B H T"] | float
-) -> Float[Tensor, "B H T K+1"]:
-    """`x` with one more column, contiguous."""
-    result = x.new_empty(*x.shape[:-1], x.shape[-1] + 1)
-    result[..., :-1] = x
-    result[..., -1] = column
-    return result
+    upstream = gradient.to(working).contiguous()
+    return v.to(working).contiguous(), upstream, (upstream * output.to(working)).sum(dim=-1, keepdim=True)

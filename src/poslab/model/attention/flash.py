@@ -6,9 +6,9 @@ another one, and named in the run record:
     flash-attn          CUDA, float16 or bfloat16, package installed; no bias, or a fixed linear one (ALiBi)
     torch flash         no bias: CPU in any dtype, CUDA in float16 or bfloat16
     torch efficient     no bias: CUDA in float32, heads whose width is a multiple of 4
-    flex attention      CUDA: the rest, where heads are 16 to 256 wide (poslab.model.flex)
     torch flash, sliding bias
                         a bias by distance and no gates, positions 0, 1, 2, ...: CPU (poslab.model.sliding)
+    flex attention      CUDA: the rest, where heads are 16 to 256 wide (poslab.model.flex)
     strips              the rest: a strip of queries at a time, formed again in backward (poslab.model.strips)
     strips, checkpointed
                         a bias by both positions, likewise (below)
@@ -77,7 +77,7 @@ class Flash(Attention):
         bias = q.new_zeros(q.shape[1], reach, dtype=working) if bias is None else bias.to(working)
         result: Tensor
         if q.device.type == "cpu" and log_gates is None and scheme.geometry.consecutive:
-            self.kernel = "torch flash (cpu), sliding bias"
+            self.kernel = "torch flash, sliding bias (cpu)"
             mixed = Sliding.apply(q, k, _as_wide(v, q), bias, _constant_from(scheme), scale)  # type: ignore[no-untyped-call]
             result = mixed[..., : v.shape[-1]]
             return result
