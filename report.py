@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from poslab.config.arguments import FAILED, INTERRUPTED, ArgumentError, help_requested, read_options, refuse
 
 if TYPE_CHECKING:
-    from poslab.report.write import Report
+    from poslab.report.written import Report
 
 USAGE = """\
 Make the report of a study from its run records, without training anything.

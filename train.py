@@ -20,26 +20,26 @@ if __name__ == "__main__":  # before the imports, which take seconds
     signal.signal(signal.SIGINT, end_at_once)
     signal.signal(signal.SIGTERM, end_at_once)
 
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from typing import Any
 
 from poslab.config.arguments import FAILED, refuse
-from poslab.config.compose import command_line, request_from
 from poslab.config.schema import ConfigError
 from poslab.config.text import error_text, one_line
 from poslab.record.locks import TakenError
-from poslab.study.status import status
 
 
-@hydra.main(config_path="conf", config_name="config", version_base="1.3")
-def single(composed: DictConfig) -> None:
+def single(composed: Any) -> None:
+    """Make the run that Hydra has composed."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    from poslab.config.compose import command_line, request_from
+
     try:
         hydra_config = HydraConfig.get()
-        request = request_from(composed, hydra_config.runtime.choices, Path(__file__).parent / "conf")
-        # PyTorch is imported only now, so that --help and a wrong setting are answered at once.
+        settings: Any = OmegaConf.to_container(composed, resolve=True)
+        request = request_from(settings, hydra_config.runtime.choices, Path(__file__).parent / "conf")
+        # Imported only now, so that --help and a wrong setting are answered at once.
         from poslab.study.conduct import run_study
 
         command = command_line(hydra_config.overrides.task, multirun=False)
@@ -52,23 +52,42 @@ def single(composed: DictConfig) -> None:
 def refuse_request(error: Exception) -> int:
     """Print in one line what is wrong with the command; the exit status."""
     text = one_line(error)
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
-        choice = str(error.missing_cfg_file).replace("/", "=")
-        text = f"{choice} does not exist; there are {', '.join(error.options)}"
+    missing, options = getattr(error, "missing_cfg_file", None), getattr(error, "options", None)
+    if missing and options:  # of Hydra's MissingConfigException
+        text = f"{str(missing).replace('/', '=')} does not exist; there are {', '.join(options)}"
     elif text.startswith("Could not override"):  # the rest tells how to add a key, which nothing reads
         text = f"{text.split(' To append')[0]} `python train.py --cfg job` prints every setting."
     return refuse("poslab", text)
 
 
-def main() -> None:
+def show_status(arguments: list[str]) -> int:
+    """The command that Hydra does not know and that needs nothing of it; the exit status."""
+    from poslab.study.status import status
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ends the view
+    return status([argument for argument in arguments if argument != "status"])
+
+
+def train() -> None:
+    """Make the runs that the command line asks for; leaves with the exit status."""
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra's errors arrive here and become one line
+    try:
+        hydra.main(config_path="conf", config_name="config", version_base="1.3")(single)()
+    except (HydraException, OmegaConfBaseException) as error:
+        sys.exit(refuse_request(error))
+
+
+def main() -> None:
     arguments = sys.argv[1:]
     try:
-        if "status" in arguments:  # a command of its own, which Hydra does not know
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # ends the view
-            sys.exit(status([argument for argument in arguments if argument != "status"]))
-        single()
-    except (ConfigError, HydraException, OmegaConfBaseException) as error:
+        if "status" in arguments:
+            sys.exit(show_status(arguments))
+        train()
+    except ConfigError as error:
         sys.exit(refuse_request(error))
     except TakenError as error:
         message = f"another command has had the lock {error} for long: has it stopped working?"

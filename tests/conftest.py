@@ -1,6 +1,7 @@
 """The order of the tests, and what holds for each: no network, no account, no cache of the user."""
 
 import functools
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -8,6 +9,17 @@ import torch
 
 pytest.register_assert_rewrite("support")
 torch.set_num_threads(1)  # two processes of tests share the cores
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m gpu` files without such a test are not imported: a machine with a GPU may lack what they need.
+
+    Those are W&B, `datasets` and the libraries of browsers and clusters.
+    """
+    if config.getoption("markexpr") != "gpu" or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text()
+    return True if not any(word in text for word in ("mark.gpu", "support.devices")) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:

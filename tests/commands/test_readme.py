@@ -70,7 +70,7 @@ def test_one_python_file_and_one_yaml_file_are_trained_evaluated_and_reported(ex
     report = tmp_path / "reports" / "ablation"
     made = {row["pos"]: row for row in rows(report / "summary.csv")}["logarithmic"]
     assert made["status"] == "done"
-    assert made["kernel"] == "strips"
+    assert made["kernel"] == "torch flash, sliding bias (cpu)"
     assert float(made["loss_8x"]) > 0
     assert "logarithmic" in (report / "index.html").read_text()
     assert "logarithmic" in (report / "report.md").read_text()

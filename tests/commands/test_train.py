@@ -140,6 +140,21 @@ def test_local_paths_stay_on_the_machine(tmp_path):
     assert "private" not in json.dumps(manifest.as_json())
 
 
+def test_bfloat16_is_for_cpus_that_have_it_and_never_chosen_for_one(tmp_path, monkeypatch):
+    wanted = request(trainer__accelerator="cpu", trainer__precision="bfloat16")
+    elsewhere = request(
+        trainer__accelerator="cpu", trainer__precision="bfloat16", launcher=arms(CONF / "launcher")["slurm"]
+    )
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, "avx512_bf16": False})
+    with pytest.raises(ConfigError, match="CPU has no instructions for it: use float32 or auto"):
+        plan(wanted, tmp_path)
+    assert plan(elsewhere, tmp_path, here=False).config.trainer.precision == "bfloat16"  # checked over there
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, "avx512_bf16": True})
+    assert plan(wanted, tmp_path).config.trainer.precision == "bfloat16"
+    unsaid = request(trainer__accelerator="cpu", trainer__precision="auto")
+    assert plan(unsaid, tmp_path).config.trainer.precision == "float32"
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine's GPU is what auto means")
 def test_another_machines_gpus_are_not_guessed(tmp_path):
     asked = request(trainer__accelerator="auto", launcher=arms(CONF / "launcher")["slurm"])

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from poslab.report.analysis.results import gather
 from poslab.report.formatting import DASH, interval, multiple, quantity
-from poslab.report.looks import look
+from poslab.report.palette import look
 from poslab.report.render.page import page as whole_page
 from poslab.report.sections.contents import document
 from poslab.report.write import write_sheets

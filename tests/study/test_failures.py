@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from poslab.model.attention import PairError
+from poslab.config.schema import PairError
 from poslab.record.manifest import read_manifest
 from poslab.study.run.make import run
 from poslab.study.run.plan import forget_refusal, plan, record_refusal

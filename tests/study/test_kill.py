@@ -13,7 +13,7 @@ from poslab.config.request import Config
 from poslab.config.schema import check
 from poslab.data.cache import prepare
 from poslab.record.manifest import read_manifest
-from poslab.training.loop import TrainingBatches
+from poslab.training.batches import TrainingBatches
 from support.commands import command, environment, rows, start, tiny
 from support.moments import STEPS, await_moment
 from support.processes import descendants, kill

@@ -1,8 +1,8 @@
-"""Commands forked from a process that has imported PyTorch, SciPy, Hydra and Matplotlib once.
+"""Commands forked from a process that has imported PyTorch, Lightning, Hydra and other libraries once.
 
 That takes most of the seconds of a short command. poslab itself is not imported before the fork: a command
-imports it as a user's does, with its own arguments, directory, environment, output and signals. What it
-starts are fresh processes as ever.
+imports it as a user's does, with its own arguments, directory, environment, output and signals. The first
+process for runs that it starts is forked likewise (support/spares.py); all others are fresh ones.
 
 `python -m support.forks FD` is that process. For each message on the socket FD it forks a command, answers
 with the command's process and then with how it ended.
@@ -21,9 +21,12 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
+
+from support.spares import fork_a_spare
 
 IMPORTED = (
     "hydra",
@@ -31,11 +34,16 @@ IMPORTED = (
     "matplotlib.backends.backend_agg",
     "matplotlib.figure",
     "pydantic",
+    "pytorch_lightning",
     "rich.live",
     "rich.progress",
     "scipy.stats",
     "torch",
 )
+
+
+# Libraries that Lightning imports for nothing and that take their settings from the environment.
+READ_ENVIRONMENT = ("huggingface_hub", "transformers")
 
 
 @cache
@@ -112,17 +120,26 @@ def _serve(forking: socket.socket) -> list[str]:
 
 def _become(arguments: list[str]) -> None:
     """As Python is when it starts with `arguments`."""
+    sys.argv = arguments
+    sys.path[0] = str(Path(arguments[0]).parent)
+    as_fresh(lambda: runpy.run_path(arguments[0], run_name="__main__"))
+
+
+def as_fresh(program: Callable[[], object]) -> NoReturn:
+    """Run a program in a forked process as a fresh one would, to the process's end."""
     import random
 
     import numpy as np
 
+    for name in list(sys.modules):
+        if name.partition(".")[0] in READ_ENVIRONMENT:
+            del sys.modules[name]
     random.seed()
     np.random.seed()
     tempfile.tempdir = None  # that of the environment
-    sys.argv = arguments
-    sys.path[0] = str(Path(arguments[0]).parent)
+    fork_a_spare()
     try:
-        runpy.run_path(arguments[0], run_name="__main__")
+        program()
         status = 0
     except SystemExit as leaving:
         if isinstance(leaving.code, str):

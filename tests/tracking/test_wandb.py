@@ -15,11 +15,11 @@ import pytest
 import wandb
 import yaml  # type: ignore[import-untyped]
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 from rich.console import Console
 
 from poslab.config.compose import request_from, with_distinguishing_labels
-from poslab.config.schema import ConfigError
-from poslab.model.attention import PairError
+from poslab.config.schema import ConfigError, PairError
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.report.write import write_report
@@ -341,5 +341,7 @@ def test_what_a_run_departs_in_has_no_path_of_the_machine(tmp_path):
             overrides=["data=text", f"data.path={tmp_path}/a.txt", "model.width=64", "seed=3"],
             return_hydra_config=True,
         )
-        found = request_from(composed, dict(composed.hydra.runtime.choices), ROOT / "conf")
+        settings = OmegaConf.to_container(composed, resolve=True)
+        choices = settings.pop("hydra")["runtime"]["choices"]
+        found = request_from(settings, choices, ROOT / "conf")
     assert found.non_default_settings == ("data=text", "data.path=a.txt", "model.width=64")

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import threading
 from hashlib import sha256
 
 import pytest
@@ -11,7 +12,8 @@ from poslab.config.request import Config
 from poslab.data.cache import prepare
 from poslab.model.gpt import build
 from poslab.model.positions.randomised import Randomised
-from poslab.training.loop import TrainingBatches, train
+from poslab.training.batches import InOrder, MadeAhead, TrainingBatches
+from poslab.training.loop import train
 from poslab.training.module import LanguageModel, learning_rate_share
 from poslab.training.observer import DivergedError
 from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES
@@ -49,9 +51,11 @@ def test_every_pair_learns_in_20_steps(pos, attention):
     assert losses[-1][1] < losses[0][1] - 0.2
 
 
-def test_same_seed_same_curve_to_the_bit_and_another_seed_another():
-    assert curve(request()) == curve(request())
-    assert curve(request()) != curve(request(seed=1))
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_same_seed_same_curve_to_the_bit_and_another_seed_another(precision):
+    first = curve(request(trainer__precision=precision))
+    assert curve(request(trainer__precision=precision)) == first
+    assert curve(request(trainer__precision=precision, seed=1)) != first
 
 
 def test_positions_are_drawn_by_the_seed_and_the_step(monkeypatch):
@@ -112,6 +116,33 @@ def test_batches_are_a_function_of_seed_and_step():
     assert torch.equal(torch.cat([batches[6][0], batches[7][0]]), whole[3][0])
     others = [TrainingBatches(config, prepare(config.data), 3, rank, 2)[0][0] for rank in (0, 1)]
     assert torch.equal(torch.cat(others), batches[6][0])
+
+
+def test_batches_made_ahead_are_the_same_and_end_with_the_training():
+    batches = TrainingBatches(request(trainer__accumulate=2).config, prepare(request().config.data))
+    ahead = MadeAhead(batches, pinned=False)
+    assert len(ahead) == 40
+    for (windows, digest), (same, again) in zip(InOrder(batches), ahead, strict=True):
+        assert torch.equal(windows, same)
+        assert digest == again
+    stopped = iter(ahead)
+    next(stopped)
+    assert [thread for thread in threading.enumerate() if thread.name == "batches"]
+    stopped.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "batches"]
+
+
+def test_a_batch_that_cannot_be_made_ahead_raises_its_error():
+    class Broken(TrainingBatches):
+        def __getitem__(self, index):
+            if index == 5:
+                raise OSError("the file is gone")
+            return super().__getitem__(index)
+
+    made = []
+    with pytest.raises(OSError, match="the file is gone"):
+        made.extend(MadeAhead(Broken(request().config, prepare(request().config.data)), pinned=False))
+    assert len(made) == 5
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, env_override
@@ -35,21 +34,24 @@ class PoslabLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         # Imported here, since Hydra imports every plugin at start and PyTorch is slow to import.
+        from rich.console import Console
+
         from poslab.config.compose import command_line, request_from, with_distinguishing_labels
         from poslab.config.schema import ConfigError
+        from poslab.config.sweep import Composer
         from poslab.study.conduct import run_study
+        from poslab.study.display.bar import with_bar
 
         swept = [item for item in self.config.hydra.overrides.task if re.match(r"(sweep|launcher)=.*,", item)]
         if swept:  # Hydra would ignore both without saying so
             raise ConfigError(f"{swept[0]}: a sweep or a launcher cannot be swept; give one command for each")
         requests = []
-        for overrides in job_overrides:
-            composed: Any = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
-            source = next(
-                item.path for item in composed.hydra.runtime.config_sources if item.provider == "main"
-            )
+        load = self.hydra_context.config_loader.load_sweep_config
+        composer = Composer(lambda overrides: load(self.config, overrides))
+        for overrides in with_bar(job_overrides, "composed", Console(stderr=True)):
+            composed = composer.composed(overrides)
             try:
-                requests.append(request_from(composed, composed.hydra.runtime.choices, Path(source)))
+                requests.append(request_from(composed.settings, composed.choices, composed.source))
             except ConfigError as error:
                 raise ConfigError(f"{' '.join(overrides)}: {error}") from None
         command = command_line(self.config.hydra.overrides.task, multirun=True)

@@ -23,8 +23,8 @@ class PoslabSweeper(BasicSweeper):
         """Called between the writing of multirun.yaml and the launch.
 
         The file repeats the command with the variables that it sets or copies (hydra.job.env_set, env_copy),
-        which may be secrets, and nothing reads it.
+        which may be secrets, and nothing reads it. Hydra would compose every run here and forget it, for
+        launchers that compose them elsewhere; poslab's composes all of them before it makes any.
         """
         assert self.config is not None
         (Path(self.config.hydra.sweep.dir) / "multirun.yaml").unlink(missing_ok=True)
-        super().validate_batch_is_legal(batch)

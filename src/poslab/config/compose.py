@@ -2,12 +2,15 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
+from functools import lru_cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from poslab.config.request import Config, Request, flat_settings
 from poslab.config.schema import ConfigError, check
@@ -25,14 +28,12 @@ ASSIGNED = re.compile(
 )
 
 
-def request_from(composed: DictConfig, choices: dict[str, str], arms: Path) -> Request:
-    """The request in Hydra's `composed` configuration; `arms` is the folder conf/, for the options' files.
+def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], arms: Path) -> Request:
+    """The request in the resolved `settings` that Hydra composed; `arms` is the folder conf/.
 
     Raises ConfigError, with one line, when a key is unknown or a value has a wrong type or range.
     """
-    plain: Any = OmegaConf.to_container(composed, resolve=True)
-    plain.pop("hydra", None)
-    config = check(Config, plain, "")
+    config = check(Config, settings, "")
     return Request(
         config,
         label(choices["pos"], config.pos, arms / "pos"),
@@ -41,7 +42,7 @@ def request_from(composed: DictConfig, choices: dict[str, str], arms: Path) -> R
     )
 
 
-def non_default_settings(config: Config, choices: dict[str, str], conf: Path) -> tuple[str, ...]:
+def non_default_settings(config: Config, choices: Mapping[str, str], conf: Path) -> tuple[str, ...]:
     """What decides the result, is not in a label and is not the default: `model=micro`, `model.width=64`."""
     default = {
         group: choice
@@ -56,7 +57,7 @@ def non_default_settings(config: Config, choices: dict[str, str], conf: Path) ->
         if choices[group] != default[group]:
             changed.append(f"{group}={choices[group]}")
         section = _load(conf / group / f"{choices[group]}.yaml")
-        written |= flat_settings(section if group == "model" else {group: section})
+        written |= flat_settings(section if group == "model" else {group: dict(section)})
     settings = config.result_settings()
     settings = flat_settings({key: settings[key] for key in settings if key in (*GROUPS, "context_length")})
     changed += [
@@ -93,11 +94,16 @@ def label(choice: str, section: dict[str, Any], folder: Path) -> str:
 
 def arms(folder: Path) -> dict[str, dict[str, Any]]:
     """The sections that the files of a config group hold, by the option's name."""
-    return {path.stem: _load(path) for path in sorted(folder.glob("*.yaml"))}
+    return {path.stem: deepcopy(dict(_load(path))) for path in sorted(folder.glob("*.yaml"))}
 
 
-def _load(path: Path) -> dict[str, Any]:
-    content: Any = OmegaConf.to_container(OmegaConf.load(path))
+def _load(path: Path) -> Mapping[str, Any]:
+    return _parsed(path.read_text())
+
+
+@lru_cache  # by the content: a sweep has thousands of runs with the same few files
+def _parsed(text: str) -> Mapping[str, Any]:
+    content: Any = OmegaConf.to_container(OmegaConf.load(StringIO(text)))
     assert isinstance(content, dict)
     return content
 

@@ -18,6 +18,10 @@ class ConfigError(ValueError):
     """A configuration that cannot be run; the message is one line that says what to change."""
 
 
+class PairError(ConfigError):
+    """An attention cannot work under a scheme. The message names the pair and what to choose instead."""
+
+
 class Options(BaseModel):
     """A section of the configuration: unknown keys and wrong types are errors, never ignored."""
 
@@ -50,7 +54,9 @@ class TrainerOptions(Options):
     accelerator: Literal["auto", "cpu", "cuda"]
     devices: int = Field(ge=1, description="GPUs, or processes on CPU, that share each batch; of a node")
     nodes: int = Field(ge=1, description="machines with so many devices each")
-    compile: bool
+    compile: Literal["auto"] | bool = Field(
+        description="the blocks, for training; auto: on a GPU, where training is long enough to repay it"
+    )
     checkpoint_seconds: float = Field(
         ge=0, description="between two checkpoints: the most training that a crash can cost"
     )
@@ -76,6 +82,8 @@ class TrainerOptions(Options):
 
 Multiple = Literal[1, 2, 4, 8, 16]  # of L: the lengths that a model can be evaluated up to
 MULTIPLES: tuple[Multiple, ...] = get_args(Multiple)
+Rescale = Literal["none", "pi", "ntk", "dynamic", "yarn", "drop"]
+RESCALINGS: tuple[Rescale, ...] = get_args(Rescale)
 FACTOR_METHODS = {"pi", "ntk", "yarn"}  # the rescalings that take a factor
 
 
@@ -92,7 +100,7 @@ class EvaluateOptions(Options):
         ge=1, description="a length; each scores L/8 targets, spread over all segments"
     )
 
-    rescale: list[Literal["none", "pi", "ntk", "dynamic", "yarn", "drop"]] = Field(
+    rescale: list[Rescale] = Field(
         description="evaluated anew under these rotations, without training again; none: as trained, always"
     )
     rescale_factor: Literal["auto"] | float = Field(
@@ -158,6 +166,11 @@ class RunConfig(Options):
         if plain["data"].get("source") == "text" and plain["data"].get("path"):
             plain["data"]["path"] = Path(plain["data"]["path"]).name
         return plain
+
+
+def longest_length(config: RunConfig) -> int:
+    """The longest evaluation length in tokens, of a resolved configuration."""
+    return int(config.evaluate.longest) * config.context_length
 
 
 Section = TypeVar("Section", bound=Options)

@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from poslab.config.schema import MULTIPLES, RunConfig
+from poslab.config.schema import MULTIPLES, RunConfig, longest_length
 from poslab.data.corpus import Corpus
 from poslab.data.windows import extrapolation_segments
 from poslab.evaluation.losses import token_losses
@@ -103,11 +103,6 @@ def changes_rotation(scheme: Scheme, rescaling: Rescaling, longest: int) -> bool
     after = rotated()
     scheme.rescale(None)
     return not all(torch.equal(*pair) for pair in zip(before, after, strict=True))
-
-
-def longest_length(config: RunConfig) -> int:
-    """The longest evaluation length in tokens, of a resolved configuration."""
-    return int(config.evaluate.longest) * config.context_length
 
 
 def extrapolate(

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from poslab.config.schema import RunConfig
+from poslab.config.schema import RunConfig, longest_length
 from poslab.data.corpus import Corpus
 from poslab.data.windows import validation_windows
-from poslab.evaluation.extrapolation import Extrapolation, evaluate, longest_length, rescalings
+from poslab.evaluation.extrapolation import Extrapolation, evaluate, rescalings
 from poslab.evaluation.inspection import Inspection, Rows, inspect
 from poslab.evaluation.retrieval import retrieve
 from poslab.model.gpt import GPT

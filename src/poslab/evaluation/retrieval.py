@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from poslab.config.schema import RunConfig
+from poslab.config.schema import RunConfig, longest_length
 from poslab.data.corpus import Corpus
 from poslab.data.questions import TASKS, questions
 from poslab.data.windows import extrapolation_segments
-from poslab.evaluation.extrapolation import lengths_up_to, longest_length
+from poslab.evaluation.extrapolation import lengths_up_to
 from poslab.evaluation.losses import batched_logits
 from poslab.model.gpt import GPT
 

@@ -89,9 +89,19 @@ class GPT(nn.Module):
         x = self.scheme.embed(self.embedding(tokens), positions)
         for index, block in enumerate(self.blocks):
             # Of the others, only the keys and values of the last block have an effect.
-            wanted = last if index == len(self.blocks) - 1 else None
-            x = block(x, self.scheme.layer(index), positions, wanted)
+            scored = last if index == len(self.blocks) - 1 else None
+            # forward, not the call: a compiled block would be compiled again for each shape of an evaluation
+            apply = block if self.training else block.forward
+            x = apply(x, self.scheme.layer(index), positions, scored)
         return nn.functional.linear(self.norm(x), self.embedding.weight)
+
+    def compile_blocks(self) -> None:
+        """Have PyTorch compile the blocks, for training alone: evaluation runs them as they are.
+
+        Block by block and not as a whole, since the blocks share one compilation, however many they are.
+        """
+        for block in self.blocks:
+            block.compile(dynamic=False)
 
     @property
     def kernel(self) -> str:

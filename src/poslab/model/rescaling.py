@@ -68,7 +68,8 @@ def _pair_that_turns(logarithm: Float[Tensor, "C"], turns: float) -> Float[Tenso
     """The fractional number of the pair that turns `turns` times a token; log theta is linear in it."""
     target = math.log(2 * math.pi * turns)
     right = (logarithm > target).sum().clamp(1, logarithm.shape[0] - 1)  # extrapolates past both ends
-    start, stop = logarithm[right - 1], logarithm[right]
+    # Not logarithm[right], for which the processor would have to read the number from a GPU.
+    start, stop = logarithm.take(right - 1), logarithm.take(right)
     return right - 1 + (start - target) / (start - stop)
 
 

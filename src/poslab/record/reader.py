@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from poslab.record import losses, scheme
+from poslab.record import losses, retrieval, scheme
 from poslab.record.files import Tables, UnreadableError, read_tables, table_records
 from poslab.record.losses import TRAINED, RescaledMeasurement, Segments, Stretch, Validation
 from poslab.record.manifest import OtherFormatError, parse_manifest
+from poslab.record.retrieval import Probe
 from poslab.record.schema import MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST, Manifest
-from poslab.record.scheme import Probe, SchemeRecord
+from poslab.record.scheme import SchemeRecord
 from poslab.record.study_list import StudyList, read_study_list, recorded_runs, studies
 
 PART = "part"  # what a run of a study is for, in its configuration
@@ -247,7 +248,7 @@ def _with_evaluation(run: Run, tables: Tables) -> Run:
         segments=losses.segments(tables),
         positions=losses.positions(tables),
         rescaled=losses.rescaled(tables) if rescaled else {},
-        probe=scheme.probe(tables),
+        probe=retrieval.probe(tables),
         scheme=scheme.scheme(tables),
     )
 

@@ -1,7 +1,6 @@
-"""What a run's record says of its scheme: what the probe retrieved, biases, rotations, attention distances.
+"""What a run's record says of its scheme: biases, rotations, attention distances.
 
-A record may lack every table: older ones have none of them, and the probe is there only where it was asked
-for.
+A record may lack every table: older ones have none of them.
 """
 
 import math
@@ -9,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from poslab.record.files import DamagedError, Tables, table_records
+from poslab.record.files import DamagedError, Tables, table_records, whole_number
 from poslab.record.schema import (
     ATTENTION_DISTANCE,
-    PROBE,
     SCHEME_BIAS,
     SCHEME_BOUND,
     SCHEME_ROTATION,
@@ -21,21 +19,6 @@ from poslab.record.schema import (
 
 Key = TypeVar("Key")
 Entry = TypeVar("Entry")
-
-
-@dataclass(frozen=True)
-class Retrieved:
-    """What was retrieved of one task at one length and depth, or summed over several depths."""
-
-    length: int  # tokens
-    samples: int
-    exact: int  # samples whose every answer token was the most likely one
-    correct: int  # answer tokens that were the most likely one
-    nll: float  # nats of the answer tokens, summed
-    tokens: int  # answer tokens
-
-
-Probe = Mapping[tuple[str, float, float], Retrieved]  # by task, multiple of L and depth
 
 
 @dataclass(frozen=True)
@@ -56,30 +39,6 @@ class SchemeRecord:
     attended: Mapping[tuple[int, int], Attended] | None = None  # by layer and head
 
 
-def probe(tables: Tables) -> Probe:
-    """probe.csv; what was not measured, such as past the end of a scheme, has no entry."""
-    answers: dict[tuple[str, float, float], Retrieved] = {}
-    for row in table_records(tables, PROBE) if PROBE.file in tables else ():
-        samples, tokens = _whole(row["samples"]), _whole(row["tokens"])
-        if not samples or not tokens:
-            continue  # not defined: no number
-        retrieved = Retrieved(
-            _whole(row["length"]),
-            samples,
-            _whole(row["exact"]),
-            _whole(row["correct"]),
-            float(row["nll"]),
-            tokens,
-        )
-        if not 0 <= retrieved.exact <= samples or not 0 <= retrieved.correct <= tokens:
-            raise DamagedError(f"{PROBE.file} has more retrieved than asked for")
-        key = (row["task"], float(row["multiple"]), float(row["depth"]))
-        if key in answers:
-            raise DamagedError(f"{PROBE.file} has a task, length and depth twice")
-        answers[key] = retrieved
-    return answers
-
-
 def scheme(tables: Tables) -> SchemeRecord:
     """The tables of what the trained scheme does."""
     return SchemeRecord(_biases(tables), _wavelengths(tables), _bounds(tables), _attended(tables))
@@ -92,7 +51,7 @@ def _biases(tables: Tables) -> Mapping[tuple[int, int], Mapping[int, float]] | N
     for row in table_records(tables, SCHEME_BIAS):
         if row["bias"]:
             head = biases.setdefault((int(row["layer"]), int(row["head"])), {})
-            _add(head, _whole(row["distance"]), float(row["bias"]), SCHEME_BIAS)
+            _add(head, whole_number(row["distance"]), float(row["bias"]), SCHEME_BIAS)
     return biases
 
 
@@ -118,7 +77,7 @@ def _bounds(tables: Tables) -> Mapping[int, Mapping[int, float]] | None:
     for row in table_records(tables, SCHEME_BOUND):
         if row["bound"]:
             layer = bounds.setdefault(int(row["layer"]), {})
-            _add(layer, _whole(row["distance"]), float(row["bound"]), SCHEME_BOUND)
+            _add(layer, whole_number(row["distance"]), float(row["bound"]), SCHEME_BOUND)
     return bounds
 
 
@@ -127,7 +86,7 @@ def _attended(tables: Tables) -> Mapping[tuple[int, int], Attended] | None:
         return None
     heads: dict[tuple[int, int], Attended] = {}
     for row in table_records(tables, ATTENTION_DISTANCE):
-        queries, distance = _whole(row["queries"]), float(row["distance"] or math.nan)
+        queries, distance = whole_number(row["queries"]), float(row["distance"] or math.nan)
         if queries and math.isfinite(distance):
             head = int(row["layer"]), int(row["head"])
             _add(heads, head, Attended(queries, distance), ATTENTION_DISTANCE)
@@ -139,8 +98,3 @@ def _add(entries: dict[Key, Entry], key: Key, value: Entry, schema: TableSchema)
     if key in entries:
         raise DamagedError(f"{schema.file} has a row twice")
     entries[key] = value
-
-
-def _whole(text: str) -> int:
-    """A count; an empty cell counts nothing."""
-    return int(float(text)) if text else 0

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from poslab.record.files import write_atomic, write_table
@@ -12,16 +12,7 @@ from poslab.record.schema import MANIFEST
 from poslab.report.analysis.results import Results, Subject, figures, gather
 from poslab.report.document import FORMATS, Document, Sheet
 from poslab.report.sections.contents import OPTIONAL, document
-
-
-@dataclass(frozen=True)
-class Report:
-    """A report on disk; `table` holds the rows for a terminal, by column title."""
-
-    directory: Path
-    page: Path
-    table: tuple[Mapping[str, str], ...]
-    summary: str
+from poslab.report.written import Report
 
 
 def write_report(study: str, runs: Path, reports: Path, reference: str | None = None) -> Report:

@@ -1,4 +1,8 @@
-"""A study: its runs, each in a process of its own, then the report of all of them."""
+"""A study: its runs, each in a process of its own, then the report of all of them.
+
+What only some commands need is imported where it is needed: to see that all runs are made and the report is
+written takes neither PyTorch nor SciPy nor Matplotlib.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,10 +13,8 @@ from pathlib import Path
 from rich.console import Console
 
 from poslab.config.request import Request
-from poslab.config.schema import ConfigError
+from poslab.config.schema import ConfigError, PairError
 from poslab.config.text import counted
-from poslab.data.corpus import Corpus
-from poslab.model.attention import PairError
 from poslab.record.files import UnreadableError
 from poslab.record.locks import holding
 from poslab.record.manifest import read_manifest
@@ -20,12 +22,14 @@ from poslab.record.reader import ReportError
 from poslab.record.schema import Manifest
 from poslab.record.study_list import enlist, recorded_runs
 from poslab.report.render.terminal import show
-from poslab.report.write import write_report
+from poslab.report.written import Report, recall_report, remember_report, report_inputs
+from poslab.study.display.bar import with_bar
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
 from poslab.study.pool import Member, Pool
-from poslab.study.reuse import copy_from_other_study
+from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
 from poslab.study.run.plan import Job, forget_refusal, plan, record_refusal, title
+from poslab.study.run.preparation import Preparation
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.sync import check_sweep, print_unsynced, show_report, show_runs
 from poslab.study.tuning import trials, tuned
@@ -34,7 +38,7 @@ LOCK_SECONDS = 600.0  # to wait for a file that another command is writing
 
 
 @dataclass
-class _Plan:
+class Plan:
     """The runs of a command: those that can be made, and a line for each that cannot."""
 
     jobs: list[Job] = field(default_factory=list)
@@ -63,17 +67,18 @@ def run_study(requests: Sequence[Request], runs: Path, reports: Path, command: s
         check_sweep(requests)
         launcher, _ = _launcher(requests)
         study_facts = _Command(command, _references(requests, runs), _questions(requests))
-        planned = _plan_all(requests, runs, launcher)
+        planned = plan_all(requests, runs, launcher, console)
         trial_members: list[Member] = []
         untuned: list[tuple[Request, str]] = []
         if trial_requests := trials(job.request for job in planned.jobs):
             count, runs_after = counted(len(trial_requests), "trial run"), counted(len(planned.jobs), "run")
             console.print(f"{count} first, to choose the learning rates of {runs_after}")
-            trial_members = _make(_plan_all(trial_requests, runs, launcher), study_facts, console, stopper)
+            planned_trials = plan_all(trial_requests, runs, launcher, console)
+            trial_members = _make(planned_trials, study_facts, console, stopper)
             requests = [job.request for job in planned.jobs]
             ready, untuned = tuned(requests, [each.job for each in trial_members])
-            tuned_jobs = _plan_all(ready, runs, launcher).jobs if ready else []
-            planned = _Plan(tuned_jobs, planned.refused)
+            tuned_jobs = plan_all(ready, runs, launcher, console).jobs if ready else []
+            planned = Plan(tuned_jobs, planned.refused)
         members = [*trial_members, *_make(planned, study_facts, console, stopper)]
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
         failures += [f"{title(request)}: {reason}" for request, reason in untuned]
@@ -139,7 +144,7 @@ def _manifests(study: Path) -> Iterator[Manifest]:
                 yield manifest
 
 
-def _plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher]) -> _Plan:
+def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], console: Console) -> Plan:
     """Check all requests before any run is made; of the same run asked for twice there is one job.
 
     Raises ConfigError where a setting is wrong. A scheme and an attention that cannot work together are
@@ -148,24 +153,24 @@ def _plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher])
     here = launcher.here(_launcher(requests)[1])
     jobs: dict[tuple[str, str], Job] = {}  # by study and identity, since names of options may differ
     refused: list[tuple[Request, PairError]] = []
-    corpora: dict[str, Corpus] = {}
-    for request in requests:
-        try:
-            job = plan(request, runs, here, corpora)
-            jobs.setdefault((job.config.study, job.identity), job)
-        except PairError as error:
-            refused.append((request, error))
-        except ConfigError as error:
-            if len(requests) == 1:
-                raise
-            raise ConfigError(f"{request.pos} / {request.attention}: {error}") from None
+    with Preparation() as preparation:
+        for request in with_bar(requests, "planned", console):
+            try:
+                job = plan(request, runs, here, preparation)
+                jobs.setdefault((job.config.study, job.identity), job)
+            except PairError as error:
+                refused.append((request, error))
+            except ConfigError as error:
+                if len(requests) == 1:
+                    raise
+                raise ConfigError(f"{request.pos} / {request.attention}: {error}") from None
     if not jobs:
         raise refused[0][1]
     lines = {record_refusal(request, runs, error): f"{title(request)}: {error}" for request, error in refused}
-    return _Plan(list(jobs.values()), lines)
+    return Plan(list(jobs.values()), lines)
 
 
-def _make(planned: _Plan, command: _Command, console: Console, stopper: Stopper) -> list[Member]:
+def _make(planned: Plan, command: _Command, console: Console, stopper: Stopper) -> list[Member]:
     """Make the runs that are not yet made; all planned runs, as they are then."""
     if not planned.jobs:
         _list_runs(list(planned.refused), command)
@@ -176,7 +181,8 @@ def _make(planned: _Plan, command: _Command, console: Console, stopper: Stopper)
     for each in members:
         launcher.check(each.task)
         forget_refusal(each.job.request, each.job.directory.parent.parent)
-    sources = [study for job in planned.jobs if (study := copy_from_other_study(job)) is not None]
+    recorded = recorded_elsewhere(planned.jobs)
+    sources = [study for job in planned.jobs if (study := copy_from_other_study(job, recorded)) is not None]
     if sources:
         studies = ", ".join(dict.fromkeys(sources))
         console.print(f"runs copied from study {studies}, which has made them already: {len(sources)}")
@@ -199,15 +205,16 @@ def _list_runs(directories: Sequence[Path], command: _Command) -> None:
 
 def _mark_made(members: Sequence[Member], console: Console) -> None:
     """Mark the runs that are made already, and print how many there are of each kind."""
-    for each in members:
+    outdated = 0
+    for each in with_bar(members, "checked", console):
         standing = each.job.standing
+        outdated += standing.outdated
         for line in standing.damage:
             console.print(f"{line}; the run is made again from its undamaged files", style="red")
         if standing.settled:
-            each.entry.state = "done"
+            each.entry.state, each.made_before = "done", standing
         elif standing.status == "newer":
             each.entry.state = "failed"
-    outdated = sum(each.job.standing.outdated for each in members)
     if outdated:
         console.print(
             f"{outdated} of {counted(len(members), 'run')} are trained already and only evaluated again, "
@@ -229,7 +236,7 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
     for study in dict.fromkeys(job.config.study for job in jobs if job.config.part == "comparison"):
         try:
             with holding(runs / study / ".report.lock", LOCK_SECONDS):
-                report = write_report(study, runs, reports)
+                report = _written_report(study, runs, reports)
                 show(report)
                 show_report(study, jobs, runs, report, console)
         except ReportError as error:
@@ -238,9 +245,22 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
     return [line for each in members if (line := _failure(each)) is not None]
 
 
+def _written_report(study: str, runs: Path, reports: Path) -> Report:
+    """The study's report, which is not written where it is there already. Raises ReportError."""
+    inputs = report_inputs(study, runs)
+    report = recall_report(inputs, reports / study)
+    if report is None:
+        from poslab.report.write import write_report
+
+        report = write_report(study, runs, reports)
+        if report_inputs(study, runs) == inputs:  # no record was written meanwhile
+            remember_report(report, inputs)
+    return report
+
+
 def _failure(each: Member) -> str | None:
     """Why a run is not done, in a line; None where it is."""
-    job, standing = each.job, each.job.standing
+    job, standing = each.job, each.made_before or each.job.standing
     if standing.status == "diverged" and job.config.part == "tuning":
         return None  # a result: its learning rate is too high
     if standing.status == "done" and not standing.damage:

@@ -17,7 +17,7 @@ from poslab.record.schema import LOG
 from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
-from poslab.study.run.plan import Job
+from poslab.study.run.plan import Job, Standing
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.run.worker import (
     ANOTHER_PROCESS_MAKES_IT,
@@ -47,6 +47,7 @@ class Member:
     request_written: bool = False  # the file that its process reads
     waits_for_disk: bool = False
     log_begin: int = 0  # bytes of its log that earlier processes wrote
+    made_before: Standing | None = None  # its state, where there was nothing to make
 
     @classmethod
     def of(cls, job: Job) -> "Member":

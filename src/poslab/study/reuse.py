@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,17 +15,26 @@ from poslab.record.writer import RunRecord
 from poslab.study.run.plan import Job
 
 
-def copy_from_other_study(job: Job) -> str | None:
+def recorded_elsewhere(jobs: Sequence[Job]) -> dict[str, list[Path]]:
+    """The directories of all studies, by the identity in their names; none where every job has its own."""
+    directories: dict[str, list[Path]] = {}
+    for runs in {job.directory.parent.parent for job in jobs if not job.directory.exists()}:
+        for path in sorted(runs.glob("*/*-*")):
+            directories.setdefault(path.name.rpartition("-")[2], []).append(path)
+    return directories
+
+
+def copy_from_other_study(job: Job, recorded: Mapping[str, Sequence[Path]] | None = None) -> str | None:
     """Copy the undamaged record of the same run from another study; that study's name, or None.
 
-    Nothing is copied where the run has a directory already.
+    `recorded` is what `recorded_elsewhere` returns for all jobs of a command, so that the studies are looked
+    through once. Nothing is copied where the run has a directory already.
     """
     if job.directory.exists():
         return None
-    runs = job.directory.parent.parent
-    for path in sorted(runs.glob(f"*/*-{job.identity}/{MANIFEST}")):
-        if _copy(path.parent, job):
-            return path.parent.parent.name
+    for directory in (recorded_elsewhere([job]) if recorded is None else recorded).get(job.identity, ()):
+        if (directory / MANIFEST).exists() and _copy(directory, job):
+            return directory.parent.name
     return None
 
 

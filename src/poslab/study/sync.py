@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import track
 
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
@@ -12,12 +11,13 @@ from poslab.config.text import counted
 from poslab.record.files import UnreadableError
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import WandbPlace
-from poslab.report.write import Report
+from poslab.report.written import Report
 from poslab.study.run.plan import Job
 from poslab.tracking import first_place, in_wandb_sweep
 from poslab.tracking.login import requested_place, uses_wandb
 from poslab.tracking.send.background import error_line
 from poslab.tracking.send.offline import VIEW, parts
+from poslab.tracking.send.published import is_published
 
 
 def check_sweep(requests: Sequence[Request]) -> None:
@@ -31,6 +31,8 @@ def show_runs(jobs: Sequence[Job], console: Console) -> None:
     missing = [job for job in jobs if uses_wandb(job.config.logger) and _is_missing(job) and job.settled]
     if not missing:
         return
+    from rich.progress import track
+
     from poslab.tracking.send.run import mirror_run  # wandb takes a second to import
 
     console.print(f"sending W&B what it lacks of {counted(len(missing), 'finished run')}")
@@ -53,27 +55,31 @@ def show_report(study: str, jobs: Sequence[Job], runs: Path, report: Report, con
     tracked = [job for job in jobs if job.config.study == study and uses_wandb(job.config.logger)]
     if not tracked or in_wandb_sweep():  # an agent follows a run, not a report
         return
-    from poslab.tracking.send.report import publish
-
+    options = tracked[0].config.logger
     try:
-        place = publish(study, tracked[0].config.logger, runs / study, report.directory)
+        if is_published(options, runs / study, report.directory):
+            return
+        from poslab.tracking.send.report import publish  # wandb takes a second to import
+
+        place = publish(study, options, runs / study, report.directory)
     except Exception as error:
         console.print(f"the report is not in W&B: {error_line(error)}", style="red")
         return
-    if place and place["url"]:
+    if place["url"]:
         console.print(f"report in W&B: {place['url']}")
 
 
 def print_unsynced(jobs: Sequence[Job], console: Console) -> None:
     """Print what W&B has not got: runs that it failed on, that it has in part, that lie on this machine."""
-    failed = [why for job in jobs if (why := _place(job).failed)]
+    places = [_place(job) for job in jobs]
+    failed = [why for place in places if (why := place.failed)]
     if failed:
         count = f"{len(failed)} of {len(jobs)} runs"
         console.print(f"W&B failed on {count}, whose records are complete all the same: {failed[0]}")
-    offline = dict.fromkeys(why for job in jobs if (why := _place(job).because))
+    offline = dict.fromkeys(why for place in places if (why := place.because))
     if offline:
         console.print(f"W&B was used offline, although there is a login: {', '.join(offline)}")
-    part = sum(_place(job).mode == "online" and not _place(job).complete for job in jobs)
+    part = sum(place.mode == "online" and not place.complete for place in places)
     if part and not failed:
         console.print(f"W&B has only a part of {part} of {len(jobs)} runs; the same command sends the rest")
     unsent: list[str] = []

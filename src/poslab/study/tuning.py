@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from poslab.config.request import Request
 from poslab.record.reader import load_run
-from poslab.report.analysis.learning_rates import choose
 from poslab.study.run.plan import Job
 
 # A trial is validated while it trains; past L it is not measured.
@@ -45,6 +44,8 @@ def tuned(
     requests: Sequence[Request], made: Iterable[Job]
 ) -> tuple[list[Request], list[tuple[Request, str]]]:
     """`requests` with the rates that the trials have chosen, and those without one, each with the reason."""
+    from poslab.report.analysis.learning_rates import choose  # imports SciPy, and few studies tune
+
     losses: dict[str, dict[float, list[float | None]]] = {}
     unfinished: set[str] = set()
     for job in made:

@@ -5,7 +5,6 @@ state ends with the same bits as training that was never interrupted.
 """
 
 import copy
-import hashlib
 import logging
 import math
 import random
@@ -20,60 +19,18 @@ import numpy as np
 import pytorch_lightning as lightning
 import torch
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from poslab.config.schema import RunConfig
 from poslab.data.corpus import Corpus
-from poslab.data.questions import with_questions
-from poslab.data.windows import training_batch, validation_windows
+from poslab.data.windows import validation_windows
 from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
 from poslab.model.rescaling import Rescaling
+from poslab.training.batches import InOrder, MadeAhead, TrainingBatches
 from poslab.training.module import LanguageModel
 from poslab.training.observer import DivergedError, Observer, State
 
 LIGHTNING_PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed"}
-
-Batch = tuple[Tensor, bytes]  # windows (B, T+1), and their SHA-256
-
-
-class TrainingBatches(Dataset[Batch]):
-    """Item i is part i % accumulate of the batch of step `first_step` + i // accumulate, by (seed, i) alone.
-
-    A step's batch is the same however many processes there are: it is cut into accumulate * world parts, and
-    each of the `world` processes takes every `world`th one.
-    """
-
-    def __init__(
-        self, config: RunConfig, corpus: Corpus, first_step: int = 0, rank: int = 0, world: int = 1
-    ) -> None:
-        self.config = config
-        self.corpus = corpus
-        self.first_step = first_step
-        self.rank = rank
-        self.world = world
-
-    def __len__(self) -> int:
-        return self.config.trainer.max_steps * self.config.trainer.accumulate
-
-    def __getitem__(self, index: int) -> Batch:
-        options = self.config.trainer
-        step, part = divmod(index, options.accumulate)
-        windows = training_batch(
-            self.corpus,
-            self.config.seed,
-            self.first_step + step,
-            options.batch_size,
-            self.config.context_length,
-        )
-        probe = self.config.probe
-        if probe.share is not None:
-            windows = with_questions(
-                windows, list(probe.tasks), probe.share, self.config.seed, self.first_step + step
-            )
-        own = np.array_split(windows, options.accumulate * self.world)[part * self.world + self.rank]
-        return torch.from_numpy(own), hashlib.sha256(own.tobytes()).digest()
 
 
 class ValidationCallback(lightning.Callback):
@@ -191,8 +148,8 @@ def train(
         gpt.load_state_dict(state["weights"])
         if state["step"] == config.trainer.max_steps:
             return TrainingResult(state["validation_seconds"], state["sums"]["batches"])
-    if config.trainer.compile:
-        gpt.compile()
+    if config.trainer.compile is True:
+        gpt.compile_blocks()
     recorder = ValidationCallback(config, corpus, observer, state)
     module = LanguageModel(gpt, config.trainer, config.seed, recorder.first, state)
     del state  # as large as the model and its optimizer together
@@ -250,10 +207,10 @@ def _fit(
         batches = TrainingBatches(
             config, corpus, offset + recorder.first, trainer.global_rank, trainer.world_size
         )
-        # With a generator of its own, so that loading draws nothing from the global random numbers.
-        loader = DataLoader(batches, batch_size=None, shuffle=False, generator=torch.Generator())
+        # On a CPU a thread would take from the steps what it gives.
+        cuda = trainer.strategy.root_device.type == "cuda"
         try:
-            trainer.fit(module, loader)
+            trainer.fit(module, MadeAhead(batches, pinned=True) if cuda else InOrder(batches))
         finally:
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()  # evaluation runs in one process

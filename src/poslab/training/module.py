@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from poslab.config.schema import TrainerOptions
 from poslab.model.gpt import GPT, named_stream
+from poslab.training.batches import moved
 
 BETA1 = 0.9
 FINAL_SHARE = 0.1  # of the learning rate, at the end of a cosine
@@ -62,7 +63,7 @@ class LanguageModel(lightning.LightningModule):
         # Schemes that draw positions draw by the seed and the step alone, the same for all parts of a batch.
         step = self.first_step + index // self.options.accumulate
         stream = named_stream(self.seed, f"positions/{step}")
-        positions = self.gpt.scheme.place(windows.shape[1] - 1, stream)
+        positions = moved(self.gpt.scheme.place(windows.shape[1] - 1, stream), windows.device)
         logits = self.gpt(windows[:, :-1], positions=positions)
         loss = cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
         self.last_loss = loss.detach()

@@ -27,14 +27,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from poslab.config.registry import find, options_of
-from poslab.config.schema import ConfigError, Options
+from poslab.config.schema import Options
 from poslab.model.positions import Geometry, Scheme
 
 MOST_ROWS = 128  # rows of weights that live at a time: 128 x T a head, as in strips of fused attention
-
-
-class PairError(ConfigError):
-    """An attention cannot work under a scheme. The message names the pair and what to choose instead."""
 
 
 @dataclass(frozen=True)

@@ -6,25 +6,30 @@ another one, and named in the run record:
     flash-attn          CUDA, float16 or bfloat16, package installed; no bias, or a fixed linear one (ALiBi)
     torch flash         no bias: CPU in any dtype, CUDA in float16 or bfloat16
     torch efficient     no bias: CUDA in float32, heads whose width is a multiple of 4
-    strips              the rest: a strip of queries at a time, recomputed in backward (below)
+    torch flash, sliding bias
+                        a bias by distance and no gates, positions 0, 1, 2, ...: CPU (poslab.model.sliding)
+    flex attention      CUDA: the rest, where heads are 16 to 256 wide (poslab.model.flex)
+    strips              the rest: a strip of queries at a time, formed again in backward (poslab.model.strips)
+    strips, checkpointed
+                        a bias by both positions, likewise (below)
 """
 
 from functools import cache
-from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
-from torch.autograd import Function
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
+from poslab.model import flex
 from poslab.model.attention import Attention, Site, cumulative_log_gates, distances
 from poslab.model.positions import Scheme
+from poslab.model.sliding import Sliding
+from poslab.model.strips import Strips, strips
 
 WIDEST_FUSED_HEAD = 256
-STRIP = 128  # queries a strip: 128 x T scores a head live at a time
 
 
 class Flash(Attention):
@@ -43,6 +48,9 @@ class Flash(Attention):
         k = scheme.rotate_keys(scheme.logit_features(k), positions)
         working = torch.promote_types(q.dtype, torch.float32)
         if not scheme.by_distance:
+            if flex.takes(q, v):
+                self.kernel = "flex attention (cuda)"
+                return flex.attend(q, k, v, site, scale)
             self.kernel = "strips, checkpointed"
             return _pairwise_strips(q, k, v, site, scale)
         # Positions that are drawn (pos.scheme=randomised) lie anywhere below the scheme's context length.
@@ -63,10 +71,20 @@ class Flash(Attention):
         if plain and fused and q.is_cuda and q.dtype == torch.float32 and q.shape[-1] % 4 == 0:
             self.kernel = "torch efficient (cuda)"
             return _pinned(SDPBackend.EFFICIENT_ATTENTION, q, k, v, scale)
-        self.kernel = "strips"
+        if flex.takes(q, v):
+            self.kernel = "flex attention (cuda)"
+            return flex.attend(q, k, v, site, scale)
         bias = q.new_zeros(q.shape[1], reach, dtype=working) if bias is None else bias.to(working)
+        result: Tensor
+        if q.device.type == "cpu" and log_gates is None and scheme.geometry.consecutive:
+            self.kernel = "torch flash, sliding bias (cpu)"
+            mixed = Sliding.apply(q, k, _as_wide(v, q), bias, _constant_from(scheme), scale)  # type: ignore[no-untyped-call]
+            result = mixed[..., : v.shape[-1]]
+            return result
+        self.kernel = "strips"
         sums = None if log_gates is None else cumulative_log_gates(log_gates)
-        result: Tensor = Strips.apply(q, k, v, bias, sums, positions, scale)  # type: ignore[no-untyped-call]
+        gaps = None if scheme.geometry.consecutive else positions
+        result = Strips.apply(q, k, v, bias, sums, gaps, scale)  # type: ignore[no-untyped-call]
         return result
 
 
@@ -99,6 +117,12 @@ def _fixed_slopes(scheme: Scheme, bias: Tensor) -> Tensor | None:
     return -tail.log_decay
 
 
+def _constant_from(scheme: Scheme) -> int | None:
+    """From which distance on the bias grows by a fixed number a token; None: nowhere, or by a learned one."""
+    tail = scheme.tail()
+    return None if tail is None or tail.log_decay.requires_grad else tail.horizon
+
+
 def _flash_attn(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, scale: float) -> Tensor:
     from flash_attn import flash_attn_func
 
@@ -108,104 +132,6 @@ def _flash_attn(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, scale: f
     swapped = (tensor.transpose(1, 2) for tensor in (q, k, _as_wide(v, q)))
     mixed: Tensor = flash_attn_func(*swapped, softmax_scale=scale, causal=True, alibi_slopes=slopes)
     return mixed.transpose(1, 2)[..., : v.shape[-1]]
-
-
-class Strips(Function):
-    """Causal softmax attention with a bias by distance and with gates, STRIP queries at a time.
-
-    Backward recomputes the weights of each strip from q, k, v, the bias, the gates' sums and the output (Dao
-    et al. 2022, algorithm 4, with blocks as wide as the keys, so that no running sum is needed).
-
-    Shapes: Q queries of a strip, N distances or keys, W width of queries and keys after the rotation.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        q: Float[Tensor, "B H T W"],
-        k: Float[Tensor, "B H T W"],
-        v: Float[Tensor, "B H T K"],
-        bias: Float[Tensor, "H N"],
-        gate_sums: Float[Tensor, "B H T"] | None,
-        positions: Int[Tensor, "T"],
-        scale: float,
-    ) -> Float[Tensor, "B H T K"]:
-        output = torch.empty_like(v)
-        for start, stop in _strips(q.shape[-2]):
-            weights = _strip_weights(q, k, bias, gate_sums, positions, scale, start, stop)
-            output[..., start:stop, :] = (weights @ v[..., :stop, :].to(bias.dtype)).to(v.dtype)
-        ctx.save_for_backward(q, k, v, bias, gate_sums, positions, output)
-        ctx.scale = scale
-        return output
-
-    @staticmethod
-    def backward(
-        ctx: Any, gradient: Float[Tensor, "B H T K"]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, None, None]:
-        q, k, v, bias, gate_sums, positions, output = ctx.saved_tensors
-        working, scale = bias.dtype, ctx.scale
-        q_gradient = torch.empty_like(q)
-        k_gradient = torch.zeros_like(k, dtype=working)
-        v_gradient = torch.zeros_like(v, dtype=working)
-        bias_gradient = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
-        gate_sums_gradient = torch.zeros_like(gate_sums) if ctx.needs_input_grad[4] else None
-        # sum_j weight_ij * d weight_ij, which softmax's Jacobian subtracts, is <d output_i, output_i>
-        shared = (gradient.to(working) * output.to(working)).sum(dim=-1, keepdim=True)
-        for start, stop in _strips(q.shape[-2]):
-            rows, keys = slice(start, stop), slice(0, stop)
-            weights = _strip_weights(q, k, bias, gate_sums, positions, scale, start, stop)
-            row_gradient = gradient[..., rows, :].to(working)
-            v_gradient[..., keys, :] += weights.mT @ row_gradient
-            score_gradient = row_gradient @ v[..., keys, :].to(working).mT
-            score_gradient.sub_(shared[..., rows, :]).mul_(weights)
-            if bias_gradient is not None:
-                distance = distances(positions, start, stop).clamp(min=0)  # masked scores have no gradient
-                bias_gradient.index_add_(1, distance.flatten(), score_gradient.sum(dim=0).flatten(1))
-            if (
-                gate_sums_gradient is not None
-            ):  # a query's own sum shifts its whole row, which softmax ignores
-                gate_sums_gradient[..., keys] -= score_gradient.sum(dim=-2)
-            q_gradient[..., rows, :] = (score_gradient @ (k[..., keys, :].to(working) * scale)).to(q.dtype)
-            k_gradient[..., keys, :] += score_gradient.mT @ (q[..., rows, :].to(working) * scale)
-        return (
-            q_gradient,
-            k_gradient.to(k.dtype),
-            v_gradient.to(v.dtype),
-            bias_gradient,
-            gate_sums_gradient,
-            None,
-            None,
-        )
-
-
-def _strips(length: int) -> list[tuple[int, int]]:
-    return [(start, min(start + STRIP, length)) for start in range(0, length, STRIP)]
-
-
-def _strip_weights(
-    q: Tensor,
-    k: Tensor,
-    bias: Tensor,
-    gate_sums: Tensor | None,
-    positions: Tensor,
-    scale: float,
-    start: int,
-    stop: int,
-) -> Float[Tensor, "B H Q N"]:
-    """The attention weights of the queries [start, stop) on the keys [0, stop)."""
-    distance = distances(positions, start, stop)
-    # The bias and the mask are one (H, Q, N) matrix: the scores, a batch larger, are passed over once.
-    masked_bias = bias[:, distance.clamp(min=0)].masked_fill_(distance < 0, -torch.inf)
-    scores = (q[..., start:stop, :].to(bias.dtype) * scale) @ k[..., :stop, :].to(bias.dtype).mT
-    if gate_sums is not None:
-        # Counted from the strip's start in float64, so that near keys keep all digits in float32.
-        first = gate_sums[..., start, None]
-        rows, keys = (
-            (gate_sums[..., part] - first).to(bias.dtype) for part in (slice(start, stop), slice(stop))
-        )
-        scores.add_(rows[..., :, None]).sub_(keys[..., None, :])
-    weights: Tensor = scores.add_(masked_bias).softmax(dim=-1)
-    return weights
 
 
 def _pairwise_strips(
@@ -241,6 +167,6 @@ def _pairwise_strips(
             use_reentrant=False,
             preserve_rng_state=False,
         )
-        for start, stop in _strips(q.shape[-2])
+        for start, stop in strips(q.shape[-2])
     ]
     return torch.cat(parts, dim=-2)

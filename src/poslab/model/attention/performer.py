@@ -12,8 +12,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from poslab.config.schema import Options
-from poslab.model.attention import PairError
+from poslab.config.schema import Options, PairError
 from poslab.model.attention.linear import Linear
 from poslab.model.positions import Geometry, Scheme
 

@@ -27,7 +27,7 @@ from poslab.report.document import (
     Table,
 )
 from poslab.report.formatting import interval, quantity
-from poslab.report.looks import look
+from poslab.report.palette import look
 
 HERE = Path(__file__).parent
 SCRIPTS = ("numbers.js", "chart.js", "figure.js", "table.js", "page.js")  # in this order, as one

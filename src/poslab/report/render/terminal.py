@@ -18,7 +18,7 @@ from poslab.record.reader import Run
 from poslab.report.formatting import multiple, number
 
 if TYPE_CHECKING:
-    from poslab.report.write import Report
+    from poslab.report.written import Report
 
 PROTOCOLS = {"non_overlapping": "non-overlapping", "sliding": "sliding"}  # in the order of rows
 WIDTH = 18  # of a scheme's name, in letters

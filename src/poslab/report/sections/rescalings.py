@@ -27,7 +27,7 @@ from poslab.report.document import (
     points,
 )
 from poslab.report.formatting import DASH, count, multiple
-from poslab.report.looks import line_number
+from poslab.report.palette import line_number
 from poslab.report.sections.extrapolation import by_length, by_position, in_bits
 from poslab.report.sections.overview import REACH, USABLE
 

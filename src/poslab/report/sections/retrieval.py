@@ -12,7 +12,7 @@ from poslab.config.text import listing, plain
 from poslab.data.questions import TASKS as QUESTIONS
 from poslab.record.measures import Value, name
 from poslab.record.reader import Run
-from poslab.record.scheme import Retrieved
+from poslab.record.retrieval import Retrieved
 from poslab.report.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, estimates
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import Estimate, estimate

@@ -28,7 +28,7 @@ from poslab.report.document import (
     sheet,
 )
 from poslab.report.formatting import count, number
-from poslab.report.looks import head_number
+from poslab.report.palette import head_number
 from poslab.report.sections import attention, extrapolation
 
 FILES = ("bias_by_distance", "rotation_bound", "wavelengths", "wavelength_pairs")

@@ -6,11 +6,13 @@ has a folder of its own). The lock belongs to the open file: a process that inhe
 the devices until it ends, even where the command that leased them was killed.
 """
 
+import ctypes
 import fcntl
 import itertools
 import os
 import resource
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +21,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from poslab.config.schema import ConfigError
+
+DRIVERS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # of Nvidia, Jetson, WSL and AMD
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,36 @@ def gpus() -> tuple[str, ...]:
     return tuple(dict.fromkeys(itertools.takewhile(lambda name: name and name[0] != "-", names)))
 
 
+def cuda_available() -> bool:
+    """Whether PyTorch sees a CUDA device.
+
+    PyTorch takes seconds to import, so it is not asked where neither a driver nor its devices are there.
+    """
+    if "torch" not in sys.modules and not _has_driver():
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def bfloat16_available() -> bool:
+    """Whether the CUDA devices have bfloat16 in hardware."""
+    import torch
+
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def _has_driver() -> bool:
+    """Whether this may be a machine with GPUs that PyTorch could use: any trace of them counts."""
+    if sys.platform != "linux" or any(map(os.path.exists, DRIVERS)):
+        return True
+    try:
+        ctypes.CDLL("libcuda.so.1")  # as PyTorch's CUDA runtime loads it
+    except OSError:
+        return False
+    return True
+
+
 def peak_memory() -> int:
     """The most bytes that this process has used, of its GPU if it uses one, else of the machine."""
     import torch
@@ -53,6 +87,14 @@ def peak_memory() -> int:
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether this machine's CPU multiplies bfloat16 by itself; without, PyTorch converts, which is slow."""
+    import torch
+
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))  # bf16: ARM
 
 
 def cores() -> tuple[int, ...]:

@@ -5,6 +5,10 @@ and no device, and it starts no thread, so a forked run begins in the same state
 has done its imports. What a run inherits on purpose comes with its request: the core that it runs on, its
 log, the pipe whose end tells it that its starter is gone, and the leases on its devices.
 
+Only the local launcher forks. A Slurm job starts alone on its node, perhaps hours after the one before. Under
+Ray a process that outlived its tasks would hold memory and threads that Ray's books do not count, and a task
+that is cancelled or whose worker dies must end its run by the lifeline of its own process.
+
 If the importing process dies, nothing is lost but the time that it saves: runs that it had not begun are
 started as fresh processes, and those that it had begun go on, though nobody learns their exit status.
 """

@@ -12,12 +12,16 @@ import json
 import platform
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from poslab.config.schema import RunConfig
+from poslab.data.cache import cache_directory
+from poslab.record.remembered import Remembered
 
 PACKAGE = Path(__file__).parents[2]  # of poslab
 TRAINING = (  # what turns a configuration and data into weights
@@ -28,6 +32,7 @@ TRAINING = (  # what turns a configuration and data into weights
     "poslab.training.loop",
 )
 EVALUATION = ("poslab.evaluation.measurement",)  # what turns weights into the tables of a record
+PARSED = 2000  # sources whose imports are remembered
 
 
 @dataclass(frozen=True)
@@ -42,13 +47,22 @@ class Code:
 def code_fingerprints(config: RunConfig) -> Code:
     """SHA-256 over the source of every poslab module that this run reaches."""
     shared = sources(TRAINING)
-    own = [f"poslab.model.positions.{name}" for name in sorted(_schemes(config.pos))]
-    parts = sources([*own, f"poslab.model.attention.{config.attention['kind']}"])
-    parts = {name: path for name, path in parts.items() if name not in shared}
+    parts = {name: path for name, path in sources(part_modules(config)).items() if name not in shared}
     evaluation = {
         name: path for name, path in sources(EVALUATION).items() if name not in shared and name not in parts
     }
     return Code(_digest(shared), _digest(parts), _digest(evaluation))
+
+
+def part_modules(config: RunConfig) -> tuple[str, ...]:
+    """The modules of the schemes and of the attention that a configuration names."""
+    schemes = (f"poslab.model.positions.{name}" for name in sorted(_schemes(config.pos)))
+    return (*schemes, f"poslab.model.attention.{config.attention.get('kind')}")
+
+
+def source_fingerprint(modules: Iterable[str]) -> str:
+    """Of `modules` and of all that they import. Raises FileNotFoundError as `sources` does."""
+    return _digest(sources(modules))
 
 
 def _schemes(section: Any) -> set[str]:
@@ -87,16 +101,19 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
     Raises FileNotFoundError where one of `modules` has no file: without it, its changes would go unnoticed.
     """
     files: dict[str, Path] = {}
+    modules = list(modules)
     for name in modules:
         if _file(name) is None:
             raise FileNotFoundError(f"the source of {name}, which decides what a run is, is not in {PACKAGE}")
-    waiting = list(modules)
+    parsed = _parsed(cache_directory().parent / "planning" / "imports.json")
+    waiting = modules
     while waiting:
         name = waiting.pop()
         path = None if name in files else _file(name)
         if path is not None:
             files[name] = path
-            waiting += _imported(path)
+            waiting += _imported(path, parsed)
+    parsed.save()
     return files
 
 
@@ -109,9 +126,38 @@ def _file(name: str) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _imported(path: Path) -> list[str]:
+@lru_cache(maxsize=1)
+def _parsed(path: Path) -> Remembered:
+    return Remembered(path, PARSED)
+
+
+def _imported(path: Path, parsed: Remembered) -> list[str]:
+    """The poslab modules that a source imports, and whatever it imports from them.
+
+    Parsing takes nearly all of the time of a fingerprint, so what it gave is remembered: by the content and
+    not by the file's time or size, which a change can leave as they were.
+    """
+    content = path.read_bytes()
+    key = f"{_reader()} {hashlib.sha256(content).hexdigest()}"
+    names: list[str] | None = parsed.get(key)
+    if names is None:
+        names = _names(ast.parse(content))
+        parsed.put(key, names)
+    return names
+
+
+version = lru_cache(metadata.version)  # each takes a millisecond
+
+
+@lru_cache
+def _reader() -> str:
+    """What gives a source's imports: this module, under this Python."""
+    return f"{platform.python_version()} {hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]}"
+
+
+def _names(source: ast.Module) -> list[str]:
     names: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(source):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -119,7 +165,12 @@ def _imported(path: Path) -> list[str]:
     return [name for name in names if name.startswith("poslab.")]
 
 
-def describe_versions() -> dict[str, Any]:
+def describe_versions() -> dict[str, str]:
     """Versions that may change a result's last digits: in the record, but not in the identity."""
-    packages = ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    versions = {"python": platform.python_version()}
+    for name in ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab"):
+        with suppress(
+            metadata.PackageNotFoundError
+        ):  # W&B where it is not used, poslab where it is on the path alone
+            versions[name] = version(name)
+    return versions

@@ -1,30 +1,25 @@
 """Planning a run: its request is checked, its data are prepared, and its directory is named."""
 
-import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from poslab.config.request import Config, Request
-from poslab.config.schema import FACTOR_METHODS, ConfigError
-from poslab.data.cache import prepare
+from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, PairError, longest_length
 from poslab.data.corpus import Corpus
 from poslab.data.questions import ROOM
 from poslab.data.windows import check_lengths
-from poslab.evaluation.extrapolation import changes_rotation, longest_length, rescalings
-from poslab.model.attention import PairError
-from poslab.model.gpt import build_parts
-from poslab.model.rescaling import METHODS
 from poslab.record.files import DamagedError
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.schema import ENDED, FORMAT
 from poslab.record.writer import RunRecord
-from poslab.study.run.identity import Code, code_fingerprints, run_identity, run_name
+from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
+from poslab.study.run.identity import Code, run_identity, run_name
+from poslab.study.run.preparation import Preparation
 from poslab.tracking.send.card import Card, of_run
 
 LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
+COMPILED_STEPS = 2_000  # from which trainer.compile=auto compiles on a GPU: compiling takes up to a minute
 
 
 @dataclass(frozen=True)
@@ -94,30 +89,30 @@ def title(request: Request) -> str:
     return " / ".join(part for part in parts if part)
 
 
-def plan(request: Request, runs: Path, here: bool = True, corpora: dict[str, Corpus] | None = None) -> Job:
+def plan(request: Request, runs: Path, here: bool = True, preparation: Preparation | None = None) -> Job:
     """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work.
 
-    `here` is whether the run will be made on this machine; `corpora` collects the data of one command's
-    requests, so that each text is prepared once.
+    `here` is whether the run will be made on this machine; `preparation` is shared by the requests of one
+    command.
     """
-    config = _checked_parts(resolve(request.config, here))
-    data = json.dumps(config.data, sort_keys=True)
-    corpora = {} if corpora is None else corpora
-    corpus = corpora[data] = corpora.get(data) or prepare(config.data)
+    if preparation is None:
+        with Preparation() as alone:
+            return plan(request, runs, here, alone)
+    config = preparation.checked(resolve(request.config, here))
+    corpus = preparation.corpus(config.data)
     if config.part == "tuning":
         corpus = corpus.for_tuning()
     if config.probe.tasks:
         _check_probe(config)
     check_lengths(corpus, config.context_length, longest_length(config))
-    code = code_fingerprints(config)
+    code = preparation.code(config)
     identity = run_identity(config, code, corpus.fingerprint)
     study = runs / config.study
     # The same run may have a directory of another name: pos=rope_500 and pos=rope pos.base=500 are one run.
-    known = sorted(study.glob(f"*-{identity}"))
-    directory = (
-        known[0] if known else study / run_name((request.pos, request.attention), config.seed, identity)
+    name = preparation.directory_name(study, identity) or run_name(
+        (request.pos, request.attention), config.seed, identity
     )
-    return Job(request, config, corpus, code, identity, directory)
+    return Job(request, config, corpus, code, identity, study / name)
 
 
 def _check_probe(config: Config) -> None:
@@ -169,7 +164,7 @@ def resolve(config: Config, here: bool = True) -> Config:
     """
     trainer, evaluate = config.trainer, config.evaluate
     accelerator = trainer.accelerator
-    cuda = torch.cuda.is_available()
+    cuda = accelerator != "cpu" and cuda_available()
     if accelerator == "auto" and not here and not cuda:
         raise ConfigError(
             f"trainer.accelerator=auto means that of this machine, which has no GPU, and launcher="
@@ -181,46 +176,29 @@ def resolve(config: Config, here: bool = True) -> Config:
         raise ConfigError("trainer.accelerator=cuda, but PyTorch sees no CUDA device: use cpu or auto")
     precision = trainer.precision
     if precision == "auto":
-        precision = (
-            "bfloat16"
-            if accelerator == "cuda" and (not cuda or torch.cuda.is_bf16_supported(including_emulation=False))
-            else "float32"
+        precision = "bfloat16" if accelerator == "cuda" and (not cuda or bfloat16_available()) else "float32"
+    elif precision == "bfloat16" and accelerator == "cpu" and here and not cpu_has_bfloat16():
+        raise ConfigError(
+            "trainer.precision=bfloat16, but this machine's CPU has no instructions for it: "
+            "use float32 or auto"
         )
+    compiled = trainer.compile
+    if compiled == "auto":
+        compiled = accelerator == "cuda" and trainer.max_steps >= COMPILED_STEPS
     longest = LONGEST[accelerator] if evaluate.longest == "auto" else evaluate.longest
     factor = evaluate.rescale_factor
     if factor == "auto" and FACTOR_METHODS & set(evaluate.rescale):
         factor = float(longest)
         if factor <= 1:
             raise ConfigError("evaluate.rescale reaches past L, but evaluate.longest=1: choose a longer one")
-    rescale = [method for method in ("none", *METHODS) if method in evaluate.rescale]  # in one order
+    rescale = [method for method in RESCALINGS if method in evaluate.rescale]  # in one order
     return config.model_copy(
         update={
-            "trainer": trainer.model_copy(update={"accelerator": accelerator, "precision": precision}),
+            "trainer": trainer.model_copy(
+                update={"accelerator": accelerator, "precision": precision, "compile": compiled}
+            ),
             "evaluate": evaluate.model_copy(
                 update={"longest": longest, "rescale_factor": factor, "rescale": rescale}
             ),
         }
     )
-
-
-def _checked_parts(config: Config) -> Config:
-    """The configuration with the options of its parts checked and in one form: 500.0 for 500.
-
-    Raises ConfigError, before any data is read, where the parts do not fit together.
-    """
-    _, scheme, attentions = build_parts(config)
-    for rescaling in rescalings(config):
-        if not scheme.rescale(rescaling):
-            raise ConfigError(
-                f"evaluate.rescale={config.evaluate.rescale} is for rotations, and "
-                f"pos.scheme={scheme.name} has none: leave it out, or give it a command of its own"
-            )
-        scheme.rescale(None)
-        if not changes_rotation(scheme, rescaling, longest_length(config)):
-            raise ConfigError(
-                f"evaluate.rescale={rescaling.method} changes nothing for pos.scheme={scheme.name} up to its "
-                "longest evaluation: leave it out, or choose a longer evaluate.longest"
-            )
-    pos = scheme.section()
-    attention = {"kind": config.attention["kind"], **attentions[0].options.model_dump()}
-    return config.model_copy(update={"pos": pos, "attention": attention})

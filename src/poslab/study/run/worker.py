@@ -2,6 +2,8 @@
 
 Every launcher starts this command. A run of several processes starts the others by itself, unless its
 launcher has started them.
+
+PyTorch is imported only where a run is made: the study's command imports this module too.
 """
 
 import json
@@ -15,7 +17,6 @@ from typing import Any
 
 from poslab.config.request import Config, Request
 from poslab.config.schema import ConfigError, check
-from poslab.model.gpt import build
 from poslab.record.locks import TakenError
 from poslab.record.manifest import read_manifest
 from poslab.record.writer import RunRecord
@@ -23,7 +24,6 @@ from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.contract import launcher_class
 from poslab.study.launch.forks import serve
-from poslab.study.run.make import RunMaker, run
 from poslab.study.run.plan import Job, plan
 from poslab.study.run.processes import exit_with_parent, process_group
 from poslab.study.run.stopping import Stopped, Stopper
@@ -69,6 +69,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _make(content: Mapping[str, Any], stopper: Stopper) -> int:
+    from poslab.model.gpt import build
+    from poslab.study.run.make import RunMaker, run
+
     request = Request(
         check(Config, content["config"], ""),
         content["pos"],
@@ -108,6 +111,8 @@ def import_once_and_fork(descriptor: int) -> None:
     """Import all that runs need, and fork a process for each run that the launcher asks for."""
     import gc
 
+    import poslab.study.run.make
+    import poslab.study.run.parts
     import poslab.training.loop  # noqa: F401 - Lightning, which every run imports before it trains
 
     gc.collect()

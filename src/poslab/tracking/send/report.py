@@ -1,7 +1,6 @@
 """A study's report in W&B: a run of job type report, whose artifact is the page with its files."""
 
 import csv
-import hashlib
 import math
 import secrets
 import shutil
@@ -13,30 +12,31 @@ from typing import Any
 import wandb
 
 from poslab.config.request import LoggerOptions
-from poslab.record.files import DamagedError, UnreadableError, read_sealed, write_sealed
+from poslab.record.files import UnreadableError, write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.study_list import StudyList, read_study_list, recorded_runs
-from poslab.tracking.login import requested_place
 from poslab.tracking.send.card import Card
 from poslab.tracking.send.offline import parts
+from poslab.tracking.send.published import (
+    PLACE,
+    known_place,
+    report_digest,
+    report_files,
+)
 from poslab.tracking.send.run import artifact_name, open_run, save_file, staged_beside
 
-PLACE = ".report_run.json"  # in the study's folder: the W&B run of the report, and the digest of that report
 NAMES = ("run", "code", "data_fingerprint")  # columns whose hexadecimal digits may look like a number
 TABLES = ("arms", "summary", "pairs", "differences")
 
 
-def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Mapping[str, Any] | None:
-    """Send the report to W&B, to the run that had it before; its place, or None where nothing has changed.
+def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Mapping[str, Any]:
+    """Send the report to W&B, to the run that had it before; its place.
 
     `runs` is the study's folder of run directories, `report` the folder of its page.
     """
-    known = _known(runs / PLACE)
-    digest = _digest([*_files(report), runs / STUDY_LIST], requested_place(options))
-    if known.get("digest") == digest:
-        return None
-    number = str(known.get("id") or secrets.token_hex(4))
+    digest = report_digest(options, runs, report)
+    number = str(known_place(runs).get("id") or secrets.token_hex(4))
     write_sealed(runs / PLACE, {"id": number})  # first: after a failure the same W&B run is used again
     listed = read_study_list(runs) or StudyList(study)
     card = Card(
@@ -83,7 +83,7 @@ def _show(run: Any, study: str, runs: Path, report: Path) -> None:
             shown[f"tables/{name}"] = _table(columns, rows)
     run.log(shown)
     page = wandb.Artifact(f"report-{artifact_name(study)}", "report", metadata={"study": study})
-    for path in _files(report):
+    for path in report_files(report):
         page.add_file(str(path), name=str(path.relative_to(report)), skip_cache=True)
     run.log_artifact(page)
 
@@ -120,20 +120,3 @@ def _numbers(column: Sequence[str]) -> list[float | str | None] | None:
     except ValueError:
         return None
     return list(numbers) if all(value is None or math.isfinite(value) for value in numbers) else None
-
-
-def _files(report: Path) -> list[Path]:
-    return sorted(path for path in report.rglob("*") if path.is_file() and not path.name.startswith("."))
-
-
-def _digest(paths: Iterable[Path], place: Mapping[str, Any]) -> str:
-    digest = hashlib.sha256(repr(sorted(place.items())).encode())
-    for path in paths:
-        digest.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
-def _known(path: Path) -> dict[str, Any]:
-    with suppress(FileNotFoundError, DamagedError):
-        return read_sealed(path)
-    return {}

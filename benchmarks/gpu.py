@@ -1,0 +1,330 @@
+"""How fast poslab is on a GPU: python benchmarks/gpu.py
+
+In under eight minutes on an H200, without a network, W&B or `datasets`:
+
+- the main arms with their blocks compiled, beside nanoGPT's model (--nanogpt PATH/model.py) and
+  x-transformers, where that is installed, at the sizes micro and small;
+- 1, 2, 4 and 8 whole nano runs at once on the device: what launcher.runs_per_gpu should be;
+- evaluation at 16 L;
+- a training step of every pair of scheme and attention, not compiled.
+
+Of each: tokens a second, the share of the device's peak, memory, and the kernel that ran. --smoke runs all of
+it at a size of seconds, on a CPU too, where nothing is compiled: it shows that the program works.
+"""
+
+import argparse
+import gc
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from gpu_runs import runs_at_once
+from in_turns import settle, table, timed
+from peers import CONF, X_TRANSFORMERS, Contender, Size, nanogpt, ours, sizes, x_transformers
+from poslab.config.compose import arms, one_for_each_scheme
+from poslab.config.schema import ConfigError
+from poslab.evaluation.losses import token_losses
+from poslab.model.gpt import GPT
+
+# Dense bfloat16 matrix products by the vendors' data sheets, in FLOP a second, by a part of PyTorch's name.
+DATA_SHEET = {
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "GH200": 989e12,
+    "B200": 2250e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "A10": 125e12,
+    "4090": 165e12,
+    "3090": 71e12,
+}
+WINDOWS = {"micro": 64, "small": 32}  # a step
+MAIN = (("rope", "flash"), ("none", "flash"), ("alibi", "flash"), ("t5", "flash"), ("rope", "linear"))
+EVALUATED = (("rope", "flash"), ("alibi", "flash"), ("t5", "flash"), ("kerple", "flash"), ("rope", "linear"))
+TIMES_AS_LONG = 16  # evaluation windows, in units of L
+AT_ONCE = (1, 2, 4, 8)
+ENOUGH = 0.95  # of the most tokens a second: fewer runs at once are as good
+GIB = 2**30
+LEFT_OUT = ["", "", "", "left out: no time"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    device: torch.device
+    dtype: torch.dtype
+    sizes: dict[str, Size]
+    steps: int  # timed, after two that are not
+    matrix: int  # rows and columns of the product that measures the device
+    nano_steps: int
+    at_once: tuple[int, ...]
+    evaluation_windows: int
+    compiled: bool
+    ends: float  # time.monotonic() after which nothing further is begun
+
+    def over(self) -> bool:
+        return time.monotonic() > self.ends
+
+
+def matrix_rate(plan: Plan) -> float:
+    """FLOP a second of a product of two square matrices of random numbers."""
+    one, other = torch.randn(2, plan.matrix, plan.matrix, device=plan.device, dtype=plan.dtype)
+    seconds = [timed(lambda: one @ other, plan.device) for _ in range(12)]
+    return float(2 * plan.matrix**3 / statistics.median(seconds[2:]))
+
+
+def peak(plan: Plan) -> tuple[float, str]:
+    """FLOP a second that shares are of, and where the number is from."""
+    measured = matrix_rate(plan)
+    rate = f"{measured / 1e12:,.2f} TFLOP/s measured by a {plan.dtype} matrix product of {plan.matrix:,}"
+    if plan.device.type == "cuda":
+        name = torch.cuda.get_device_name(plan.device)
+        print(f"{name}, PyTorch {torch.__version__}: {rate}")
+        for key, sheet in DATA_SHEET.items():
+            if key in name:
+                return sheet, f"the data sheet's {sheet / 1e12:,.0f} TFLOP/s in bfloat16"
+    else:
+        print(f"CPU, PyTorch {torch.__version__}: {rate}")
+    return measured, "the measured matrix product"
+
+
+@contextmanager
+def freed(device: torch.device) -> Iterator[None]:
+    """What is made inside is gone afterwards, and its peak of memory can be read inside."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    yield
+    gc.collect()
+
+
+def most_memory(device: torch.device) -> str:
+    """GiB that PyTorch's allocator has handed out at once; empty on a CPU."""
+    return f"{torch.cuda.max_memory_allocated(device) / GIB:,.1f}" if device.type == "cuda" else ""
+
+
+def reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:70]
+
+
+def measured(make: Callable[[], Contender | None], size: Size, plan: Plan, best: float) -> list[str] | None:
+    """Tokens a second, share of the peak, memory and kernel of a step, or the reason where it fails.
+
+    None where there is no such contender.
+    """
+    with freed(plan.device):
+        try:
+            contender = make()
+            if contender is None:
+                return None
+            for _ in range(2):
+                contender.step()
+            settle(plan.device)
+            seconds = statistics.median(timed(contender.step, plan.device) for _ in range(plan.steps))
+        except ConfigError:
+            return None
+        except Exception as error:  # out of memory, or a kernel that cannot be compiled: the others go on
+            return ["", "", "", reason(error)]
+        kernel = getattr(contender.model, "kernel", "") or contender.note
+        share = flops(contender, size) / seconds / best
+        return [f"{size.tokens / seconds:,.0f}", f"{share:.1%}", most_memory(plan.device), kernel]
+
+
+def flops(contender: Contender, size: Size) -> float:
+    """Of a step: 6 N + 12 layers D L a token, as GPT.training_flops counts them; the peers' likewise."""
+    if isinstance(contender.model, GPT):
+        return contender.model.training_flops(size.tokens)
+    matrices = sum(
+        parameter.numel()
+        for name, parameter in contender.model.named_parameters()
+        if parameter.ndim == 2 and "wpe" not in name and "pos_emb" not in name and "relative" not in name
+    )
+    return size.tokens * float(6 * matrices + 12 * size.layers * size.width * size.context_length)
+
+
+def show_peers(plan: Plan, model: Path | None, best: float) -> None:
+    """The main arms, and the peers."""
+    done = ", compiled" if plan.compiled else ""
+    for name, size in plan.sizes.items():
+        common = (size, plan.device, plan.dtype)
+        makers: dict[str, Callable[[], Contender | None]] = {}
+        if model is not None:
+            makers["nanoGPT learned"] = partial(nanogpt, model, *common)
+            if plan.compiled:
+                makers["nanoGPT learned, compiled"] = partial(nanogpt, model, *common, compiled=True)
+        for pos, attention in MAIN:
+            makers[f"poslab {pos} {attention}{done}"] = partial(ours, pos, attention, *common, plan.compiled)
+        for pos in X_TRANSFORMERS:
+            makers[f"x-transformers {pos}"] = partial(x_transformers, pos, *common)
+        show(f"{name}: the main arms, and peers", size, makers, plan, best)
+
+
+def show_pairs(plan: Plan, best: float) -> None:
+    """Every pair, not compiled, so that the kernel is all that differs."""
+    schemes = one_for_each_scheme(arms(CONF / "pos"))
+    for name, size in plan.sizes.items():
+        makers = {
+            f"{pos} {attention}": partial(ours, pos, attention, size, plan.device, plan.dtype)
+            for attention, pos in itertools.product(sorted(arms(CONF / "attention")), schemes)
+        }
+        show(f"{name}: every pair", size, makers, plan, best)
+
+
+def show(
+    title: str,
+    size: Size,
+    makers: Mapping[str, Callable[[], Contender | None]],
+    plan: Plan,
+    best: float,
+) -> None:
+    """A row for each contender; those that time does not suffice for are named."""
+    rows = []
+    for label, make in makers.items():
+        cells = LEFT_OUT if plan.over() else measured(make, size, plan, best)
+        rows += [] if cells is None else [[label, *cells]]
+    print(f"\n{title}, {size.windows} windows of {size.context_length:,} tokens a step")
+    print(table(["", "tokens/s", "of peak", "GiB", "kernel"], rows), flush=True)
+
+
+def show_evaluation(plan: Plan) -> None:
+    """Losses of windows of 16 L, in the precision of training."""
+    for name, size in plan.sizes.items():
+        length = TIMES_AS_LONG * size.context_length
+        windows = np.random.default_rng(0).integers(
+            size.vocabulary, size=(plan.evaluation_windows, length + 1)
+        )
+        longer = replace(size, windows=1)
+        rows = [
+            [
+                f"{pos} {attention}",
+                *(LEFT_OUT if plan.over() else evaluated(pos, attention, longer, windows, plan)),
+            ]
+            for pos, attention in EVALUATED
+        ]
+        print(f"\n{name}: evaluation at {TIMES_AS_LONG} L, {len(windows)} windows of {length:,} tokens")
+        print(table(["", "tokens/s", "", "GiB", "kernel"], rows), flush=True)
+
+
+def evaluated(
+    pos: str, attention: str, size: Size, windows: Int[np.ndarray, "N T+1"], plan: Plan
+) -> list[str]:
+    """Tokens a second, memory and kernel of losses, or the reason where that fails."""
+    with freed(plan.device):
+        try:
+            gpt = ours(pos, attention, size, plan.device, plan.dtype).model
+            assert isinstance(gpt, GPT)
+            half = plan.dtype != torch.float32
+            with torch.autocast(plan.device.type, dtype=torch.bfloat16, enabled=half):
+                token_losses(gpt, windows[:1])
+                seconds = timed(partial(token_losses, gpt, windows), plan.device)
+        except Exception as error:
+            return ["", "", "", reason(error)]
+        return [f"{windows[:, 1:].size / seconds:,.0f}", "", most_memory(plan.device), gpt.kernel]
+
+
+def show_runs(plan: Plan) -> None:
+    """Whole nano runs that share the device, and how many are worth it."""
+    rows, rates = [], {}
+    for count in plan.at_once:
+        if plan.over():
+            rows.append([str(count), "left out: no time", "", ""])
+            continue
+        try:
+            result = runs_at_once(count, plan.nano_steps, plan.device.type)
+        except RuntimeError as error:
+            rows.append([str(count), reason(error), "", ""])
+            continue
+        rates[count] = result.tokens_per_second
+        one = rates.get(plan.at_once[0])
+        rows.append(
+            [
+                str(count),
+                f"{result.tokens_per_second:,.0f}",
+                "" if one is None else f"{rates[count] / one:.2f}",
+                f"{result.peak_bytes / GIB:,.2f}",
+            ]
+        )
+    print(f"\nnano runs of {plan.nano_steps} steps at once, with their validations")
+    print(table(["runs", "tokens/s together", "times one", "GiB each"], rows))
+    if rates:
+        fewest = min(count for count, rate in rates.items() if rate >= ENOUGH * max(rates.values()))
+        print(
+            f"launcher.runs_per_gpu={fewest} trains within {1 - ENOUGH:.0%} of the most tokens a second.",
+            flush=True,
+        )
+
+
+def whole(device: torch.device, minutes: float) -> Plan:
+    shapes = sizes()
+    return Plan(
+        device=device,
+        dtype=torch.bfloat16,
+        sizes={
+            "micro": Size(**shapes["micro"], vocabulary=257, windows=WINDOWS["micro"]),
+            "small": Size(**shapes["small"], vocabulary=50_257, windows=WINDOWS["small"]),
+        },
+        steps=5,
+        matrix=8_192,
+        nano_steps=400,
+        at_once=AT_ONCE,
+        evaluation_windows=16,
+        compiled=True,
+        ends=time.monotonic() + 60 * minutes,
+    )
+
+
+def smoke(device: torch.device, minutes: float) -> Plan:
+    """All of it at a size of seconds."""
+    torch.set_num_threads(1)
+    return Plan(
+        device=device,
+        dtype=torch.float32 if device.type == "cpu" else torch.bfloat16,
+        sizes={"tiny": Size(layers=2, width=32, heads=2, context_length=16, vocabulary=64, windows=2)},
+        steps=2,
+        matrix=256,
+        nano_steps=4,
+        at_once=(1, 2),
+        evaluation_windows=2,
+        compiled=device.type == "cuda",
+        ends=time.monotonic() + 60 * minutes,
+    )
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nanogpt", type=Path, metavar="PATH/model.py")
+    parser.add_argument("--minutes", type=float, default=7.5, help="after which nothing further is begun")
+    parser.add_argument("--smoke", action="store_true")
+    options = parser.parse_args(given)
+    cuda = torch.cuda.is_available()
+    if not cuda and not options.smoke:
+        print("PyTorch sees no CUDA device; --smoke tries the program without one", file=sys.stderr)
+        return 1
+    plan = (smoke if options.smoke else whole)(torch.device("cuda" if cuda else "cpu"), options.minutes)
+    best, source = peak(plan)
+    print(f"Shares are of {source}, by 6 N + 12 layers D L operations a token.", flush=True)
+    show_peers(plan, options.nanogpt, best)
+    show_runs(plan)
+    show_evaluation(plan)
+    show_pairs(plan, best)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

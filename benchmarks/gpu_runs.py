@@ -1,0 +1,119 @@
+"""Whole training runs that share a device: so many processes train the default model at once.
+
+Each does what a run of a study does from its first step to its last, validations and the reading of batches
+included. Records, W&B and the start of a process are left out.
+"""
+
+import time
+from dataclasses import dataclass
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from queue import Empty
+
+import torch
+from torch.multiprocessing import get_context
+
+from poslab.config.compose import arms
+from poslab.config.schema import RunConfig, check
+from poslab.data.cache import prepare
+from poslab.model.gpt import build
+from poslab.study.launch.devices import peak_memory
+from poslab.training.observer import SilentObserver
+
+CONF = Path(__file__).parent.parent / "conf"
+PATIENCE = 240.0  # seconds until all of them must have ended
+
+Ended = tuple[float, float, int]  # when a run began and ended, by time.monotonic, and its most bytes
+
+
+@dataclass(frozen=True)
+class Together:
+    """Runs that trained at once."""
+
+    tokens_per_second: float  # of all, from the first step of the first to the end of the last
+    peak_bytes: int  # of the one that took most
+
+
+def config(steps: int, device: str) -> RunConfig:
+    """The default model, trainer and evaluation, on text that is made up and needs no library."""
+    model, trainer = arms(CONF / "model")["nano"], arms(CONF / "trainer")["nano"]
+    evaluate = arms(CONF / "evaluate")["default"]
+    return check(
+        RunConfig,
+        {
+            "seed": 0,
+            "context_length": model["context_length"],
+            "pos": arms(CONF / "pos")["rope"],
+            "attention": arms(CONF / "attention")["flash"],
+            "data": {**arms(CONF / "data")["copy"], "tokens": 500_000},
+            "model": model["model"],
+            "trainer": {
+                **trainer,
+                "max_steps": steps,
+                "warmup_steps": min(steps, trainer["warmup_steps"]),
+                "accelerator": device,
+                "precision": "bfloat16" if device == "cuda" else "float32",
+                "compile": False,
+            },
+            "evaluate": {**evaluate, "validations": min(steps, evaluate["validations"]), "longest": 1},
+            "probe": {"tasks": []},
+            "part": "comparison",
+        },
+        "",
+    )
+
+
+def runs_at_once(count: int, steps: int, device: str) -> Together:
+    """Train `count` runs at once. Raises RuntimeError where one of them fails."""
+    asked = config(steps, device)
+    prepare(asked.data)  # once, before they all would
+    context = get_context("spawn")  # a forked process cannot use CUDA once its parent has
+    ready, ended = context.Barrier(count), context.Queue()
+    processes = [context.Process(target=_run, args=(asked, ready, ended), daemon=True) for _ in range(count)]
+    for process in processes:
+        process.start()
+    try:
+        times = [_next(ended, time.monotonic() + PATIENCE) for _ in processes]
+    finally:
+        for process in processes:
+            process.join(5)
+            process.kill()
+    tokens = count * steps * asked.trainer.batch_size * asked.context_length
+    seconds = max(end for _, end, _ in times) - min(begun for begun, _, _ in times)
+    return Together(tokens / seconds, max(size for _, _, size in times))
+
+
+def _next(ended: "Queue[Ended | str]", until: float) -> Ended:
+    try:
+        result = ended.get(timeout=max(0.0, until - time.monotonic()))
+    except Empty:
+        raise RuntimeError(f"not done within {PATIENCE:.0f} s") from None
+    if isinstance(result, str):
+        raise RuntimeError(result)
+    return result
+
+
+def _run(config: RunConfig, ready: Barrier, ended: "Queue[Ended | str]") -> None:
+    from poslab.training.loop import train  # Lightning takes seconds, and the parent process needs none of it
+
+    torch.set_num_threads(1)
+    try:
+        corpus = prepare(config.data)
+        observer = _Together(ready)
+        train(build(config, corpus.vocabulary), config, corpus, observer)
+        ended.put((observer.begun, time.monotonic(), peak_memory()))
+    except Exception as error:
+        ended.put(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+
+
+class _Together(SilentObserver):
+    """Begins when all are ready to begin."""
+
+    def __init__(self, ready: Barrier) -> None:
+        self.ready = ready
+        self.begun = 0.0
+
+    def started(self) -> None:
+        self.ready.wait(PATIENCE)
+        self.begun = time.monotonic()

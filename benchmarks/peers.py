@@ -1,0 +1,288 @@
+"""A training step beside its peers': python benchmarks/peers.py --nanogpt PATH/model.py
+
+Forward, backward and AdamW of poslab's GPT under several schemes, of nanoGPT's model (Karpathy; its model.py
+is loaded from the path that you give) and of x-transformers, where that is installed, with the same layers,
+width, heads, vocabulary, windows and optimizer. They take turns step by step, and ratios are those of the
+rounds. x-transformers need not be installed into this project's environment:
+
+    uv pip install --target DIR --no-deps x-transformers torch-einops-utils einops einx loguru frozendict
+    PYTHONPATH=DIR python benchmarks/peers.py --nanogpt PATH/model.py
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import io
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from in_turns import Ratio, in_turns, ratio, table
+from poslab.config.compose import arms
+from poslab.config.schema import ConfigError
+from poslab.model.attention import build_attention
+from poslab.model.gpt import GPT
+from poslab.model.positions import Geometry, build_scheme
+
+CONF = Path(__file__).parent.parent / "conf"
+SCHEMES = ("none", "learned", "rope", "alibi", "t5")
+TOKENS_A_STEP = 4_096  # on a CPU; nano's own batch
+NANOGPT = "nanoGPT learned"
+
+# The settings of x-transformers' Decoder and TransformerWrapper for each scheme. Its learned embedding is on
+# unless it is switched off; the width of a head that its rotary embedding turns is set below.
+X_TRANSFORMERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "none": ({}, {"use_abs_pos_emb": False}),
+    "learned": ({}, {"use_abs_pos_emb": True}),
+    "rope": ({"rotary_pos_emb": True}, {"use_abs_pos_emb": False}),
+    "alibi": ({"alibi_pos_bias": True}, {"use_abs_pos_emb": False}),
+    "t5": ({"rel_pos_bias": True}, {"use_abs_pos_emb": False}),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """The shapes that all models share."""
+
+    layers: int
+    width: int
+    heads: int
+    context_length: int
+    vocabulary: int
+    windows: int  # a step
+
+    @property
+    def tokens(self) -> int:
+        return self.windows * self.context_length
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model in training: `step` takes one step."""
+
+    name: str
+    model: nn.Module
+    step: Callable[[], Tensor]
+    note: str = ""  # how it computes attention
+
+
+def sizes() -> dict[str, dict[str, int]]:
+    """Layers, width, heads and context length of each file in conf/model."""
+    files = arms(CONF / "model").items()
+    return {name: {**file["model"], "context_length": file["context_length"]} for name, file in files}
+
+
+def training(
+    name: str,
+    model: nn.Module,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    size: Size,
+    device: torch.device,
+    dtype: torch.dtype,
+    note: str = "",
+) -> Contender:
+    """A model trained by AdamW on one fixed batch, under autocast where `dtype` is not float32."""
+    model.to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.99), fused=True)
+    stream = torch.Generator().manual_seed(0)
+    drawn = torch.randint(size.vocabulary, (size.windows, size.context_length + 1), generator=stream)
+    inputs, targets = drawn[:, :-1].contiguous().to(device), drawn[:, 1:].contiguous().to(device)
+
+    def step() -> Tensor:
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype != torch.float32):
+            value = loss(inputs, targets)
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return value.detach()
+
+    return Contender(name, model, step, note)
+
+
+def ours(
+    pos: str, attention: str, size: Size, device: torch.device, dtype: torch.dtype, compiled: bool = False
+) -> Contender:
+    """poslab's GPT. Raises ConfigError where the two cannot work together."""
+    geometry = Geometry(size.width, size.heads, size.context_length, size.layers)
+    section = arms(CONF / "attention")[attention]
+    with torch.device(device):
+        scheme = build_scheme(arms(CONF / "pos")[pos], geometry)
+        layers = [scheme.layer(index) for index in range(size.layers)]
+        attentions = [build_attention(section, geometry, layer) for layer in layers]
+        gpt = GPT(size.vocabulary, geometry, scheme, attentions)
+    with torch.no_grad():
+        for parameter in gpt.parameters():
+            if (
+                parameter.ndim >= 2
+            ):  # GPT-2's; GPT.initialise draws them on the CPU, for seconds at larger sizes
+                parameter.normal_(0, 0.02)
+    if compiled:
+        gpt.compile_blocks()
+    stream = torch.Generator().manual_seed(0)
+
+    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        logits = gpt(inputs, positions=scheme.place(size.context_length, stream))
+        return cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+    return training(f"poslab {pos} {attention}", gpt, loss, size, device, dtype)
+
+
+def nanogpt(
+    path: Path, size: Size, device: torch.device, dtype: torch.dtype, compiled: bool = False
+) -> Contender:
+    """nanoGPT's model from its model.py; `compiled` as its train.py does, the model as a whole."""
+    spec = importlib.util.spec_from_file_location("nanogpt_model", path)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"{path} is no Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclass looks for its own module
+    spec.loader.exec_module(module)
+    config = module.GPTConfig(
+        block_size=size.context_length,
+        vocab_size=size.vocabulary,
+        n_layer=size.layers,
+        n_head=size.heads,
+        n_embd=size.width,
+    )
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints its size
+        model = module.GPT(config)
+    forward: Callable[..., Any] = torch.compile(model) if compiled else model
+
+    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        value: Tensor = forward(inputs, targets)[1]  # its own, as in its train.py
+        return value
+
+    return training(NANOGPT, model, loss, size, device, dtype, "scaled_dot_product_attention")
+
+
+def x_transformers(pos: str, size: Size, device: torch.device, dtype: torch.dtype) -> Contender | None:
+    """x-transformers under a scheme, with its flash attention where it allows that; None: not installed."""
+    if importlib.util.find_spec("x_transformers") is None:
+        return None
+    from x_transformers import Decoder, TransformerWrapper  # type: ignore[import-not-found]
+
+    layer_options, options = X_TRANSFORMERS[pos]
+    head_width = size.width // size.heads
+    if pos == "rope":
+        layer_options = {**layer_options, "rotary_emb_dim": head_width}
+    for flash in (True, False):
+        try:
+            layers = Decoder(
+                dim=size.width,
+                depth=size.layers,
+                heads=size.heads,
+                attn_dim_head=head_width,
+                attn_flash=flash,
+                **layer_options,
+            )
+        except AssertionError:  # a learned bias has no flash form there
+            continue
+        model = TransformerWrapper(
+            num_tokens=size.vocabulary,
+            max_seq_len=size.context_length,
+            attn_layers=layers,
+            tie_embedding=True,
+            **options,
+        )
+
+        def loss(inputs: Tensor, targets: Tensor, model: nn.Module = model) -> Tensor:
+            return cross_entropy(model(inputs).flatten(0, 1).float(), targets.flatten())
+
+        note = "flash" if flash else "no flash"
+        return training(f"x-transformers {pos}", model, loss, size, device, dtype, note)
+    raise SystemExit(f"x-transformers has {pos} neither with flash attention nor without")
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def show(contenders: Sequence[Contender], seconds: dict[str, list[float]], size: Size, cuda: bool) -> str:
+    """Tokens a second over those of nanoGPT and of x-transformers under the same scheme, by contender."""
+    rows = []
+    for contender in contenders:
+        name = contender.name
+        peer = f"x-transformers {name.split()[1]}"
+        over: list[Ratio | None] = [
+            ratio(seconds[other], seconds[name]) if other in seconds and other != name else None
+            for other in (NANOGPT, peer)
+        ]
+        if name.startswith("x-transformers"):
+            over[1] = None
+        kernel = getattr(contender.model, "kernel", "") or contender.note
+        row = [
+            name,
+            kernel,
+            f"{parameters(contender.model):,}",
+            *("" if each is None else str(each) for each in over),
+        ]
+        if cuda:
+            middle = sorted(seconds[name])[len(seconds[name]) // 2]
+            row.append(f"{size.tokens / middle:,.0f}")
+        rows.append(row)
+    header = [
+        "tokens a second",
+        "attention",
+        "parameters",
+        "over nanoGPT",
+        "over x-transformers' same scheme",
+    ]
+    return table(header + (["a second"] if cuda else []), rows)
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--nanogpt", type=Path, metavar="PATH/model.py", help="nanoGPT's model")
+    parser.add_argument("--size", choices=list(sizes()), default="nano", help="shapes of conf/model")
+    for name in ("layers", "width", "heads", "context_length"):
+        parser.add_argument(f"--{name}", type=int, help="instead of the size's")
+    parser.add_argument("--vocabulary", type=int, default=257)
+    parser.add_argument("--windows", type=int, help=f"a step; by default {TOKENS_A_STEP:,} tokens' worth")
+    parser.add_argument("--schemes", default=",".join(SCHEMES))
+    parser.add_argument("--attentions", default="flash,linear")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--compile", action="store_true", help="poslab's blocks and nanoGPT's model")
+    return parser.parse_args(given)
+
+
+def main() -> int:
+    options = arguments()
+    shape = sizes()[options.size]
+    shape |= {name: getattr(options, name) for name in shape if getattr(options, name) is not None}
+    windows = options.windows or max(1, TOKENS_A_STEP // shape["context_length"])
+    size = Size(**shape, vocabulary=options.vocabulary, windows=windows)
+    device, dtype = torch.device(options.device), getattr(torch, options.dtype)
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    contenders: list[Contender] = []
+    if options.nanogpt is not None:
+        contenders.append(nanogpt(options.nanogpt, size, device, dtype, options.compile))
+    for pos in options.schemes.split(","):
+        for attention in options.attentions.split(","):
+            try:
+                contenders.append(ours(pos, attention, size, device, dtype, options.compile))
+            except ConfigError as error:
+                print(error, file=sys.stderr)
+        if pos in X_TRANSFORMERS and (peer := x_transformers(pos, size, device, dtype)) is not None:
+            contenders.append(peer)
+    seconds = in_turns({each.name: each.step for each in contenders}, options.rounds, device)
+    print(
+        f"{size.layers} layers of width {size.width}, {size.windows} windows of {size.context_length} "
+        f"tokens, {options.dtype} on {options.device}: medians of {options.rounds} rounds, 95 % intervals\n"
+    )
+    print(show(contenders, seconds, size, device.type == "cuda"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""How long planning takes: python benchmarks/planning.py [runs=10000] [finished=500]
+
+The command `train.py -m seed=range(N)` up to the moment at which the first run would begin; then one whose
+runs are all made (their records are made up, with weights of the size of those of the default model) up to
+the moment at which that is known. Each in a process and a folder of its own; the imports count. Printed are
+seconds of this machine, wall clock and processor.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TINY = ("data=copy", "data.tokens=60000", "trainer.max_steps=4", "trainer.warmup_steps=1", "logger=local")
+WEIGHTS = 3_500_000  # bytes of a checkpoint.pt
+
+
+def plan_alone(arguments: Sequence[str]) -> None:
+    """In a process of its own: the command of these arguments, which ends when its runs are planned."""
+    from poslab.study import conduct
+
+    make = conduct._make
+
+    def stop_before_runs(plan, *others):  # type: ignore[no-untyped-def]
+        if arguments[0] == "record":
+            for job in plan.jobs:
+                _make_up_record(job)
+        elif arguments[0] == "plan":
+            print(f"{len(plan.jobs)} planned", file=sys.stderr)
+        else:
+            make(plan, *others)
+        sys.stderr.flush()
+        os._exit(0)
+
+    conduct._make = stop_before_runs
+    sys.argv = ["train.py", *arguments[1:]]
+    sys.path.insert(0, str(ROOT))
+    import runpy
+
+    runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
+
+
+def _make_up_record(job) -> None:  # type: ignore[no-untyped-def]
+    """A finished run, as far as planning looks at it."""
+    from poslab.record.schema import FINAL, FORMAT
+    from poslab.record.writer import RunRecord
+
+    record = RunRecord(job.directory)
+    weights = hashlib.sha256(job.identity.encode()).digest() * (WEIGHTS // 32)
+    job.directory.mkdir(parents=True)
+    (job.directory / FINAL).write_bytes(weights)
+    files = {FINAL: hashlib.sha256(weights).hexdigest()}
+    record.update(
+        format=FORMAT,
+        status="done",
+        study=job.config.study,
+        run=job.directory.name,
+        identity=job.identity,
+        pos=job.request.pos,
+        attention=job.request.attention,
+        seed=job.config.seed,
+        config=job.config.result_settings(),
+        code_evaluation=job.code.evaluation,
+        files=files,
+    )
+
+
+def timed(what: str, runs: int, place: Path) -> str:
+    """Seconds of the command of `runs` runs, as a sentence."""
+    before, begun = os.times(), time.perf_counter()
+    subprocess.run(
+        [sys.executable, __file__, what, "-m", f"seed=range({runs})", *TINY],
+        cwd=place,
+        env={**os.environ, "POSLAB_CACHE": str(place / "cache"), "HOME": str(place)},
+        check=True,
+    )
+    wall, after = time.perf_counter() - begun, os.times()
+    processor = after.children_user + after.children_system - before.children_user - before.children_system
+    return f"{wall:.1f} s, {processor:.1f} processor seconds"
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = {"runs": "10000", "finished": "500"} | dict(each.partition("=")[::2] for each in arguments)
+    if options.keys() != {"runs", "finished"}:
+        raise SystemExit(__doc__)
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        planned = timed("plan", int(options["runs"]), place)
+        print(f"{options['runs']} runs planned: {planned}")
+        timed("record", int(options["finished"]), place)
+        found = timed("find", int(options["finished"]), place)
+        print(f"{options['finished']} finished runs recognised: {found}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] and sys.argv[1] in ("plan", "record", "find"):
+        plan_alone(sys.argv[1:])
+    else:
+        main(sys.argv[1:])

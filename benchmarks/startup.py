@@ -1,0 +1,114 @@
+"""What a command costs beside the steps of its runs, before and after a change of the code.
+
+    python benchmarks/startup.py before=FOLDER after=FOLDER [rounds=N] [commands=run,finished,status]
+
+FOLDER is a checkout with its own environment in .venv; `run` is a further run of a study, `finished` a study
+whose runs are all made. In every round each command is given once in both, the
+first of them in turn, and what is compared is the processor time of the command and all that it starts, so
+that other work on the machine counts little. Printed are ratios, after over before: their median over the
+rounds, and between which two rounds it lies with at least 95 % confidence.
+"""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from math import comb
+from pathlib import Path
+from statistics import median
+
+FOLDERS = ("before", "after")
+STEPS = 4
+TINY = (
+    *("data=copy", "data.tokens=60000", "context_length=32", "model.layers=1", "model.width=32"),
+    *("model.heads=2", f"trainer.max_steps={STEPS}", "trainer.warmup_steps=1", "trainer.batch_size=4"),
+    *("evaluate.validations=1", "evaluate.validation_windows=2", "evaluate.segments=3"),
+    *("evaluate.sliding_windows=8", "evaluate.longest=8", "trainer.accelerator=cpu", "logger=local"),
+)
+STDLIB = ("data=stdlib", *(setting for setting in TINY if not setting.startswith("data")))
+
+
+class Checkout:
+    """A version of the code, with a working directory and a cache of its own."""
+
+    def __init__(self, folder: Path, place: Path) -> None:
+        self.folder = folder.resolve()
+        self.place = place
+        place.mkdir()
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "WANDB_MODE": "offline"}
+        known = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        self.environment = {**known, **threads, "HOME": str(place), "POSLAB_CACHE": str(place / "cache")}
+
+    def seconds(self, *arguments: str) -> float:
+        """Processor seconds of `train.py` with these arguments, and of all that it starts and waits for."""
+        command = [str(self.folder / ".venv/bin/python"), str(self.folder / "train.py"), *arguments]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = subprocess.run(
+            command, cwd=self.place, env=self.environment, capture_output=True, text=True, check=False
+        )
+        if ended.returncode:
+            raise SystemExit(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stderr}")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def study(number: int, runs: int) -> tuple[str, ...]:
+    """A new study of so many runs."""
+    return ("-m", f"study=s{number}", f"seed=range({100 * number},{100 * number + runs})", *TINY)
+
+
+def further_run(checkout: Checkout, number: int) -> float:
+    """What one of four further runs adds to a study of two."""
+    two = checkout.seconds(*study(2 * number, 2))
+    return (checkout.seconds(*study(2 * number + 1, 6)) - two) / 4
+
+
+COMMANDS: dict[str, Callable[[Checkout, int], float]] = {
+    "run": further_run,
+    "finished": lambda checkout, _: checkout.seconds("-m", "pos=rope,alibi", *STDLIB),
+    "status": lambda checkout, _: checkout.seconds("status", "study=ablation"),
+}
+
+
+def ratios_of_round(
+    checkouts: Sequence[Checkout], names: Sequence[str], number: int
+) -> Iterator[tuple[str, float]]:
+    """The ratio of each command, in the round of this number."""
+    for name in names:
+        order = list(reversed(checkouts)) if number % 2 else list(checkouts)
+        costs = {each.place.name: COMMANDS[name](each, number) for each in order}
+        yield name, costs["after"] / costs["before"]
+
+
+def interval(ratios: Sequence[float]) -> str:
+    """Two of the ratios between which their median lies, and how surely (the sign test's interval)."""
+    ordered, count = sorted(ratios), len(ratios)
+    outside, place = 2 * 0.5**count, 0  # the chance that the median lies beyond the outermost
+    while place + 1 < count // 2 and outside + 2 * comb(count, place + 1) * 0.5**count <= 0.05:
+        place += 1
+        outside += 2 * comb(count, place) * 0.5**count
+    return f"{ordered[place]:.3f} to {ordered[-1 - place]:.3f} ({100 * (1 - outside):.0f} %)"
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = dict(argument.partition("=")[::2] for argument in arguments)
+    names = options.get("commands", ",".join(COMMANDS)).split(",")
+    if not {*FOLDERS} <= options.keys() <= {*FOLDERS, "rounds", "commands"} or not {*names} <= {*COMMANDS}:
+        raise SystemExit(__doc__)
+    with tempfile.TemporaryDirectory() as name:
+        checkouts = [Checkout(Path(options[each]), Path(name) / each) for each in FOLDERS]
+        for each in checkouts:  # the study that is finished, and the bytecode
+            each.seconds("-m", "pos=rope,alibi", *STDLIB)
+        ratios: dict[str, list[float]] = {name: [] for name in names}
+        for number in range(1, int(options.get("rounds", 6)) + 1):
+            for command, ratio in ratios_of_round(checkouts, names, number):
+                ratios[command].append(ratio)
+                print(f"round {number}: {command} {ratio:.3f}", file=sys.stderr)
+    for command, all_of in ratios.items():
+        print(f"{command}: {median(all_of):.3f} of before, {interval(all_of)}, {len(all_of)} rounds")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

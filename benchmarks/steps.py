@@ -1,0 +1,159 @@
+"""What a run's step costs over a bare loop: python benchmarks/steps.py
+
+A whole run trains (Lightning, records, checkpoints, progress, W&B offline), and after each of its steps a
+bare PyTorch loop takes one: the same model, batches, optimizer, clipping, schedule and precision, no more.
+Each pair of steps is a ratio, so both meet the same machine.
+
+Shown are the steps alone, and those that come after a validation, which hold the losses on the validation
+windows, the row of the record and what is sent to W&B. Settings of train.py may follow: logger=local,
+pos=alibi, model=micro trainer.max_steps=200.
+"""
+
+import argparse
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from hydra import compose, initialize_config_dir
+from rich.console import Console
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from in_turns import Ratio, ratio, settle
+from poslab.config.compose import request_from
+from poslab.config.schema import RunConfig
+from poslab.data.corpus import Corpus
+from poslab.data.windows import training_batch
+from poslab.model.gpt import build
+from poslab.study.display.progress_file import ProgressFile
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.make import RunMaker
+from poslab.study.run.plan import Job, plan
+from poslab.study.run.stopping import Stopper
+from poslab.training.module import LanguageModel
+
+CONF = Path(__file__).parent.parent / "conf"
+BOUND = 1.03
+WARM = 10  # first pairs that do not count
+
+
+class BareLoop:
+    """The training of a run by hand, without anything around it."""
+
+    def __init__(self, config: RunConfig, corpus: Corpus) -> None:
+        self.config, self.corpus = config, corpus
+        self.device = torch.device(config.trainer.accelerator)
+        self.gpt = build(config, corpus.vocabulary)
+        self.gpt.initialise(config.seed)
+        self.gpt.to(self.device)
+        chosen = LanguageModel(self.gpt, config.trainer, config.seed).configure_optimizers()
+        self.optimizer, self.schedule = chosen["optimizer"], chosen["lr_scheduler"]["scheduler"]
+        self.steps = 0
+
+    def step(self) -> Tensor:
+        options, config = self.config.trainer, self.config
+        windows = torch.from_numpy(
+            training_batch(self.corpus, config.seed, self.steps, options.batch_size, config.context_length)
+        ).to(self.device)
+        half = options.precision == "bfloat16"
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
+            logits = self.gpt(windows[:, :-1])
+            loss = cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.gpt.parameters(), options.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.schedule.step()
+        self.steps += 1
+        return loss.detach()
+
+
+class BesideABareLoop(RunMaker):
+    """A run whose every step is followed by one of the bare loop, and timed from there to there."""
+
+    def __init__(self, job: Job, display: RunDisplay, stopper: Stopper) -> None:
+        super().__init__(job, display, stopper)
+        self.bare = BareLoop(job.config, job.corpus)
+        alone = self.bare.device.type == "cpu" and torch.get_num_threads() == 1
+        self.clock = time.process_time if alone else time.perf_counter
+        self.seconds: dict[str, list[float]] = {"run": [], "bare": []}
+        self.validated: list[bool] = []  # whether a pair's run has validated since its step before
+        self.has_validated = False
+        self.since = 0.0
+
+    def started(self) -> None:
+        super().started()
+        self.since = self.clock()
+
+    def row(self, row: object) -> None:
+        super().row(row)  # type: ignore[arg-type]
+        self.has_validated = True
+
+    def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
+        super().step(step, loss, tokens_per_second)
+        settle(self.bare.device)
+        now = self.clock()
+        self.bare.step()
+        settle(self.bare.device)
+        self.seconds["run"].append(now - self.since)
+        self.since = self.clock()
+        self.seconds["bare"].append(self.since - now)
+        self.validated.append(self.has_validated)
+        self.has_validated = False
+
+    def ratio(self, validated: bool) -> Ratio:
+        """The run's seconds over the bare loop's, of the pairs with or without a validation."""
+        counted = [index for index, each in enumerate(self.validated) if each == validated and index >= WARM]
+        return ratio(*([self.seconds[name][index] for index in counted] for name in ("run", "bare")))
+
+
+def measure(settings: Sequence[str], cwd: Path) -> BesideABareLoop:
+    """The run of `settings` in the directory `cwd`, trained and evaluated."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        composed = compose("config", overrides=list(settings), return_hydra_config=True)
+        request = request_from(composed, dict(composed.hydra.runtime.choices), CONF)
+    job = plan(request, cwd / "runs")
+    display = RunDisplay(job.title, Console(quiet=True), ProgressFile(job.directory))
+    with Stopper().installed() as stopper:
+        maker = BesideABareLoop(job, display, stopper)
+        manifest = maker.run()
+    if manifest.status != "done":
+        raise SystemExit(f"the run is {manifest.status}: {manifest.reason}")
+    return maker
+
+
+def show(maker: BesideABareLoop) -> None:
+    alone, validated = maker.ratio(False), maker.ratio(True)
+    counts = [maker.validated[WARM:].count(each) for each in (False, True)]
+    every = sum(counts) / max(1, counts[1])
+    print(f"{maker.job.title}, {maker.job.config.trainer.precision} on {maker.bare.device}")
+    print(f"A step of the run over one of a bare loop: {alone}, {counts[0]} pairs")
+    print(
+        f"A step after a validation, with the validation: {validated}, {counts[1]} pairs, one in {every:.0f}"
+    )
+    total = [math.fsum(maker.seconds[name][WARM:]) for name in ("run", "bare")]
+    print(f"All of a run from its first step to its last, over the bare loop: {total[0] / total[1]:.3f}")
+    verdict = "holds" if alone.high <= BOUND else "is missed" if alone.low > BOUND else "is not settled"
+    print(f"The bound of {BOUND} on a step {verdict}.")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of train.py")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    short = ["evaluate.longest=1", "evaluate.segments=4", "evaluate.sliding_windows=8"]
+    with tempfile.TemporaryDirectory() as folder:
+        show(measure([*short, *options.settings], Path(folder)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""Softmax attention on CUDA under what has no other fused form, by FlexAttention (Dong et al. 2024).
+
+PyTorch compiles one kernel that changes each score where it is formed (arXiv 2412.05496). What is added to a
+score is read from tensors: a bias by distance from a table, a bias by both positions from a strip of queries,
+gates from their sums. Gradients are added up in the places that were read, so what is learned trains. Blocks
+of keys that lie after all of a block's queries are left out.
+
+The tensors are arguments of the compiled function or made inside one graph with it: with a break in between,
+PyTorch has lost a bias's gradient without a word (pytorch/pytorch#162228).
+
+Shapes: Q queries of a strip, N distances or keys, W width of queries and keys after the rotation.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from poslab.model.attention import Site, cumulative_log_gates
+
+BLOCK = 128  # queries and keys in a block of the mask
+STRIP = 4 * BLOCK  # queries whose bias by both positions is there at a time
+NARROWEST, WIDEST = 16, 256  # head widths that the kernel takes
+STEP = 256.0  # sums of gates are split into multiples of this and the rest
+
+
+def takes(q: Float[Tensor, "B H T W"], v: Float[Tensor, "B H T K"]) -> bool:
+    """Whether there is a kernel for such queries and values."""
+    fits = min(q.shape[-1], v.shape[-1]) >= NARROWEST and max(q.shape[-1], v.shape[-1]) <= WIDEST
+    return q.is_cuda and q.dtype in (torch.float16, torch.bfloat16, torch.float32) and fits
+
+
+def attend(
+    q: Float[Tensor, "B H T W"],
+    k: Float[Tensor, "B H T W"],
+    v: Float[Tensor, "B H T K"],
+    site: Site,
+    scale: float,
+) -> Float[Tensor, "B H T K"]:
+    """Causal softmax attention of queries and keys that are turned already, with all that is added."""
+    working = torch.promote_types(q.dtype, torch.float32)
+    coarse, fine = (None, None) if site.log_gates is None else split_sums(site.log_gates, working)
+    if not site.scheme.by_distance:
+        in_strips: Tensor = _InStrips.apply(q, k, v, coarse, fine, site, scale, *site.scheme.parameters())  # type: ignore[no-untyped-call]
+        return in_strips
+    geometry = site.scheme.geometry
+    # Positions that are drawn (pos.scheme=randomised) lie anywhere below the scheme's context length.
+    reach = q.shape[-2] if geometry.consecutive else geometry.context_length
+    bias = site.scheme.bias(torch.arange(reach, device=q.device))
+    table = None if bias is None else bias.to(working)
+    call = attend_with if torch.compiler.is_compiling() else kernel(q.device)
+    return call(q, k, v, table, coarse, fine, site.positions, _number(0, q.device), scale)
+
+
+class _InStrips(Function):
+    """Attention under a bias by both positions, STRIP queries at a time, formed again in backward.
+
+    What a perceptron leaves for backward is many times a strip, so it is not kept. This is not
+    torch.utils.checkpoint, under which the uncompiled backward of FlexAttention gives a learned bias wrong
+    gradients without a word (PyTorch 2.13, which asks saved tensors whether they require one).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        coarse: Tensor | None,
+        fine: Tensor | None,
+        site: Site,
+        scale: float,
+        *parameters: Tensor,
+    ) -> Tensor:
+        ctx.save_for_backward(q, k, v, coarse, fine)
+        ctx.site, ctx.scale, ctx.parameters = site, scale, parameters
+        parts = [_strip(start, rows, k, v, coarse, fine, site, scale) for start, rows in _strips(q)]
+        return torch.cat(parts, dim=-2)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, coarse, fine = ctx.saved_tensors
+        wide = torch.promote_types(q.dtype, torch.float32)
+        keys, values = (each.detach().requires_grad_() for each in (k, v))
+        sums = None if fine is None else fine.detach().requires_grad_()
+        shared = [keys, values, *([] if sums is None else [sums]), *ctx.parameters]
+        totals = [torch.zeros_like(each, dtype=torch.promote_types(each.dtype, wide)) for each in shared]
+        q_gradients = []
+        for (start, rows), (_, row_gradient) in zip(_strips(q), _strips(gradient), strict=True):
+            with torch.enable_grad():
+                queries = rows.detach().requires_grad_()
+                mixed = _strip(start, queries, keys, values, coarse, sums, ctx.site, ctx.scale)
+            own, *others = torch.autograd.grad(mixed, [queries, *shared], row_gradient, allow_unused=True)
+            q_gradients.append(own)
+            for total, other in zip(totals, others, strict=True):
+                if other is not None:
+                    total += other
+        summed = iter(total.to(each.dtype) for total, each in zip(totals, shared, strict=True))
+        k_gradient, v_gradient = next(summed), next(summed)
+        fine_gradient = None if fine is None else next(summed)
+        return (
+            torch.cat(q_gradients, dim=-2),
+            k_gradient,
+            v_gradient,
+            None,
+            fine_gradient,
+            None,
+            None,
+            *summed,
+        )
+
+
+def _strips(rows: Float[Tensor, "B H T W"]) -> Iterator[tuple[int, Float[Tensor, "B H Q W"]]]:
+    """The number of each strip's first row, and its rows."""
+    for start in range(0, rows.shape[-2], STRIP):
+        yield start, rows[..., start : start + STRIP, :]
+
+
+def _strip(
+    start: int,
+    queries: Tensor,
+    k: Tensor,
+    v: Tensor,
+    coarse: Tensor | None,
+    fine: Tensor | None,
+    site: Site,
+    scale: float,
+) -> Tensor:
+    rows = site.positions[start : start + queries.shape[-2]]
+    bias = site.scheme.pairwise_bias(rows, site.positions)
+    added = None if bias is None else bias.to(torch.promote_types(queries.dtype, torch.float32))
+    first = _number(start, queries.device)
+    return kernel(queries.device)(queries, k, v, added, coarse, fine, site.positions, first, scale)
+
+
+def _number(value: int, device: torch.device) -> Int[Tensor, "1"]:
+    """Made on the device: copied there, it would have the processor wait."""
+    return torch.full((1,), value, dtype=torch.int32, device=device)
+
+
+def split_sums(
+    log_gates: Float[Tensor, "B H T"], dtype: torch.dtype
+) -> tuple[Float[Tensor, "B H T"], Float[Tensor, "B H T"]]:
+    """The gates' sums F as coarse + fine, coarse a multiple of STEP, which float32 holds exactly.
+
+    So the difference of two sums keeps its digits far from the sequence's start, where F is large. The
+    gradient goes through `fine`.
+    """
+    sums = cumulative_log_gates(log_gates)
+    coarse = (sums.detach() / STEP).round() * STEP
+    return coarse.to(dtype), (sums - coarse).to(dtype)
+
+
+def attend_with(
+    q: Float[Tensor, "B H Q W"],
+    k: Float[Tensor, "B H T W"],
+    v: Float[Tensor, "B H T K"],
+    bias: Float[Tensor, "H N"] | Float[Tensor, "H Q T"] | None,
+    coarse: Float[Tensor, "B H T"] | None,
+    fine: Float[Tensor, "B H T"] | None,
+    positions: Int[Tensor, "T"],
+    first: Int[Tensor, "1"],
+    scale: float,
+) -> Float[Tensor, "B H Q K"]:
+    """Attention of the queries from number `first` on, a multiple of BLOCK, on all keys up to each.
+
+    `bias` is by distance, or of these queries and all keys; `coarse` + `fine` are the sums of gates.
+    """
+
+    def added(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        row = query + first[0]
+        if bias is not None and bias.ndim == 2:
+            score = score + bias[h, (positions[row] - positions[key]).clamp(min=0)]
+        elif bias is not None:
+            score = score + bias[h, query, key]
+        if coarse is not None and fine is not None:
+            # A query's own sum shifts its whole row, which softmax ignores: no gradient goes there.
+            score = score + (coarse[b, h, row] - coarse[b, h, key])
+            score = score + (fine.detach()[b, h, row] - fine[b, h, key])
+        return score
+
+    def causal(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return query + first[0] >= key
+
+    mask = _blocks(first, q.shape[-2], k.shape[-2], causal)
+    mixed = flex_attention(q, k, v, score_mod=added, block_mask=mask, scale=scale)
+    assert isinstance(mixed, Tensor)  # it returns more where more is asked for
+    return mixed
+
+
+def _blocks(first: Int[Tensor, "1"], queries: int, keys: int, causal: Callable[..., Tensor]) -> BlockMask:
+    """For each block of queries, the block of keys on the diagonal in part and all before it in whole."""
+    row_count, column_count = -(-queries // BLOCK), -(-keys // BLOCK)
+    rows = first // BLOCK + torch.arange(row_count, dtype=torch.int32, device=first.device)
+    columns = torch.arange(column_count, dtype=torch.int32, device=first.device)
+    in_part = ((columns + rows[:, None]) % column_count).to(torch.int32)  # the diagonal one comes first
+    return BlockMask.from_kv_blocks(
+        torch.ones_like(rows)[None, None],
+        in_part[None, None],
+        rows[None, None],
+        columns.expand(row_count, -1)[None, None].contiguous(),
+        BLOCK_SIZE=BLOCK,
+        mask_mod=causal,
+        seq_lengths=(queries, keys),
+    )
+
+
+def kernel(device: torch.device) -> Callable[..., Tensor]:
+    """`attend_with`; on CUDA compiled, with an error and never the slow form where that cannot be done."""
+    return _compiled() if device.type == "cuda" else attend_with
+
+
+@cache
+def _compiled() -> Callable[..., Tensor]:
+    return torch.compile(attend_with, fullgraph=True)

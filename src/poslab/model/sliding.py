@@ -1,0 +1,208 @@
+"""Softmax attention under a bias by distance, by PyTorch's fused kernel for CPUs, at consecutive positions.
+
+The kernel adds a mask to the scores, and a matrix of biases costs more to read than the scores to form. But
+each row of that matrix is the next one moved by one token: with the queries in backward order all rows are
+views of one vector a head, two sequences long, and the mask is no more than that. It is -inf ahead of the
+query, so it is the causal mask as well. Every distance has its own bias, to the last digit at any length.
+
+Blocks of queries meet the keys up to their last one, less those that are too far to count: where
+
+    bias(t) - bias(0) < -(2 |q||k| / sqrt(K) + log(T / eps) + 2)
+
+a key weighs less than eps / (7 T) times what the query itself does, eps the distance of 1 to the next number,
+and all such keys of a query together less than the rounding of its sum. They get -inf: under ALiBi that is
+most of a long sequence, and subnormal weights would slow a processor down several times.
+
+Shapes: N distances or keys, M the numbers of the vector of a head, W width of queries, keys and values.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from math import log
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd import Function
+
+from poslab.model.strips import StripScores, near_bias_gradient, strip_gradients
+
+WHOLE = 512  # up to here one call and a matrix, which is shared by the batch: the kernel skips no keys either
+BLOCK = 256  # queries of a call in forward, keys of one in backward
+LONG_BLOCK, LONG = 1024, 4096  # from LONG tokens on, the kernel is faster by LONG_BLOCK
+WORTH = 64  # nats between the biases of a head, below which all keys count without a look at their norms
+STEP = 64  # the keys that count begin at a multiple of this
+
+_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+class Sliding(Function):
+    """Causal softmax attention with a bias by distance, which may be learned."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Float[Tensor, "B H T W"],
+        k: Float[Tensor, "B H T W"],
+        v: Float[Tensor, "B H T W"],
+        bias: Float[Tensor, "H N"],
+        constant_from: int | None,
+        scale: float,
+    ) -> Float[Tensor, "B H T W"]:
+        """`bias` has the dtype of q, or float32.
+
+        `constant_from`: a distance from which on the bias grows by a fixed number a token, so that what is
+        learned moves all of it alike; None: there is none, or the growth is learned.
+        """
+        length = q.shape[-2]
+        reach = _reach(q, k, bias[:, :length], scale)
+        vector = _vector(bias[:, :length], reach)
+        if length <= WHOLE:
+            output, logsumexp = _forward(q, k, v, 0.0, False, attn_mask=_matrix(vector), scale=scale)
+        else:
+            output, logsumexp = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=bias.dtype)
+            backwards = q.flip(-2)
+            for start, stop in _blocks(length):
+                for heads, first in _groups([max(0, start - far) // STEP * STEP for far in reach]):
+                    mask = _mask(vector[heads], (start, stop), (first, stop))
+                    rows = slice(length - stop, length - start)
+                    mixed, sums = _forward(
+                        backwards[:, heads, rows],
+                        k[:, heads, first:stop],
+                        v[:, heads, first:stop],
+                        0.0,
+                        False,
+                        attn_mask=mask,
+                        scale=scale,
+                    )
+                    output[:, heads, start:stop] = mixed.flip(-2)
+                    logsumexp[:, heads, start:stop] = sums.flip(-1)
+        ctx.save_for_backward(q, k, v, bias, output, logsumexp)
+        ctx.reach, ctx.constant_from, ctx.scale = reach, constant_from, scale
+        result: Tensor = output
+        return result
+
+    @staticmethod
+    def backward(
+        ctx: Any, gradient: Float[Tensor, "B H T W"]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None, None]:
+        q, k, v, bias, output, logsumexp = ctx.saved_tensors
+        learned, length = ctx.needs_input_grad[3], q.shape[-2]
+        near = length if ctx.constant_from is None else max(1, ctx.constant_from)
+        # A fused kernel gives no gradient to the bias. Where most distances have one of their own, plain
+        # products for all gradients are faster than the kernel and then the products for this one.
+        if learned and 2 * near > length:
+            scores = StripScores(q, k, bias, None, None, ctx.scale)
+            exact = strip_gradients(scores, v, output, gradient, True, False)
+            return exact[0].to(q.dtype), exact[1].to(k.dtype), exact[2].to(v.dtype), exact[3], None, None
+        bias_gradient = None
+        if learned:
+            known = near_bias_gradient(q, k, v, bias, ctx.scale, output, logsumexp, gradient, near)
+            # Softmax ignores what shifts a whole row: the gradients of its scores sum to 0.
+            bias_gradient = torch.zeros_like(bias)
+            bias_gradient[:, :near] = known
+            bias_gradient[:, near] = -known.sum(dim=1)
+        vector = _vector(bias[:, :length], ctx.reach)
+        given = (gradient, q, k, v, output, logsumexp)
+        if length <= WHOLE:
+            one, two, three = _backward(*given, 0.0, False, attn_mask=_matrix(vector), scale=ctx.scale)
+        else:
+            one, two, three = _blocks_backward(*given, vector, ctx.reach, ctx.scale)
+        return one, two, three, bias_gradient, None, None
+
+
+def _blocks_backward(
+    gradient: Float[Tensor, "B H T W"],
+    q: Float[Tensor, "B H T W"],
+    k: Float[Tensor, "B H T W"],
+    v: Float[Tensor, "B H T W"],
+    output: Float[Tensor, "B H T W"],
+    logsumexp: Float[Tensor, "B H T"],
+    vector: Float[Tensor, "H M"],
+    reach: Sequence[int],
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of q, k and v, a block of keys at a time, each with all queries that it counts for."""
+    length = q.shape[-2]
+    gradient, q, output = (each.flip(-2) for each in (gradient, q, output))
+    logsumexp = logsumexp.flip(-1)
+    q_gradient = torch.zeros_like(q, dtype=torch.promote_types(q.dtype, torch.float32))
+    k_gradient, v_gradient = torch.empty_like(k), torch.empty_like(v)
+    for first, last in _blocks(length):
+        for heads, stop in _groups([min(length, last + far) for far in reach]):
+            rows = slice(length - stop, length - first)
+            mask = _mask(vector[heads], (first, stop), (first, last))
+            one, two, three = _backward(
+                gradient[:, heads, rows],
+                q[:, heads, rows],
+                k[:, heads, first:last],
+                v[:, heads, first:last],
+                output[:, heads, rows],
+                logsumexp[:, heads, rows],
+                0.0,
+                False,
+                attn_mask=mask,
+                scale=scale,
+            )
+            q_gradient[:, heads, rows] += one
+            k_gradient[:, heads, first:last] = two
+            v_gradient[:, heads, first:last] = three
+    return q_gradient.flip(-2).to(q.dtype), k_gradient, v_gradient
+
+
+def _vector(bias: Float[Tensor, "H N"], reach: Sequence[int]) -> Float[Tensor, "H M"]:
+    """The bias from the longest distance to 0, -inf for keys out of reach, and for each token ahead."""
+    vector = torch.cat([bias.flip(-1), bias.new_full((len(bias), bias.shape[1] - 1), -torch.inf)], dim=1)
+    for head, distance in enumerate(reach):
+        vector[head, : bias.shape[1] - 1 - distance] = -torch.inf
+    return vector
+
+
+def _mask(
+    vector: Float[Tensor, "H M"], queries: tuple[int, int], keys: tuple[int, int]
+) -> Float[Tensor, "1 H Q N"]:
+    """What is added to the scores of these queries, last one first, on these keys: a view."""
+    length = (vector.shape[1] + 1) // 2
+    size = (1, len(vector), queries[1] - queries[0], keys[1] - keys[0])
+    begin = vector.storage_offset() + length - queries[1] + keys[0]
+    return vector.as_strided(size, (0, vector.stride(0), 1, 1), begin)
+
+
+def _matrix(vector: Float[Tensor, "H M"]) -> Float[Tensor, "1 H T T"]:
+    """What is added to the scores of all queries, first one first."""
+    length = (vector.shape[1] + 1) // 2
+    return _mask(vector, (0, length), (0, length)).flip(-2)
+
+
+def _blocks(length: int) -> Iterator[tuple[int, int]]:
+    size = LONG_BLOCK if length >= LONG else BLOCK
+    for start in range(0, length, size):
+        yield start, min(start + size, length)
+
+
+def _groups(ends: Sequence[int]) -> Iterator[tuple[slice, int]]:
+    """Heads next to one another whose range of keys or queries has the same end, and that end."""
+    first = 0
+    for end, heads in groupby(ends):
+        stop = first + len(list(heads))
+        yield slice(first, stop), end
+        first = stop
+
+
+def _reach(
+    q: Float[Tensor, "B H T W"], k: Float[Tensor, "B H T W"], bias: Float[Tensor, "H N"], scale: float
+) -> list[int]:
+    """For each head the largest distance at which a key counts (see above)."""
+    length = q.shape[-2]
+    if (bias[:, :1] - bias).amax() < WORTH:
+        return [length - 1] * len(bias)
+    norms = [each.to(bias.dtype).square().sum(dim=-1).amax(dim=(0, 2)).sqrt() for each in (q, k)]
+    largest = scale * norms[0] * norms[1]
+    least = bias[:, 0] - 2 * largest - (log(length / torch.finfo(bias.dtype).eps) + 2)
+    # Not "at least": where a norm is NaN, all keys count.
+    counts = ~(bias < least[:, None])
+    distance = torch.arange(length)
+    reach: list[int] = torch.where(counts, distance, 0).amax(dim=1).tolist()
+    return reach

@@ -1,0 +1,250 @@
+"""Softmax attention in plain products, a strip of queries at a time, formed again in backward.
+
+It takes every bias by distance, gates, and positions with gaps, in any dtype and on any device. What no fused
+kernel takes comes here, and so do the gradients of a learned bias, which the one for CPUs does not give.
+
+Shapes: Q queries of a strip, N distances or keys, W width of queries and keys after the rotation, R rows and
+M columns of a table that holds the bias of every strip.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd import Function
+
+from poslab.model.attention import distances
+
+STRIP = 64  # queries a strip
+LIVE = 2**19  # scores formed at a time, where a batch can be cut: 2 MB in float32, which a cache holds
+
+
+def strips(length: int) -> list[tuple[int, int]]:
+    """The first query of each strip and the one after its last."""
+    return [(start, min(start + STRIP, length)) for start in range(0, length, STRIP)]
+
+
+class Strips(Function):
+    """Causal softmax attention with a bias by distance and with gates, STRIP queries at a time.
+
+    Backward recomputes the weights of each strip from q, k, v, the bias, the gates' sums and the output (Dao
+    et al. 2022, algorithm 4, with blocks as wide as the keys, so that no running sum is needed).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Float[Tensor, "B H T W"],
+        k: Float[Tensor, "B H T W"],
+        v: Float[Tensor, "B H T K"],
+        bias: Float[Tensor, "H N"],
+        gate_sums: Float[Tensor, "B H T"] | None,
+        positions: Int[Tensor, "T"] | None,
+        scale: float,
+    ) -> Float[Tensor, "B H T K"]:
+        """`positions` None: 0, 1, 2, ... All products are formed in the dtype of `bias`."""
+        scores = StripScores(q, k, bias, gate_sums, positions, scale)
+        values, output = v.to(bias.dtype).contiguous(), torch.empty_like(v)
+        for start, stop, part, added in scores.parts():
+            weights = scores.weights(start, stop, part, added)
+            output[part, :, start:stop] = weights @ values[part, :, :stop]
+        ctx.save_for_backward(q, k, v, bias, gate_sums, positions, output)
+        ctx.scale = scale
+        return output
+
+    @staticmethod
+    def backward(
+        ctx: Any, gradient: Float[Tensor, "B H T K"]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, None, None]:
+        q, k, v, bias, gate_sums, positions, output = ctx.saved_tensors
+        scores = StripScores(q, k, bias, gate_sums, positions, ctx.scale)
+        q_gradient, k_gradient, v_gradient, bias_gradient, gate_sums_gradient = strip_gradients(
+            scores, v, output, gradient, *ctx.needs_input_grad[3:5]
+        )
+        return (
+            q_gradient.to(q.dtype),
+            k_gradient.to(k.dtype),
+            v_gradient.to(v.dtype),
+            bias_gradient,
+            gate_sums_gradient,
+            None,
+            None,
+        )
+
+
+class StripScores:
+    """What softmax takes, of any strip of queries and the keys up to its last one, in the dtype of `bias`."""
+
+    def __init__(
+        self,
+        q: Float[Tensor, "B H T W"],
+        k: Float[Tensor, "B H T W"],
+        bias: Float[Tensor, "H N"],
+        gate_sums: Float[Tensor, "B H T"] | None,
+        positions: Int[Tensor, "T"] | None,
+        scale: float,
+    ) -> None:
+        # Contiguous, since a product of a slice of any other tensor copies it first.
+        self.q = (q.to(bias.dtype) * scale).contiguous()
+        self.k = k.to(bias.dtype).contiguous()
+        self.bias, self.gate_sums, self.positions, self.scale = bias, gate_sums, positions, scale
+        self.length = q.shape[-2]
+        # Every strip of consecutive positions is a piece of one table, whose last columns are its own tokens.
+        self.table = None
+        if positions is None:
+            rows = min(STRIP, self.length)
+            distance = table_distances(rows, self.length, bias.device)
+            within = bias[:, distance.clamp(0, bias.shape[1] - 1)]
+            self.table = within.masked_fill_(distance < 0, -torch.inf)
+
+    def parts(self) -> Iterator[tuple[int, int, slice, Float[Tensor, "H Q N"]]]:
+        """A strip's first query, the one after its last, a part of the batch, and the bias with the mask."""
+        batch, heads = self.q.shape[:2]
+        for start, stop in strips(self.length):
+            if self.table is not None:
+                added = self.table[self._piece(start, stop)]
+            else:
+                distance = self._distances(start, stop)
+                added = self.bias[:, distance.clamp(min=0)].masked_fill_(distance < 0, -torch.inf)
+            windows = max(1, LIVE // (heads * (stop - start) * stop))
+            for first in range(0, batch, windows):
+                yield start, stop, slice(first, first + windows), added
+
+    def weights(
+        self, start: int, stop: int, part: slice, added: Float[Tensor, "H Q N"]
+    ) -> Float[Tensor, "B H Q N"]:
+        scores = self.q[part, :, start:stop] @ self.k[part, :, :stop].mT
+        if self.gate_sums is not None:
+            # Counted from the strip's start in float64, so that near keys keep all digits in float32.
+            sums = self.gate_sums[part]
+            counted = (sums[..., :stop] - sums[..., start, None]).to(scores.dtype)
+            scores.add_(counted[..., start:, None]).sub_(counted[..., None, :])
+        weights: Tensor = scores.add_(added).softmax(dim=-1)
+        return weights
+
+    def new_sums(self) -> Float[Tensor, "H R M"]:
+        """Where `add_to` sums up over the batch, by strip: like the table, or by distance without one."""
+        return torch.zeros_like(self.bias if self.table is None else self.table)
+
+    def add_to(self, sums: Tensor, start: int, stop: int, values: Float[Tensor, "B H Q N"]) -> None:
+        summed = values.sum(dim=0)
+        if self.table is not None:
+            sums[self._piece(start, stop)] += summed
+        else:
+            distance = self._distances(start, stop).clamp(min=0)  # masked scores have no gradient
+            sums.index_add_(1, distance.flatten(), summed.flatten(1))
+
+    def by_distance(self, sums: Tensor) -> Float[Tensor, "H N"]:
+        """The sums of `add_to` by distance."""
+        if self.table is None:
+            return sums
+        result = torch.zeros_like(self.bias)
+        result[:, : self.length] = sums_of_diagonals(sums)[:, : self.length]
+        return result
+
+    def _piece(self, start: int, stop: int) -> tuple[slice, slice, slice]:
+        assert self.table is not None
+        own = self.table.shape[2] - self.table.shape[1]  # the column of the strip's first token
+        return slice(None), slice(stop - start), slice(own - start, own + stop - start)
+
+    def _distances(self, start: int, stop: int) -> Int[Tensor, "Q N"]:
+        assert self.positions is not None
+        return distances(self.positions[:stop], start, stop)
+
+
+def table_distances(rows: int, before: int, device: torch.device) -> Int[Tensor, "R M"]:
+    """How far each of `before + rows` consecutive tokens lies behind each of the last `rows`."""
+    return torch.arange(rows, device=device)[:, None] + before - torch.arange(before + rows, device=device)
+
+
+def sums_of_diagonals(values: Float[Tensor, "H R M"]) -> Float[Tensor, "H M-R+1"]:
+    """The sums of values whose `table_distances` are 0, 1, ... M - R."""
+    heads, rows, columns = values.shape
+    # Each row of a copy is longer by `rows`; read with rows one longer still, it stands one further left.
+    wide = values.new_zeros(heads, rows, columns + rows)
+    wide[..., :columns] = values
+    width = columns - rows + 1
+    strides = (wide.stride(0), wide.stride(1) + 1, 1)
+    return wide.as_strided((heads, rows, width), strides).sum(dim=1).flip(-1)
+
+
+def strip_gradients(
+    scores: StripScores,
+    v: Float[Tensor, "B H T K"],
+    output: Float[Tensor, "B H T K"],
+    gradient: Float[Tensor, "B H T K"],
+    bias_needed: bool,
+    gates_needed: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """The gradients of q, k, v, the bias and the gates' sums, in the dtype of the scores."""
+    values, upstream, shared = _of_softmax(v, output, gradient, scores.bias.dtype)
+    q_gradient = torch.empty_like(scores.q)
+    k_gradient, v_gradient = torch.zeros_like(scores.k), torch.zeros_like(values)
+    bias_sums = scores.new_sums() if bias_needed else None
+    gates_gradient = None
+    if gates_needed:
+        assert scores.gate_sums is not None
+        gates_gradient = torch.zeros_like(scores.gate_sums)
+    for start, stop, part, added in scores.parts():
+        rows, keys = (part, slice(None), slice(start, stop)), (part, slice(None), slice(stop))
+        weights = scores.weights(start, stop, part, added)
+        v_gradient[keys] += weights.mT @ upstream[rows]
+        score_gradient = (upstream[rows] @ values[keys].mT).sub_(shared[rows]).mul_(weights)
+        if bias_sums is not None:
+            scores.add_to(bias_sums, start, stop, score_gradient)
+        if gates_gradient is not None:  # a query's own sum shifts its whole row, which softmax ignores
+            gates_gradient[keys] -= score_gradient.sum(dim=-2)
+        q_gradient[rows] = score_gradient @ scores.k[keys]
+        k_gradient[keys] += score_gradient.mT @ scores.q[rows]
+    bias_gradient = None if bias_sums is None else scores.by_distance(bias_sums)
+    return q_gradient.mul_(scores.scale), k_gradient, v_gradient, bias_gradient, gates_gradient
+
+
+def near_bias_gradient(
+    q: Float[Tensor, "B H T W"],
+    k: Float[Tensor, "B H T W"],
+    v: Float[Tensor, "B H T K"],
+    bias: Float[Tensor, "H N"],
+    scale: float,
+    output: Float[Tensor, "B H T K"],
+    logsumexp: Float[Tensor, "B H T"],
+    gradient: Float[Tensor, "B H T K"],
+    near: int,
+) -> Float[Tensor, "H near"]:
+    """The gradient of the bias at distances below `near`, from strips of no more keys than those need.
+
+    `logsumexp` is that of each query's scores, from the fused kernel.
+    """
+    batch, heads, length = q.shape[:3]
+    q, k = (q.to(bias.dtype) * scale).contiguous(), k.to(bias.dtype).contiguous()
+    values, upstream, shared = _of_softmax(v, output, gradient, bias.dtype)
+    table = bias[:, table_distances(min(STRIP, length), near, bias.device).clamp(0, near - 1)]
+    sums = torch.zeros_like(table)
+    for start, stop in strips(length):
+        first = max(0, start - near)
+        piece = (slice(None), slice(stop - start), slice(near - start + first, near - start + stop))
+        windows = max(1, LIVE // (heads * (stop - start) * (stop - first)))
+        for part in (slice(one, one + windows) for one in range(0, batch, windows)):
+            rows, keys = (part, slice(None), slice(start, stop)), (part, slice(None), slice(first, stop))
+            # Other distances need no mask, since sums of diagonals keep them apart.
+            scores = (q[rows] @ k[keys].mT).add_(table[piece])
+            weights = scores.sub_(logsumexp[rows][..., None]).exp_()
+            score_gradient = (upstream[rows] @ values[keys].mT).sub_(shared[rows]).mul_(weights)
+            sums[piece] += score_gradient.sum(dim=0)
+    return sums_of_diagonals(sums)[:, :near]
+
+
+def _of_softmax(
+    v: Float[Tensor, "B H T K"],
+    output: Float[Tensor, "B H T K"],
+    gradient: Float[Tensor, "B H T K"],
+    working: torch.dtype,
+) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T 1"]]:
+    """Values, the upstream gradient, and what softmax's Jacobian subtracts from a query's weight gradients:
+
+    sum_j weight_ij d weight_ij = <d output_i, output_i>.
+    """
+    upstream = gradient.to(working).contiguous()
+    return v.to(working).contiguous(), upstream, (upstream * output.to(working)).sum(dim=-1, keepdim=True)

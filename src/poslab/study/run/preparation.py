@@ -1,0 +1,121 @@
+"""What the runs of one command share: each text is prepared once, and each fingerprint and check made once.
+
+Whether the parts of a run fit together is found out by building them (parts.py), which needs PyTorch. The
+outcome is remembered from one command to the next, by the settings, the code and the versions that decide it,
+so that a command whose runs are all made imports no PyTorch.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from poslab.config.request import Config
+from poslab.config.schema import PairError, RunConfig
+from poslab.data.cache import cache_directory, prepare
+from poslab.data.corpus import Corpus
+from poslab.record.remembered import Remembered
+from poslab.study.run.identity import (
+    Code,
+    code_fingerprints,
+    describe_versions,
+    part_modules,
+    source_fingerprint,
+)
+
+PARTS = ("context_length", "pos", "attention", "model", "evaluate")  # what decides whether parts fit
+OUTCOMES = 1000  # that are remembered
+
+
+class Preparation:
+    """Shared by the requests of one command, for which code, texts and folders are as they were first."""
+
+    def __init__(self) -> None:
+        self._corpora: dict[str, Corpus] = {}
+        self._codes: dict[tuple[str, ...], Code] = {}
+        self._checks: dict[tuple[str, ...], str | None] = {}
+        self._names: dict[Path, dict[str, str]] = {}
+        self._outcomes = Remembered(cache_directory().parent / "planning" / "parts.json", OUTCOMES)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._outcomes.save()
+
+    def corpus(self, data: Mapping[str, Any]) -> Corpus:
+        """The text that the section `data` describes. Raises ConfigError."""
+        key = json.dumps(data, sort_keys=True)
+        if key not in self._corpora:
+            self._corpora[key] = prepare(data)
+        return self._corpora[key]
+
+    def code(self, config: RunConfig) -> Code:
+        """The fingerprints of the code that a run depends on."""
+        modules = part_modules(config)
+        if modules not in self._codes:
+            self._codes[modules] = code_fingerprints(config)
+        return self._codes[modules]
+
+    def checked(self, config: Config) -> Config:
+        """A resolved configuration with the options of its parts checked and in one form: 500.0 for 500.
+
+        Raises ConfigError, before any data is read, where the parts do not fit together, PairError where
+        scheme and attention do not.
+        """
+        key = self._key(config)
+        outcome = None if key is None else self._outcomes.get(key)
+        if outcome is None:
+            outcome = _outcome(config)
+            if key is not None:
+                self._outcomes.put(key, outcome)
+        if "refused" in outcome:
+            raise PairError(outcome["refused"])
+        return config.model_copy(update=outcome)
+
+    def directory_name(self, study: Path, identity: str) -> str | None:
+        """The directory that a study has for the run of this identity, None where it has none."""
+        if study not in self._names:
+            try:
+                names = sorted(os.listdir(study), reverse=True)
+            except OSError:  # it has none yet
+                names = []
+            self._names[study] = {name.rpartition("-")[2]: name for name in names if "-" in name}
+        return self._names[study].get(identity)
+
+    def _key(self, config: Config) -> str | None:
+        """All that decides the outcome of a check; None where a part has no module, which the check says."""
+        modules = part_modules(config)
+        if modules not in self._checks:
+            try:
+                code = source_fingerprint(["poslab.study.run.parts", *modules])
+            except FileNotFoundError:
+                self._checks[modules] = None
+            else:
+                self._checks[modules] = json.dumps([code, describe_versions()])
+        decides = self._checks[modules]
+        if decides is None:
+            return None
+        settings = json.dumps(config.model_dump(mode="json", include=set(PARTS)), sort_keys=True)
+        return hashlib.sha256(f"{decides} {settings}".encode()).hexdigest()
+
+
+def _outcome(config: Config) -> dict[str, Any]:
+    """What a check gives, as JSON holds it. Raises ConfigError but for PairError, which is an outcome too."""
+    from poslab.study.run.parts import check_parts
+
+    # A field that is not named cannot decide anything: it is not there.
+    named = RunConfig.model_construct(**{name: getattr(config, name) for name in PARTS})
+    try:
+        outcome: dict[str, Any] = json.loads(json.dumps(check_parts(named)))
+    except PairError as error:
+        return {"refused": str(error)}
+    return outcome

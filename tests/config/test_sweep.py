@@ -1,0 +1,116 @@
+"""Runs of a sweep that are composed together are what Hydra composes for each of them alone."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from poslab.config.sweep import Composer
+from support.models import CONF
+
+EDGES = [
+    "0",
+    "-3",
+    "1_000",
+    "+7",
+    "007",
+    "1e-3",
+    ".5",
+    "true",
+    "null",
+    "word",
+    "'5'",
+    "two words",
+    "''",
+    "nan",
+]
+SECTION = "trainer={max_steps:5}"
+LISTS: list[list[str]] = [
+    *([f"seed={value}"] for value in EDGES),
+    *([f"study=a{value}b", "seed=1"] for value in range(3)),
+    *(["pos=" + pos, f"seed={seed}"] for pos, seed in itertools.product(("rope", "t5"), (0, 1, 2))),
+    *([f"pos={pos}", f"pos.base={base}"] for pos in ("rope", "rope_pi") for base in (500, 500.0, "1e4")),
+    *([f"model={model}", f"trainer.max_steps={steps}"] for model in ("nano", "micro") for steps in (3, 4)),
+    *([f"seed={seed}", "context_length=64", "model.layers=1"] for seed in (5, 6)),
+    *([f"evaluate.rescale={names}", "seed=2"] for names in ("[none]", "[none,pi]", "[none,ntk]")),
+    *([f"trainer.max_steps={steps}", SECTION] for steps in (5, 6, 7)),  # the section comes last, and wins
+    *([SECTION, f"trainer.max_steps={steps}"] for steps in (5, 6, 7)),
+    *([f"data.path={path}", "data=text"] for path in ("a.txt", "b/c.txt", "'${seed}'")),
+    *([f"seed={seed}", f"seed={seed + 1}"] for seed in (0, 1)),
+    *([f"+pos.other={value}"] for value in (1, 2)),
+    *([f"++seed={value}"] for value in (1, 2)),
+    *(["~part", f"seed={value}"] for value in (1, 2)),
+    *([f"question={text}"] for text in ("null", "'why, exactly?'", "abc", "1", "???")),
+]
+
+
+@pytest.fixture
+def hydra():
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield lambda overrides: compose("config", overrides=overrides, return_hydra_config=True)
+
+
+def alone(config):
+    choices = dict(config.hydra.runtime.choices)
+    config.hydra = None  # which refers to the run's number
+    settings = OmegaConf.to_container(config, resolve=True)
+    del settings["hydra"]
+    return settings, choices
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_every_run_is_as_hydra_composes_it(order, hydra):
+    composer = Composer(hydra)
+    for overrides in LISTS[::order]:
+        made = composer.composed(overrides)
+        # as text, since 1, 1.0 and True are equal
+        assert repr((dict(made.settings), dict(made.choices))) == repr(alone(hydra(overrides))), overrides
+        assert made.source == CONF
+
+
+def test_runs_that_differ_in_values_are_composed_once(hydra):
+    asked = []
+
+    def counted(overrides):
+        asked.append(overrides)
+        return hydra(overrides)
+
+    composer = Composer(counted)
+    runs = [[f"pos={pos}", f"seed={seed}", "study=x"] for seed in range(20) for pos in ("rope", "alibi")]
+    made = [composer.composed(run) for run in runs]
+    assert [(each.choices["pos"], each.settings["seed"]) for each in made] == [
+        (pos, seed) for seed in range(20) for pos in ("rope", "alibi")
+    ]
+    assert asked == runs[:2]
+
+
+def test_what_hydra_refuses_is_refused(hydra):
+    composer = Composer(hydra)
+    composer.composed(["seed=1"])
+    for overrides in (
+        ["nothing=1"],
+        ["pos=nothing"],
+        ["pos=3"],
+        ["seed=1,2"],
+        ["seed=["],
+        ["model.nothing=2"],
+    ):
+        with pytest.raises((HydraException, ValueError)):
+            composer.composed(overrides)
+        with pytest.raises((HydraException, ValueError)):
+            composer.composed(overrides)
+
+
+def test_a_setting_that_takes_another_ones_value_is_left_to_hydra(tmp_path):
+    (tmp_path / "config.yaml").write_text("seed: 0\nother: ${seed}\nboth: [1]\n")
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        composer = Composer(lambda overrides: compose("config", overrides, return_hydra_config=True))
+        for seed in range(3):
+            made = composer.composed([f"seed={seed}"])
+            assert made.settings == {"seed": seed, "other": seed, "both": [1]}
+            assert made.source == Path(tmp_path)

@@ -1,0 +1,248 @@
+"""The fused kernel for CPUs under a sliding bias, and the strips beside it, against plain sums in float64."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from poslab.model import sliding, strips
+from poslab.model.attention import distances
+from poslab.model.positions import Geometry
+from poslab.model.positions.alibi import slopes
+from poslab.model.positions.t5 import T5, T5Options
+from poslab.model.sliding import Sliding
+from poslab.model.strips import Strips
+
+HEADS = 4
+LENGTHS = [1, 2, 40, 63, 200, 333]
+
+
+def alibi(length):
+    return -torch.tensor([*slopes(HEADS - 1), 0.0], dtype=torch.float64)[:, None] * torch.arange(length)
+
+
+def learned(length, seed=0):
+    """A number for each head and distance."""
+    return torch.randn(HEADS, length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def constant_from(horizon, length):
+    """A bias that a table gives, whose last column is that of all distances from `horizon` on."""
+    table = learned(horizon + 1).requires_grad_()
+    return table, lambda: table[:, torch.arange(length).clamp(max=horizon)]
+
+
+def inputs(length, width=7, batch=2, size=1.0, heads=HEADS):
+    """Queries, keys, values and the upstream gradient; as views of another layout, as the model has them."""
+    stream = torch.Generator().manual_seed(length)
+    drawn = torch.randn(4, batch, length, heads, width, generator=stream, dtype=torch.float64)
+    drawn[:2] *= size
+    return [each.transpose(1, 2) for each in drawn]
+
+
+def plain(q, k, v, bias, scale, positions=None):
+    """The matrix of scores, and its softmax."""
+    positions = torch.arange(q.shape[-2]) if positions is None else positions
+    distance = distances(positions, 0, len(positions))
+    added = bias[:, distance.clamp(min=0)].masked_fill(distance < 0, -torch.inf)
+    return (q @ k.mT * scale + added).softmax(dim=-1) @ v
+
+
+def by_sliding(horizon=None):
+    return lambda q, k, v, bias, scale: Sliding.apply(q, k, v, bias, horizon, scale)
+
+
+def by_strips(q, k, v, bias, scale):
+    return Strips.apply(q, k, v, bias, None, None, scale)
+
+
+def results(how, tensors, bias_of=None, learn=()):
+    """The output, and the gradients of q, k, v and of all that is learned."""
+    *three, upstream = tensors
+    leaves = [each.detach().requires_grad_() for each in three]
+    scale = leaves[0].shape[-1] ** -0.5
+    output = how(*leaves, bias_of(), scale)
+    return [output, *torch.autograd.grad(output, [*leaves, *learn], upstream)]
+
+
+def assert_same(ours, reference, tolerance=1e-10):
+    for one, other in zip(ours, reference, strict=True):
+        torch.testing.assert_close(one.double(), other, atol=tolerance, rtol=tolerance)
+
+
+@pytest.fixture(params=["whole", "blocks", "long blocks"])
+def calls(request, monkeypatch):
+    """One call of the kernel with a matrix; blocks of few tokens with views; blocks of two sizes."""
+    if request.param != "whole":
+        monkeypatch.setattr(sliding, "WHOLE", 0)
+        monkeypatch.setattr(sliding, "BLOCK", 16)
+        monkeypatch.setattr(sliding, "LONG_BLOCK", 48)
+        monkeypatch.setattr(sliding, "LONG", 100 if request.param == "long blocks" else 10**9)
+        monkeypatch.setattr(sliding, "STEP", 8)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_fixed_bias(calls, length):
+    """ALiBi's, and a head whose slope is 0."""
+    tensors, bias = inputs(length), alibi(length)
+    assert_same(results(by_sliding(0), tensors, lambda: bias), results(plain, tensors, lambda: bias))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_bias_that_is_learned_at_every_distance(calls, length):
+    tensors, bias = inputs(length), learned(length).requires_grad_()
+    ours = results(by_sliding(), tensors, lambda: bias, [bias])
+    assert_same(ours, results(plain, tensors, lambda: bias, [bias]))
+
+
+@pytest.mark.parametrize("horizon", [0, 1, 5, 16, 20, 31, 100, 1000])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_bias_that_is_learned_up_to_a_horizon(calls, length, horizon):
+    """Its far keys share a gradient, which is found from the near ones; or the sequence ends before it."""
+    tensors = inputs(length)
+    table, bias = constant_from(horizon, length)
+    ours = results(by_sliding(horizon), tensors, bias, [table])
+    assert_same(ours, results(plain, tensors, bias, [table]))
+
+
+@pytest.mark.parametrize("length", [1, 5, 200])
+def test_a_learned_bias_that_falls_at_a_fixed_rate_past_its_horizon(calls, length):
+    tensors, fall = inputs(length), -0.25 * (torch.arange(length) - 20).clamp(min=0)
+    table, bias = constant_from(20, length)
+    ours = results(by_sliding(20), tensors, lambda: bias() + fall, [table])
+    assert_same(ours, results(plain, tensors, lambda: bias() + fall, [table]))
+
+
+@pytest.mark.parametrize(("width", "batch"), [(1, 1), (8, 1), (33, 3)])
+def test_head_widths_and_batches(calls, width, batch):
+    tensors = inputs(150, width, batch)
+    table, bias = constant_from(10, 150)
+    ours = results(by_sliding(10), tensors, bias, [table])
+    assert_same(ours, results(plain, tensors, bias, [table]))
+
+
+@pytest.mark.parametrize("size", [0.0, 0.1, 1.0, 4.0])
+def test_keys_are_left_out_only_where_they_cannot_count(size):
+    """Whatever the size of queries and keys, and though only steep heads leave any out, to 1e-10."""
+    length = 1200
+    tensors, bias = inputs(length, width=8, batch=1, size=size), 8 * alibi(length)
+    reach = sliding._reach(*tensors[:2], bias, 8**-0.5)
+    assert reach[-1] == length - 1  # slope 0
+    assert min(reach) < length / 2
+    assert_same(results(by_sliding(0), tensors, lambda: bias), results(plain, tensors, lambda: bias))
+
+
+def test_a_key_far_away_that_outweighs_its_bias_counts():
+    """The first key answers every query so well that a penalty of 2 a token does not hide it."""
+    length, width = 700, 4
+    q = torch.full((1, 1, length, width), 50.0, dtype=torch.float64)
+    k, v = torch.zeros_like(q), torch.zeros_like(q)
+    k[..., 0, :], v[..., 0, :] = 50.0, 1.0
+    bias = -2.0 * torch.arange(length, dtype=torch.float64)[None]
+    output = Sliding.apply(q, k, v, bias, 0, width**-0.5)
+    torch.testing.assert_close(output, torch.ones_like(output))  # 5,000 against at most 1,398
+
+
+def test_what_is_left_out_is_less_than_rounding():
+    """The bound holds at its edge: keys and queries that lie as badly as they can for the query's own key."""
+    length, width, slope = 600, 2, 1.0
+    q = torch.ones(1, 1, length, width, dtype=torch.float64)
+    k = torch.ones_like(q) * torch.where(torch.arange(length) < 300, 1.0, -1.0)[:, None]
+    bias = -slope * torch.arange(length, dtype=torch.float64)[None]
+    v = torch.randn(q.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    output = Sliding.apply(q, k, v, bias, 0, width**-0.5)
+    torch.testing.assert_close(output, plain(q, k, v, bias, width**-0.5), atol=1e-15, rtol=1e-15)
+
+
+def test_not_a_number_is_not_hidden():
+    """All queries see the first key, whose NaN reaches each of them however steep the bias."""
+    q, k, v, _ = inputs(600, width=4, batch=1)
+    k = k.clone()
+    k[..., 0, :] = torch.nan
+    assert Sliding.apply(q, k, v, 8 * alibi(600), 0, 0.5).isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["alibi", "learned"])
+def test_long_sequences_in_the_training_dtypes(kind, dtype):
+    """5,000 tokens: no further from float64 than softmax of the same rounded inputs in plain products is."""
+    length = 5000
+    tensors = [each.to(dtype) for each in inputs(length, width=16, batch=1, heads=HEADS)]
+    bias = alibi(length) if kind == "alibi" else learned(114)[:, torch.arange(length).clamp(max=113)]
+    wide = [each.double() for each in tensors]
+    exact = results(plain_in_parts, wide, lambda: bias)
+    ours = results(by_sliding(0 if kind == "alibi" else 113), tensors, lambda: bias.float())
+    strip = results(by_strips, tensors, lambda: bias.float())
+    eps = torch.finfo(dtype).eps
+    for one, other, reference in zip(ours, strip, exact, strict=True):
+        error, beside = ((each.double() - reference).abs().max() for each in (one, other))
+        # bfloat16: the fused kernel rounds weights before products, as it does without a bias
+        allowed = 4 * eps * reference.abs().max()
+        assert error <= max(1.5 * beside, allowed)
+
+
+def plain_in_parts(q, k, v, bias, scale):
+    """`plain`, a head at a time."""
+    heads = range(q.shape[1])
+    return torch.cat(
+        [plain(*(each[:, h : h + 1] for each in (q, k, v)), bias[h : h + 1], scale) for h in heads], dim=1
+    )
+
+
+def test_the_sizes_of_blocks_have_no_effect(monkeypatch):
+    tensors, bias, outputs = inputs(300), alibi(300), []
+    for whole, block, step in product([0, 300], [32, 256], [1, 64]):
+        for name, value in (("WHOLE", whole), ("BLOCK", block), ("STEP", step)):
+            monkeypatch.setattr(sliding, name, value)
+        outputs.append(results(by_sliding(0), tensors, lambda: bias))
+    for other in outputs[1:]:
+        assert_same(other, outputs[0], 1e-12)
+
+
+def test_a_later_token_changes_nothing(calls):
+    q, k, v, _ = inputs(200)
+    bias = learned(200)
+    before = Sliding.apply(q, k, v, bias, None, 0.3)
+    for each in (q, k, v):
+        each[..., 120:, :] = 7.0
+    after = Sliding.apply(q, k, v, bias, None, 0.3)
+    assert torch.equal(before[..., :120, :], after[..., :120, :])
+    assert not torch.equal(before[..., 120, :], after[..., 120, :])
+
+
+@pytest.mark.parametrize("live", [1, 2**10, 2**30])
+@pytest.mark.parametrize("rows", [1, 16, 500])
+def test_strips_of_any_size_are_plain_softmax(rows, live, monkeypatch):
+    monkeypatch.setattr(strips, "STRIP", rows)
+    monkeypatch.setattr(strips, "LIVE", live)
+    tensors, bias = inputs(130, batch=3), learned(130).requires_grad_()
+    ours = results(by_strips, tensors, lambda: bias, [bias])
+    assert_same(ours, results(plain, tensors, lambda: bias, [bias]))
+
+
+def test_strips_at_positions_with_gaps():
+    positions = torch.tensor([0, 1, 5, 6, 40, 41, 42, 99])
+    tensors, bias = inputs(len(positions)), learned(100).requires_grad_()
+    ours = results(lambda *a: Strips.apply(*a[:4], None, positions, a[4]), tensors, lambda: bias, [bias])
+    assert_same(ours, results(lambda *a: plain(*a, positions), tensors, lambda: bias, [bias]))
+
+
+@pytest.mark.parametrize(("rows", "before"), [(1, 0), (1, 5), (3, 0), (3, 2), (5, 40)])
+def test_sums_of_diagonals(rows, before):
+    values = torch.randn(2, rows, before + rows, generator=torch.Generator().manual_seed(1))
+    distance = strips.table_distances(rows, before, torch.device("cpu"))
+    sums = strips.sums_of_diagonals(values)
+    assert sums.shape[1] == before + 1
+    for each in range(before + 1):
+        torch.testing.assert_close(sums[:, each], values[:, distance == each].sum(dim=1))
+
+
+def test_t5s_own_tail_is_a_horizon():
+    """The contract that the shared gradient of far keys rests on, at the published buckets."""
+    scheme = T5(T5Options(buckets=32, max_distance=128), Geometry(32, HEADS, 64, layers=1))
+    with torch.no_grad():
+        scheme.table.normal_(generator=torch.Generator().manual_seed(0))
+    tail = scheme.tail()
+    far = scheme.bias(torch.arange(tail.horizon, 5000))
+    assert not tail.log_decay.requires_grad
+    assert torch.equal(far, far[:, :1].expand_as(far))

@@ -1,0 +1,241 @@
+"""What planning remembers from one command to the next is never other than what it would find out anew."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from poslab.config.request import Config
+from poslab.config.schema import RESCALINGS, ConfigError, PairError, check
+from poslab.model.rescaling import METHODS
+from poslab.record.remembered import Remembered
+from poslab.study.run import parts
+from poslab.study.run.parts import check_parts
+from poslab.study.run.plan import plan, resolve
+from poslab.study.run.preparation import PARTS, Preparation
+from support.commands import ROOT, command, environment, tiny
+from support.models import ATTENTIONS, POSITIONS
+from support.runs import request
+
+SLOW = {
+    "torch",
+    "pytorch_lightning",
+    "scipy",
+    "matplotlib",
+    "jinja2",
+    "datasets",
+    "tokenizers",
+    "wandb",
+}
+STUDY = ("-m", "pos=rope,alibi,kerple", *tiny(attention="linear"))
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def tree(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def test_a_finished_study_imports_nothing_slow_and_leaves_its_report(tmp_path, cache):
+    """With W&B (offline), and with a pair that cannot work."""
+    first = command(*STUDY, cwd=tmp_path)
+    assert "kerple / linear / seed 0" in first.stderr.splitlines()[-1], first.stderr
+    written = tree(tmp_path / "reports")
+    again = subprocess.run(
+        [sys.executable, "-X", "importtime", str(ROOT / "train.py"), *STUDY],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (again.returncode, again.stdout) == (first.returncode, first.stdout)
+    assert "2 of 2 runs are made already" in again.stderr
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in again.stderr.splitlines()}
+    assert "poslab" in imported
+    assert not SLOW & imported
+    assert tree(tmp_path / "reports") == written
+
+    page = tmp_path / "reports/ablation/index.html"
+    for change in (page.unlink, lambda: page.write_text("mine")):  # what is not as it was left is written
+        change()
+        assert command(*STUDY, cwd=tmp_path).stdout == first.stdout
+        assert page.read_bytes() == written[page][1]
+    # A record that has changed gives another report, and its run is made again from its checkpoint.
+    (table,) = tmp_path.glob("runs/ablation/rope-*/position.csv")
+    table.write_text(table.read_text().replace("\n0,", "\n0,1", 1))
+    mended = command(*STUDY, cwd=tmp_path)
+    assert "position.csv is damaged" in mended.stderr
+    assert mended.stdout == first.stdout
+
+
+FINGERPRINTS = """
+import hashlib, json, os, sys
+from types import SimpleNamespace
+from poslab.study.run.identity import EVALUATION, TRAINING, code_fingerprints, sources
+config = SimpleNamespace(pos={"scheme": "rope"}, attention={"kind": "flash"})
+before = code_fingerprints(config)
+modules = (*TRAINING, *EVALUATION, "poslab.model.positions.rope", "poslab.model.attention.flash")
+for name, path in sources(modules).items():
+    state, content = path.stat(), path.read_bytes()
+    quote = content.index(b'\"\"\"') + 3
+    letter = b"X" if content[quote : quote + 1] != b"X" else b"Y"
+    with path.open("r+b") as file:  # the same file, of the same size and time
+        file.seek(quote)
+        file.write(letter)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    now = path.stat()
+    assert (now.st_size, now.st_mtime_ns, now.st_ino) == (state.st_size, state.st_mtime_ns, state.st_ino)
+    assert code_fingerprints(config) != before, name
+    path.write_bytes(content)
+    assert code_fingerprints(config) == before, name
+print(json.dumps([before.shared, before.parts, before.evaluation]))
+"""
+
+
+def test_a_changed_source_is_seen_even_where_its_size_and_time_are_the_same(tmp_path, cache):
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def fingerprints(code: str) -> list[str]:
+        ended = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONPATH": str(tmp_path / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return list(json.loads(ended.stdout))
+
+    quick = FINGERPRINTS[: FINGERPRINTS.index("modules =")] + FINGERPRINTS[FINGERPRINTS.index("print(") :]
+    alone = fingerprints(quick)
+    assert fingerprints(FINGERPRINTS) == alone
+    # Another process sees another import, although it remembers what the file imported before.
+    windows = tmp_path / "src/poslab/data/windows.py"
+    content = windows.read_text()
+    (tmp_path / "src/poslab/data/more.py").write_text("A = 1\n")
+    windows.write_text(content + "\nimport poslab.data.more\n")
+    with_import = fingerprints(quick)
+    assert with_import[0] != alone[0]
+    (tmp_path / "src/poslab/data/more.py").write_text("A = 2\n")
+    assert fingerprints(quick)[0] not in (alone[0], with_import[0])
+    windows.write_text(content)
+    assert fingerprints(quick) == alone
+    # What is remembered is not trusted where it is damaged.
+    (imports,) = cache.rglob("imports.json")
+    imports.write_bytes(imports.read_bytes().replace(b"poslab.data.corpus", b"poslab.data.corpse"))
+    assert fingerprints(quick) == alone
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_what_is_remembered_of_a_check_is_what_the_check_says(attention, cache):
+    """For every arm: the same settings or the same refusal, and the settings that it may read suffice."""
+    for name, section in POSITIONS.items():
+        config = resolve(request(pos=section, attention=ATTENTIONS[attention], model__layers=4).config)
+        try:
+            whole = check_parts(config)
+            expected: object = check(Config, {**config.model_dump(mode="json"), **whole}, "")
+        except PairError as error:
+            expected = str(error)
+        for _ in range(2):  # built, then remembered
+            with Preparation() as preparation:
+                try:
+                    checked: object = preparation.checked(config)
+                except PairError as error:
+                    checked = str(error)
+            assert checked == expected, name
+
+
+def test_a_check_is_made_once_for_the_same_settings_and_code(tmp_path, cache, monkeypatch):
+    checked = []
+
+    def counting(config):
+        checked.append(config)
+        return check_parts(config)
+
+    monkeypatch.setattr(parts, "check_parts", counting)
+    first = plan(request(), tmp_path)
+    for same in (request(), request(seed=1), request(trainer__max_steps=7), request(data__seed=3)):
+        plan(same, tmp_path)
+    again = plan(request(), tmp_path)
+    assert replace(again, corpus=first.corpus) == first
+    assert len(checked) == 1
+    assert checked[0].model_fields_set == set(PARTS)
+    with pytest.raises(AttributeError):
+        _ = checked[0].trainer
+    for other in (request(pos__base=500.0), request(context_length=16), request(model__heads=1)):
+        plan(other, tmp_path)
+    assert len(checked) == 4
+    original = Path.read_bytes
+    monkeypatch.setattr(
+        Path,
+        "read_bytes",
+        lambda path: original(path) + (b"\n# changed" if path.name == "rope.py" else b""),
+    )
+    plan(request(), tmp_path)
+    assert len(checked) == 5
+    monkeypatch.setattr(Path, "read_bytes", original)
+    for damaged in (b"", b"{}", original(cache / "planning/parts.json").replace(b"rope", b"nope")):
+        (cache / "planning/parts.json").write_bytes(damaged)
+        assert plan(request(), tmp_path).config == first.config
+
+
+def test_a_setting_that_is_wrong_is_refused_every_time(tmp_path, cache):
+    for wrong in (
+        request(pos={"scheme": "nothing"}),
+        request(attention={"kind": "nothing"}),
+        request(attention={}),
+        request(pos=POSITIONS["alibi"], evaluate__rescale=["none", "ntk"]),
+        request(model__width=6, model__heads=2),  # an odd head cannot turn
+    ):
+        messages = set()
+        for _ in range(2):
+            with pytest.raises(ConfigError) as refused:
+                plan(wrong, tmp_path)
+            messages.add(str(refused.value))
+        assert len(messages) == 1
+
+
+def test_the_newest_values_are_remembered(tmp_path):
+    path = tmp_path / "values.json"
+    values = Remembered(path, 3)
+    assert values.get("a") is None
+    values.save()
+    assert not path.exists()
+    for name in "abcde":
+        values.put(name, [name, {"of": name}])
+    values.save()
+    again = Remembered(path, 3)
+    assert [again.get(name) for name in "abcde"] == [None, None, *([name, {"of": name}] for name in "cde")]
+    path.write_bytes(path.read_bytes().replace(b'"of"', b'"on"'))
+    assert Remembered(path, 3).get("e") is None
+    path.unlink()
+    path.mkdir()  # it cannot be written, and nothing is said
+    lost = Remembered(path, 3)
+    lost.put("a", 1)
+    lost.save()
+    assert lost.get("a") == 1
+    assert [left.name for left in tmp_path.iterdir()] == ["values.json"]
+
+
+def test_rescalings_are_the_methods_that_there_are():
+    assert ("none", *METHODS) == RESCALINGS
+
+
+def test_whether_there_is_a_gpu_is_what_pytorch_says():
+    code = (
+        "import sys; from poslab.study.launch.devices import cuda_available; early = cuda_available()\n"
+        "import torch; assert early == torch.cuda.is_available() == cuda_available()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

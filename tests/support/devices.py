@@ -1,0 +1,13 @@
+"""The devices that a test runs on: the same test on a CPU, and on a GPU where there is one."""
+
+import pytest
+import torch
+
+CUDA = pytest.param(
+    "cuda",
+    marks=[
+        pytest.mark.gpu,
+        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    ],
+)
+DEVICES = ["cpu", CUDA]

@@ -1,0 +1,145 @@
+"""Training and whole runs on a CPU and on a GPU: the same tests."""
+
+import copy
+import functools
+
+import pytest
+import pytorch_lightning as lightning
+import torch
+
+from poslab.data.cache import prepare
+from poslab.model.gpt import build
+from poslab.record.manifest import read_manifest
+from poslab.study.run.plan import plan, resolve
+from poslab.study.tuning import trials
+from poslab.training import loop
+from poslab.training.batches import TrainingBatches
+from poslab.training.module import LanguageModel
+from support.commands import rows
+from support.devices import CUDA, DEVICES
+from support.models import POSITIONS, SCHEMES
+from support.runs import Told, make, request
+
+PROBE = {"tasks": ["passkey", "copy"], "share": 0.5, "samples": 3, "depths": 3}
+# A GPU adds numbers up in any order, so the last digits differ from run to run.
+LAST_DIGITS = {"cpu": 0.0, "cuda": 2e-3}
+
+
+def on(device, **changes):
+    return request(trainer__accelerator=device, model__width=64, **changes)
+
+
+def trained(wanted, state=None, keep=()):
+    """What training tells; with `state` it goes on from there."""
+    config = resolve(wanted.config)
+    corpus = prepare(config.data)
+    told = Told(keep)
+    told.ended = loop.train(build(config, corpus.vocabulary), config, corpus, told, copy.deepcopy(state))
+    return told
+
+
+def curve(told, after=0):
+    return [
+        loss
+        for row in told.rows
+        if row["step"] > after
+        for loss in (row["train_nll"] / row["train_tokens"], row["validation_nll"] / row["validation_tokens"])
+    ]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_training_goes_on_from_a_state(device, precision):
+    wanted = on(device, trainer__precision=precision, trainer__accumulate=2, pos=POSITIONS["rope_randomised"])
+    whole = trained(wanted, keep=(8,))
+    rest = trained(wanted, whole.states[8])
+    assert rest.ended.batches == whole.ended.batches
+    assert curve(rest) == pytest.approx(curve(whole, after=8), rel=LAST_DIGITS[device], abs=0)
+    assert curve(whole)[-1] < curve(whole)[0] - 0.2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_one_process_under_ddp_has_the_curve_of_one_without(device, monkeypatch):
+    """By NCCL on a GPU, by Gloo on a CPU."""
+    alone = trained(on(device))
+    trainer = functools.partial(lightning.Trainer)
+    monkeypatch.setattr(
+        loop.lightning, "Trainer", lambda **options: trainer(**{**options, "strategy": "ddp"})
+    )
+    together = trained(on(device))
+    assert not torch.distributed.is_initialized()
+    assert together.ended.batches == alone.ended.batches
+    assert curve(together) == pytest.approx(curve(alone), rel=1e-5 + LAST_DIGITS[device])
+
+
+@pytest.mark.parametrize("pos", ["rope", "fire"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_whole_run_trains_evaluates_asks_and_inspects(device, pos, tmp_path):
+    wanted = on(
+        device,
+        pos=SCHEMES[pos],
+        context_length=128,
+        probe=PROBE,
+        data__vocabulary="bytes",
+        trainer__max_steps=6,
+        evaluate__validations=2,
+        evaluate__longest=2,
+        evaluate__rescale=["none", "ntk", "drop"] if pos == "rope" else ["none"],
+        evaluate__recalibration_steps=2 if pos == "rope" else 0,
+    )
+    manifest = make(wanted, tmp_path)
+    assert manifest.status == "done", manifest.reason
+    assert device in str(manifest.config["trainer"]["accelerator"])
+    assert manifest.kernel
+    directory = plan(wanted, tmp_path).directory
+    assert all(float(row["nll"]) > 0 for row in rows(directory / "extrapolation.csv"))
+    for table in ("probe.csv", "attention_distance.csv", "position.csv"):
+        assert rows(directory / table)
+    if pos == "rope":
+        assert {row["rescale"] for row in rows(directory / "rescaled.csv")} == {"ntk", "drop"}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_trial_of_a_learning_rate(device, tmp_path):
+    wanted = on(device, tune__factors=[0.5, 1.0], tune__seeds=[100], trainer__max_steps=6)
+    trial, *_ = trials([wanted])
+    manifest = make(trial, tmp_path)
+    assert manifest.status == "done", manifest.reason
+    assert read_manifest(plan(trial, tmp_path).directory).config["part"] == "tuning"
+
+
+@pytest.mark.parametrize("device", [CUDA])  # on a CPU PyTorch takes minutes to compile a block
+@pytest.mark.parametrize("pos", ["rope", "t5", "kerple"])
+def test_compiled_blocks_train_the_same_curve(device, pos):
+    plain, compiled = (
+        trained(on(device, pos=SCHEMES[pos], trainer__precision="float32", trainer__compile=compiled))
+        for compiled in (False, True)
+    )
+    assert curve(compiled) == pytest.approx(curve(plain), rel=LAST_DIGITS[device])
+
+
+@pytest.mark.parametrize("device", [CUDA])
+@pytest.mark.parametrize("pos", SCHEMES)
+def test_no_step_waits_for_the_device(device, pos):
+    """Forward, backward, clipping and optimizer; PyTorch raises where the processor would have to wait."""
+    config = resolve(on(device, pos=SCHEMES[pos], model__layers=4).config)
+    corpus = prepare(config.data)
+    module = LanguageModel(build(config, corpus.vocabulary).to(device), config.trainer, config.seed)
+    optimizer = module.configure_optimizers()["optimizer"]
+    batches = TrainingBatches(config, corpus)
+
+    def step(index):
+        windows, digest = batches[index]
+        moved = windows.pin_memory().to(device, non_blocking=True)
+        module.training_step((moved, digest), index).backward()
+        module.configure_gradient_clipping(optimizer)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step(0)  # compiles, and makes the optimizer's state
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step(1)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
