@@ -36,8 +36,8 @@ from poslab.model.positions import Scheme
 from poslab.model.rescaling import Rescaling
 
 EVALUATED = (0.5, *MULTIPLES)  # of L, each twice the one before
-# Every fourth of the longest sliding windows adds to the loss by position. They begin at other places than the
-# non-overlapping ones, so a hard stretch of text weighs less on a single position; each costs a quarter more.
+# Every fourth of the longest sliding windows adds to the loss by position. They begin at other places than
+# the non-overlapping ones, so a hard stretch of text weighs less on a single position.
 WHOLE = 4
 
 
