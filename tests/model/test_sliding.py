@@ -133,14 +133,14 @@ def test_keys_are_left_out_only_where_they_cannot_count(size):
 
 
 def test_a_key_far_away_that_outweighs_its_bias_counts():
-    """The first key answers every query so well that a penalty of 2 a token does not hide it."""
-    length, width = 700, 4
-    q = torch.full((1, 1, length, width), 50.0, dtype=torch.float64)
-    k, v = torch.zeros_like(q), torch.zeros_like(q)
-    k[..., 0, :], v[..., 0, :] = 50.0, 1.0
-    bias = -2.0 * torch.arange(length, dtype=torch.float64)[None]
+    """The first key gives every query 600 and each other one -600: a penalty of 1.5 a token hides no more."""
+    length, width, number = 700, 4, 300**0.5
+    q = torch.full((1, 1, length, width), number, dtype=torch.float64)
+    k, v = torch.full_like(q, -number), torch.zeros_like(q)
+    k[..., 0, :], v[..., 0, :] = number, 1.0
+    bias = -1.5 * torch.arange(length, dtype=torch.float64)[None]
     output = Sliding.apply(q, k, v, bias, 0, width**-0.5)
-    torch.testing.assert_close(output, torch.ones_like(output))  # 5,000 against at most 1,398
+    torch.testing.assert_close(output, torch.ones_like(output))
 
 
 def test_what_is_left_out_is_less_than_rounding():

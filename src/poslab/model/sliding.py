@@ -30,7 +30,7 @@ from poslab.model.strips import StripScores, near_bias_gradient, strip_gradients
 
 WHOLE = 512  # up to here one call and a matrix, which is shared by the batch: the kernel skips no keys either
 BLOCK = 256  # queries of a call in forward, keys of one in backward
-LONG_BLOCK, LONG = 1024, 4096  # from LONG tokens on, the kernel is faster by LONG_BLOCK
+LONG_BLOCK, LONG = 768, 4096  # from LONG tokens on; the kernel takes larger tiles for 768 queries and more
 WORTH = 64  # nats between the biases of a head, below which all keys count without a look at their norms
 STEP = 64  # the keys that count begin at a multiple of this
 
