@@ -164,7 +164,7 @@ class Trial:
 def serve(connection: Connection, task: Task) -> None:
     """Answer "memory" with a Peak and "time" with seconds until None comes; with a Failure where it fails."""
     torch.set_num_threads(task.threads)
-    _keep_memory()
+    keep_memory()
     try:
         trial = Trial(task)
         for request in iter(connection.recv, None):
@@ -175,7 +175,7 @@ def serve(connection: Connection, task: Task) -> None:
         connection.send(Failure(f"{type(error).__name__}: {str(error).splitlines()[0]}"))
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Have the C library reuse released memory in the next repetition.
 
     By default it returns tensors of 32 MB and more to the system and gets them back page by page, hundreds of

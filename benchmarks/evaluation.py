@@ -30,9 +30,9 @@ from support.evaluation import plain_extrapolation  # noqa: E402
 from support.models import ATTENTIONS, POSITIONS, make_gpt  # noqa: E402
 
 L, LONGEST, VOCABULARY = 128, 1024, 256
-SEGMENTS, SLIDING_WINDOWS = 4, 16  # a sixteenth of the default numbers
+SEGMENTS, SLIDING_WINDOWS = 2, 8  # in the proportion of the defaults; few, so that turns are short
 BOUND = 1.3
-DEFAULTS = {"pos": "rope,alibi,t5,none", "attention": "flash,linear", "rounds": "9"}
+DEFAULTS = {"pos": "rope,alibi,t5,none", "attention": "flash,linear", "rounds": "21"}
 
 
 def ratios(pos: str, attention: str, rounds: int, progress: Callable[[], None]) -> list[float]:

@@ -6,6 +6,7 @@ Each time is that of one layer, forward and backward, float32, one thread, queri
 gradients. Ratios are to the plain form with phi and the denominator, which is attention=linear pos=none.
 """
 
+import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
+from attention_trial import keep_memory
+from in_turns import in_turns, ratio, table
 from poslab.config.compose import arms
 from poslab.model.attention import Site, build_attention
 from poslab.model.positions import Geometry, build_scheme
-from turns import options, ratios
 
 CONF = Path(__file__).parent.parent / "conf"
 CHUNK = 64
@@ -49,7 +51,12 @@ def unnormalised(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def main(arguments: list[str]) -> None:
-    chosen = options(arguments, DEFAULTS)
+    parser = argparse.ArgumentParser(description=__doc__)
+    for key, default in DEFAULTS.items():
+        parser.add_argument(f"--{key}", default=default)
+    chosen = vars(parser.parse_args(arguments))
+    torch.set_num_threads(1)
+    keep_memory()  # or the forms with the largest tensors would pay the system for them each time
     batch, heads, length, width = (int(chosen[key]) for key in ("batch", "heads", "length", "head_width"))
     stream = torch.Generator().manual_seed(0)
     q, k, v, upstream = torch.randn(4, batch, heads, length, width, generator=stream)
@@ -70,9 +77,10 @@ def main(arguments: list[str]) -> None:
         return run
 
     print(f"Time over that of plain chunks: {batch} x {heads} heads of width {width}, {length:,} tokens")
-    measured = ratios({name: once(form) for name, form in forms.items()}, int(chosen["rounds"]))
-    for name, ratio in measured.items():
-        print(f"{name:40} {ratio}")
+    work = {name: once(form) for name, form in forms.items()}
+    seconds = in_turns(work, int(chosen["rounds"]), torch.device("cpu"))
+    first = seconds["plain chunks"]
+    print(table(("form", "ratio"), [(name, str(ratio(times, first))) for name, times in seconds.items()]))
 
 
 def ours(name: str, attention: str, chunk: int, geometry: Geometry, batch: int) -> Form:

@@ -4,6 +4,7 @@ A step is forward, backward and AdamW of a whole model, as training takes it (au
 bf16-mixed sets it), with one thread; the figures are tokens/s in bfloat16 over those in float32.
 """
 
+import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
+from attention_trial import keep_memory
+from in_turns import in_turns, ratio
 from poslab.config.compose import arms
 from poslab.model.attention import build_attention
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, build_scheme
 from poslab.study.launch.devices import cpu_has_bfloat16
-from turns import options, ratios
 
 CONF = Path(__file__).parent.parent / "conf"
 VOCABULARY = 256
@@ -34,7 +36,12 @@ DEFAULTS = {
 
 
 def main(arguments: list[str]) -> None:
-    chosen = options(arguments, DEFAULTS)
+    parser = argparse.ArgumentParser(description=__doc__)
+    for key, default in DEFAULTS.items():
+        parser.add_argument(f"--{key}", default=default)
+    chosen = vars(parser.parse_args(arguments))
+    torch.set_num_threads(1)
+    keep_memory()  # or the forms with the largest tensors would pay the system for them each time
     if not cpu_has_bfloat16():
         raise SystemExit("this machine's CPU has no instructions for bfloat16")
     print("Tokens/s in bfloat16 over those in float32")
@@ -46,14 +53,12 @@ def main(arguments: list[str]) -> None:
         for attention in chosen["attention"].split(","):
             for pos in chosen["pos"].split(","):
                 sections = arms(CONF / "pos")[pos], arms(CONF / "attention")[attention]
-                # The first is what the others are divided by: the ratio of times is that of speeds reversed.
-                speed = ratios(
-                    {
-                        name: step(model(*sections, geometry), tokens, name == "bfloat16")
-                        for name in ("bfloat16", "float32")
-                    },
-                    int(chosen["rounds"]),
-                )["float32"]
+                work = {
+                    name: step(model(*sections, geometry), tokens, name == "bfloat16")
+                    for name in ("float32", "bfloat16")
+                }
+                seconds = in_turns(work, int(chosen["rounds"]), torch.device("cpu"))
+                speed = ratio(seconds["float32"], seconds["bfloat16"])
                 print(f"{windows} windows of {length:5,}  {attention + ' + ' + pos:16} {speed}", flush=True)
 
 

@@ -16,9 +16,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 from rich.console import Console
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -115,7 +117,10 @@ def measure(settings: Sequence[str], cwd: Path) -> BesideABareLoop:
     """The run of `settings` in the directory `cwd`, trained and evaluated."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composed = compose("config", overrides=list(settings), return_hydra_config=True)
-        request = request_from(composed, dict(composed.hydra.runtime.choices), CONF)
+        choices = dict(composed.hydra.runtime.choices)
+        plain: Any = OmegaConf.to_container(composed, resolve=True)
+        plain.pop("hydra")
+        request = request_from(plain, choices, CONF)
     job = plan(request, cwd / "runs")
     display = RunDisplay(job.title, Console(quiet=True), ProgressFile(job.directory))
     with Stopper().installed() as stopper:

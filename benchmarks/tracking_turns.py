@@ -86,6 +86,7 @@ def _stat(process: int) -> list[str]:
 def train(write: int, turn: int, settings: list[str]) -> None:
     """Train, and after every turn write its seconds to `write` and stop this process."""
     from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
     from rich.console import Console
 
     from poslab.config.compose import request_from
@@ -115,7 +116,10 @@ def train(write: int, turn: int, settings: list[str]) -> None:
 
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composed = compose("config", overrides=settings, return_hydra_config=True)
-        request = request_from(composed, dict(composed.hydra.runtime.choices), CONF)
+        choices = dict(composed.hydra.runtime.choices)
+        plain: Any = OmegaConf.to_container(composed, resolve=True)
+        plain.pop("hydra")
+        request = request_from(plain, choices, CONF)
     job = plan(request, Path("runs"))
     with Stopper().installed() as stopper:
         InTurns(job, RunDisplay(job.title, Console(quiet=True)), stopper).run()

@@ -72,7 +72,7 @@ def test_without_context_every_protocol_and_length_is_the_same():
         }
 
 
-def test_loss_by_position_is_that_of_every_tile_and_of_every_second_sliding_window():
+def test_loss_by_position_is_that_of_every_tile_and_every_fourth_sliding_window():
     gpt = make_gpt(SCHEMES["alibi"], ATTENTIONS["softmax"], context_length=CONTEXT)
     result = run(gpt, sliding_windows=7)
     assert [row["position"] for row in result.positions] == list(range(LONGEST))

@@ -8,7 +8,7 @@ Three protocols, all recorded as sums of token negative log-likelihoods (nats) w
 - matched: the non-overlapping losses of those targets that the sliding windows score.
 
 Of windows of the longest length the loss is also recorded by position: of the non-overlapping windows, and of
-every second sliding one, which is scored over its whole length for that.
+every fourth sliding one, which is scored over its whole length for that: at the default numbers, as many.
 
 The scored targets are the same at every length: the second half of each segment, whose first half is context
 only. So two lengths differ in nothing but the context, and no target lacks context because the data begin.
@@ -36,9 +36,9 @@ from poslab.model.positions import Scheme
 from poslab.model.rescaling import Rescaling
 
 EVALUATED = (0.5, *MULTIPLES)  # of L, each twice the one before
-# Of the longest sliding windows every second adds to the loss by position. Windows that begin at other places
-# keep a hard stretch of text from lifting one position; scoring a whole window costs a quarter more at nano.
-WHOLE = 2
+# Every fourth of the longest sliding windows adds to the loss by position. They begin at other places than
+# the non-overlapping ones, so a hard stretch of text weighs less on a single position.
+WHOLE = 4
 
 
 @dataclass

@@ -179,7 +179,7 @@ class ChunkedAttention(Function):
                 weighted_k[:, rows] = weighted
                 below = (plain_q[:, rows] * weighted).sum(dim=-1, keepdim=True)
             denominator[:, rows] = below
-            torch.div(numerator, below, out=output[:, rows])
+            output[:, rows] = numerator.div_(below)
             states += [state, total]
             if leaving.stop > leaving.start:
                 here = slice(chunk.number, chunk.number + 1)
@@ -218,11 +218,12 @@ class _Gradients:
         self.weights = _Weights(gradient.shape, PairWeights(saved[5], saved[6], saved[7], saved[8], ctx.lag))
         self.half = ctx.half
         self.gradient = gradient.reshape(self.output.shape)
-        self.d_q, self.d_k, self.d_v, self.d_state, self.d_total = (
-            torch.zeros_like(x) for x in (self.q, self.k, self.v, *self.states[:2])
+        self.d_q = torch.empty_like(self.q)  # each chunk writes its own rows
+        self.d_k, self.d_v, self.d_state, self.d_total = (
+            torch.zeros_like(x) for x in (self.k, self.v, *self.states[:2])
         )
         separate = self.weighted_k is not None
-        self.d_plain_q = torch.zeros_like(self.plain_q) if separate else None
+        self.d_plain_q = torch.empty_like(self.plain_q) if separate else None
         self.d_plain_k = torch.zeros_like(self.summed_k) if separate else None
         # d log w: of the near pairs; summed up for each query over its far keys; for each key over the
         # queries that it is far from
@@ -257,11 +258,11 @@ class _Gradients:
         d_top = self.gradient[:, rows] / self.denominator[:, rows]
         d_below = (d_top * self.output[:, rows]).sum(dim=-1, keepdim=True).neg_()
         scores = self.weights.multiply(_product(queries, keys.mT, half), weight)
-        d_scores = _product(d_top, values.mT, half)
         d_weighted_k = None
         if self.d_plain_q is None or self.d_plain_k is None:
-            d_scores += d_below
+            d_scores = _add_product(d_below, d_top, values.mT, half)
         else:
+            d_scores = _product(d_top, values.mT, half)
             d_weighted_k = d_below * self.plain_q[:, rows]
             self.d_plain_q[:, rows] = d_below * self.weighted_k[:, rows]
             self.d_plain_k[:, near] += _product(self.weights.every_row(weight).mT, d_weighted_k, half)
@@ -357,7 +358,7 @@ def _add_product(
     other: Float[Tensor, "R Y Z"],
     half: torch.dtype | None,
 ) -> Float[Tensor, "R X Z"]:
-    """x plus the product, as a new tensor."""
+    """x plus the product, as a new tensor; x may be broadcast."""
     return torch.baddbmm(x, one, other) if half is None else x + _product(one, other, half)
 
 

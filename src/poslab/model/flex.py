@@ -179,9 +179,10 @@ def attend_with(
         elif bias is not None:
             score = score + bias[h, query, key]
         if coarse is not None and fine is not None:
-            # A query's own sum shifts its whole row, which softmax ignores: no gradient goes there.
+            # The gradient at `row` is nothing but rounding, since softmax ignores what shifts a whole row. In
+            # half precision it is what `key` has too much, which the sums over tokens would add up.
             score = score + (coarse[b, h, row] - coarse[b, h, key])
-            score = score + (fine.detach()[b, h, row] - fine[b, h, key])
+            score = score + (fine[b, h, row] - fine[b, h, key])
         return score
 
     def causal(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:

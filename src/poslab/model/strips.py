@@ -194,8 +194,11 @@ def strip_gradients(
         score_gradient = (upstream[rows] @ values[keys].mT).sub_(shared[rows]).mul_(weights)
         if bias_sums is not None:
             scores.add_to(bias_sums, start, stop, score_gradient)
-        if gates_gradient is not None:  # a query's own sum shifts its whole row, which softmax ignores
+        if gates_gradient is not None:
             gates_gradient[keys] -= score_gradient.sum(dim=-2)
+            # Nothing but rounding, since softmax ignores what shifts a whole row. In half precision it is
+            # what the line above has too much, which the sums over tokens would add up.
+            gates_gradient[rows] += score_gradient.sum(dim=-1)
         q_gradient[rows] = score_gradient @ scores.k[keys]
         k_gradient[keys] += score_gradient.mT @ scores.q[rows]
     bias_gradient = None if bias_sums is None else scores.by_distance(bias_sums)

@@ -6,7 +6,7 @@
             manifest.json      what was run, on what, how it ended
             metrics.csv        a row a validation: sums of losses, rates, gradient norm
             extrapolation.csv  a row a protocol, length and segment: sums of losses
-            position.csv       a row a position in the longest window: sums of losses
+            position.csv       a row a position in windows of the longest length: sums of losses
             rescaled.csv       extrapolation.csv of the trained model under other rotations (evaluate.rescale)
             rescaled_position.csv
             probe.csv          a row a task, length and depth: what the model retrieves, where asked for

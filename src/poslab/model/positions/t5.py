@@ -48,4 +48,4 @@ class T5(Scheme):
 
     def tail(self) -> Tail:
         """Constant from the first distance of the last bucket (113 for the published 32 and 128)."""
-        return Tail(self.horizon, torch.zeros(self.geometry.heads))
+        return Tail(self.horizon, self.table.new_zeros(self.geometry.heads))

@@ -31,7 +31,7 @@ class Axis:
 TOKENS = Axis("tokens", "training tokens, log scale", log=True)
 SECONDS = Axis("seconds", "training time (seconds)")
 LENGTH = Axis("extrapolation/length", "evaluation length (tokens), log scale", log=True)
-POSITION = Axis("position/position", "position in the longest window (tokens), log scale", log=True)
+POSITION = Axis("position/position", "position in the longest windows (tokens), log scale", log=True)
 RESCALED_LENGTH = Axis("rescaled/length", "evaluation length (tokens), log scale", log=True)
 DEPTH = Axis("retrieval/depth", "depth of the statement in the window (0 start, 1 end)")
 DISTANCE = Axis("scheme/distance", "distance between query and key (tokens), log scale", log=True)

@@ -65,7 +65,7 @@ def _extrapolation(contents: Contents) -> tuple[str, ...]:
         "Context gain at l: sliding loss at L less sliding loss at l, what a longer context is really worth. "
         "Below 0 the longer context hurts. Early-token curse at l: non-overlapping loss less sliding loss on "
         "the same targets. Most of a falling non-overlapping loss is the curse going away.",
-        "Loss by position: the mean loss at each position of the longest window, in bins four an octave.",
+        "Loss by position: the mean loss at each position of the longest windows, in bins four an octave.",
     ]
     if contents.longest is not None:
         items.append(
