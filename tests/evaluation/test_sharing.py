@@ -102,7 +102,9 @@ def test_no_tile_is_run_that_begins_another_one(pos, tiles):
     """Of each two only the second one, but for the longest: 1 + 4 / 2 times the targets are run, not 5."""
     gpt, seen, shares = model(POSITIONS[pos], "softmax"), [], []
     for block in gpt.blocks:
-        block.norm_attention.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].shape[:2].numel()))
+        block.norm_attention.register_forward_pre_hook(
+            lambda _, arguments: seen.append(arguments[0].shape[:2].numel())
+        )
     extrapolate(gpt, segments(), CONTEXT, 1, TOKEN_BYTES, shares.append)
     alone = 8 + 16 + 32 + 64 + 128  # the one sliding window of each length, which ends at the second target
     assert sum(seen) == len(gpt.blocks) * (tiles + alone)
