@@ -122,10 +122,10 @@ def _become(arguments: list[str]) -> None:
     """As Python is when it starts with `arguments`."""
     sys.argv = arguments
     sys.path[0] = str(Path(arguments[0]).parent)
-    as_fresh(lambda: runpy.run_path(arguments[0], run_name="__main__"))
+    as_fresh(lambda: runpy.run_path(arguments[0], run_name="__main__"), before=fork_a_spare)
 
 
-def as_fresh(program: Callable[[], object]) -> NoReturn:
+def as_fresh(program: Callable[[], object], before: Callable[[], None] | None = None) -> NoReturn:
     """Run a program in a forked process as a fresh one would, to the process's end."""
     import random
 
@@ -137,7 +137,8 @@ def as_fresh(program: Callable[[], object]) -> NoReturn:
     random.seed()
     np.random.seed()
     tempfile.tempdir = None  # that of the environment
-    fork_a_spare()
+    if before is not None:
+        before()
     try:
         program()
         status = 0

@@ -2,7 +2,7 @@
 
 It is forked with all imports done before the command begins. `subprocess.Popen` gives it the command line
 `python -m poslab.study.run.worker ...` with the directory, environment, cores and descriptors that a fresh
-process would have; it is a child of the command like any other.
+process would have; it is a child of the command like any other. What that process starts is fresh.
 """
 
 import ctypes
