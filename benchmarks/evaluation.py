@@ -5,10 +5,7 @@ same random tokens, at the default lengths and with the default proportion of wi
 with one thread; what is compared is processor time.
 """
 
-import math
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from in_turns import Ratio, in_turns, ratio
 from poslab.config.arguments import ArgumentError, read_options, refuse
 from poslab.config.schema import ConfigError
 from poslab.evaluation.extrapolation import extrapolate
@@ -35,8 +33,8 @@ BOUND = 1.3
 DEFAULTS = {"pos": "rope,alibi,t5,none", "attention": "flash,linear", "rounds": "25"}
 
 
-def ratios(pos: str, attention: str, rounds: int, progress: Callable[[], None]) -> list[float]:
-    """In each round, the processor time of the plain way over that of evaluation as it is."""
+def measure(pos: str, attention: str, rounds: int) -> Ratio:
+    """The processor time of the plain way over that of evaluation as it is."""
     gpt = make_gpt(
         POSITIONS[pos],
         ATTENTIONS[attention],
@@ -51,37 +49,20 @@ def ratios(pos: str, attention: str, rounds: int, progress: Callable[[], None]) 
         "plain": lambda: plain_extrapolation(gpt, segments, L, SLIDING_WINDOWS),
         "shipped": lambda: extrapolate(gpt, segments, L, SLIDING_WINDOWS, token_bytes),
     }
-    measured = []
-    for number in range(-1, rounds):  # the first round fills the caches
-        seconds = {}
-        for name in ways if number % 2 else reversed(ways):
-            clock = time.process_time()
-            ways[name]()
-            seconds[name] = time.process_time() - clock
-        measured.append(seconds["plain"] / seconds["shipped"])
-        progress()
-    return measured[1:]
+    seconds = in_turns(ways, rounds, torch.device("cpu"))
+    return ratio(seconds["plain"], seconds["shipped"])
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """The 95 % interval of the median by ranks, whatever the distribution; all values where they are few."""
-    ordered, n = sorted(values), len(values)
-    below = (sum(math.comb(n, number) for number in range(rank + 1)) / 2**n for rank in range(n // 2))
-    rank = sum(1 for share in below if share <= 0.025)
-    return ordered[max(0, rank - 1)], ordered[min(n - 1, n - rank)]
-
-
-def show(measured: dict[tuple[str, str], list[float]], console: Console) -> None:
+def show(measured: dict[tuple[str, str], Ratio], rounds: int, console: Console) -> None:
     """The median of each pair's ratios with its interval, which a stall of the machine hardly moves."""
     title = f"Running every window whole over evaluation as it is, {L} to {LONGEST:,} tokens"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
     for column in ("scheme", "attention", "median ratio", "95 % interval", "rounds", f"at least {BOUND}"):
         table.add_column(column, justify="left" if column in ("scheme", "attention") else "right")
-    for (pos, attention), values in measured.items():
-        low, high = interval(values)
-        verdict = "yes" if low >= BOUND else "no" if high < BOUND else "not settled"
-        median = f"{statistics.median(values):.2f}"
-        table.add_row(pos, attention, median, f"{low:.2f} to {high:.2f}", str(len(values)), verdict)
+    for (pos, attention), each in measured.items():
+        verdict = "yes" if each.low >= BOUND else "no" if each.high < BOUND else "not settled"
+        interval = f"{each.low:.2f} to {each.high:.2f}"
+        table.add_row(pos, attention, f"{each.median:.2f}", interval, str(rounds), verdict)
     console.print(table)
 
 
@@ -97,16 +78,15 @@ def main(arguments: list[str]) -> int:
     except ArgumentError as error:
         return refuse("evaluation.py", str(error))
     torch.set_num_threads(1)
-    rounds, measured = int(options["rounds"]), {}
+    rounds, measured = int(options["rounds"]), dict[tuple[str, str], Ratio]()
     with Progress(console=Console(stderr=True)) as bar:
         pairs = [(pos, attention) for attention in attentions for pos in schemes]
-        task = bar.add_task("rounds", total=len(pairs) * (rounds + 1))
-        for pos, attention in pairs:
+        for pos, attention in bar.track(pairs, description="pairs"):
             try:
-                measured[pos, attention] = ratios(pos, attention, rounds, lambda: bar.advance(task))
+                measured[pos, attention] = measure(pos, attention, rounds)
             except ConfigError as error:
                 bar.print(f"{pos} with {attention} is left out: {error}")
-    show(measured, Console(highlight=False, width=None if Console().is_terminal else 110))
+    show(measured, rounds, Console(highlight=False, width=None if Console().is_terminal else 110))
     return 0
 
 

@@ -6,7 +6,6 @@ Each time is that of one layer, forward and backward, float32, one thread, queri
 gradients. Ratios are to the plain form with phi and the denominator, which is attention=linear pos=none.
 """
 
-import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch.nn.functional import elu
 
 from attention_trial import keep_memory
 from in_turns import in_turns, ratio, table
+from poslab.config.arguments import ArgumentError, read_options, refuse
 from poslab.config.compose import arms
 from poslab.model.attention import Site, build_attention
 from poslab.model.positions import Geometry, build_scheme
@@ -51,10 +51,10 @@ def unnormalised(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    for key, default in DEFAULTS.items():
-        parser.add_argument(f"--{key}", default=default)
-    chosen = vars(parser.parse_args(arguments))
+    try:
+        chosen = DEFAULTS | read_options(arguments, list(DEFAULTS))
+    except ArgumentError as error:
+        raise SystemExit(refuse(Path(__file__).name, str(error))) from None
     torch.set_num_threads(1)
     keep_memory()  # or the forms with the largest tensors would pay the system for them each time
     batch, heads, length, width = (int(chosen[key]) for key in ("batch", "heads", "length", "head_width"))

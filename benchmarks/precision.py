@@ -4,7 +4,6 @@ A step is forward, backward and AdamW of a whole model, as training takes it (au
 bf16-mixed sets it), with one thread; the figures are tokens/s in bfloat16 over those in float32.
 """
 
-import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from attention_trial import keep_memory
 from in_turns import in_turns, ratio
+from poslab.config.arguments import ArgumentError, read_options, refuse
 from poslab.config.compose import arms
 from poslab.model.attention import build_attention
 from poslab.model.gpt import GPT
@@ -36,10 +36,10 @@ DEFAULTS = {
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    for key, default in DEFAULTS.items():
-        parser.add_argument(f"--{key}", default=default)
-    chosen = vars(parser.parse_args(arguments))
+    try:
+        chosen = DEFAULTS | read_options(arguments, list(DEFAULTS))
+    except ArgumentError as error:
+        raise SystemExit(refuse(Path(__file__).name, str(error))) from None
     torch.set_num_threads(1)
     keep_memory()  # or the forms with the largest tensors would pay the system for them each time
     if not cpu_has_bfloat16():

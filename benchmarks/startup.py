@@ -3,10 +3,10 @@
     python benchmarks/startup.py before=FOLDER after=FOLDER [rounds=N] [commands=run,finished,status]
 
 FOLDER is a checkout with its own environment in .venv; `run` is a further run of a study, `finished` a study
-whose runs are all made. In every round each command is given once in both, the
-first of them in turn, and what is compared is the processor time of the command and all that it starts, so
-that other work on the machine counts little. Printed are ratios, after over before: their median over the
-rounds, and between which two rounds it lies with at least 95 % confidence.
+whose runs are all made. In every round each command is given once in both, the first of them in turn, and
+what is compared is the processor time of the command and all that it starts, so that other work on the
+machine counts little. Printed are ratios, after over before: their median over the
+rounds with its 95 % interval, for which six rounds are the fewest.
 """
 
 import os
@@ -15,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from math import comb
 from pathlib import Path
-from statistics import median
+
+from in_turns import ratio
 
 FOLDERS = ("before", "after")
 STEPS = 4
@@ -72,24 +72,14 @@ COMMANDS: dict[str, Callable[[Checkout, int], float]] = {
 }
 
 
-def ratios_of_round(
+def seconds_of_round(
     checkouts: Sequence[Checkout], names: Sequence[str], number: int
-) -> Iterator[tuple[str, float]]:
-    """The ratio of each command, in the round of this number."""
+) -> Iterator[tuple[str, float, float]]:
+    """Each command with its processor seconds before and after, in the round of this number."""
     for name in names:
         order = list(reversed(checkouts)) if number % 2 else list(checkouts)
         costs = {each.place.name: COMMANDS[name](each, number) for each in order}
-        yield name, costs["after"] / costs["before"]
-
-
-def interval(ratios: Sequence[float]) -> str:
-    """Two of the ratios between which their median lies, and how surely (the sign test's interval)."""
-    ordered, count = sorted(ratios), len(ratios)
-    outside, place = 2 * 0.5**count, 0  # the chance that the median lies beyond the outermost
-    while place + 1 < count // 2 and outside + 2 * comb(count, place + 1) * 0.5**count <= 0.05:
-        place += 1
-        outside += 2 * comb(count, place) * 0.5**count
-    return f"{ordered[place]:.3f} to {ordered[-1 - place]:.3f} ({100 * (1 - outside):.0f} %)"
+        yield name, costs["before"], costs["after"]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -101,13 +91,14 @@ def main(arguments: Sequence[str]) -> None:
         checkouts = [Checkout(Path(options[each]), Path(name) / each) for each in FOLDERS]
         for each in checkouts:  # the study that is finished, and the bytecode
             each.seconds("-m", "pos=rope,alibi", *STDLIB)
-        ratios: dict[str, list[float]] = {name: [] for name in names}
+        seconds: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in names}
         for number in range(1, int(options.get("rounds", 6)) + 1):
-            for command, ratio in ratios_of_round(checkouts, names, number):
-                ratios[command].append(ratio)
-                print(f"round {number}: {command} {ratio:.3f}", file=sys.stderr)
-    for command, all_of in ratios.items():
-        print(f"{command}: {median(all_of):.3f} of before, {interval(all_of)}, {len(all_of)} rounds")
+            for command, before, after in seconds_of_round(checkouts, names, number):
+                seconds[command][0].append(before)
+                seconds[command][1].append(after)
+                print(f"round {number}: {command} {after / before:.3f}", file=sys.stderr)
+    for command, (before_all, after_all) in seconds.items():
+        print(f"{command}: {ratio(after_all, before_all)} of before, {len(after_all)} rounds")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from poslab.config.schema import ConfigError
 from poslab.record.files import write_sealed
 from poslab.record.schema import FORMAT, MANIFEST
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.reuse import copy_from_other_study
+from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
@@ -44,5 +44,5 @@ def test_a_record_of_a_newer_version_is_neither_made_again_nor_taken_over(tmp_pa
         run(job, RunDisplay("made", Console(quiet=True)), Stopper())
     assert (job.directory / MANIFEST).read_bytes() == content
     other = plan(request("two"), tmp_path)
-    assert copy_from_other_study(other) is None
+    assert copy_from_other_study(other, recorded_elsewhere([other])) is None
     assert not other.directory.exists()

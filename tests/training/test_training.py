@@ -12,7 +12,7 @@ from poslab.config.request import Config
 from poslab.data.cache import prepare
 from poslab.model.gpt import build
 from poslab.model.positions.randomised import Randomised
-from poslab.training.batches import InOrder, MadeAhead, TrainingBatches
+from poslab.training.batches import MadeAhead, TrainingBatches
 from poslab.training.loop import train
 from poslab.training.module import LanguageModel, learning_rate_share
 from poslab.training.observer import DivergedError
@@ -122,7 +122,7 @@ def test_batches_made_ahead_are_the_same_and_end_with_the_training():
     batches = TrainingBatches(request(trainer__accumulate=2).config, prepare(request().config.data))
     ahead = MadeAhead(batches, pinned=False)
     assert len(ahead) == 40
-    for (windows, digest), (same, again) in zip(InOrder(batches), ahead, strict=True):
+    for (windows, digest), (same, again) in zip(batches, ahead, strict=True):
         assert torch.equal(windows, same)
         assert digest == again
     stopped = iter(ahead)

@@ -69,6 +69,11 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poslab" / "data"
 
 
+def planning_directory() -> Path:
+    """Beside the texts: what commands remember of their plans (poslab.record.remembered)."""
+    return cache_directory().parent / "planning"
+
+
 def _digest(source: sources.TextSource) -> str:
     digest = hashlib.sha256()
     for part in (source.read(), source.read_validation()):

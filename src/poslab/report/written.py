@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from poslab.data.cache import cache_directory
+from poslab.data.cache import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.record.schema import MANIFEST, STUDY_LIST, TABLE_SUFFIX
 
@@ -86,4 +86,4 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _remembered() -> Remembered:
-    return Remembered(cache_directory().parent / "planning" / "reports.json", REPORTS)
+    return Remembered(planning_directory() / "reports.json", REPORTS)

@@ -24,7 +24,7 @@ def recorded_elsewhere(jobs: Sequence[Job]) -> dict[str, list[Path]]:
     return directories
 
 
-def copy_from_other_study(job: Job, recorded: Mapping[str, Sequence[Path]] | None = None) -> str | None:
+def copy_from_other_study(job: Job, recorded: Mapping[str, Sequence[Path]]) -> str | None:
     """Copy the undamaged record of the same run from another study; that study's name, or None.
 
     `recorded` is what `recorded_elsewhere` returns for all jobs of a command, so that the studies are looked
@@ -32,7 +32,7 @@ def copy_from_other_study(job: Job, recorded: Mapping[str, Sequence[Path]] | Non
     """
     if job.directory.exists():
         return None
-    for directory in (recorded_elsewhere([job]) if recorded is None else recorded).get(job.identity, ()):
+    for directory in recorded.get(job.identity, ()):
         if (directory / MANIFEST).exists() and _copy(directory, job):
             return directory.parent.name
     return None

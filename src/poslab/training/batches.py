@@ -57,30 +57,24 @@ class TrainingBatches:
         own = np.array_split(windows, options.accumulate * self.world)[part * self.world + self.rank]
         return torch.from_numpy(own), hashlib.sha256(own.tobytes()).digest()
 
-
-class InOrder:
-    """All batches from the first to the last, each made when it is asked for."""
-
-    def __init__(self, batches: TrainingBatches) -> None:
-        self.batches = batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
     def __iter__(self) -> Iterator[Batch]:
-        return (self.batches[index] for index in range(len(self.batches)))
+        """All items from the first to the last, each made when it is asked for."""
+        return (self[index] for index in range(len(self)))
 
 
-class MadeAhead(InOrder):
-    """The same batches, made by a thread while the ones before are trained on.
+class MadeAhead:
+    """The items of `batches` in order, made by a thread while the ones before are trained on.
 
     With `pinned` in memory that a GPU copies from by itself, so that the copy is not waited for. A batch that
     cannot be made raises its error where it is asked for.
     """
 
     def __init__(self, batches: TrainingBatches, pinned: bool) -> None:
-        super().__init__(batches)
+        self.batches = batches
         self.pinned = pinned
+
+    def __len__(self) -> int:
+        return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
         ready: queue.Queue[Batch | BaseException] = queue.Queue(AHEAD)
@@ -99,7 +93,7 @@ class MadeAhead(InOrder):
 
     def _make(self, ready: "queue.Queue[Batch | BaseException]", ended: threading.Event) -> None:
         try:
-            for windows, digest in super().__iter__():
+            for windows, digest in self.batches:
                 batch = (windows.pin_memory() if self.pinned else windows, digest)
                 if not _put(ready, batch, ended):
                     return

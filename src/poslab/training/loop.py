@@ -26,7 +26,7 @@ from poslab.data.windows import validation_windows
 from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
 from poslab.model.rescaling import Rescaling
-from poslab.training.batches import InOrder, MadeAhead, TrainingBatches
+from poslab.training.batches import MadeAhead, TrainingBatches
 from poslab.training.module import LanguageModel
 from poslab.training.observer import DivergedError, Observer, State
 
@@ -210,7 +210,7 @@ def _fit(
         # On a CPU a thread would take from the steps what it gives.
         cuda = trainer.strategy.root_device.type == "cuda"
         try:
-            trainer.fit(module, MadeAhead(batches, pinned=True) if cuda else InOrder(batches))
+            trainer.fit(module, MadeAhead(batches, pinned=True) if cuda else batches)
         finally:
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()  # evaluation runs in one process

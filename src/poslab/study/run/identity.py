@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.schema import RunConfig
-from poslab.data.cache import cache_directory
+from poslab.data.cache import planning_directory
 from poslab.record.remembered import Remembered
 
 PACKAGE = Path(__file__).parents[2]  # of poslab
@@ -105,7 +105,7 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
     for name in modules:
         if _file(name) is None:
             raise FileNotFoundError(f"the source of {name}, which decides what a run is, is not in {PACKAGE}")
-    parsed = _parsed(cache_directory().parent / "planning" / "imports.json")
+    parsed = _parsed(planning_directory() / "imports.json")
     waiting = modules
     while waiting:
         name = waiting.pop()

@@ -10,8 +10,8 @@ from poslab.model.gpt import build_parts
 def check_parts(config: RunConfig) -> dict[str, Any]:
     """The sections `pos` and `attention` of a resolved configuration in one form: 500.0 for 500.
 
-    Of the configuration it may use the fields PARTS of plan.py alone. Raises ConfigError where the parts do
-    not fit together, PairError where scheme and attention do not.
+    It may use only the fields that `PARTS` in preparation.py names. Raises ConfigError where the parts do not
+    fit together, PairError where scheme and attention do not.
     """
     _, scheme, attentions = build_parts(config)
     for rescaling in rescalings(config):

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from poslab.config.request import Config
 from poslab.config.schema import PairError, RunConfig
-from poslab.data.cache import cache_directory, prepare
+from poslab.data.cache import planning_directory, prepare
 from poslab.data.corpus import Corpus
 from poslab.record.remembered import Remembered
 from poslab.study.run.identity import (
@@ -38,7 +38,7 @@ class Preparation:
         self._codes: dict[tuple[str, ...], Code] = {}
         self._checks: dict[tuple[str, ...], str | None] = {}
         self._names: dict[Path, dict[str, str]] = {}
-        self._outcomes = Remembered(cache_directory().parent / "planning" / "parts.json", OUTCOMES)
+        self._outcomes = Remembered(planning_directory() / "parts.json", OUTCOMES)
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,149 @@
+"""Linear attention and Performer in chunks against T x T products, outputs and every gradient, in float64."""
+
+import pytest
+import torch
+from torch import nn
+
+from poslab.config.schema import Options
+from poslab.model.attention import Site, build_attention
+from poslab.model.positions import Geometry, Scheme, Tail
+from poslab.model.positions.rope import turn
+from support.attentions import HEAD_WIDTH, HEADS, Case, assert_same, attended, masked, parts, sizes_kept
+from support.models import ATTENTIONS, PAIRS, SCHEMES, make_gpt
+
+IN_CHUNKS = [(pos, attention) for pos, attention in PAIRS if parts(pos, attention)[0].form == "O(L)"]
+
+
+@pytest.mark.parametrize(("pos", "attention"), IN_CHUNKS)
+def test_linear_keeps_memory_in_proportion_to_length(pos, attention):
+    assert sum(sizes_kept(pos, attention, 8192)) < 2.1 * sum(sizes_kept(pos, attention, 4096))
+
+
+@pytest.mark.parametrize("chunk", [16, 48, 64, 256])
+@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 1000])
+@pytest.mark.parametrize("pos", [pos for pos, attention in IN_CHUNKS if attention == "linear"])
+def test_linear_in_chunks_is_the_masked_product(pos, length, chunk):
+    """Outputs and every gradient to 1e-10, T5's table included, at any length and chunk size."""
+    case = Case(pos, length, heads=2, batch=1)
+
+    def in_chunks(attend, *arguments):
+        attend.chunk = chunk
+        return attend.attend(*arguments)
+
+    assert_same(case.outputs_and_gradients("linear", in_chunks), case.outputs_and_gradients("linear", masked))
+
+
+class Everything(Scheme):
+    """A rotation, a learned bias with a learned geometric tail, and gates, which no scheme has together."""
+
+    horizon = 5
+
+    def __init__(self, options, geometry):
+        super().__init__(options, geometry)
+        self.near = nn.Parameter(
+            torch.linspace(0, -3, geometry.heads * (self.horizon + 1)).reshape(geometry.heads, -1)
+        )
+        self.slope = nn.Parameter(torch.linspace(0.01, 0.3, geometry.heads))
+
+    def rotate(self, x, positions):
+        return turn(x, 0.1 * positions.double()[:, None] * torch.arange(1, 1 + x.shape[-1] // 2), "half")
+
+    def bias(self, distance):
+        last = self.near[:, distance.clamp(max=self.horizon)]
+        return last - self.slope[:, None] * (distance - self.horizon).clamp(min=0)
+
+    def tail(self):
+        return Tail(self.horizon, -self.slope)
+
+    def log_gates(self, x):
+        return -x.square().mean(dim=-1, keepdim=True).mT.expand(-1, self.geometry.heads, -1)
+
+
+@pytest.mark.parametrize("consecutive", [True, False])
+@pytest.mark.parametrize("chunk", [4, 16, 64])
+def test_linear_combines_a_rotation_a_learned_bias_and_gates(chunk, consecutive):
+    """With the gradients of the near biases and of the decay."""
+    length, results = 50, []
+    geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, 200, layers=1, consecutive=consecutive)
+    scheme = Everything(Options(), geometry).double()
+    positions = (
+        torch.arange(length) if consecutive else torch.arange(0, 4 * length, 4) + torch.arange(length) % 3
+    )
+    attend = build_attention(ATTENTIONS["linear"], geometry, scheme)
+    attend.chunk = chunk
+    case = Case("none", length)
+    for how in (attended, masked):
+        leaves = [tensor.clone().requires_grad_() for tensor in (case.q, case.k, case.v, case.x)]
+        output = how(attend, *leaves[:3], Site(scheme, positions, scheme.log_gates(leaves[3])))
+        inputs = [*leaves, scheme.near, scheme.slope]
+        results.append([output, *torch.autograd.grad(output.square().sum(), inputs)])
+    assert_same(*results)
+
+
+@pytest.mark.parametrize("pos", ["none", "rope", "pope", "alibi", "t5"])
+def test_products_of_bfloat16_summed_in_float32_are_within_its_rounding(pos):
+    """As linear attention computes on CUDA without gates; bfloat16 has numbers 2^-7 apart at 1."""
+    case, results = Case(pos, 500, dtype=torch.float32), []
+    upstream = torch.randn(case.v.shape, generator=torch.Generator().manual_seed(3))
+    for half in (None, torch.bfloat16):
+        attend, scheme, whole = parts(pos, "linear")
+        whole.to(torch.float32)
+        leaves = [tensor.clone().requires_grad_() for tensor in (case.q, case.k, case.v)]
+        attend.products = half
+        output = attend.attend(*leaves, Site(scheme, torch.arange(500)))
+        inputs = [*leaves, *scheme.parameters()]
+        results.append([output, *torch.autograd.grad(output, inputs, upstream)])
+    for exact, rounded in zip(*results, strict=True):
+        assert 0 < (rounded - exact).norm() / exact.norm() < 2**-6
+
+
+@pytest.mark.parametrize("length", [65, 1000])
+@pytest.mark.parametrize("pos", [pos for pos, attention in IN_CHUNKS if attention == "performer"])
+def test_performer_in_chunks_is_the_masked_product(pos, length):
+    case = Case(pos, length, heads=2, batch=1)
+    assert_same(
+        case.outputs_and_gradients("performer", attended), case.outputs_and_gradients("performer", masked)
+    )
+
+
+@pytest.mark.parametrize("pos", ["alibi", "t5", "fox"])
+def test_linear_is_stable_at_length(pos):
+    """At 20,000 tokens in float32, where a decay from the start would be below the smallest number."""
+    length = 20_000
+    case = Case(pos, length, heads=2, batch=1)
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        attend, scheme, whole = parts(pos, "linear", heads=2)
+        whole.to(dtype)
+        q, k, v, x = (tensor.to(dtype).requires_grad_() for tensor in (case.q, case.k, case.v, case.x))
+        output = attend.attend(q, k, v, Site(scheme, torch.arange(length), scheme.log_gates(x)))
+        results.append([output, *torch.autograd.grad(output.sum(), [q, k, v])])
+    for single, double in zip(*results, strict=True):
+        assert torch.isfinite(single).all()
+        torch.testing.assert_close(single.double(), double, atol=2e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize("norm", [1, 10, 40, 80])
+def test_performer_is_finite_for_keys_of_any_length(norm):
+    attend, scheme, _ = parts("none", "performer")
+    case = Case("none", 300, dtype=torch.float32)
+    attend.to(torch.float32)
+    q, k = (norm * each / each.norm(dim=-1, keepdim=True) for each in (case.q, case.k))
+    assert torch.isfinite(attend.attend(q.requires_grad_(), k, case.v, Site(scheme, torch.arange(300)))).all()
+
+
+def test_linears_features_do_not_round_to_nothing():
+    attend, _, _ = parts("none", "linear")
+    x = torch.tensor([-50.0, -17.0, -1.0, 0.0, 2.0])
+    expected = [*torch.tensor([-50.0, -17.0, -1.0, 0.0]).double().exp().tolist(), 3.0]
+    assert attend.feature_map(x, True).tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_performers_features_are_drawn_by_the_seed_for_each_layer_and_kept():
+    one, again, other = (make_gpt(SCHEMES["none"], ATTENTIONS["performer"], seed=seed) for seed in (0, 0, 1))
+    features = [gpt.state_dict()["blocks.0.attention.omega"] for gpt in (one, again, other)]
+    assert torch.equal(features[0], features[1])
+    assert not torch.equal(features[0], features[2])
+    assert not torch.equal(features[0], one.state_dict()["blocks.1.attention.omega"])
+    one.blocks[0].attention.draw(torch.Generator().manual_seed(9))
+    assert not torch.equal(features[1], one.state_dict()["blocks.0.attention.omega"])

@@ -1,0 +1,73 @@
+"""An attention under a scheme with random parameters, and random inputs for it."""
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from poslab.model.attention import Site, build_attention
+from poslab.model.positions import Geometry, build_scheme
+from support.models import ATTENTIONS, SCHEMES
+
+HEADS, HEAD_WIDTH = 3, 8
+
+
+def parts(pos, attention, heads=HEADS, context_length=1000):
+    """An attention, the scheme it works under, with random parameters, and the whole scheme of the model."""
+    geometry = Geometry(heads * HEAD_WIDTH, heads, context_length, layers=4)
+    whole = build_scheme(SCHEMES[pos], geometry).double()
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in whole.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    scheme = whole.layer(0)
+    attend = build_attention(ATTENTIONS[attention], geometry, scheme)
+    attend.draw(torch.Generator().manual_seed(5))
+    return attend, scheme, whole
+
+
+class Case:
+    """Random inputs of a length, at the places where the scheme puts them."""
+
+    def __init__(self, pos, length, heads=HEADS, batch=2, dtype=torch.float64, **options):
+        generator = torch.Generator().manual_seed(length)
+        shape = (3, batch, heads, length, HEAD_WIDTH)
+        self.q, self.k, self.v = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+        x = (batch, length, heads * HEAD_WIDTH)
+        self.x = torch.randn(x, generator=generator, dtype=torch.float64).to(dtype)
+        self.pos, self.heads, self.options, self.length = pos, heads, options, length
+
+    def outputs_and_gradients(self, attention, how):
+        """What `how` gives, with the gradients of q, k, v, the gates' input and the scheme's parameters."""
+        attend, scheme, whole = parts(self.pos, attention, self.heads, **self.options)
+        positions = whole.place(self.length, None)
+        leaves = [tensor.clone().requires_grad_() for tensor in (self.q, self.k, self.v, self.x)]
+        output = how(attend, *leaves[:3], Site(scheme, positions, scheme.log_gates(leaves[3])))
+        generator = torch.Generator().manual_seed(3)
+        upstream = torch.randn(output.shape, generator=generator, dtype=output.dtype)
+        inputs = [*leaves, *scheme.parameters()]
+        gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
+        return [output, *(torch.zeros(()) if each is None else each for each in gradients)]
+
+
+def attended(attend, q, k, v, site):
+    return attend.attend(q, k, v, site)
+
+
+def masked(attend, q, k, v, site):
+    """The same by T x T products."""
+    return attend.weights(q, k, site) @ v
+
+
+def assert_same(ours, plain):
+    for mine, reference in zip(ours, plain, strict=True):
+        torch.testing.assert_close(mine, reference, atol=1e-10, rtol=1e-10)
+
+
+def sizes_kept(pos, attention, length):
+    """The numbers of elements of all tensors that autograd keeps for backward."""
+    attend, scheme, whole = parts(pos, attention, heads=1, context_length=length)
+    case = Case(pos, length, heads=1, batch=1)
+    q, k, v = (tensor.requires_grad_() for tensor in (case.q, case.k, case.v))
+    site, sizes = Site(scheme, whole.place(length, None), scheme.log_gates(case.x)), []
+    with saved_tensors_hooks(lambda tensor: sizes.append(tensor.numel()) or tensor, lambda tensor: tensor):
+        attend.attend(q, k, v, site)
+    return sizes
