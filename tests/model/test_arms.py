@@ -38,7 +38,7 @@ def fields():
     geometry = Geometry(64, 2, 64, layers=4)
     for name, section in POSITIONS.items():
         scheme = build_scheme(section, geometry)
-        for key in section.keys() - {"scheme"}:
+        for key in section.keys() - {"scheme", "rate"}:  # a rate changes the training
             yield "pos", name, key, scheme.options_class.model_fields[key].annotation
     for name, section in ATTENTIONS.items():
         attention = build_attention(section, geometry, build_scheme(SCHEMES["none"], geometry))
@@ -83,6 +83,13 @@ def test_no_two_arms_are_the_same_model(pos):
         theirs = logits_of_arm(other)
         length = min(mine.shape[1], theirs.shape[1])
         assert not torch.allclose(mine[:, :length], theirs[:, :length], atol=1e-6), other
+
+
+@pytest.mark.parametrize("pos", POSITIONS)
+def test_a_scheme_has_a_rate_where_it_has_parameters(pos):
+    scheme = build_scheme(POSITIONS[pos], Geometry(64, 2, 64, layers=4))
+    assert set(scheme.rates()) == set(scheme.parameters())
+    assert bool(scheme.rates()) == ("rate" in POSITIONS[pos])
 
 
 def build(group, section):

@@ -249,7 +249,7 @@ def test_linear_attention_multiplies_by_the_exponential_of_a_bias(name):
     log_weights = {
         "none": nothing,
         "alibi": lambda batch, head, i, j: -slope[head] * (i - j),
-        "t5": lambda batch, head, i, j: scheme.table[bucket[i - j], head],
+        "t5": lambda batch, head, i, j: scheme.bucket_bias[bucket[i - j], head] * math.sqrt(WIDTH_HERE),
     }
     expected = linear_by_the_formula(q, k, v, None, log_weights[name])
     close(attend("linear", scheme, q, k, v, positions), expected, rtol=1e-10)

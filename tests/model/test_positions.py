@@ -141,7 +141,7 @@ def test_a_schedule_keeps_gates_apart_by_layer():
     section = {
         "scheme": "schedule",
         "layers": ["fox", "alibi"],
-        "schemes": {"fox": {"scheme": "fox"}, "alibi": {"scheme": "alibi"}},
+        "schemes": {"fox": SCHEMES["fox"], "alibi": {"scheme": "alibi"}},
     }
     scheme = build_scheme(section, GEOMETRY)
     assert scheme.layer(0) is not scheme.layer(2)

@@ -239,9 +239,9 @@ def test_sums_of_diagonals(rows, before):
 
 def test_t5s_own_tail_is_a_horizon():
     """The contract that the shared gradient of far keys rests on, at the published buckets."""
-    scheme = T5(T5Options(buckets=32, max_distance=128), Geometry(32, HEADS, 64, layers=1))
+    scheme = T5(T5Options(buckets=32, max_distance=128, rate=1.0), Geometry(32, HEADS, 64, layers=1))
     with torch.no_grad():
-        scheme.table.normal_(generator=torch.Generator().manual_seed(0))
+        scheme.bucket_bias.normal_(generator=torch.Generator().manual_seed(0))
     tail = scheme.tail()
     far = scheme.bias(torch.arange(tail.horizon, 5000))
     assert not tail.log_decay.requires_grad

@@ -14,6 +14,7 @@ from transformers.models.t5 import modeling_t5 as t5
 
 from poslab.model.attention import Site, build_attention
 from poslab.model.positions import Geometry, build_scheme
+from support.models import SCHEMES
 
 L = 64  # the training length
 LENGTH = 150  # past L, and more than one strip of flash attention
@@ -35,7 +36,8 @@ class TorchInFloat64:
 def make_scheme(name, *, width=16, heads=4, context_length=L, **options):
     """The scheme of that module, all its parameters drawn at random."""
     geometry = Geometry(width * heads, heads, context_length, 1)
-    scheme = build_scheme({"scheme": name, **options}, geometry).double()
+    rate = {"rate": 1.0} if "rate" in SCHEMES.get(name, {}) else {}  # of training alone
+    scheme = build_scheme({"scheme": name, **rate, **options}, geometry).double()
     with torch.no_grad():
         for parameter in scheme.parameters():
             parameter.normal_()
@@ -139,6 +141,7 @@ def neox_config(fraction):
 
 
 def t5_pair(buckets, max_distance):
+    """Ours, and T5's attention with the same biases: its table is ours times sqrt K."""
     config = T5Config(
         d_model=64,
         d_kv=16,
@@ -153,7 +156,7 @@ def t5_pair(buckets, max_distance):
     scheme = make_scheme("t5", buckets=buckets, max_distance=max_distance)
     attention = t5.T5Attention(config, has_relative_attention_bias=True, layer_idx=0, is_causal=True).double()
     with torch.no_grad():
-        attention.relative_attention_bias.weight.copy_(scheme.table)
+        attention.relative_attention_bias.weight.copy_(scheme.bucket_bias * 16**0.5)
     return scheme, attention
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from poslab.config.request import Config
+from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.model.gpt import build
 from poslab.model.positions.randomised import Randomised
@@ -88,11 +89,15 @@ CHANGES = {
     "precision": "bfloat16",
 }
 BY_DESIGN_WITHOUT_EFFECT = {"accumulate", "accelerator", "devices", "nodes", "compile", "checkpoint_seconds"}
+OF_LEARNED_SCHEMES = {"scheme_rate"}  # test_a_rate_changes_what_its_scheme_learns
 
 
 def test_every_setting_of_the_trainer_changes_the_curve():
     config = request().config
-    assert set(type(config.trainer).model_fields) == CHANGES.keys() | BY_DESIGN_WITHOUT_EFFECT
+    assert (
+        set(type(config.trainer).model_fields)
+        == CHANGES.keys() | BY_DESIGN_WITHOUT_EFFECT | OF_LEARNED_SCHEMES
+    )
     before = curve(request())
     for key, value in CHANGES.items():
         assert curve(request(**{f"trainer__{key}": value})) != before, key
@@ -203,15 +208,56 @@ def test_validations_are_spread_and_end_with_the_last_step():
     assert sum(row["train_tokens"] for row in rows) == 17 * 8 * 32
 
 
-def test_decay_is_for_matrices_only():
-    config = resolved(request(pos=SCHEMES["t5"]).config)
+def groups(**settings):
+    """A model and the optimizer's groups."""
+    config = resolved(request(**settings).config)
     module = LanguageModel(build(config, 256), config.trainer, seed=0)
-    decayed, free = module.configure_optimizers()["optimizer"].param_groups
+    return module.gpt, module.configure_optimizers()["optimizer"].param_groups
+
+
+def test_decay_is_for_matrices_that_no_scheme_learns():
+    gpt, (decayed, free, learned) = groups(pos=SCHEMES["t5"])
     assert decayed["weight_decay"] == 0.1
-    assert free["weight_decay"] == 0
+    assert free["weight_decay"] == learned["weight_decay"] == 0
     assert all(parameter.ndim >= 2 for parameter in decayed["params"])
     assert all(parameter.ndim == 1 for parameter in free["params"])
-    assert len(decayed["params"]) + len(free["params"]) == len(list(module.parameters()))
+    assert [*map(id, learned["params"])] == [*map(id, gpt.scheme.parameters())]
+    assert len(decayed["params"]) + len(free["params"]) + 1 == len(list(gpt.parameters()))
+
+
+def rates(**settings):
+    """The multiples of the learning rate, by group."""
+    return [group["initial_lr"] / 1e-2 for group in groups(trainer__learning_rate=1e-2, **settings)[1]]
+
+
+def test_what_a_scheme_learns_has_a_rate_of_its_own():
+    t5 = {**SCHEMES["t5"], "rate": 7.0}
+    assert rates(pos=t5) == pytest.approx([1, 1, 7])
+    assert rates(pos=t5, trainer__scheme_rate=3.0) == pytest.approx([1, 1, 21])
+
+
+def test_schemes_inside_a_scheme_keep_their_rates():
+    mixed = {
+        "scheme": "schedule",
+        "layers": ["near", "far"],
+        "schemes": {"near": {**SCHEMES["t5"], "rate": 7.0}, "far": {**SCHEMES["kerple"], "rate": 2.0}},
+    }
+    gpt, (_, _, low, high) = groups(pos=mixed)
+    assert high["initial_lr"] == pytest.approx(3.5 * low["initial_lr"])
+    assert [len(low["params"]), len(high["params"])] == [2, 1]
+    assert high["params"][0] is gpt.scheme.layer(0).bucket_bias
+
+
+def test_a_rate_changes_what_its_scheme_learns():
+    t5 = SCHEMES["t5"]
+    before = curve(request(pos=t5))
+    assert curve(request(pos=t5, trainer__scheme_rate=2.0)) != before
+    assert curve(request(pos={**t5, "rate": 2 * t5["rate"]})) != before
+
+
+def test_a_rate_for_a_scheme_without_parameters_is_refused():
+    with pytest.raises(ConfigError, match=r"scheme_rate=3 is for .* pos.scheme=rope has none: leave it at 1"):
+        request(trainer__scheme_rate=3.0)
 
 
 def test_schedules():

@@ -45,6 +45,9 @@ class TrainerOptions(Options):
     batch_size: int = Field(ge=1, description="windows an optimizer step, whatever `accumulate` is")
     accumulate: int = Field(ge=1, description="parts that a batch is cut into to save memory")
     learning_rate: float = Field(gt=0)
+    scheme_rate: float = Field(
+        gt=0, description="times the `rate` of a scheme that has parameters of its own"
+    )
     schedule: Literal["cosine", "constant", "wsd"]
     warmup_steps: int = Field(ge=0)
     weight_decay: float = Field(ge=0)
@@ -156,6 +159,20 @@ class RunConfig(Options):
         description="tuning: trained and validated on parts of the training text alone"
     )
 
+    @model_validator(mode="after")
+    def _scheme_rate_has_parameters(self) -> Self:
+        if self.trainer.scheme_rate != 1 and not self.scheme_learns:
+            raise ValueError(
+                f"trainer.scheme_rate={self.trainer.scheme_rate:g} is for schemes with parameters of their "
+                f"own, and pos.scheme={self.pos.get('scheme')} has none: leave it at 1"
+            )
+        return self
+
+    @property
+    def scheme_learns(self) -> bool:
+        """Whether the positional scheme has parameters of its own: its section, or one inside it, a rate."""
+        return _holds_rate(self.pos)
+
     def result_settings(self) -> dict[str, Any]:
         """What decides a run's result: not where it is kept, tracked or launched.
 
@@ -166,6 +183,10 @@ class RunConfig(Options):
         if plain["data"].get("source") == "text" and plain["data"].get("path"):
             plain["data"]["path"] = Path(plain["data"]["path"]).name
         return plain
+
+
+def _holds_rate(section: Any) -> bool:
+    return isinstance(section, dict) and ("rate" in section or any(map(_holds_rate, section.values())))
 
 
 def longest_length(config: RunConfig) -> int:

@@ -77,12 +77,25 @@ class LanguageModel(lightning.LightningModule):
         return loss
 
     def configure_optimizers(self) -> Any:
-        """AdamW (Loshchilov and Hutter 2019) that decays matrices only, and the schedule by steps."""
-        parameters = list(self.gpt.parameters())
+        """AdamW (Loshchilov and Hutter 2019), by groups, and the schedule by steps.
+
+        Matrices are decayed, vectors are not, nor what a scheme learns, which has a rate of its own.
+        """
+        rates = self.gpt.scheme.rates()
+        shared = [parameter for parameter in self.gpt.parameters() if parameter not in rates]
         groups = [
-            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.options.weight_decay},
-            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+            {"params": [p for p in shared if p.ndim >= 2], "weight_decay": self.options.weight_decay},
+            {"params": [p for p in shared if p.ndim < 2], "weight_decay": 0.0},
         ]
+        for rate in sorted(set(rates.values())):
+            multiple = rate * self.options.scheme_rate
+            groups.append(
+                {
+                    "params": [parameter for parameter, its in rates.items() if its == rate],
+                    "weight_decay": 0.0,
+                    "lr": multiple * self.options.learning_rate,
+                }
+            )
         optimizer = torch.optim.AdamW(
             groups, lr=self.options.learning_rate, betas=(BETA1, self.options.beta2), fused=True
         )

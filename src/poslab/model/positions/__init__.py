@@ -24,7 +24,9 @@ It says what it is where that differs from the defaults:
     rescale          whether a trained rotation can turn by other frequencies         RoPE, PoPE
 
 Its parameters start as GPT-2's do (GPT.initialise: matrices N(0, 0.02), vectors as constructed); `draw` sets
-any others. Settings that cannot work raise ConfigError in the constructor and say what to choose instead.
+any others. They train without weight decay, at a multiple of the learning rate that its YAML file says: a
+scheme with parameters has LearnedOptions. Settings that cannot work raise ConfigError in the constructor and
+say what to choose instead.
 The tests compare every scheme with its own hooks in plain sums under every attention, and check that it is
 causal, is what it says it is, and that each of its options has an effect.
 
@@ -39,6 +41,7 @@ from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Complex, Float, Int
+from pydantic import Field
 from torch import Tensor, nn
 
 from poslab.config.registry import find, options_of
@@ -67,6 +70,16 @@ class Tail:
 
     horizon: int  # tokens
     log_decay: Float[Tensor, "H"]
+
+
+class LearnedOptions(Options):
+    """The options of a scheme that has parameters of its own.
+
+    Adam moves a parameter by about the learning rate a step, whatever its gradient: right for weights of
+    0.02, and far too little for biases that matter from one nat on.
+    """
+
+    rate: float = Field(gt=0, description="times trainer.learning_rate, for the scheme's own parameters")
 
 
 class Scheme(nn.Module):
@@ -107,6 +120,14 @@ class Scheme(nn.Module):
     def section(self) -> dict[str, Any]:
         """The `pos` section of this scheme as its checked options spell it: 500 and 500.0 are one base."""
         return {"scheme": self.name, **self.options.model_dump()}
+
+    def rates(self) -> dict[nn.Parameter, float]:
+        """Each of its parameters with what the learning rate is multiplied by for it."""
+        rates: dict[nn.Parameter, float] = {}
+        for scheme in self.modules():  # one inside another scheme comes after it
+            if isinstance(scheme, Scheme) and isinstance(scheme.options, LearnedOptions):
+                rates |= dict.fromkeys(scheme.parameters(), scheme.options.rate)
+        return rates
 
     def draw(self, stream: torch.Generator) -> None:
         """Set initial values other than GPT-2's, from `stream` alone."""

@@ -11,13 +11,12 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from poslab.config.schema import Options
-from poslab.model.positions import Geometry, Scheme
+from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 LEAST = 1e-6  # added to the denominator: the quotient stays finite at position 0
 
 
-class FIREOptions(Options):
+class FIREOptions(LearnedOptions):
     hidden: int = Field(ge=1)
     threshold: float = Field(gt=0, description="share of L; from there on the query's position counts")
 

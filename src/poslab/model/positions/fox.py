@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, logsigmoid
 
 from poslab.config.schema import Options
-from poslab.model.positions import Geometry, Scheme
+from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 
 class _FoXLayer(Scheme):
@@ -30,7 +30,10 @@ class _FoXLayer(Scheme):
 
 
 class FoX(Scheme):
-    def __init__(self, options: Options, geometry: Geometry) -> None:
+    options_class = LearnedOptions
+    options: LearnedOptions
+
+    def __init__(self, options: LearnedOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         self.gates = nn.ModuleList(_FoXLayer(options, geometry) for _ in range(geometry.layers))
 

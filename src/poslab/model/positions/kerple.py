@@ -9,14 +9,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from poslab.config.schema import Options
-from poslab.model.positions import Geometry, Scheme
+from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 LEAST = 0.01
 
 
 class KERPLE(Scheme):
-    def __init__(self, options: Options, geometry: Geometry) -> None:
+    options_class = LearnedOptions
+    options: LearnedOptions
+
+    def __init__(self, options: LearnedOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         spread = (torch.arange(geometry.heads) + 0.5) / geometry.heads
         self.r1 = nn.Parameter(2 * spread)

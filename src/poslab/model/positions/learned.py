@@ -1,15 +1,19 @@
 """A learned vector for each of the L training positions, added to the input (GPT-2, GPT-3)."""
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from poslab.config.schema import Options
-from poslab.model.positions import Geometry, Scheme
+from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 
 class Learned(Scheme):
-    def __init__(self, options: Options, geometry: Geometry) -> None:
+    options_class: ClassVar[type[LearnedOptions]] = LearnedOptions
+    options: LearnedOptions
+
+    def __init__(self, options: LearnedOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         self.table = nn.Parameter(torch.empty(geometry.context_length, geometry.width))
 

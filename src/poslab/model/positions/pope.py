@@ -15,13 +15,12 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from poslab.config.schema import Options
-from poslab.model.positions import Geometry, Scheme
+from poslab.model.positions import Geometry, LearnedOptions, Scheme
 from poslab.model.positions.rope import turns_at
 from poslab.model.rescaling import Rescaling
 
 
-class PoPEOptions(Options):
+class PoPEOptions(LearnedOptions):
     base: float = Field(gt=1)
 
 

@@ -3,10 +3,18 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from poslab.model.positions import LearnedOptions
 from poslab.model.positions.learned import Learned
-from poslab.model.positions.rope import RoPE
+from poslab.model.positions.rope import RoPE, RoPEOptions
+
+
+class RoPEWithLearnedOptions(RoPEOptions, LearnedOptions):
+    pass
 
 
 class RoPEWithLearned(RoPE, Learned):
+    options_class = RoPEWithLearnedOptions
+    options: RoPEWithLearnedOptions
+
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
         return x if self.dropped else super().embed(x, positions)

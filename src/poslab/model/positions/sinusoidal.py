@@ -1,9 +1,9 @@
 """Sinusoidal positions added to the input (Vaswani et al. 2017, sections 3.4 and 3.5).
 
-    x + PE,  PE(p, 2c) = sin(p / base^(2c/D)),  PE(p, 2c+1) = cos(p / base^(2c/D))
+    x + amplitude PE,  PE(p, 2c) = sin(p / base^(2c/D)),  PE(p, 2c+1) = cos(p / base^(2c/D))
 
-The paper's token embeddings x start at unit variance: 1/sqrt(D), times sqrt(D) (section 3.4). Ours start at
-GPT-2's 0.02 under every scheme, where positions of amplitude 1 would drown them, so they are scaled up to 1.
+The paper's amplitude is 1 beside token embeddings x of unit variance: 1/sqrt(D), times sqrt(D) (section 3.4).
+Ours start at GPT-2's 0.02 under every scheme, where an amplitude of 0.02 keeps the paper's proportion.
 """
 
 import torch
@@ -14,11 +14,10 @@ from torch import Tensor
 from poslab.config.schema import ConfigError, Options
 from poslab.model.positions import Geometry, Scheme
 
-TO_UNIT_VARIANCE = 1 / 0.02
-
 
 class SinusoidalOptions(Options):
     base: float = Field(gt=0)
+    amplitude: float = Field(gt=0)
 
 
 class Sinusoidal(Scheme):
@@ -37,7 +36,7 @@ class Sinusoidal(Scheme):
         return False
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
-        return x * TO_UNIT_VARIANCE + self.encoding(positions).to(x.dtype)
+        return x + self.options.amplitude * self.encoding(positions).to(x.dtype)
 
     def encoding(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "T D"]:
         """PE at `positions`, in float64: in float32 far positions lose their phase."""

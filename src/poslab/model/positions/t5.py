@@ -2,6 +2,9 @@
 
 Half of the buckets hold one distance each; the other half grow with the logarithm of the distance up to
 `max_distance`, beyond which all distances share the last bucket. One table serves all layers.
+
+The table is multiplied by sqrt(K), K the head width, as in GPT-NeoX and x-transformers: what T5 adds it to is
+not divided by sqrt(K), as our logits are.
 """
 
 import math
@@ -11,11 +14,11 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from poslab.config.schema import ConfigError, Options
-from poslab.model.positions import Geometry, Scheme, Tail
+from poslab.config.schema import ConfigError
+from poslab.model.positions import Geometry, LearnedOptions, Scheme, Tail
 
 
-class T5Options(Options):
+class T5Options(LearnedOptions):
     buckets: int = Field(ge=2)
     max_distance: int = Field(ge=2)
 
@@ -34,7 +37,7 @@ class T5(Scheme):
         # Once, on the CPU: reading a number from a tensor in `forward` would break a compiled graph in two.
         buckets = self.bucket(torch.arange(options.max_distance + 1, device="cpu"))
         self.horizon = int((buckets < options.buckets - 1).sum())
-        self.table = nn.Parameter(torch.empty(options.buckets, geometry.heads))
+        self.bucket_bias = nn.Parameter(torch.empty(options.buckets, geometry.heads))
 
     def bucket(self, distance: Int[Tensor, "N"]) -> Int[Tensor, "N"]:
         exact = self.options.buckets // 2
@@ -44,8 +47,9 @@ class T5(Scheme):
         return torch.where(distance < exact, distance, coarse)
 
     def bias(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"]:
-        return self.table[self.bucket(distance)].T
+        bias: Tensor = self.bucket_bias[self.bucket(distance)].T * math.sqrt(self.geometry.head_width)
+        return bias
 
     def tail(self) -> Tail:
         """Constant from the first distance of the last bucket (113 for the published 32 and 128)."""
-        return Tail(self.horizon, self.table.new_zeros(self.geometry.heads))
+        return Tail(self.horizon, self.bucket_bias.new_zeros(self.geometry.heads))
