@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from poslab.record.reader import ReportError
+from poslab.record.reader import Rates, ReportError
 from poslab.report.analysis.learning_rates import Choice, choose
 from poslab.report.analysis.results import Results, gather
 from poslab.report.analysis.statistics import estimate
@@ -22,26 +22,39 @@ ROPE = (2.3, 2.1, 2.2, None)
 ALIBI = (2.4, 2.3, 2.2, 2.1)
 
 
+RATE = ("learning_rate",)
+
+
 @pytest.mark.parametrize(
     ("losses", "expected"),
     [
-        ({0.1: [2.0, 3.0], 0.2: [2.4, 2.5], 0.4: [2.9, 2.9]}, Choice(0.2, False)),
-        ({0.4: [2.1], 0.2: [2.0], 0.1: [1.0]}, Choice(0.1, True)),
-        ({0.1: [2.0], 0.2: [1.0]}, Choice(0.2, True)),
-        ({0.1: [2.0]}, Choice(0.1, True)),
+        ({0.1: [2.0, 3.0], 0.2: [2.4, 2.5], 0.4: [2.9, 2.9]}, (0.2, ())),
+        ({0.4: [2.1], 0.2: [2.0], 0.1: [1.0]}, (0.1, RATE)),
+        ({0.1: [2.0], 0.2: [1.0]}, (0.2, RATE)),
+        ({0.1: [2.0]}, (0.1, RATE)),
         # One seed of the best diverged; the grid still reaches past the one that is left.
-        ({0.1: [3.0, 3.0], 0.2: [2.0, 2.0], 0.4: [1.0, None]}, Choice(0.2, False)),
-        ({0.1: [3.0], 0.2: [math.nan], 0.4: [-math.inf]}, Choice(0.1, True)),
-        ({0.2: [2.0], 0.1: [2.0], 0.05: [3.0]}, Choice(0.1, False)),
-        ({0.1: [], 0.2: [5.0], 0.4: []}, Choice(0.2, False)),
+        ({0.1: [3.0, 3.0], 0.2: [2.0, 2.0], 0.4: [1.0, None]}, (0.2, ())),
+        ({0.1: [3.0], 0.2: [math.nan], 0.4: [-math.inf]}, (0.1, RATE)),
+        ({0.2: [2.0], 0.1: [2.0], 0.05: [3.0]}, (0.1, ())),
+        ({0.1: [], 0.2: [5.0], 0.4: []}, (0.2, ())),
         ({0.1: [None], 0.2: []}, None),
         ({}, None),
     ],
 )
 def test_the_rate_with_the_lowest_mean_is_chosen(
-    losses: Mapping[float, Sequence[float | None]], expected: Choice | None
+    losses: Mapping[float, Sequence[float | None]], expected: tuple[float, tuple[str, ...]] | None
 ) -> None:
-    assert choose(losses) == expected
+    choice = choose({Rates(rate): values for rate, values in losses.items()})
+    assert choice == (expected and Choice(Rates(expected[0]), expected[1]))
+
+
+@pytest.mark.parametrize(
+    ("best", "edges"),
+    [((2.0, 3.0), ()), ((2.0, 10.0), ("scheme_rate",)), ((1.0, 1.0), ("learning_rate", "scheme_rate"))],
+)
+def test_of_two_rates_each_may_be_at_the_edge(best: tuple[float, float], edges: tuple[str, ...]) -> None:
+    grid = [Rates(rate, scheme_rate) for rate in (1.0, 2.0, 4.0) for scheme_rate in (1.0, 3.0, 10.0)]
+    assert choose({rates: [1.0 if rates == best else 2.0] for rates in grid}) == Choice(Rates(*best), edges)
 
 
 def trainer(rate: float) -> dict[str, Any]:
@@ -110,9 +123,9 @@ def test_tuning_runs_choose_the_rate_of_their_arm(tmp_path: Path) -> None:
     results = gather("made_up", tmp_path, None)
     assert [item.arm.label for item in results.arms] == ["rope", "alibi"]
     rope, alibi = results.tunings
-    assert (rope.label, rope.choice) == ("rope", Choice(0.002, False))
-    assert (alibi.label, alibi.choice) == ("alibi", Choice(0.008, True))
-    assert [tried.rate for tried in rope.tried] == list(GRID)
+    assert (rope.label, rope.choice) == ("rope", Choice(Rates(0.002), ()))
+    assert (alibi.label, alibi.choice) == ("alibi", Choice(Rates(0.008), RATE))
+    assert [tried.rates for tried in rope.tried] == [Rates(rate) for rate in GRID]
     expected = estimate([2.1, 2.11])
     found = rope.tried[1].estimate
     assert found is not None
@@ -151,7 +164,7 @@ def test_a_rate_is_part_of_labels_only_where_none_was_tuned(tmp_path: Path) -> N
         "rope, trainer.learning_rate=0.002",
         "rope, trainer.learning_rate=0.004",
     ]
-    assert [one.choice for one in results.tunings] == [Choice(0.002, False)] * 2
+    assert [one.choice for one in results.tunings] == [Choice(Rates(0.002), ())] * 2
     expected = "rope, trainer.learning_rate=0.004 is compared at the learning rate 0.004; its tuning chose"
     assert f"{expected} 0.002." in warned(results)
 
@@ -208,7 +221,7 @@ def test_tuning_runs_that_were_not_made_alike_are_warned_of(tmp_path: Path) -> N
     # The seed that was not made at that rate keeps it out.
     (tuning,) = results.tunings
     assert tuning.tried[2].without == ("missing",)
-    assert tuning.choice == Choice(0.002, True)  # the highest that was tried on every seed
+    assert tuning.choice == Choice(Rates(0.002), RATE)  # the highest that was tried on every seed
 
 
 def test_a_tuning_run_made_again_by_other_code_counts_once(tmp_path: Path) -> None:
@@ -219,7 +232,7 @@ def test_a_tuning_run_made_again_by_other_code_counts_once(tmp_path: Path) -> No
         made.rename(tmp_path / "made_up" / f"old-{made.name}")
     results = gather("made_up", tmp_path, None)
     (tuning,) = results.tunings
-    assert tuning.choice == Choice(0.002, False)
+    assert tuning.choice == Choice(Rates(0.002), ())
     assert "do not have the same code" not in warned(results)
     # Where the newer one diverged, the loss of the older one does not count either.
     assert tuning.tried[3].without == ("diverged",)

@@ -9,12 +9,13 @@ from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.record.files import read_sealed
 from poslab.record.manifest import read_manifest
+from poslab.record.reader import Rates
 from poslab.record.writer import RunRecord
-from poslab.report.analysis.learning_rates import choose
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
 from poslab.study.run.plan import plan
 from poslab.study.tuning import trials, tuned
 from support.commands import command, rows, tiny
+from support.models import SCHEMES
 from support.runs import make, request
 
 
@@ -48,12 +49,52 @@ def test_a_trial_is_the_run_on_other_text_seeds_and_rates():
     assert trials([request()]) == []
 
 
-def test_the_best_mean_wins_and_an_edge_is_told():
-    assert choose({1.0: [3.0, 3.0], 2.0: [2.0, 3.5], 4.0: [5.0, 5.0]}).rate == 2.0
-    assert not choose({1.0: [3.0], 2.0: [2.0], 4.0: [5.0]}).edge
-    assert choose({1.0: [3.0], 2.0: [2.0]}).edge
-    assert choose({1.0: [3.0, 3.0], 2.0: [2.0, None]}).rate == 1.0  # one seed diverged there
-    assert choose({1.0: [None], 2.0: []}) is None
+def test_a_scheme_with_parameters_is_tried_at_rates_for_these():
+    """At every pair of rates; a scheme without parameters at the learning rates alone."""
+    both = [wanted(tune__scheme_factors=[1.0, 3.0], pos=SCHEMES[pos]) for pos in ("t5", "rope")]
+    of_t5, of_rope = (
+        [each.config.trainer for each in trials(both) if each.config.pos == asked.config.pos]
+        for asked in both
+    )
+    assert {(each.learning_rate, each.scheme_rate) for each in of_t5} == {
+        (rate, scheme_rate) for rate in (5e-3, 1e-2) for scheme_rate in (1.0, 3.0)
+    }
+    assert len(of_t5) == 8
+    assert len(of_rope) == 4
+    assert {each.scheme_rate for each in of_rope} == {1.0}
+
+
+def test_rates_for_parameters_that_no_scheme_has_are_refused():
+    with pytest.raises(ConfigError, match="no scheme of this command has any: choose tune=learning_rate"):
+        trials([wanted(tune__scheme_factors=[1.0, 3.0])])
+
+
+def rates_of(request):
+    return Rates(request.config.trainer.learning_rate, request.config.trainer.scheme_rate)
+
+
+def test_the_chosen_pair_is_trained(tmp_path):
+    """The rate of a scheme's parameters is as much a part of the choice as the learning rate."""
+    asked = [
+        request(
+            pos=SCHEMES["t5"],
+            trainer__max_steps=6,
+            evaluate__validations=2,
+            tune__factors=[1e-6, 1.0],
+            tune__scheme_factors=[1e-6, 30.0],
+            tune__seeds=[100],
+        )
+    ]
+    jobs = [plan(each, tmp_path) for each in trials(asked)]
+    for job in jobs:
+        assert make(job.request, tmp_path).status == "done"
+    losses = {
+        rates_of(job.request): float(rows(job.directory / "metrics.csv")[-1]["validation_nll"])
+        for job in jobs
+    }
+    assert len(set(losses.values())) == 4
+    ((chosen,), _) = tuned(asked, jobs)
+    assert rates_of(chosen) == min(losses, key=losses.get)
 
 
 def test_each_arm_gets_the_rate_of_its_own_trials(tmp_path):
@@ -99,12 +140,20 @@ def test_a_trial_that_was_lost_decides_nothing(tmp_path):
     assert ready[0].config.trainer.learning_rate != diverged
 
 
+BOTH = {"tune__factors": [1.0, 2.0], "tune__seeds": [5]}
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"tune__factors": [1.0, 2.0]}, "seeds"),
         ({"tune__factors": [1.0], "tune__seeds": [5]}, "nothing to choose"),
         ({"tune__factors": [1.0, 1.0], "tune__seeds": [5]}, "twice"),
+        (
+            {"tune__factors": [1.0, 2.0], "tune__scheme_factors": [3.0], "tune__seeds": [5]},
+            "nothing to choose",
+        ),
+        ({"tune__scheme_factors": [1.0, 3.0]}, "name these too"),
         ({"tune__factors": [1.0, 2.0], "tune__seeds": [0]}, "seed=0"),
         ({"part": "tuning", "tune__factors": [1.0, 2.0], "tune__seeds": [5]}, "part=tuning"),
     ],

@@ -93,7 +93,7 @@ def request(study: str = "test", **changes: Any) -> Request:
         },
         "probe": {"tasks": []},
         "part": "comparison",
-        "tune": {"factors": [], "seeds": []},
+        "tune": {"factors": [], "scheme_factors": [], "seeds": []},
         "reference": None,
         "logger": {"name": "local"},
         "launcher": arms(CONF / "launcher")["local"],

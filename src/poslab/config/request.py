@@ -11,22 +11,29 @@ from poslab.config.text import NAME
 
 
 class TuneOptions(Options):
-    """Learning rates tried for each arm before a study, on seeds and text of their own."""
+    """Rates tried for each arm before a study, on seeds and text of their own: all pairs of both lists."""
 
     factors: list[float] = Field(description="of trainer.learning_rate")
+    scheme_factors: list[float] = Field(
+        description="of trainer.scheme_rate, for arms whose scheme has parameters of its own"
+    )
     seeds: list[int]
 
     @model_validator(mode="after")
     def _all_or_none(self) -> Self:
         if bool(self.factors) != bool(self.seeds):
             raise ValueError("factors and seeds are needed together")
-        if any(factor <= 0 for factor in self.factors) or any(seed < 0 for seed in self.seeds):
+        if self.scheme_factors and not self.factors:
+            raise ValueError("scheme_factors are tried with each of factors: name these too")
+        factors = [*self.factors, *self.scheme_factors]
+        if any(factor <= 0 for factor in factors) or any(seed < 0 for seed in self.seeds):
             raise ValueError("factors must be above 0 and seeds not below")
-        for values in (self.factors, self.seeds):
+        for values in (self.factors, self.scheme_factors, self.seeds):
             if len(set(values)) < len(values):
                 raise ValueError(f"{values} names one twice")
-        if len(self.factors) == 1:
-            raise ValueError(f"factors={self.factors} leaves nothing to choose")
+        for name in ("factors", "scheme_factors"):
+            if len(getattr(self, name)) == 1:
+                raise ValueError(f"{name}={getattr(self, name)} leaves nothing to choose")
         return self
 
 
@@ -88,6 +95,15 @@ class Request:
     attention: str
     non_default_settings: tuple[str, ...] = ()  # all else that is not as the defaults: `model.width=64`
     distinguishing_label: str = ""  # those of them that the command's other runs do not share
+
+    @property
+    def trial(self) -> str:
+        """What a run that tunes tries, as its name says it; nothing for other runs."""
+        trainer = self.config.trainer
+        if self.config.part != "tuning":
+            return ""
+        of_scheme = "" if trainer.scheme_rate == 1 else f", scheme x {trainer.scheme_rate:g}"
+        return f"rate {trainer.learning_rate:g}{of_scheme}"
 
 
 def flat_settings(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from poslab.record import losses, retrieval, scheme
 from poslab.record.files import Tables, UnreadableError, read_tables, table_records
@@ -24,6 +24,17 @@ TUNING = "tuning"  # it helps to choose a learning rate; any other is one of the
 
 class ReportError(ValueError):
     """A report that cannot be made; the message is one line that says what to do."""
+
+
+class Rates(NamedTuple):
+    """What tuning chooses for an arm: fields of `trainer`."""
+
+    learning_rate: float
+    scheme_rate: float = 1.0
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True)
@@ -54,8 +65,15 @@ class Run:
 
     @property
     def learning_rate(self) -> float | None:
-        rate = self.config["trainer"].get("learning_rate")
-        return float(rate) if isinstance(rate, int | float) and not isinstance(rate, bool) else None
+        return _number(self.config["trainer"].get("learning_rate"))
+
+    @property
+    def rates(self) -> "Rates | None":
+        """What tuning chooses; a record from before there was a scheme's rate has 1."""
+        scheme_rate = _number(self.config["trainer"].get("scheme_rate", 1.0))
+        if self.learning_rate is None or scheme_rate is None:
+            return None
+        return Rates(self.learning_rate, scheme_rate)
 
     @property
     def readable(self) -> bool:

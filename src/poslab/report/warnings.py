@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.losses import TRAINED
-from poslab.record.reader import Run
+from poslab.record.reader import Rates, Run
 from poslab.report.analysis.rescalings import measured
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import EXPLORATORY
@@ -15,7 +15,14 @@ from poslab.report.document import Note
 from poslab.report.formatting import number, quantity
 
 EXPECTED_VALIDATIONS = 100
-EDGE = "at the grid's edge: widen it"  # a learning rate that was chosen
+EDGE = "at the grid's edge: widen it"  # a rate that was chosen
+RATE_NAMES = {"learning_rate": "learning rate", "scheme_rate": "scheme rate"}
+
+
+def rates_text(rates: Rates) -> str:
+    """0.002, or 0.002 x 3 where the scheme's own parameters train at three times their rate."""
+    of_scheme = "" if rates.scheme_rate == 1 else f" x {rates.scheme_rate:g}"
+    return f"{rate_text(rates.learning_rate)}{of_scheme}"
 
 
 def notes(results: Results) -> tuple[Note, ...]:
@@ -243,11 +250,13 @@ def _rate_warnings(results: Results) -> list[str]:
             )
         if one.choice is None:
             warnings.append(f"No learning rate of {one.label} has a loss for every seed: none is chosen.")
-        elif one.choice.edge:
-            chosen = rate_text(one.choice.rate)
-            warnings.append(f"The learning rate chosen for {one.label}, {chosen}, is {EDGE}.")
+        else:
+            warnings += [
+                f"The {RATE_NAMES[name]} chosen for {one.label}, {rates_text(one.choice.rates)}, is {EDGE}."
+                for name in one.choice.edges
+            ]
         if one.other and one.choice is not None:
-            used, chosen = listing([rate_text(rate) for rate in one.other]), rate_text(one.choice.rate)
+            used, chosen = listing([rates_text(rates) for rates in one.other]), rates_text(one.choice.rates)
             warnings.append(
                 f"{one.label} is compared at the learning rate {used}; its tuning chose {chosen}."
             )

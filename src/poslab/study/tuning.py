@@ -1,16 +1,17 @@
-"""Choosing a learning rate for each arm before a study, by trials on seeds and text of their own.
+"""Choosing the rates of each arm before a study, by trials on seeds and text of their own.
 
 One learning rate for all schemes would favour those that it happens to suit. Every arm has the same grid of
-rates. Trials train as long as the study's runs, and are validated on text that the study trains on
-(config.part).
+rates, and one whose scheme has parameters also the same grid of rates for these. Trials train as long as the
+study's runs, and are validated on text that the study trains on (config.part).
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from poslab.config.request import Request
-from poslab.record.reader import load_run
+from poslab.config.request import Config, Request, TuneOptions
+from poslab.config.schema import ConfigError
+from poslab.record.reader import Rates, load_run
 from poslab.study.run.plan import Job
 
 # A trial is validated while it trains; past L it is not measured.
@@ -18,25 +19,34 @@ SHORT = {"longest": 1, "segments": 1, "sliding_windows": 1, "rescale": ["none"],
 
 
 def trials(requests: Iterable[Request]) -> list[Request]:
-    """The trial runs for the arms of `requests`; none for those that tune nothing."""
+    """The trial runs for the arms of `requests`; none for those that tune nothing.
+
+    Raises ConfigError where `tune.scheme_factors` has nothing to act on.
+    """
     requested: dict[str, Request] = {}
+    requests = list(requests)
+    configs = [request.config for request in requests]
+    if any(each.tune.scheme_factors for each in configs) and not any(each.scheme_learns for each in configs):
+        raise ConfigError(
+            "tune.scheme_factors is for schemes with parameters of their own, and no scheme of this command "
+            "has any: choose tune=learning_rate"
+        )
     for request in requests:
         config = request.config
         evaluate = config.evaluate.model_copy(update={**SHORT, "recalibration_steps": 0})
-        for factor in config.tune.factors:
+        for rates in _grid(config):
             for seed in config.tune.seeds:
-                rate = _rate(config.trainer.learning_rate, factor)
                 short = config.model_copy(
                     update={
                         "part": "tuning",
                         "seed": seed,
-                        "trainer": config.trainer.model_copy(update={"learning_rate": rate}),
+                        "trainer": config.trainer.model_copy(update=rates._asdict()),
                         "evaluate": evaluate,
-                        "tune": config.tune.model_copy(update={"factors": [], "seeds": []}),
+                        "tune": TuneOptions(factors=[], scheme_factors=[], seeds=[]),
                     }
                 )
                 trial = replace(request, config=short)
-                requested.setdefault(_arm(trial) + f" {rate!r} {seed}", trial)
+                requested.setdefault(_arm(trial) + f" {rates} {seed}", trial)
     return list(requested.values())
 
 
@@ -46,43 +56,53 @@ def tuned(
     """`requests` with the rates that the trials have chosen, and those without one, each with the reason."""
     from poslab.report.analysis.learning_rates import choose  # imports SciPy, and few studies tune
 
-    losses: dict[str, dict[float, list[float | None]]] = {}
+    losses: dict[str, dict[Rates, list[float | None]]] = {}
     unfinished: set[str] = set()
     for job in made:
         arm = _arm(job.request)
         if not job.settled:  # without its loss another rate might be chosen
             unfinished.add(arm)
             continue
-        rates = losses.setdefault(arm, {})
-        rates.setdefault(job.request.config.trainer.learning_rate, []).append(_final_loss(job))
+        trainer = job.request.config.trainer
+        rates = Rates(trainer.learning_rate, trainer.scheme_rate)
+        losses.setdefault(arm, {}).setdefault(rates, []).append(_final_loss(job))
     ready, without = [], []
     for request in requests:
         if not request.config.tune.factors:
             ready.append(request)
             continue
         if _arm(request) in unfinished:
-            without.append((request, "a trial of its learning rate is not done: run the same command again"))
+            without.append((request, "a trial of its rates is not done: run the same command again"))
             continue
         choice = choose(_losses_of(request, losses))
         if choice is None:
-            without.append((request, "it diverged at every learning rate: choose lower tune.factors"))
+            without.append((request, "it diverged at every rate: choose lower tune.factors"))
             continue
-        trainer = request.config.trainer.model_copy(update={"learning_rate": choice.rate})
+        trainer = request.config.trainer.model_copy(update=choice.rates._asdict())
         ready.append(replace(request, config=request.config.model_copy(update={"trainer": trainer})))
     return ready, without
 
 
 def _losses_of(
-    request: Request, losses: Mapping[str, Mapping[float, list[float | None]]]
-) -> Mapping[float, list[float | None]]:
-    """The losses of all seeds, by each learning rate that the request tries."""
-    config = request.config
+    request: Request, losses: Mapping[str, Mapping[Rates, list[float | None]]]
+) -> Mapping[Rates, list[float | None]]:
+    """The losses of all seeds, by the rates that the request tries."""
     of_arm = losses.get(_arm(request), {})
-    rates = [_rate(config.trainer.learning_rate, factor) for factor in config.tune.factors]
-    return {rate: of_arm.get(rate, [None]) for rate in rates}
+    return {rates: of_arm.get(rates, [None]) for rates in _grid(request.config)}
 
 
-def _rate(base: float, factor: float) -> float:
+def _grid(config: Config) -> list[Rates]:
+    """The rates that are tried for an arm."""
+    trainer, tune = config.trainer, config.tune
+    scheme_factors = (tune.scheme_factors if config.scheme_learns else []) or [1.0]
+    return [
+        Rates(_product(trainer.learning_rate, factor), _product(trainer.scheme_rate, scheme_factor))
+        for factor in tune.factors
+        for scheme_factor in scheme_factors
+    ]
+
+
+def _product(base: float, factor: float) -> float:
     """The product without rounding errors in its last digits: 0.002 x 0.1 is 0.0002."""
     return float(f"{base * factor:.12g}")
 
@@ -92,7 +112,8 @@ def _arm(request: Request) -> str:
     config = request.config.model_dump(
         mode="json", exclude={"seed", "part", "tune", "evaluate", "reference", "logger", "launcher"}
     )
-    del config["trainer"]["learning_rate"]
+    for rate in Rates._fields:
+        del config["trainer"][rate]
     return json.dumps(config, sort_keys=True)
 
 

@@ -18,9 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from poslab.config.registry import find
 from poslab.config.request import Config
 from poslab.config.schema import ConfigError, check
+from poslab.model import positions
 from poslab.model.gpt import GPT, build
+from poslab.model.positions import LearnedOptions, Scheme
 from poslab.record.files import DamagedError, write_atomic
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import FINAL, Manifest
@@ -33,7 +36,7 @@ NAME = re.compile(r"(\d{8,})-([0-9a-f]{16})\.pt")
 NOT_DECIDING: Mapping[str, Any] = {
     "study": "loaded",
     "question": None,
-    "tune": {"factors": [], "seeds": []},
+    "tune": {"factors": [], "scheme_factors": [], "seeds": []},
     "reference": None,
     "logger": {"name": "local"},
     "launcher": {"name": "local"},
@@ -115,6 +118,16 @@ class TrainedModel:
         return gpt.eval()
 
 
+def _with_rates(section: Mapping[str, Any]) -> dict[str, Any]:
+    """A scheme's section, those inside it too, with the rate of 1 that older checkpoints do not name."""
+    rates = {}
+    if "scheme" in section:
+        kind = find(section["scheme"], Scheme, positions.__name__, "pos.scheme")
+        rates = {"rate": 1.0} if issubclass(kind.options_class, LearnedOptions) else {}
+    inner = {key: _with_rates(value) for key, value in section.items() if isinstance(value, Mapping)}
+    return {**rates, **section, **inner}
+
+
 def load_model(directory: Path) -> GPT:
     """The trained model of a run's directory, in evaluation mode on the CPU. Raises ConfigError."""
     trained = read_trained_model(directory)
@@ -132,7 +145,8 @@ def read_trained_model(directory: Path) -> TrainedModel:
     try:
         saved = from_bytes(path.read_bytes())
         settings = {**EARLIER, **saved["config"], **NOT_DECIDING}
-        settings["trainer"] = {**saved["config"]["trainer"], "checkpoint_seconds": 0}
+        settings["trainer"] = {"scheme_rate": 1.0, **settings["trainer"], "checkpoint_seconds": 0}
+        settings["pos"] = _with_rates(settings["pos"])
         return TrainedModel(manifest, settings, saved["weights"], int(saved["threads"]))
     except Exception as error:  # anything: the checksum is right, but the content is not what this reads
         raise DamagedError(f"{path} is not a checkpoint of this version: {type(error).__name__}") from None

@@ -15,12 +15,12 @@ from typing import Any
 
 from poslab.config.request import BESIDE_THE_RESULT, flat_settings
 from poslab.config.text import listing, plain
-from poslab.record.reader import PART, Records, ReportError, Run
+from poslab.record.reader import PART, Rates, Records, ReportError, Run
 
 # Keys that do not make an arm.
 BESIDE_AN_ARM = {*BESIDE_THE_RESULT, "seed", PART}
 RESCALING = ("rescale", "rescale_factor", "recalibration_steps")  # of evaluate: lines beside the run's own
-RATE = "trainer.learning_rate"
+RATES = tuple(f"trainer.{name}" for name in Rates._fields)
 
 Settings = Mapping[str, Any]  # a configuration by dotted key
 ENDED = ("done", "diverged")  # made again, such a run would end the same
@@ -200,11 +200,14 @@ def key(config: Mapping[str, Any]) -> str:
 
 
 def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections that make an arm. No probe is the same as a record from before there was any."""
+    """The sections that make an arm. No probe, and a scheme's rate of 1, are as before there was any."""
     sections = {name: value for name, value in config.items() if name not in BESIDE_AN_ARM}
     probe = sections.get("probe")
     if isinstance(probe, Mapping) and not probe.get("tasks"):
         del sections["probe"]
+    trainer = sections.get("trainer")
+    if isinstance(trainer, Mapping) and trainer.get("scheme_rate") == 1:
+        sections["trainer"] = {name: value for name, value in trainer.items() if name != "scheme_rate"}
     return sections
 
 
@@ -243,7 +246,7 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     """The scheme, the attention where it varies, and what else differs; from the first run of each arm."""
     flat = [settings(run.config) for run in firsts]
     keys = differing(flat)
-    own = ("pos.", "attention.", *(f"evaluate.{name}" for name in RESCALING), *([RATE] if tuned else []))
+    own = ("pos.", "attention.", *(f"evaluate.{name}" for name in RESCALING), *(RATES if tuned else ()))
     names = []
     for run, options in zip(firsts, flat, strict=True):
         scheme = plain(run.pos, 80)

@@ -1,8 +1,11 @@
-"""How the learning rates were chosen arm by arm: a figure, a table and rates.csv."""
+"""How the rates were chosen arm by arm: a figure, a table and rates.csv."""
+
+from collections.abc import Sequence
 
 from poslab.config.text import listing, rate_text
 from poslab.report.analysis.learning_rates import Tried, Tuning
 from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import Estimate
 from poslab.report.cells import loss, named, text
 from poslab.report.document import (
     Cell,
@@ -18,7 +21,7 @@ from poslab.report.document import (
     point,
 )
 from poslab.report.formatting import DASH
-from poslab.report.warnings import EDGE
+from poslab.report.warnings import EDGE, RATE_NAMES, rates_text
 
 FILES = ("learning_rates", "rates")
 TICKS = 6
@@ -45,11 +48,12 @@ def charts(results: Results) -> list[LineChart]:
     every = -(-len(rates) // TICKS)
     several = max(len(one.seeds) for one in results.tunings) > 1
     bars = " Means over seeds with 95 % Student-t intervals." if several else ""
+    schemes = " Of the rates of a scheme's own parameters the best is drawn." if _two_way(results) else ""
     chart = LineChart(
         "learning_rates",
         "Validation loss by learning rate",
         "Validation loss at the end of the runs that only tune the learning rate. An arm takes the rate with "
-        f"the lowest mean; a rate at which a run diverged or failed has no point.{bars}",
+        f"the lowest mean; a rate at which a run diverged or failed has no point.{schemes}{bars}",
         "Learning rate",
         "Validation loss (nats per token)",
         10,
@@ -61,11 +65,20 @@ def charts(results: Results) -> list[LineChart]:
 
 
 def _points(tuning: Tuning) -> tuple[Point, ...]:
+    best: dict[float, tuple[Estimate, Tried]] = {}  # by learning rate
+    for tried in tuning.tried:
+        at, rate = tried.estimate, tried.rates.learning_rate
+        if at is not None and (rate not in best or at.mean < best[rate][0].mean):
+            best[rate] = at, tried
     return tuple(
-        point(tried.rate, at, {"learning_rate": tried.rate, "chosen": tried is tuning.chosen})
-        for tried in tuning.tried
-        if (at := tried.estimate) is not None
+        point(rate, at, {**tried.rates._asdict(), "chosen": tried is tuning.chosen})
+        for rate, (at, tried) in best.items()
     )
+
+
+def _two_way(results: Results) -> bool:
+    """Whether rates for the parameters of a scheme were tried as well."""
+    return any(len({tried.rates.scheme_rate for tried in one.tried}) > 1 for one in results.tunings)
 
 
 def rates_table(results: Results) -> Table:
@@ -73,6 +86,7 @@ def rates_table(results: Results) -> Table:
     columns = (
         named({one.label: one.arm for one in results.tunings if one.arm is not None}),
         Column("rate", "Chosen rate", _rate),
+        *([Column("scheme_rate", "Scheme rate", text)] if _two_way(results) else []),
         Column("edge", "Edge", text, number=False),
         Column("loss", "Validation loss", loss),
         Column("seeds", "Seeds", text),
@@ -83,6 +97,11 @@ def rates_table(results: Results) -> Table:
         "Chosen for each arm by the lowest mean validation loss at the end of its tuning runs, which count "
         "in no other table. A rate at which the run of any seed has no loss is out."
     )
+    if _two_way(results):
+        caption += (
+            " The scheme rate (trainer.scheme_rate) multiplies that of the scheme's own parameters: "
+            "0.002 x 3 is a learning rate of 0.002 with these at three times theirs."
+        )
     records = list(map(_record, results.tunings))
     return Table("Learning rates", caption, columns, records, ("rates.csv",))
 
@@ -93,14 +112,21 @@ def _record(one: Tuning) -> Row:
     at = None if chosen is None else chosen.estimate
     return {
         "arm": one.label,
-        "rate": None if chosen is None else chosen.rate,
-        "edge": EDGE if one.choice is not None and one.choice.edge else None,
+        "rate": None if chosen is None else chosen.rates.learning_rate,
+        "scheme_rate": None if chosen is None else f"{chosen.rates.scheme_rate:g}",
+        "edge": None if one.choice is None or not one.choice.edges else _edge(one.choice.edges),
         "loss_mean": None if at is None else at.mean,
         "loss_half_width": None if at is None else at.half_width,
         "seeds": len(one.seeds),
-        "grid": ", ".join(rate_text(tried.rate) for tried in one.tried),
+        "grid": ", ".join(rates_text(tried.rates) for tried in one.tried),
         "without": "; ".join(fates for tried in one.tried if (fates := _without(tried))),
     }
+
+
+def _edge(edges: Sequence[str]) -> str:
+    """At the grid's edge: widen it; with the name of what is, unless it is the learning rate alone."""
+    named = "" if list(edges) == ["learning_rate"] else f"{listing([RATE_NAMES[name] for name in edges])} "
+    return f"{named}{EDGE}"
 
 
 def _rate(row: Row, key: str) -> Cell:
@@ -114,12 +140,22 @@ def _without(tried: Tried) -> str:
     if not fates:
         return ""
     some = f" ({len(tried.without)} of {tried.seeds_started} seeds)" if tried.seeds_started > 1 else ""
-    return f"{listing(list(fates))} at {rate_text(tried.rate)}{some}"
+    return f"{listing(list(fates))} at {rates_text(tried.rates)}{some}"
 
 
 def rates_sheet(results: Results) -> Sheet:
     """rates.csv: a row an arm and rate. The loss is empty unless every seed has one."""
-    columns = ["study", "arm", "learning_rate", "seeds", "n", "diverged", "without_loss", "mean"]
+    columns = [
+        "study",
+        "arm",
+        "learning_rate",
+        "scheme_rate",
+        "seeds",
+        "n",
+        "diverged",
+        "without_loss",
+        "mean",
+    ]
     columns += ["half_width", "lowest", "highest", "chosen", "edge", "compared"]
     rows: Rows = []
     for one in results.tunings:
@@ -131,14 +167,14 @@ def rates_sheet(results: Results) -> Sheet:
                     **({} if at is None else at.row),
                     "study": one.runs[0].study,
                     "arm": one.label,
-                    "learning_rate": tried.rate,
+                    **tried.rates._asdict(),
                     "seeds": tried.seeds_started,
                     "n": len(tried.losses),
                     "diverged": tried.without.count("diverged"),
                     "without_loss": len(tried.without),
                     "chosen": chosen,
-                    "edge": chosen and one.choice is not None and one.choice.edge,
-                    "compared": tried.rate in one.used,
+                    "edge": chosen and one.choice is not None and bool(one.choice.edges),
+                    "compared": tried.rates in one.used,
                 }
             )
     return columns, rows

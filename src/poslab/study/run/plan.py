@@ -83,9 +83,8 @@ class Job:
 
 def title(request: Request) -> str:
     """A run's name in the terminal and in W&B."""
-    config = request.config
-    rate = f"rate {config.trainer.learning_rate:g}" if config.part == "tuning" else ""
-    parts = (request.pos, request.attention, request.distinguishing_label, rate, f"seed {config.seed}")
+    seed = f"seed {request.config.seed}"
+    parts = (request.pos, request.attention, request.distinguishing_label, request.trial, seed)
     return " / ".join(part for part in parts if part)
 
 

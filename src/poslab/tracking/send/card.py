@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from poslab.config.request import Request
-from poslab.record.reader import TUNING
 
 LONGEST_TAG, LONGEST_NAME = 64, 128  # characters that W&B takes
 
@@ -24,9 +23,7 @@ class Card:
 
 def arm(request: Request) -> str:
     """One name for all runs that differ in their seed alone, whatever command they are from."""
-    config = request.config
-    rate = f"rate {config.trainer.learning_rate:g}" if config.part == TUNING else ""
-    parts = (request.pos, request.attention, " ".join(request.non_default_settings), rate)
+    parts = (request.pos, request.attention, " ".join(request.non_default_settings), request.trial)
     return " / ".join(part for part in parts if part)
 
 
