@@ -41,8 +41,8 @@ def _own_cache_and_no_network(
 ) -> Iterator[None]:
     """Tests neither read nor fill the user's cache, and a test that would reach a network fails at once.
 
-    What they set in the environment is gone after them: a command that finds LOCAL_RANK there, which Lightning
-    sets, would wait for the other processes of its run.
+    What they set in the environment is gone after them: a command that finds LOCAL_RANK there, which
+    Lightning sets, would wait for the other processes of its run.
     """
     cache = tmp_path_factory.getbasetemp().parent / "poslab-test-cache"
     monkeypatch.setenv("POSLAB_CACHE", str(cache))

@@ -52,9 +52,9 @@ def test_a_trial_is_the_run_on_other_text_seeds_and_rates():
 def test_a_scheme_with_parameters_is_tried_at_rates_for_these():
     """At every pair of rates; a scheme without parameters at the learning rates alone."""
     both = [wanted(tune__scheme_factors=[1.0, 3.0], pos=SCHEMES[pos]) for pos in ("t5", "rope")]
+    found = trials(both)
     of_t5, of_rope = (
-        [each.config.trainer for each in trials(both) if each.config.pos == asked.config.pos]
-        for asked in both
+        [each.config.trainer for each in found if each.config.pos == asked.config.pos] for asked in both
     )
     assert {(each.learning_rate, each.scheme_rate) for each in of_t5} == {
         (rate, scheme_rate) for rate in (5e-3, 1e-2) for scheme_rate in (1.0, 3.0)
@@ -88,10 +88,9 @@ def test_the_chosen_pair_is_trained(tmp_path):
     jobs = [plan(each, tmp_path) for each in trials(asked)]
     for job in jobs:
         assert make(job.request, tmp_path).status == "done"
-    losses = {
-        rates_of(job.request): float(rows(job.directory / "metrics.csv")[-1]["validation_nll"])
-        for job in jobs
-    }
+    losses = {}
+    for job in jobs:
+        losses[rates_of(job.request)] = float(rows(job.directory / "metrics.csv")[-1]["validation_nll"])
     assert len(set(losses.values())) == 4
     ((chosen,), _) = tuned(asked, jobs)
     assert rates_of(chosen) == min(losses, key=losses.get)
@@ -149,10 +148,7 @@ BOTH = {"tune__factors": [1.0, 2.0], "tune__seeds": [5]}
         ({"tune__factors": [1.0, 2.0]}, "seeds"),
         ({"tune__factors": [1.0], "tune__seeds": [5]}, "nothing to choose"),
         ({"tune__factors": [1.0, 1.0], "tune__seeds": [5]}, "twice"),
-        (
-            {"tune__factors": [1.0, 2.0], "tune__scheme_factors": [3.0], "tune__seeds": [5]},
-            "nothing to choose",
-        ),
+        ({**BOTH, "tune__scheme_factors": [3.0]}, "nothing to choose"),
         ({"tune__scheme_factors": [1.0, 3.0]}, "name these too"),
         ({"tune__factors": [1.0, 2.0], "tune__seeds": [0]}, "seed=0"),
         ({"part": "tuning", "tune__factors": [1.0, 2.0], "tune__seeds": [5]}, "part=tuning"),
