@@ -1,22 +1,28 @@
 """What commands do with records of a format that they do not read: one line, and nothing is lost."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
 from poslab.config.schema import ConfigError
 from poslab.record.files import write_sealed
-from poslab.record.schema import FORMAT, MANIFEST
+from poslab.record.manifest import read_manifest
+from poslab.record.schema import FINAL, FORMAT, MANIFEST
+from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from poslab.study.status import show_status
-from poslab.training.checkpoints import read_trained_model
-from support.runs import request
+from poslab.training.checkpoints import from_bytes, load_model, read_trained_model, to_bytes
+from support.models import SCHEMES
+from support.runs import make, request
 
 OLDER = Path(__file__).parents[1] / "record" / "golden" / "format1"
 NAME = "rope-softmax-seed0-bbd13b2d4ece"
@@ -33,6 +39,42 @@ def test_status_says_that_a_record_is_older(tmp_path: Path, capsys: pytest.Captu
 def test_the_model_of_an_older_record_is_refused() -> None:
     with pytest.raises(ConfigError, match="its record has format 1, which this version does not read"):
         read_trained_model(OLDER / NAME)
+
+
+def before_rates(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Make the checkpoint of a run one from before schemes had rates, and change it further."""
+    manifest = read_manifest(directory)
+    assert manifest is not None
+    content = from_bytes((directory / FINAL).read_bytes())
+    del content["config"]["trainer"]["scheme_rate"]
+    del content["config"]["pos"]["rate"]
+    change(content)
+    record = RunRecord(directory, manifest)
+    record.files = {**(manifest.files or {})}
+    record.write_checkpoint(to_bytes(content))
+    record.update(files=record.files)
+
+
+def test_models_from_before_schemes_had_rates_are_loaded(tmp_path: Path) -> None:
+    directory = plan(request("one", pos=SCHEMES["learned"], trainer__max_steps=6), tmp_path).directory
+    make(request("one", pos=SCHEMES["learned"], trainer__max_steps=6), tmp_path)
+    before = load_model(directory).state_dict()
+    before_rates(directory, lambda content: None)
+    for name, tensor in load_model(directory).state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_a_t5_from_before_its_table_was_scaled_is_refused(tmp_path: Path) -> None:
+    """Its table means biases smaller by sqrt(K): it would be another model."""
+    directory = plan(request("one", pos=SCHEMES["t5"], trainer__max_steps=6), tmp_path).directory
+    make(request("one", pos=SCHEMES["t5"], trainer__max_steps=6), tmp_path)
+
+    def unscaled(content: dict[str, Any]) -> None:
+        content["weights"]["scheme.table"] = content["weights"].pop("scheme.bucket_bias")
+
+    before_rates(directory, unscaled)
+    with pytest.raises(ConfigError, match="the weights do not fit the model: they were made by other code"):
+        load_model(directory)
 
 
 def test_a_record_of_a_newer_version_is_neither_made_again_nor_taken_over(tmp_path: Path) -> None:
