@@ -8,7 +8,10 @@ from typing import TypeGuard
 # What may be the name of a study or a run: a folder that every file system and shell takes.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
-_ABSOLUTE = re.compile(r"(?<![\w.:/~-])(?:~|file://)?/(?:[^\s:/'\"<>,;()]+/)+([^\s:/'\"<>,;()]*)")
+# The two slashes after a colon are those of an address, such as https://host.
+_ABSOLUTE = re.compile(
+    r"(?<![\w./~-])(?:(?<!:)|(?!//))(?:~|file://)?/+(?:[^\s:/'\"<>,;()]+/+)+([^\s:/'\"<>,;()]*)"
+)
 
 
 def one_line(text: object, limit: int | None = None) -> str:
@@ -20,8 +23,15 @@ def one_line(text: object, limit: int | None = None) -> str:
 def plain(text: object, limit: int = 300) -> str:
     """One line for a page that is published: control characters are spaces, and of a path only its last
     name is left."""
-    shown = _ABSOLUTE.sub(r"\1", CONTROL.sub(" ", str(text))).strip()
+    shown = without_paths(CONTROL.sub(" ", str(text))).strip()
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def without_paths(text: str) -> str:
+    """The text with only the last name of each absolute path; a second time changes nothing."""
+    while (shown := _ABSOLUTE.sub(r"\1", text)) != text:
+        text = shown
+    return text
 
 
 def is_file_name(name: object) -> TypeGuard[str]:

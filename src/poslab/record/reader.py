@@ -130,6 +130,7 @@ class Records:
     reference: str | None
     commands: tuple[str, ...]
     question: str | None = None  # what the study is to answer
+    kept: Path | None = None  # the file that they were read from, None: the run directories
 
 
 def load(study: str, runs: Path) -> Records:
@@ -140,8 +141,14 @@ def load(study: str, runs: Path) -> Records:
 
 def load_studies(names: str, runs: Path) -> tuple[Records, ...]:
     """The records of a study, or of several with commas between their names. Raises ReportError."""
+    requested = requested_studies(names, studies(runs, recorded=True))
+    with no_collecting():
+        return tuple(load_study(runs / study, len(requested) > 1) for study in requested)
+
+
+def requested_studies(names: str, known: list[str]) -> list[str]:
+    """The studies between the commas of `names`. Raises ReportError where one is not among the `known`."""
     requested = names.split(",")
-    known = studies(runs, recorded=True)
     for study in requested:
         if not study:
             raise ReportError(f"study={_short(names)} lacks a name; {_choices(known)}")
@@ -149,8 +156,7 @@ def load_studies(names: str, runs: Path) -> tuple[Records, ...]:
             raise ReportError(f"study={_short(names)} names {_short(study)} twice")
         if study not in known:
             raise ReportError(f"study={_short(study)} has no records; {_choices(known)}")
-    with no_collecting():
-        return tuple(_load_study(runs / study, len(requested) > 1) for study in requested)
+    return requested
 
 
 @contextmanager
@@ -165,7 +171,8 @@ def no_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _load_study(folder: Path, several: bool) -> Records:
+def load_study(folder: Path, several: bool = False) -> Records:
+    """The records in a study's folder. Of several studies a run's name says which it is of."""
     listed = study_list_of(folder)
     names = dict.fromkeys([*listed.runs, *recorded_runs(folder)])
     within = f"{folder.name}/" if several else ""
