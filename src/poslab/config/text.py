@@ -3,7 +3,7 @@
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 # What may be the name of a study or a run: a folder that every file system and shell takes.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -32,6 +32,19 @@ def without_paths(text: str) -> str:
     while (shown := _ABSOLUTE.sub(r"\1", text)) != text:
         text = shown
     return text
+
+
+def published(value: Any) -> Any:
+    """A value of JSON with only the last name of each absolute path; texts without one stay as they are."""
+    if isinstance(value, dict):
+        return {key: published(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [published(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    visible = CONTROL.sub(" ", value)  # as a page shows it
+    shown = without_paths(visible)
+    return value if shown == visible else shown
 
 
 def is_file_name(name: object) -> TypeGuard[str]:

@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from poslab.config.text import CONTROL, is_file_name, plain, without_paths
+from poslab.config.text import is_file_name, plain, published
 from poslab.record.files import DamagedError, UnreadableError, sealed, unsealed
 from poslab.record.manifest import parse_manifest
 from poslab.record.reader import Records, ReportError, load_study, no_collecting, requested_studies
@@ -161,7 +161,7 @@ def pack(folder: Path) -> bytes:
     """
     if not is_file_name(folder.name):
         raise ReportError(f"study={plain(folder.name, 60)} cannot be kept: its name begins with a dot")
-    files = _published(folder)
+    files = _read(folder)
     size = sum(map(len, files.values()))
     if size > LARGEST:
         raise ReportError(
@@ -180,27 +180,17 @@ def pack(folder: Path) -> bytes:
     return lzma.compress(archive.getvalue())
 
 
-def _published(folder: Path) -> dict[str, bytes]:
+def _read(folder: Path) -> dict[str, bytes]:
     """What a report reads of a study's folder, by the names in it, with no path of the machine."""
     files: dict[str, bytes] = {}
     with suppress(FileNotFoundError):
         files[STUDY_LIST] = _without_paths((folder / STUDY_LIST).read_bytes())
-    before: set[str] = set()
-    after: set[str] = set()
     for run in recorded_runs(folder):
         content = (folder / run / MANIFEST).read_bytes()
-        files[f"{run}/{MANIFEST}"] = published = _without_paths(content)
-        manifest = _manifest(content)
-        before.add(_configuration(manifest))
-        after.add(_configuration(_manifest(published)))
-        for name in filter(is_file_name, manifest.tables):
+        files[f"{run}/{MANIFEST}"] = _without_paths(content)
+        for name in filter(is_file_name, _manifest(content).tables):
             with suppress(OSError):  # a report says of the run that the file is missing
                 files[f"{run}/{name}"] = (folder / run / name).read_bytes()
-    if len(after) < len(before):
-        raise ReportError(
-            f"study={folder.name} cannot be kept: two of its configurations differ in the folder of a file "
-            "alone, and no folder of this machine is published"
-        )
     return files
 
 
@@ -212,10 +202,6 @@ def _manifest(content: bytes) -> Manifest:
         return Manifest()
 
 
-def _configuration(manifest: Manifest) -> str:
-    return json.dumps(manifest.config, sort_keys=True)
-
-
 def _without_paths(content: bytes) -> bytes:
     """A file of JSON in which only the last name of each path is left; nothing of a damaged one."""
     is_sealed = True
@@ -225,10 +211,10 @@ def _without_paths(content: bytes) -> bytes:
         is_sealed, facts = False, _older(content)
         if not facts:
             return b""  # is damaged, too
-    published = _cut(facts)
-    if published == facts:
+    shown = published(facts)
+    if shown == facts:
         return content
-    return (sealed(published) if is_sealed else json.dumps(published, indent=2)).encode()
+    return (sealed(shown) if is_sealed else json.dumps(shown, indent=2)).encode()
 
 
 def _older(content: bytes) -> dict[str, Any]:
@@ -238,16 +224,3 @@ def _older(content: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) and "sha256" not in facts else {}
-
-
-def _cut(value: Any) -> Any:
-    """A value of JSON without paths. What has none stays as it is, control characters included."""
-    if isinstance(value, dict):
-        return {key: _cut(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_cut(item) for item in value]
-    if not isinstance(value, str):
-        return value
-    visible = CONTROL.sub(" ", value)  # as a report shows it
-    shown = without_paths(visible)
-    return value if shown == visible else shown

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from poslab.config.text import published
 from poslab.record import losses, retrieval, scheme
 from poslab.record.files import Tables, UnreadableError, read_tables, table_records
 from poslab.record.losses import TRAINED, RescaledMeasurement, Segments, Stretch, Validation
@@ -219,6 +220,9 @@ def load_run(folder: Path) -> Run:
         return Run(name, "unreadable", f"{MANIFEST} cannot be read")
     if (absent := _absent(manifest)) is not None:
         return Run(name, "unreadable", f"{MANIFEST} has no valid {absent}")
+    # Older versions recorded where a text lay, which is no part of what an arm is.
+    if (config := published(manifest.config)) != manifest.config:
+        manifest = manifest.updated(config=config)
     run = Run(name, str(manifest.status), manifest.reason or "", manifest)
     if run.status == "diverged":  # it may have reached a target before
         return replace(run, validations=_reached(folder, manifest))

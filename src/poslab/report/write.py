@@ -56,7 +56,7 @@ def _notices(records: Sequence[Records], packed: bytes | None) -> Iterator[str]:
     """What the terminal says of records that are kept; `packed` is what was kept now."""
     for one in records:
         if packed is not None:
-            yield f"records: {one.kept}, {len(packed) / 2**20:.1f} MiB; they are kept beside the report"
+            yield f"records: {one.kept}, {len(packed) / 1000:,.0f} kB, kept beside the report"
         elif one.kept is not None:
             yield f"The report was made from the records of study={one.study} that are kept in {one.kept}."
 
