@@ -1,8 +1,9 @@
 """Reports made from kept records: every file as it is made from the run directories, to the byte.
 
-Text is the same wherever the records and poslab are. Figures are drawn by Matplotlib with fonts that come
-with it and without a date, so their bytes are the same for the same version of Matplotlib, which
-pyproject.toml pins; another version may draw other bytes of the same figure.
+Numbers are plain sums in 64 bits, so text is the same wherever poslab and the libraries that pyproject.toml
+pins are. (The last digits may differ where another C library computes a logarithm.) Figures are drawn by
+Matplotlib with fonts that come with it and without a date, so their bytes are the same for the same version
+of Matplotlib; another version may draw other bytes of the same figure, and is not compared.
 """
 
 import re

@@ -220,9 +220,7 @@ def load_run(folder: Path) -> Run:
         return Run(name, "unreadable", f"{MANIFEST} cannot be read")
     if (absent := _absent(manifest)) is not None:
         return Run(name, "unreadable", f"{MANIFEST} has no valid {absent}")
-    # Older versions recorded where a text lay, which is no part of what an arm is.
-    if (config := published(manifest.config)) != manifest.config:
-        manifest = manifest.updated(config=config)
+    manifest = _without_folders(manifest)
     run = Run(name, str(manifest.status), manifest.reason or "", manifest)
     if run.status == "diverged":  # it may have reached a target before
         return replace(run, validations=_reached(folder, manifest))
@@ -234,6 +232,15 @@ def load_run(folder: Path) -> Run:
         return replace(run, status="unreadable", reason=str(error))
     except (ArithmeticError, ValueError, csv.Error):
         return replace(run, status="unreadable", reason="its CSV files cannot be read")
+
+
+def _without_folders(manifest: Manifest) -> Manifest:
+    """Older versions recorded in which folder a text lay, which is no part of what an arm is."""
+    config = manifest.config or {}
+    data = config.get("data")
+    if (named := published(data)) == data:
+        return manifest
+    return manifest.updated(config={**config, "data": named})
 
 
 def _measured(run: Run, tables: Tables) -> Run:
