@@ -12,13 +12,17 @@ if TYPE_CHECKING:
 USAGE = """\
 Make the report of a study from its run records, without training anything.
 
-  python report.py [study=NAME[,NAME...]] [runs=DIR] [reports=DIR] [reference=LABEL]
+  python report.py [study=NAME[,NAME...]] [runs=DIR] [reports=DIR] [reference=LABEL] [keep=true]
   python report.py checkpoint=PATH[,PATH...] [reports=DIR] [reference=LABEL]
   python report.py source=wandb study=NAME[,NAME...] [project=NAME] [entity=NAME]
 
   study       the study to report, or several to compare: study=a,b goes to reports/a+b/;
               default: the one with the newest record
-  runs        where the records are (runs/<study>/<run>/); default: runs
+  runs        where the records are (runs/<study>/<run>/, or kept as runs/<study>/records.tar.xz);
+              default: runs, and for a study that has none there reports/<study>/records.tar.xz
+  keep        true: keep the study's records beside its report, without weights and logs, in
+              reports/<study>/records.tar.xz, so that the report can be made from them where runs/ is not;
+              from then on every report of the study in that folder keeps its own
   checkpoint  chosen runs instead of whole studies, each by its directory, its checkpoint.pt or its artifact
               in W&B (checkpoint-<run>:latest, entity/project/checkpoint-<run>:v3); the report of one run goes
               to reports/<run>/, of several to reports/<study>-<n>-runs-<hash>/
@@ -30,7 +34,7 @@ Make the report of a study from its run records, without training anything.
               default: the one the (first) study names, else its first arm
 """
 NAME = "report.py"
-KEYS = ("study", "runs", "checkpoint", "source", "project", "entity", "reports", "reference")
+KEYS = ("study", "runs", "checkpoint", "source", "project", "entity", "reports", "reference", "keep")
 
 
 def main(arguments: list[str]) -> int:
@@ -69,6 +73,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _report(options: dict[str, str]) -> "Report":
+    from poslab.config.text import listing
+    from poslab.record.kept import kept_studies
     from poslab.record.reader import ReportError
     from poslab.record.study_list import studies
     from poslab.report.write import write_chosen, write_report
@@ -77,14 +83,20 @@ def _report(options: dict[str, str]) -> "Report":
     reference = options.get("reference")
     if "checkpoint" in options:
         return write_chosen(_directories(options), reports, reference)
+    # Whoever says where the records are does not mean those of another folder.
+    kept = None if "source" in options else Path(options.get("runs", reports))
     if "source" in options:
         runs = _download(options)
     if "study" not in options:
         known = studies(runs, recorded=True)
+        if not known and kept is not None and (others := kept_studies(kept)):
+            raise ReportError(
+                f"no records in {runs}; study=NAME takes those kept in {kept}: {listing(others)}"
+            )
         if not known:
             raise ReportError(f"no records in {runs}; train a study first: python train.py -m pos=rope,alibi")
         options["study"] = known[0]
-    return write_report(options["study"], runs, reports, reference)
+    return write_report(options["study"], runs, reports, reference, kept=kept, keep="keep" in options)
 
 
 def _directories(options: dict[str, str]) -> list[Path]:
@@ -123,7 +135,11 @@ def _conflict(options: dict[str, str]) -> str | None:
     """Which of the options exclude or need one another, if any do: an option never has no effect."""
     if options.get("source", "wandb") != "wandb":
         return f"source={options['source']} is unknown; there is source=wandb, and this machine without it"
-    for key in ("study", "runs", "source"):
+    if options.get("keep", "true") != "true":
+        return f"keep={options['keep']} is unknown; there is keep=true, and a report without it"
+    if "keep" in options and "," in options.get("study", ""):
+        return "keep=true keeps the records of one study beside its report: give it with each study by itself"
+    for key in ("study", "runs", "source", "keep"):
         if "checkpoint" in options and key in options:
             return f"checkpoint= names the runs itself: leave {key}= out"
     if "source" in options and "study" not in options:

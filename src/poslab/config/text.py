@@ -3,12 +3,15 @@
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 # What may be the name of a study or a run: a folder that every file system and shell takes.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
-_ABSOLUTE = re.compile(r"(?<![\w.:/~-])(?:~|file://)?/(?:[^\s:/'\"<>,;()]+/)+([^\s:/'\"<>,;()]*)")
+# The two slashes after a colon are those of an address, such as https://host.
+_ABSOLUTE = re.compile(
+    r"(?<![\w./~-])(?:(?<!:)|(?!//))(?:~|file://)?/+(?:[^\s:/'\"<>,;()]+/+)+([^\s:/'\"<>,;()]*)"
+)
 
 
 def one_line(text: object, limit: int | None = None) -> str:
@@ -20,8 +23,28 @@ def one_line(text: object, limit: int | None = None) -> str:
 def plain(text: object, limit: int = 300) -> str:
     """One line for a page that is published: control characters are spaces, and of a path only its last
     name is left."""
-    shown = _ABSOLUTE.sub(r"\1", CONTROL.sub(" ", str(text))).strip()
+    shown = without_paths(CONTROL.sub(" ", str(text))).strip()
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def without_paths(text: str) -> str:
+    """The text with only the last name of each absolute path; a second time changes nothing."""
+    while (shown := _ABSOLUTE.sub(r"\1", text)) != text:
+        text = shown
+    return text
+
+
+def published(value: Any) -> Any:
+    """A value of JSON with only the last name of each absolute path; texts without one stay as they are."""
+    if isinstance(value, dict):
+        return {key: published(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [published(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    visible = CONTROL.sub(" ", value)  # as a page shows it
+    shown = without_paths(visible)
+    return value if shown == visible else shown
 
 
 def is_file_name(name: object) -> TypeGuard[str]:

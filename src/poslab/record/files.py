@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.schema import ConfigError
+from poslab.config.text import is_file_name
 from poslab.record.schema import MANIFEST, TableSchema
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the errors of a full disk
@@ -110,9 +111,11 @@ def unsealed(data: bytes, name: object) -> dict[str, Any]:
     if seal is not None:
         begin, end = seal.span(1)
         if hashlib.sha256(data[:begin] + UNSEALED.encode() + data[end:]).hexdigest().encode() == seal[1]:
-            value: dict[str, Any] = json.loads(data)
-            value.pop("sha256")
-            return value
+            # Whoever writes a seal may have sealed what is no JSON.
+            with suppress(ValueError, RecursionError):
+                value: dict[str, Any] = json.loads(data)
+                value.pop("sha256")
+                return value
     raise DamagedError(f"{name} is damaged")
 
 
@@ -129,10 +132,12 @@ def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, 
 def read_tables(directory: Path, digests: Mapping[str, str]) -> dict[str, bytes]:
     """What the CSV files of a run's directory hold, those whose SHA-256 its manifest lists.
 
-    Raises DamagedError where one of them is missing or not as it was written.
+    Raises DamagedError where one of them is missing or not as it was written, or lies elsewhere.
     """
     tables = {}
     for name, digest in digests.items():
+        if not is_file_name(name):
+            raise DamagedError(f"{MANIFEST} lists a file outside its folder")
         try:
             content = (directory / name).read_bytes()
         except OSError:

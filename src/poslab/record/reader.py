@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from poslab.config.text import published
 from poslab.record import losses, retrieval, scheme
 from poslab.record.files import Tables, UnreadableError, read_tables, table_records
 from poslab.record.losses import TRAINED, RescaledMeasurement, Segments, Stretch, Validation
@@ -148,6 +149,7 @@ class Records:
     reference: str | None
     commands: tuple[str, ...]
     question: str | None = None  # what the study is to answer
+    kept: Path | None = None  # the file that they were read from, None: the run directories
 
 
 def load(study: str, runs: Path) -> Records:
@@ -158,8 +160,14 @@ def load(study: str, runs: Path) -> Records:
 
 def load_studies(names: str, runs: Path) -> tuple[Records, ...]:
     """The records of a study, or of several with commas between their names. Raises ReportError."""
+    requested = requested_studies(names, studies(runs, recorded=True))
+    with no_collecting():
+        return tuple(load_study(runs / study, len(requested) > 1) for study in requested)
+
+
+def requested_studies(names: str, known: list[str]) -> list[str]:
+    """The studies between the commas of `names`. Raises ReportError where one is not among the `known`."""
     requested = names.split(",")
-    known = studies(runs, recorded=True)
     for study in requested:
         if not study:
             raise ReportError(f"study={_short(names)} lacks a name; {_choices(known)}")
@@ -167,8 +175,7 @@ def load_studies(names: str, runs: Path) -> tuple[Records, ...]:
             raise ReportError(f"study={_short(names)} names {_short(study)} twice")
         if study not in known:
             raise ReportError(f"study={_short(study)} has no records; {_choices(known)}")
-    with no_collecting():
-        return tuple(_load_study(runs / study, len(requested) > 1) for study in requested)
+    return requested
 
 
 @contextmanager
@@ -183,7 +190,8 @@ def no_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _load_study(folder: Path, several: bool) -> Records:
+def load_study(folder: Path, several: bool = False) -> Records:
+    """The records in a study's folder. Of several studies a run's name says which it is of."""
     listed = study_list_of(folder)
     names = dict.fromkeys([*listed.runs, *recorded_runs(folder)])
     within = f"{folder.name}/" if several else ""
@@ -230,6 +238,7 @@ def load_run(folder: Path) -> Run:
         return Run(name, "unreadable", f"{MANIFEST} cannot be read")
     if (absent := _absent(manifest)) is not None:
         return Run(name, "unreadable", f"{MANIFEST} has no valid {absent}")
+    manifest = _without_folders(manifest)
     run = Run(name, str(manifest.status), manifest.reason or "", manifest)
     if run.status == "diverged":  # it may have reached a target before
         return replace(run, validations=_reached(folder, manifest))
@@ -241,6 +250,15 @@ def load_run(folder: Path) -> Run:
         return replace(run, status="unreadable", reason=str(error))
     except (ArithmeticError, ValueError, csv.Error):
         return replace(run, status="unreadable", reason="its CSV files cannot be read")
+
+
+def _without_folders(manifest: Manifest) -> Manifest:
+    """Older versions recorded in which folder a text lay, which is no part of what an arm is."""
+    config = manifest.config or {}
+    data = config.get("data")
+    if (named := published(data)) == data:
+        return manifest
+    return manifest.updated(config={**config, "data": named})
 
 
 def _measured(run: Run, tables: Tables) -> Run:

@@ -1,29 +1,64 @@
 """Records in, report out: a study's, several studies', or that of chosen runs."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
+from poslab.config.text import plain
 from poslab.record.files import write_atomic, write_table
+from poslab.record.kept import KEPT, is_same, load_available, pack, unpack
 from poslab.record.reader import Records, ReportError, Run, load_run, no_collecting, study_list_of
 from poslab.record.schema import MANIFEST
-from poslab.report.analysis.results import Results, Subject, figures, gather
+from poslab.record.study_list import studies
+from poslab.report.analysis.results import Results, Subject, figures, subject_of
 from poslab.report.document import FORMATS, Document, Sheet
 from poslab.report.sections.contents import OPTIONAL, document
 from poslab.report.written import Report
 
 
-def write_report(study: str, runs: Path, reports: Path, reference: str | None = None) -> Report:
+def write_report(
+    study: str,
+    runs: Path,
+    reports: Path,
+    reference: str | None = None,
+    *,
+    kept: Path | None = None,
+    keep: bool = False,
+) -> Report:
     """Make the report of `runs`/`study` in `reports`/`study` from its records alone.
 
     Studies with commas between their names are reported together: a,b in `reports`/a+b. The same records
     give the same bytes. `reference` names the arm that the others are compared with, over the study's own
-    choice. Raises ReportError, one line that says what to do, where there is no such study, no finished run
-    or no such arm.
+    choice. `kept` is a folder of reports beside which records are kept: those of a study that has none in
+    `runs` are read there. With `keep` the study's records are kept beside its report; where they were kept
+    before, they are in any case. Raises ReportError, one line that says what to do, where there is no such
+    study, no finished run or no such arm, or where the records cannot be kept or those kept are damaged.
     """
-    return write(gather(study, runs, reference), reports)
+    path = reports / study / KEPT
+    packed = None
+    if (keep or path.is_file()) and study in studies(runs, recorded=True):
+        packed = pack(runs / study)
+        # Made from what is kept, so that report and records agree even if a run goes on meanwhile.
+        records: tuple[Records, ...] = (unpack(packed, path, study),)
+    elif keep:
+        raise ReportError(f"keep=true keeps one study's records, and {runs} has none of {plain(study, 60)!r}")
+    else:
+        records = load_available(study, runs, kept)
+    results = figures(records, subject_of(study), reference)
+    if packed is not None and not is_same(packed, path):
+        write_atomic(path, packed)
+    return replace(write(results, reports), notices=tuple(_notices(records, packed)))
+
+
+def _notices(records: Sequence[Records], packed: bytes | None) -> Iterator[str]:
+    """What the terminal says of records that are kept; `packed` is what was kept now."""
+    for one in records:
+        if packed is not None:
+            yield f"records: {one.kept}, {len(packed) / 1000:,.0f} kB, kept beside the report"
+        elif one.kept is not None:
+            yield f"The report was made from the records of study={one.study} that are kept in {one.kept}."
 
 
 def write_chosen(directories: Sequence[Path], reports: Path, reference: str | None = None) -> Report:

@@ -25,12 +25,16 @@ REPORTS = 200  # that are remembered
 
 @dataclass(frozen=True)
 class Report:
-    """A report on disk; `table` holds the rows for a terminal, by column title."""
+    """A report on disk; `table` holds the rows for a terminal, by column title.
+
+    `notices` are lines for the terminal on where its records are kept.
+    """
 
     directory: Path
     page: Path
     table: tuple[Mapping[str, str], ...]
     summary: str
+    notices: tuple[str, ...] = ()
 
 
 def recall_report(inputs: str, folder: Path) -> Report | None:

@@ -88,7 +88,12 @@ def gather(study: str, runs: Path, reference: str | None) -> Results:
 
     Raises ReportError where there is nothing to report or no such reference.
     """
-    return figures(load_studies(study, runs), Subject(study.replace(",", "+"), f"study={study}"), reference)
+    return figures(load_studies(study, runs), subject_of(study), reference)
+
+
+def subject_of(study: str) -> Subject:
+    """A report on a study, or on several with commas between their names."""
+    return Subject(study.replace(",", "+"), f"study={study}")
 
 
 def figures(records: tuple[Records, ...], subject: Subject, reference: str | None) -> Results:
@@ -124,11 +129,11 @@ def figures(records: tuple[Records, ...], subject: Subject, reference: str | Non
     )
     primary = primary_figure(base, multiples)
     every_pair = pairs(everything, base, primary)
-    commands = dict.fromkeys(line for one in records for line in one.commands)
+    commands = dict.fromkeys(plain(line, 1000) for one in records for line in one.commands)
     return Results(
         studies=tuple(one.study for one in records),
         questions=tuple(dict.fromkeys(plain(one.question, 500) for one in records if one.question)),
-        commands=tuple(plain(line, 1000) for line in commands),
+        commands=tuple(commands),
         runs=listed,
         rows=tuple(rows[run.name] for run in listed),
         arms=everything,

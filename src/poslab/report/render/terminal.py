@@ -78,6 +78,6 @@ def print_table(table: Table) -> None:
 
 
 def show(report: "Report") -> None:
-    """Print the table of arms, and where the page is."""
+    """Print the table of arms, where the page is, and where records are kept."""
     print_table(terminal_table(report))
-    print(f"report: {report.page}")
+    print(f"report: {report.page}", *report.notices, sep="\n")

@@ -242,8 +242,8 @@ def _flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _different(values: Iterable[object]) -> list[object]:
-    """Each value once. A boolean is not the number that it equals."""
-    by_text: dict[str, object] = {json.dumps(value, default=str): value for value in values}
+    """Each value once, as the sheet shows it. A boolean is not the number that it equals."""
+    by_text: dict[str, object] = {json.dumps(_cell(value)): value for value in values}
     return list(by_text.values())
 
 

@@ -1,0 +1,226 @@
+"""The records of a study in one file beside its report, so that the report can be made again from git.
+
+    <reports>/<study>/records.tar.xz
+        <study>/study.json
+        <study>/<run>/manifest.json
+        <study>/<run>/<table>.csv    those that the manifest lists
+
+It holds what a report reads of every run, whatever became of it, and nothing else: no weights and no logs.
+The same records give the same bytes: names are sorted, and times, owners and permissions are the same for all
+files. It is published, so only the last name is left of a path of the machine; a sealed file in which there
+was one gets a new seal.
+
+What is read may come from anybody. So nothing but plain files with the names above is taken out, up to a
+limit in all, into a temporary directory that is removed at once; then their seals and checksums are checked
+as those of run directories are.
+"""
+
+import io
+import json
+import lzma
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from poslab.config.text import is_file_name, plain, published
+from poslab.record.files import DamagedError, UnreadableError, sealed, unsealed
+from poslab.record.manifest import parse_manifest
+from poslab.record.reader import Records, ReportError, load_study, no_collecting, requested_studies
+from poslab.record.schema import MANIFEST, STUDY_LIST, TABLE_SUFFIX, Manifest
+from poslab.record.study_list import recorded_runs, studies
+
+KEPT = "records.tar.xz"
+LARGEST = 512 * 2**20  # bytes of all files together: the records of more than a thousand runs
+DECODER_MEMORY = 128 * 2**20  # bytes; what is written here needs 9 MiB
+BLOCK = 512  # bytes: a tar archive is made of blocks
+
+
+def load_available(names: str, runs: Path, kept: Path | None) -> tuple[Records, ...]:
+    """The records of a study, or of several with commas between their names.
+
+    A study that has none in `runs` is read from its file in `kept`, a folder of reports, where that is given.
+    Raises ReportError.
+    """
+    recorded = studies(runs, recorded=True)
+    others = [] if kept is None else [study for study in kept_studies(kept) if study not in recorded]
+    requested = requested_studies(names, [*recorded, *others])
+    several = len(requested) > 1
+    with no_collecting():
+        return tuple(
+            load_study(runs / study, several)
+            if kept is None or study in recorded
+            else load_kept(kept / study / KEPT, study, several)
+            for study in requested
+        )
+
+
+def kept_studies(reports: Path) -> list[str]:
+    """The names of the studies whose records are kept in `reports`."""
+    return sorted(path.parent.name for path in reports.glob(f"[!.]*/{KEPT}") if path.is_file())
+
+
+def load_kept(path: Path, study: str, several: bool = False) -> Records:
+    """The records of `study` in the file `path`; of several studies a run's name says which it is of.
+
+    Raises ReportError where the file is damaged or holds anything but records of this study.
+    """
+    if path.stat().st_size > LARGEST:
+        raise ReportError(f"{path} is too large: the records of a study are at most {LARGEST >> 20} MiB")
+    return unpack(path.read_bytes(), path, study, several)
+
+
+def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Records:
+    """The records of `study` in what `pack` has made, the content of the file `path`.
+
+    Raises ReportError as `load_kept` does.
+    """
+    with tempfile.TemporaryDirectory(prefix="poslab-records-") as temporary:
+        for name, content in _files(_decompressed(packed, path), path, study):
+            place = Path(temporary, name)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        if not recorded_runs(Path(temporary, study)):
+            raise ReportError(f"{path} holds no record of a run")
+        return replace(load_study(Path(temporary, study), several), kept=path)
+
+
+def is_same(packed: bytes, path: Path) -> bool:
+    """Whether the file `path` holds the same records, perhaps compressed by another version of xz."""
+    try:
+        return _decompressed(path.read_bytes(), path) == _decompressed(packed, path)
+    except (OSError, ReportError):
+        return False
+
+
+def _decompressed(packed: bytes, path: Path) -> bytes:
+    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=DECODER_MEMORY)
+    try:
+        archive = decompressor.decompress(packed, max_length=LARGEST + 1)
+    except (lzma.LZMAError, EOFError):
+        raise _damaged(path) from None
+    if len(archive) > LARGEST:
+        raise ReportError(f"{path} holds more than {LARGEST >> 20} MiB, which no study's records are")
+    if not decompressor.eof or decompressor.unused_data:
+        raise _damaged(path)
+    return archive
+
+
+def _files(archive: bytes, path: Path, study: str) -> Iterator[tuple[str, bytes]]:
+    """The names and contents of the files in a tar archive. Raises ReportError for whatever is not plain.
+
+    Each header is read by itself: long names, links and other kinds of entries that a tar archive may hold
+    have no meaning here.
+    """
+    seen: set[str] = set()
+    begin = 0
+    while any(header := archive[begin : begin + BLOCK]):
+        try:
+            entry = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
+        except (tarfile.HeaderError, ValueError):
+            raise _damaged(path) from None
+        shown = plain(entry.name, 100)
+        if entry.type != tarfile.REGTYPE:
+            raise ReportError(f"{path} holds {shown!r}, which is no plain file")
+        if entry.name in seen or not _is_of_a_record(entry.name):
+            raise ReportError(f"{path} holds {shown!r}, which is no file of a record, or holds it twice")
+        if entry.name.partition("/")[0] != study:
+            raise ReportError(f"{path} holds {shown!r}, which is of another study than study={study}")
+        seen.add(entry.name)
+        content = archive[begin + BLOCK : begin + BLOCK + max(entry.size, 0)]
+        if len(content) != entry.size:
+            raise _damaged(path)
+        yield entry.name, content
+        begin += BLOCK + -(-entry.size // BLOCK) * BLOCK
+
+
+def _is_of_a_record(name: str) -> bool:
+    _, *within = parts = name.split("/")
+    if not all(map(is_file_name, parts)):
+        return False
+    if len(within) == 1:
+        return within == [STUDY_LIST]
+    return (
+        len(within) == 2
+        and within[0] != STUDY_LIST
+        and (within[1] == MANIFEST or within[1].endswith(TABLE_SUFFIX))
+    )
+
+
+def _damaged(path: Path) -> ReportError:
+    return ReportError(f"{path} is damaged: it is not as it was written")
+
+
+def pack(folder: Path) -> bytes:
+    """The records of the study in `folder` as one file, which `unpack` reads.
+
+    Raises ReportError where they cannot be kept, and OSError.
+    """
+    if not is_file_name(folder.name):
+        raise ReportError(f"study={plain(folder.name, 60)} cannot be kept: its name begins with a dot")
+    files = _read(folder)
+    size = sum(map(len, files.values()))
+    if size > LARGEST:
+        raise ReportError(
+            f"study={folder.name} has {size >> 20} MiB of records, and at most {LARGEST >> 20} MiB are kept"
+        )
+    archive = io.BytesIO()
+    # The oldest of tar's formats that all programs read; it has no room for anything that is not set here.
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT, encoding="utf-8") as tar:
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(f"{folder.name}/{name}")
+            entry.size = len(content)
+            try:
+                tar.addfile(entry, io.BytesIO(content))
+            except ValueError:  # a name with more letters than the format has room for
+                raise ReportError(f"{plain(entry.name)} cannot be kept: its name is too long") from None
+    return lzma.compress(archive.getvalue())
+
+
+def _read(folder: Path) -> dict[str, bytes]:
+    """What a report reads of a study's folder, by the names in it, with no path of the machine."""
+    files: dict[str, bytes] = {}
+    with suppress(FileNotFoundError):
+        files[STUDY_LIST] = _without_paths((folder / STUDY_LIST).read_bytes())
+    for run in recorded_runs(folder):
+        content = (folder / run / MANIFEST).read_bytes()
+        files[f"{run}/{MANIFEST}"] = _without_paths(content)
+        for name in filter(is_file_name, _manifest(content).tables):
+            with suppress(OSError):  # a report says of the run that the file is missing
+                files[f"{run}/{name}"] = (folder / run / name).read_bytes()
+    return files
+
+
+def _manifest(content: bytes) -> Manifest:
+    """Empty where this version cannot read it: then a report reads no table of the run either."""
+    try:
+        return parse_manifest(content)
+    except UnreadableError:
+        return Manifest()
+
+
+def _without_paths(content: bytes) -> bytes:
+    """A file of JSON in which only the last name of each path is left; nothing of a damaged one."""
+    is_sealed = True
+    try:
+        facts = unsealed(content, "")
+    except DamagedError:
+        is_sealed, facts = False, _older(content)
+        if not facts:
+            return b""  # is damaged, too
+    shown = published(facts)
+    if shown == facts:
+        return content
+    return (sealed(shown) if is_sealed else json.dumps(shown, indent=2)).encode()
+
+
+def _older(content: bytes) -> dict[str, Any]:
+    """What a file holds that a version without seals wrote, nothing where it is none."""
+    try:
+        facts = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return facts if isinstance(facts, dict) and "sha256" not in facts else {}

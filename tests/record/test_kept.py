@@ -1,0 +1,357 @@
+"""Records kept in one file: the same bytes from the same records, and nothing taken out that is no record."""
+
+import hashlib
+import io
+import lzma
+import os
+import random
+import runpy
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from poslab.config.text import plain, without_paths
+from poslab.record.files import read_sealed, sealed, write_sealed
+from poslab.record.kept import KEPT, LARGEST, load_available, pack, unpack
+from poslab.record.manifest import read_manifest
+from poslab.record.reader import ReportError, load, load_run, load_studies
+from poslab.record.writer import RunRecord
+from support.commands import ROOT
+from support.records import plan, seal, write_run
+
+GOLDEN = Path(__file__).parent / "golden"
+Change = Callable[[bytes], bytes]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with runs/a of three runs, where commands are given; no temporary file may be left."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    home = tmp_path / "home"
+    runs = home / "runs"
+    for name, pos in (("rope-0", "rope"), ("alibi-0", "alibi")):
+        write_run(runs, name, pos=pos, study="a", config={"data": {"name": "stdlib"}})
+    dead = {"status": "failed", "reason": "out of memory", "config": {"data": {"name": "stdlib"}}}
+    write_run(runs, "dead", pos="t5", study="a", **dead)
+    plan(runs, ["rope-0", "alibi-0", "dead", "never"], study="a")
+    monkeypatch.chdir(home)
+    yield home
+    assert list(temporary.iterdir()) == []
+
+
+def contents(packed: bytes) -> dict[str, bytes]:
+    """What the standard library's own reader finds in an archive."""
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:xz") as tar:
+        files = ((name, tar.extractfile(name)) for name in tar.getnames())
+        return {name: file.read() for name, file in files if file is not None}
+
+
+def archive(*entries: tuple[str | tarfile.TarInfo, bytes], format: int = tarfile.USTAR_FORMAT) -> bytes:
+    """A tar archive of these files, or of headers of any kind, compressed."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=format) as tar:
+        for entry, content in entries:
+            header = tarfile.TarInfo(entry) if isinstance(entry, str) else entry
+            header.size = header.size or len(content)
+            tar.addfile(header, io.BytesIO(content.ljust(header.size, b"\0")) if content else None)
+    return lzma.compress(made.getvalue())
+
+
+def header(name: str, kind: bytes = tarfile.REGTYPE, to: str = "", size: int = 0) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname, made.size = kind, to, size
+    return made
+
+
+def with_more(entry: str | tarfile.TarInfo, content: bytes = b"") -> Change:
+    """The archive with one more entry in front."""
+    return lambda packed: archive((entry, content), *contents(packed).items())
+
+
+def test_the_same_records_give_the_same_bytes(home: Path) -> None:
+    first = pack(home / "runs" / "a")
+    copy = home / "copy" / "a"
+    for path in sorted((home / "runs" / "a").rglob("*.*"), reverse=True):  # made in another order
+        again = copy / path.relative_to(home / "runs" / "a")
+        again.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, again)
+        os.utime(again, (1, 1))
+        again.chmod(0o600)
+    assert pack(copy) == first
+    assert pack(shutil.copytree(copy, home / "other" / "b")) != first
+
+
+def test_what_a_report_reads_is_kept_as_it_is_and_nothing_else(home: Path) -> None:
+    study = home / "runs" / "a"
+    before = {f"a/{path.relative_to(study)}": path.read_bytes() for path in study.rglob("*.*")}
+    (study / "rope-0" / "checkpoint.pt").write_bytes(b"weights")
+    (study / "rope-0" / "checkpoints").mkdir()
+    (study / "rope-0" / "checkpoints" / "step-1.pt").write_bytes(b"weights")
+    (study / "rope-0" / "log.txt").write_text("printed")
+    (study / "rope-0" / "notes.csv").write_text("somebody's own")
+    (study / ".report.lock").touch()
+    listed = read_manifest(study / "rope-0")
+    assert listed is not None
+    RunRecord(study / "rope-0", listed).update(files={**(listed.files or {}), "checkpoint.pt": "0" * 64})
+    before["a/rope-0/manifest.json"] = (study / "rope-0" / "manifest.json").read_bytes()
+    assert contents(pack(study)) == {name: content for name, content in before.items() if ".lock" not in name}
+
+
+def test_kept_records_are_those_of_the_run_directories(home: Path) -> None:
+    """Alone, and beside a study that is not kept; whatever became of a run."""
+    runs = home / "runs"
+    (write_run(runs, "torn", study="a") / "manifest.json").write_text("{")
+    write_run(runs, "going", study="a", status="running", config={"data": {"name": "stdlib"}})
+    (write_run(runs, "lacking", study="a", config={"data": {"name": "x"}}) / "position.csv").unlink()
+    changed = write_run(runs, "changed", study="a", config={"data": {"name": "x"}}) / "metrics.csv"
+    changed.write_text(changed.read_text() + "\n")
+    write_run(runs, "rope-0", study="b", config={"data": {"name": "stdlib"}})
+    alone, both = load_studies("a", runs), load_studies("b,a", runs)
+    path = home / "reports" / "a" / KEPT
+    path.parent.mkdir(parents=True)
+    path.write_bytes(pack(runs / "a"))
+    (runs / "a").rename(home / "gone")
+    found = load_available("a", runs, home / "reports")
+    assert [one.kept for one in found] == [path]
+    assert [replace(one, kept=None) for one in found] == list(alone)
+    reasons = {run.name: (run.status, run.reason) for run in found[0].runs}
+    assert reasons["torn"] == ("unreadable", "manifest.json is damaged")
+    assert reasons["lacking"] == ("unreadable", "position.csv is missing")
+    assert reasons["changed"] == ("unreadable", "metrics.csv is damaged")
+    assert reasons["dead"] == ("failed", "out of memory")
+    assert reasons["never"][0] == "not started"
+    assert reasons["going"][0] == "running"
+    found = load_available("b,a", runs, home / "reports")
+    assert [one.kept for one in found] == [None, path]
+    assert tuple(replace(one, kept=None) for one in found) == both
+    # A folder with a plan and no run is no study with records, and run directories come first.
+    plan(runs, ["rope-9"], study="a")
+    assert load_available("a", runs, home / "reports")[0].kept == path
+    write_run(runs, "rope-9", study="a")
+    (one,) = load_available("a", runs, home / "reports")
+    assert (one.kept, [run.name for run in one.runs]) == (None, ["rope-9"])
+
+
+@pytest.mark.parametrize("study", ["format1", "format2_first", "format2_last", "format3"])
+def test_records_of_every_format_are_kept_to_the_byte(study: str, tmp_path: Path) -> None:
+    packed = pack(GOLDEN / study)
+    kept = unpack(packed, tmp_path / KEPT, study)
+    assert replace(kept, kept=None) == load(study, GOLDEN)
+    assert {"older" if study == "format1" else "done"} == {
+        run.status for run in kept.runs if run.status != "not started"
+    }
+    for name, content in contents(packed).items():
+        assert (GOLDEN / name).read_bytes() == content
+
+
+def test_no_path_of_the_machine_is_kept_and_links_to_wandb_are(home: Path) -> None:
+    runs = home / "runs"
+    link = "https://wandb.ai/somebody/poslab/runs/abc"
+    write_run(
+        runs,
+        "told",
+        study="a",
+        config={"data": {"source": "text", "path": "/home/somebody/texts/corpus.txt"}},
+        reason="no file '/home/somebody/x y/a.txt'\nor file:///home/somebody//b.txt",
+        notes=["/home/somebody/runs/a/told/metrics.csv is damaged and is made again"],
+        wandb={
+            "id": "abc",
+            "url": link,
+            "mode": "online",
+            "failed": "PATH=/home/somebody:/home/somebody/bin",
+        },
+    )
+    shutil.copytree(next((GOLDEN / "format1").glob("rope-*")), runs / "a" / "older")
+    older = runs / "a" / "older" / "manifest.json"
+    older.write_text(older.read_text().replace('"reason": null', '"reason": "/home/somebody/x"'))
+    (write_run(runs, "torn", study="a") / "manifest.json").write_text('{"reason": "/home/somebody/x"')
+    command = "python train.py data=text data.path=/home/somebody/texts/corpus.txt"
+    write_sealed(runs / "a" / "study.json", {"study": "a", "runs": ["told"], "commands": [command]})
+    packed = pack(runs / "a")
+    files = contents(packed)
+    assert b"somebody/" not in b"".join(files.values()).replace(link.encode(), b"")
+    assert b'"reason": "x"' in files["a/older/manifest.json"]
+    kept = unpack(packed, home / KEPT, "a")
+    (told,) = [run for run in kept.runs if run.name == "told"]
+    assert told.status == "done"  # its new seal is right, and so are the checksums of its tables
+    assert told.config["data"]["path"] == "corpus.txt"
+    assert told.reason == "no file 'x y/a.txt' or b.txt"
+    assert told.manifest.wandb is not None
+    assert told.manifest.wandb.url == link
+    assert kept.commands == ("python train.py data=text data.path=corpus.txt",)
+    assert {run.name: run.status for run in kept.runs if run.name in ("older", "torn")} == {
+        "older": "older",
+        "torn": "unreadable",
+    }
+
+
+def test_a_path_in_an_older_configuration_makes_no_arm(home: Path) -> None:
+    """So a study that is kept and one that is not compare alike."""
+    data = {"source": "text", "path": "/home/somebody/texts/corpus.txt"}
+    write_run(home / "runs", "one", study="a", config={"data": data})
+    assert load_run(home / "runs" / "a" / "one").config["data"] == {"source": "text", "path": "corpus.txt"}
+    kept = unpack(pack(home / "runs" / "a"), home / KEPT, "a")
+    assert replace(kept, kept=None) == load("a", home / "runs")
+
+
+PIECES = ("/", "//", ":", "a", "b.c", "~", " ", "=", "'", "\n", "\x00", "file:", "http:", "\u200b", "é")
+
+
+@settings(derandomize=True, max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=16).map("".join))
+@example("/a/file:///b/c")
+@example("/a//b/c")
+@example("x:/a/b/c")
+def test_a_path_is_cut_once_and_for_all(text: str) -> None:
+    """So a report of what is kept shows what one of the run directories shows."""
+    assert without_paths(without_paths(text)) == without_paths(text)
+    assert plain(without_paths(plain(text, 1000)), 1000) == plain(text, 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("PYTHONPATH=/home/me/a:/home/me/b", "PYTHONPATH=a:b"),
+        ("//home//me///a.txt or ~/x/a.txt", "a.txt or a.txt"),
+        (
+            "s3://bucket/a/b and wandb/offline-run and and/or",
+            "s3://bucket/a/b and wandb/offline-run and and/or",
+        ),
+        ("nfs:/export/me/a.txt", "nfs:a.txt"),
+    ],
+)
+def test_paths_and_addresses(text: str, shown: str) -> None:
+    assert without_paths(text) == shown
+
+
+def bomb(packed: bytes) -> bytes:
+    """Much in little: a block that stands for 16 MiB, again and again."""
+    one = lzma.compress(bytes(16 * 2**20))
+    index = (int.from_bytes(one[-8:-4], "little") + 1) * 4  # its size, which the footer of 12 bytes says
+    return one[:12] + one[12 : -12 - index] * (LARGEST // (16 * 2**20) + 1)
+
+
+def needs_four_gigabytes(packed: bytes) -> bytes:
+    """The same, with a dictionary of 4 GiB asked for in the header of its block."""
+    size = (packed[12] + 1) * 4
+    block = bytearray(packed[12 : 12 + size - 4])
+    assert block[2:4] == b"\x21\x01"  # LZMA2, whose only property is the size of the dictionary
+    block[4] = 40
+    return packed[:12] + bytes(block) + zlib.crc32(block).to_bytes(4, "little") + packed[12 + size :]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda packed: packed[:-1], "is damaged"),
+        (lambda packed: packed[: len(packed) // 2], "is damaged"),
+        (lambda packed: b"", "is damaged"),
+        (lambda packed: b"PK\x03\x04", "is damaged"),
+        (lambda packed: packed + packed, "is damaged"),
+        (lambda packed: lzma.compress(lzma.decompress(packed)[:5000]), "is damaged"),
+        (lambda packed: lzma.compress(b"x" * 5000), "is damaged"),
+        (lambda packed: lzma.compress(b""), "holds no record of a run"),
+        (lambda packed: archive(("a/study.json", b"{}")), "holds no record of a run"),
+        (needs_four_gigabytes, "is damaged"),
+        (bomb, "holds more than 512 MiB"),
+        (with_more(header("a/x/big.csv", size=8**11 - 1)), "is damaged"),
+        (with_more("/tmp/x/y.csv"), "'y.csv', which is no file of a record"),
+        (with_more("a/../y.csv"), "holds 'a/../y.csv', which is no file"),
+        (with_more("../a/y.csv"), "holds '../a/y.csv', which is no file"),
+        (with_more("a/..//y.csv"), "which is no file"),
+        (with_more("a/.hidden/y.csv"), "which is no file"),
+        (with_more("a/rope-0/.csv"), "which is no file"),
+        (with_more("a/rope-0/checkpoint.pt"), "which is no file"),
+        (with_more("a/deep/er/y.csv"), "which is no file"),
+        (with_more("a/study.json/manifest.json"), "which is no file"),
+        (with_more("a/rope-0/manifest.json", b"{}"), "or holds it twice"),
+        (with_more("b/rope-0/metrics.csv"), "of another study than study=a"),
+        (with_more(header("a/x", tarfile.DIRTYPE)), "holds 'a/x', which is no plain file"),
+        (with_more(header("a/x/y.csv", tarfile.SYMTYPE, "/etc/passwd")), "no plain file"),
+        (with_more(header("a/x/y.csv", tarfile.LNKTYPE, "a/study.json")), "no plain file"),
+        (with_more(header("a/x/y.csv", tarfile.FIFOTYPE)), "no plain file"),
+        (with_more(header("a/x/y.csv", tarfile.CHRTYPE)), "no plain file"),
+        (
+            lambda packed: archive((f"a/{'x' * 300}/y.csv", b"z"), format=tarfile.PAX_FORMAT),
+            "no plain file",
+        ),
+        (
+            lambda packed: archive((f"a/{'x' * 300}/y.csv", b"z"), format=tarfile.GNU_FORMAT),
+            "no plain file",
+        ),
+    ],
+)
+def test_what_is_not_as_it_was_written_is_refused_in_one_line(
+    home: Path, change: Change, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = home / "reports" / "a" / KEPT
+    path.parent.mkdir(parents=True)
+    path.write_bytes(change(pack(home / "runs" / "a")))
+    shutil.rmtree(home / "runs")
+    before = sorted(home.parent.rglob("*"))
+    assert runpy.run_path(str(ROOT / "report.py"))["main"](["study=a"]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert shown.err.startswith(f"report.py: reports/a/{KEPT} ")
+    assert expected in shown.err
+    assert sorted(home.parent.rglob("*")) == before
+
+
+def test_a_changed_bit_anywhere_is_found(home: Path) -> None:
+    path = home / KEPT
+    packed = pack(home / "runs" / "a")
+    chance = random.Random(0)
+    for place in chance.sample(range(len(packed)), 300):
+        changed = bytearray(packed)
+        changed[place] ^= 1 << chance.randrange(8)
+        with pytest.raises(ReportError, match="is damaged"):
+            unpack(bytes(changed), path, "a")
+
+
+@pytest.mark.parametrize("name", ["/etc/x.csv", "../../x.csv", "x/y.csv"])
+def test_a_manifest_cannot_have_files_read_outside_its_folder(home: Path, name: str) -> None:
+    directory = home / "runs" / "a" / "rope-0"
+    manifest = read_manifest(directory)
+    assert manifest is not None
+    RunRecord(directory, manifest).update(files={**(manifest.files or {}), name: "0" * 64})
+    run = load_run(directory)
+    assert (run.status, run.reason) == ("unreadable", "manifest.json lists a file outside its folder")
+    kept = unpack(pack(home / "runs" / "a"), home / KEPT, "a")
+    assert {run.name: run.reason for run in kept.runs}["rope-0"] == run.reason
+
+
+@pytest.mark.parametrize("text", ['{"a": ' * 20_000, '{"seed": ' + "9" * 5000 + ","])
+def test_a_seal_on_what_is_no_json_is_damage(home: Path, text: str) -> None:
+    """A manifest from somebody else, with a right seal."""
+    sound = sealed({"format": 3})
+    path = home / "runs" / "a" / "rope-0" / "manifest.json"
+    path.write_text(_sealed_again(text + sound[1:]))
+    assert load_run(path.parent).reason == "manifest.json is damaged"
+
+
+def _sealed_again(text: str) -> str:
+    head, _, tail = text.rpartition('"sha256": "')
+    empty = f'{head}"sha256": "{"0" * 64}{tail[64:]}'
+    digest = hashlib.sha256(empty.encode()).hexdigest()
+    return f'{head}"sha256": "{digest}{tail[64:]}'
+
+
+def test_study_list_and_tables_are_sealed_as_they_were(home: Path) -> None:
+    """Whoever takes a kept study into runs/ has a study that every reader takes for whole."""
+    packed = pack(home / "runs" / "a")
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:xz") as tar:
+        tar.extractall(home / "again", filter="data")
+    assert load("a", home / "again") == load("a", home / "runs")
+    assert read_sealed(home / "again" / "a" / "study.json")["runs"][0] == "rope-0"
+    seal(home / "again" / "a" / "rope-0")
+    assert pack(home / "again" / "a") == packed

@@ -1,0 +1,262 @@
+"""Reports made from kept records: every file as it is made from the run directories, to the byte.
+
+Numbers are plain sums in 64 bits, so text is the same wherever poslab and the libraries that pyproject.toml
+pins are. (The last digits may differ where another C library computes a logarithm.) Figures are drawn by
+Matplotlib with fonts that come with it and without a date, so their bytes are the same for the same version
+of Matplotlib; another version may draw other bytes of the same figure, and is not compared.
+"""
+
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from poslab.record.kept import KEPT
+from support.commands import ROOT, environment
+from support.records import L, plan, read, write_rescaled, write_run, write_scheme
+
+GOLDEN = ROOT / "tests" / "record" / "golden"
+BY_HAND = {"page.png"}  # a picture of the page, for the README
+IN_GIT = sorted(path.parent.name for path in (ROOT / "reports").glob(f"*/{KEPT}"))
+STUDY = "made.up-1.2"
+
+
+def report(*arguments: str) -> int:
+    status = runpy.run_path(str(ROOT / "report.py"))["main"](list(arguments))
+    assert isinstance(status, int)
+    return status
+
+
+def made(folder: Path) -> dict[str, bytes]:
+    """The files of a report, without its records."""
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {name: content for name, content in files.items() if name != KEPT}
+
+
+def write_study(runs: Path) -> None:
+    """A study of everything that becomes of runs, with paths of the machine in its records."""
+    for seed in (0, 1):
+        shift = 0.02 * seed
+        write_rescaled(runs, f"rope-{seed}", {}, seed=seed, study=STUDY, shift=shift)
+        link = {"id": f"{seed}", "mode": "online", "url": f"https://wandb.ai/me/poslab/runs/{seed}"}
+        write_scheme(
+            runs, f"alibi-{seed}", pos="alibi", seed=seed, study=STUDY, shift=0.1 - shift, wandb=link
+        )
+    write_run(runs, "fox", pos="fox", study=STUDY, status="diverged", reason="no number at step 20")
+    write_run(runs, "dead", pos="t5", study=STUDY, status="failed", reason="no /home/me/texts/corpus.txt")
+    write_run(runs, "going", pos="t5", seed=1, study=STUDY, status="running")
+    (write_run(runs, "lacking", pos="fire", study=STUDY) / "position.csv").unlink()
+    (write_run(runs, "torn", study=STUDY) / "manifest.json").write_text('{"reason": "/home/me/x"')
+    shutil.copytree(next((GOLDEN / "format1").glob("rope-*")), runs / STUDY / "older")
+    plan(runs, ["alibi-0", "alibi-1", "rope-0", "rope-1", "never"], "rope", study=STUDY)
+
+
+def test_a_study_is_reported_from_what_was_kept_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_study(tmp_path / "runs")
+    folder = Path("reports", STUDY)
+    assert report(f"study={STUDY}") == 0
+    assert KEPT not in capsys.readouterr().out
+    first = made(folder)
+    assert {"index.html", "report.md", "summary.csv", "figures/validation_loss.pdf"} <= first.keys()
+    assert report(f"study={STUDY}", "keep=true") == 0
+    assert re.search(rf"\nrecords: {folder / KEPT}, \d+ kB, kept beside", capsys.readouterr().out)
+    assert made(folder) == first
+    # On another machine.
+    records = (folder / KEPT).read_bytes()
+    for name in ("runs", "reports"):
+        shutil.rmtree(name)
+    folder.mkdir(parents=True)
+    (folder / KEPT).write_bytes(records)
+    assert report(f"study={STUDY}") == 0
+    shown = capsys.readouterr().out
+    sentence = f"The report was made from the records of study={STUDY} that are kept in {folder / KEPT}.\n"
+    assert shown.endswith(sentence)
+    assert made(folder) == first
+    assert (folder / KEPT).read_bytes() == records
+    statuses = {row["run"]: row["status"] for row in read(folder / "summary.csv")}
+    assert statuses == {
+        **dict.fromkeys(("rope-0", "rope-1", "alibi-0", "alibi-1"), "done"),
+        "fox": "diverged",
+        "dead": "failed",
+        "going": "running",
+        "lacking": "unreadable",
+        "torn": "unreadable",
+        "older": "older",
+        "never": "not started",
+    }
+    assert b"https://wandb.ai/me/poslab/runs/1" in first["index.html"]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Studies a and b in runs/, of which a is kept in reports/."""
+    folder = tmp_path_factory.mktemp("two")
+    for study, shift in (("a", 0.0), ("b", 0.1)):
+        write_run(folder / "runs", "rope-0", study=study, shift=shift)
+        write_run(folder / "runs", "alibi-0", pos="alibi", study=study, shift=0.2 + shift)
+    assert report("study=a", f"runs={folder}/runs", f"reports={folder}/reports", "keep=true") == 0
+    return folder
+
+
+@pytest.fixture
+def two(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the template, beside which commands are given."""
+    monkeypatch.chdir(shutil.copytree(template, tmp_path / "two"))
+    return tmp_path / "two"
+
+
+def test_several_studies_and_another_reference_are_reported_alike(
+    two: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("study=a,b", "reference=b: alibi")
+    assert report(*asked) == 0
+    both = made(Path("reports/a+b"))
+    shutil.rmtree("reports/a+b")
+    shutil.rmtree("runs/a")
+    capsys.readouterr()
+    assert report(*asked) == 0
+    assert made(Path("reports/a+b")) == both
+    shown = capsys.readouterr().out
+    assert "study=a that are kept in" in shown
+    assert "study=b" not in shown
+    assert not Path("reports/a+b", KEPT).exists()
+
+
+def test_records_that_are_kept_are_those_of_the_report_beside_them(two: Path) -> None:
+    """Also after more runs, without asking for it again; and the same records are not written anew."""
+    path = Path("reports/a", KEPT)
+    kept = path.read_bytes()
+    before = path.stat()
+    assert report("study=a") == 0
+    assert path.stat() == before
+    write_run(two / "runs", "fox-0", pos="fox", study="a", config={"context_length": L})
+    assert report("study=a") == 0
+    assert path.read_bytes() != kept
+    first = made(path.parent)
+    shutil.rmtree("runs")
+    assert report("study=a") == 0
+    assert made(path.parent) == first
+    assert b"fox-0" in first["summary.csv"]
+
+
+def test_a_damaged_file_of_records_is_replaced_where_there_are_run_directories(two: Path) -> None:
+    path = Path("reports/a", KEPT)
+    kept = path.read_bytes()
+    path.write_bytes(kept[:-50])
+    assert report("study=a") == 0
+    assert path.read_bytes() == kept
+
+
+def test_kept_records_are_read_from_the_folder_that_is_named(
+    two: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """runs= says where the records are: those beside a report too, for a report in another place."""
+    first = made(Path("reports/a"))
+    shutil.rmtree("runs")
+    assert report("study=a", "runs=reports", "reports=elsewhere") == 0
+    assert made(Path("elsewhere/a")) == first
+    assert not Path("elsewhere/a", KEPT).exists()
+    assert report("study=a", "runs=nowhere") == 2
+    assert "study=a has no records" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["study=a", "keep=yes"], "keep=yes is unknown; there is keep=true"),
+        (["study=a", "keep=false"], "keep=false is unknown"),
+        (["study=a,b", "keep=true"], "keep=true keeps the records of one study"),
+        (["checkpoint=runs/b/rope-0", "keep=true"], "leave keep= out"),
+        (["study=a", "keep=true"], "keep=true keeps one study's records, and runs has none of 'a'"),
+        (["study=gone"], "study=gone has no records; studies with records: c, a"),
+        (["study=../reports/a"], "has no records"),
+        (["study=c", "keep=true"], "study=c has no finished run: 1 failed"),
+        (["runs=nowhere"], "no records in nowhere; train a study first"),
+    ],
+)
+def test_what_cannot_be_kept_or_made_is_refused_in_one_line(
+    two: Path, arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree("runs")
+    write_run(two / "runs", "dead", study="c", status="failed")
+    capsys.readouterr()
+    before = sorted(two.rglob("*"))
+    assert report(*arguments) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert expected in shown.err
+    assert sorted(two.rglob("*")) == before
+
+
+def test_where_all_records_are_kept_ones_the_study_has_to_be_named(
+    two: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree("runs")
+    capsys.readouterr()
+    assert report() == 2
+    told = "report.py: no records in runs; study=NAME takes those kept in reports: a\n"
+    assert capsys.readouterr().err == told
+
+
+def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(two: Path) -> None:
+    """Of run directories whose records are kept meanwhile, and of kept records."""
+    first, records = made(Path("reports/a")), Path("reports/a", KEPT).read_bytes()
+    shutil.copytree("reports", "kept")
+    Path("reports/a", KEPT).unlink()
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(ROOT / "report.py"), "study=a", argument],
+            env=environment(two),
+            stdout=subprocess.DEVNULL,
+        )
+        for argument in ("keep=true", "runs=kept")
+    ]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    assert made(Path("reports/a")) == first
+    assert Path("reports/a", KEPT).read_bytes() == records
+    assert list((two / "tmp").glob("poslab-*")) == []
+    assert [path for path in two.rglob(".*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("study", IN_GIT)
+def test_a_report_in_git_is_the_one_of_its_records(
+    study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the command that it names, without the run directories."""
+    monkeypatch.chdir(tmp_path)
+    kept = ROOT / "reports" / study
+    (facts,) = [row["value"] for row in read(kept / "facts.csv") if row["key"] == "report_command"]
+    assert facts.startswith("python report.py ")
+    assert report(*shlex.split(facts)[2:], f"runs={kept.parent}") == 0
+    again, known = made(tmp_path / "reports" / study), made(kept)
+    if version("matplotlib") != pinned("matplotlib"):
+        again, known = (
+            {name: each[name] for name in each if "figures/" not in name} for each in (again, known)
+        )
+    assert again.keys() == known.keys() - BY_HAND
+    assert [name for name, content in again.items() if known[name] != content] == []
+
+
+def without_figures(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: content for name, content in files.items() if not name.startswith("figures/")}
+
+
+def pinned(library: str) -> str:
+    """The version that pyproject.toml pins."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (found,) = [
+        line.partition("==")[2]
+        for line in project["tool"]["uv"]["constraint-dependencies"]
+        if line.startswith(f"{library}==")
+    ]
+    return str(found)
