@@ -118,8 +118,8 @@ def arms_table(results: Results) -> Table:
         f"loss that {results.reference.arm.label} has at 75 % of its budget; over the reference: the "
         "geometric mean over shared seeds. Where a further seed's run might be cut off, because the budget "
         "lies within the 98 % prediction interval of the times, intervals are the wider 98 % ones in which a "
-        "further seed would lie. Where runs were cut off before they got there, the ratio is a bound (>, <), made with the time that "
-        "they certainly took."
+        "further seed would lie. Where runs were cut off before they got there, the ratio is a bound (>, <), "
+        "made with the time that they certainly took."
     )
     return Table("Arms", caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",))
 

@@ -278,7 +278,7 @@ def method_sheet() -> Sheet:
         ),
         ("false_alarms", FALSE_ALARMS, "p with Holm's correction under which the verdict claims something"),
         *(
-            (f"share of {part.label}", part.share, "of the verdict's false alarms, to 5 in all")
+            (f"share_{part.name.lower()}", part.share, f"of 5: of the verdict's false alarms, {part.label}")
             for part in Part
         ),
         ("fewest_segments", FEWEST_SEGMENTS, "that a standard error over text takes"),
