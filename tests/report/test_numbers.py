@@ -266,6 +266,6 @@ def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(made: Docu
 
 def test_files_that_only_some_reports_have_are_known(made: Document) -> None:
     """So that they can be removed where a later report lacks them."""
-    always = {"summary", "arms", "differences", "pairs", "facts", "method"}
+    always = {"summary", "arms", "differences", "pairs", "claims", "facts", "method"}
     assert made.sheets.keys() <= {*OPTIONAL, *always}
     assert not always & {*OPTIONAL}

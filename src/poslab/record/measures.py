@@ -244,6 +244,11 @@ def tokens_without(curve: Sequence[Validation], target: float) -> float:
     return float(max((point.tokens for point in curve if not point.loss <= target), default=0))
 
 
+def last_crossing(curve: Sequence[Validation]) -> float:
+    """The tokens past which a crossing cannot be confirmed any more, as too few evaluations follow."""
+    return float(curve[-CONFIRMATIONS].tokens) if len(curve) >= CONFIRMATIONS else 0.0
+
+
 def loss_at(run: Run, fraction: float) -> float | None:
     """Validation loss at the evaluation nearest to a fraction of the budget (the earlier of two as near)."""
     if not run.validations:

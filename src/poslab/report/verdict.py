@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from poslab.config.text import listing
 from poslab.record.measures import name
+from poslab.report.analysis.claims import AT_LENGTH, TARGET, TIME, Part, gain, holds, longest_gain
 from poslab.report.analysis.comparisons import Comparison
 from poslab.report.analysis.estimates import ArmFigures, target_columns, usable_columns
 from poslab.report.analysis.results import Results
@@ -13,7 +14,6 @@ from poslab.report.cells import figure_title, over_reference, usable, usable_key
 from poslab.report.formatting import interval, multiple, number, percent, signed
 
 NAMED = 3  # arms in one list; the tables have them all
-TARGET = ""  # the target at 75 % of the reference's budget, by its suffix
 
 
 def verdict(results: Results) -> str:
@@ -88,7 +88,7 @@ def _first(results: Results) -> str:
 
 
 def _against(results: Results) -> str:
-    """The differences from the reference on the primary figure: what is tested, corrected over the arms."""
+    """The differences from the reference on the primary figure, corrected over all that is claimed."""
     tested = [item for item in results.comparisons if item.figure == results.primary]
     lower = sorted((i for i in tested if i.reading.startswith("lower")), key=lambda i: i.difference.mean)
     higher = sorted((i for i in tested if i.reading.startswith("higher")), key=lambda i: -i.difference.mean)
@@ -123,7 +123,7 @@ def _effects(comparisons: Sequence[Comparison]) -> list[str]:
 def _context(results: Results) -> str:
     """What context gain says at the longest length past L, and how far the arms are usable."""
     lengths = [k for k in results.multiples if k > 1]
-    longest = max((k for k in lengths if any(_gain(item, k) for item in results.arms)), default=None)
+    longest = longest_gain(results.arms, results.multiples)
     undefined = [
         item.arm.label
         for item in results.arms
@@ -138,22 +138,21 @@ def _context(results: Results) -> str:
 
 
 def _gains(results: Results, k: float) -> str:
-    gains = [(item, gain) for item in results.arms if (gain := _gain(item, k)) is not None]
-    sure = [(item, gain.mean, gain.half_width) for item, gain in gains if gain.half_width is not None]
+    gains = [(item, one) for item in results.arms if (one := item.figures.get(gain(k))) is not None]
+    sure = [(item, one.mean, one.half_width) for item, one in gains if one.half_width is not None]
     if not sure:
         return f"lies {_between(gains, sign=True)}"
-    above = sorted((one for one in sure if one[1] > one[2]), key=lambda one: -one[1])
+    claimed = {item.arm.label for item, _, _ in sure if holds(results.claims, gain(k), item.arm.label, None)}
+    above = sorted(
+        (one for one in sure if one[0].arm.label in claimed and one[1] > 0), key=lambda one: -one[1]
+    )
     shown = [f"{item.arm.label} ({interval(mean, half, 3, sign=True)})" for item, mean, half in above]
     parts = _phrases(
         ("above 0 for", shown or ["no arm"]),
-        ("below 0 for", [item.arm.label for item, mean, half in sure if mean < -half]),
-        ("within noise for", [item.arm.label for item, mean, half in sure if abs(mean) <= half]),
+        ("below 0 for", [item.arm.label for item, mean, _ in sure if item.arm.label in claimed and mean < 0]),
+        ("within noise for", [item.arm.label for item, _, _ in sure if item.arm.label not in claimed]),
     )
     return f"is {', '.join(parts)}"
-
-
-def _gain(item: ArmFigures, k: float) -> Estimate | None:
-    return item.figures.get(f"context_gain_{name(k)}")
 
 
 def _usable(results: Results) -> str:
@@ -189,7 +188,7 @@ def _convergence(results: Results) -> str:
     ]
     clauses = [
         _target(results, ratios) if ratios else "",
-        "" if results.primary == "loss_1x" else _at_length(results),
+        "" if results.primary == AT_LENGTH else _at_length(results),
     ]
     return "; ".join(text for text in clauses if text)
 
@@ -204,8 +203,10 @@ def _target(results: Results, ratios: Sequence[tuple[ArmFigures, Ratio]]) -> str
         parts = [f"takes {between} of its tokens"] if ends else []
         parts += _phrases(("is not reached by", missed))
         return f"{target} {' and '.join(parts)}" if parts else ""
-    sooner = [item for item, ratio in ratios if ratio.n > 1 and (ratio.high or math.inf) < 1]
-    later = [item for item, ratio in ratios if ratio.n > 1 and (ratio.low or 0) > 1]
+    label = results.reference.arm.label
+    claimed = [(item, ratio) for item, ratio in ratios if holds(results.claims, TIME, item.arm.label, label)]
+    sooner = [item for item, ratio in claimed if (ratio.high or math.inf) < 1]
+    later = [item for item, ratio in claimed if (ratio.low or 0) > 1]
     sooner.sort(key=lambda item: item.ratios[TARGET].high or math.inf)
     unclear = [_timed(item, short=True) for item, _ in ratios if item not in sooner and item not in later]
     parts = _phrases(
@@ -233,30 +234,40 @@ def _at_length(results: Results) -> str:
             if item.arm.label in same and (one := item.figures.get("loss_1x")) is not None
         ]
         return f"the loss at L lies {_between(losses)}" if len(losses) > 1 else ""
+    label = results.reference.arm.label
     at = [
-        (item.arm.label, item.difference.mean, half)
+        (item.arm.label, item.difference.mean, holds(results.claims, AT_LENGTH, item.arm.label, label))
         for item in results.comparisons
-        if item.figure == "loss_1x" and (half := item.difference.half_width) is not None
+        if item.figure == AT_LENGTH and item.difference.half_width is not None
     ]
     parts = _phrases(
-        ("lower for", [label for label, mean, half in at if mean < -half]),
-        ("higher for", [label for label, mean, half in at if mean > half]),
-        ("within noise for", [label for label, mean, half in at if abs(mean) <= half]),
+        ("lower for", [arm for arm, mean, claimed in at if claimed and mean < 0]),
+        ("higher for", [arm for arm, mean, claimed in at if claimed and mean > 0]),
+        ("within noise for", [arm for arm, _, claimed in at if not claimed]),
     )
     return f"at L the loss is {', '.join(parts)}" if parts else ""
 
 
 def _belief(results: Results) -> str:
     """What of it is a test, and what is missing."""
-    clauses = []
-    if results.ranks and results.primary is not None:
-        tested = figure_title(results.primary).replace("Loss", "loss")
-        clauses.append(f"only the {tested} is tested, the rest goes by uncorrected 95 % intervals")
+    clauses = [_family(results)] if results.claims else []
     clauses += _phrases(("no finished run of", [item.arm.label for item in results.arms if not item.rows]))
     diverged = sum(run.status == "diverged" for run in results.compared)
     if diverged:
         clauses.append(f"{diverged} of {len(results.compared)} runs diverged and count in no loss")
     return "; ".join(clauses)
+
+
+def _family(results: Results) -> str:
+    """That all claims above are one family of tests, and how its false alarms are shared out."""
+    kept = ""
+    if results.primary is not None and any(test.part is Part.REFERENCE for test in results.claims):
+        figure = figure_title(results.primary).replace("Loss", "loss")
+        kept = f"; most of these 5 % are kept for the {figure} against {results.reference.arm.label}"
+    return (
+        "all claims here are one family of tests, by which at most 5 % of studies claim anything false "
+        f"(Holm's correction{kept}), while each interval is a 95 % one by itself"
+    )
 
 
 def _between(estimates: Iterable[tuple[ArmFigures, Estimate]], sign: bool = False) -> str:

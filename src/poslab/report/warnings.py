@@ -10,7 +10,8 @@ from poslab.record.losses import TRAINED
 from poslab.record.reader import Rates, Run
 from poslab.report.analysis.rescalings import measured
 from poslab.report.analysis.results import Results
-from poslab.report.analysis.statistics import EXPLORATORY
+from poslab.report.analysis.statistics import EXPLORATORY, FALSE_ALARMS
+from poslab.report.cells import figure_title
 from poslab.report.document import Note
 from poslab.report.formatting import number, quantity
 
@@ -46,6 +47,7 @@ def _warnings(results: Results) -> list[str]:
             f"The reference, {results.reference.arm.label}, has no finished run: no targets, no comparisons."
         )
     warnings += _differences(finished)
+    warnings += _far_from_normal(results)
     warnings += _rate_warnings(results)
     seeds = {item.arm.label: {row["seed"] for row in item.rows} for item in results.arms if item.rows}
     if len({frozenset(values) for values in seeds.values()}) > 1:
@@ -78,6 +80,20 @@ def _differences(runs: tuple[Run, ...]) -> list[str]:
             "Not every loss was taken on the same target tokens: lengths or arms differ in what was scored."
         )
     return sentences
+
+
+def _far_from_normal(results: Results) -> list[str]:
+    """Arms whose differences are too uneven for a t interval; at most 5 % of studies name one by chance."""
+    tested = [(item.arm.label, item.normality_p) for item in results.comparisons]
+    values = [(label, p) for label, p in tested if p is not None]
+    uneven = [label for label, p in values if p < FALSE_ALARMS / len(values)]
+    if not uneven or results.primary is None:
+        return []
+    figure = figure_title(results.primary).replace("Loss", "loss")
+    return [
+        f"Over the seeds, the differences of {listing(uneven)} from {results.reference.arm.label} in the "
+        f"{figure} are far from normal (Shapiro-Wilk; differences.csv), and a t interval leans on normality."
+    ]
 
 
 def _not_finite(runs: tuple[Run, ...]) -> list[str]:

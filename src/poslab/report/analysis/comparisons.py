@@ -8,7 +8,7 @@ from poslab.record.measures import name
 from poslab.record.reader import Run
 from poslab.report.analysis.arms import RESCALING, Arm
 from poslab.report.analysis.estimates import ArmFigures
-from poslab.report.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, holm, paired
+from poslab.report.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, paired
 
 COMPARED = ("loss", "sliding", "context_gain")
 PRIMARY = 8.0  # the longest multiple of L whose loss is tested
@@ -16,13 +16,32 @@ PRIMARY = 8.0  # the longest multiple of L whose loss is tested
 
 @dataclass(frozen=True)
 class Comparison:
-    """An arm against the reference on one figure; `p_holm` is there for the primary figure alone."""
+    """An arm against the reference on one figure; `p_holm` is there for what the verdict claims alone."""
 
     arm: Arm
     figure: str
     difference: Difference
-    p_holm: float | None
-    reading: str
+    p_holm: float | None = None
+    # Of the tested figure alone:
+    text_standard_error: float | None = None  # over segments of text, in nats a token
+    normality_p: float | None = None  # of normal differences over the seeds, from five seeds on
+
+    @property
+    def reading(self) -> str:
+        """What may be said: "lower" or "higher" only of what is tested, and only with an interval."""
+        difference = self.difference
+        if difference.half_width is None:
+            return "one seed"
+        if difference.p is None:
+            return "no spread"
+        if abs(difference.mean) <= difference.half_width:
+            return "within noise"
+        if self.p_holm is None:
+            return "descriptive"
+        if self.p_holm >= FALSE_ALARMS:
+            return "within noise after Holm"
+        few = " (exploratory)" if difference.n < EXPLORATORY else ""
+        return ("lower" if difference.mean < 0 else "higher") + few
 
 
 def comparable(run: Run, reference: Arm) -> bool:
@@ -44,52 +63,28 @@ def primary_figure(reference: ArmFigures, multiples: tuple[float, ...]) -> str |
 
 
 def compare(
-    everything: Sequence[ArmFigures], reference: ArmFigures, primary: str | None, multiples: tuple[float, ...]
+    everything: Sequence[ArmFigures], reference: ArmFigures, multiples: tuple[float, ...]
 ) -> tuple[Comparison, ...]:
-    """Every arm's differences from the reference, where their losses mean the same."""
+    """Every arm's differences from the reference, where their losses mean the same; none corrected yet."""
     columns = [f"{family}_{name(k)}" for family in COMPARED for k in multiples if k >= 1]
-    differences: list[tuple[Arm, str, Difference]] = []
+    comparisons: list[Comparison] = []
     for item in everything:
         same_data = all(comparable(run, reference.arm) for run in item.arm.finished)
         for column in columns if item is not reference and same_data else ():
             difference = paired(item.by_seed(column), reference.by_seed(column))
             if difference is not None:
-                differences.append((item.arm, column, difference))
-    tests = {arm.label: d.p for arm, column, d in differences if column == primary and d.p is not None}
-    adjusted = holm(tests)
-    comparisons = []
-    for arm, column, difference in differences:
-        p_holm = adjusted.get(arm.label) if column == primary else None
-        comparisons.append(
-            Comparison(arm, column, difference, p_holm, _reading(difference, p_holm, column == primary))
-        )
+                comparisons.append(Comparison(item.arm, column, difference))
     return tuple(comparisons)
-
-
-def _reading(difference: Difference, p_holm: float | None, primary: bool) -> str:
-    """What may be said: only the primary figure is tested, and only with an interval."""
-    if difference.half_width is None:
-        return "one seed"
-    if difference.p is None:
-        return "no spread"
-    if abs(difference.mean) <= difference.half_width:
-        return "within noise"
-    if not primary:
-        return "descriptive"
-    if p_holm is None or p_holm >= FALSE_ALARMS:
-        return "within noise after Holm"
-    few = " (exploratory)" if difference.n < EXPLORATORY else ""
-    return ("lower" if difference.mean < 0 else "higher") + few
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Arm less other over the seeds that both have; `p_holm` is corrected over every pair of the study."""
+    """Arm less other over the seeds that both have; `p_holm` is corrected over all that a verdict claims."""
 
     arm: Arm
     other: Arm
     difference: Difference
-    p_holm: float | None
+    p_holm: float | None = None
 
     @property
     def separated(self) -> bool:
@@ -105,7 +100,7 @@ class Rank:
 
 
 def pairs(everything: Sequence[ArmFigures], reference: ArmFigures, primary: str | None) -> tuple[Pair, ...]:
-    """All pairs of the arms whose figure means the same as the reference's, as one family of tests."""
+    """All pairs of the arms whose figure means the same as the reference's; none corrected yet."""
     if primary is None:
         return ()
     values = [
@@ -114,18 +109,10 @@ def pairs(everything: Sequence[ArmFigures], reference: ArmFigures, primary: str 
         if (by_seed := item.by_seed(primary))
         and all(comparable(run, reference.arm) for run in item.arm.finished)
     ]
-    differences = [
-        (one, other, difference)
+    return tuple(
+        Pair(one, other, difference)
         for (one, mine), (other, theirs) in combinations(values, 2)
         if (difference := paired(mine, theirs)) is not None
-    ]
-    tests = {
-        str(i): difference.p for i, (_, _, difference) in enumerate(differences) if difference.p is not None
-    }
-    adjusted = holm(tests)
-    return tuple(
-        Pair(one, other, difference, adjusted.get(str(i)))
-        for i, (one, other, difference) in enumerate(differences)
     )
 
 

@@ -1,13 +1,21 @@
 """One arm's figures over its seeds."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from poslab.record import measures
 from poslab.record.measures import Value
 from poslab.record.reader import Run
 from poslab.report.analysis.arms import Arm
-from poslab.report.analysis.statistics import Estimate, Ratio, Time, estimate, ratio
+from poslab.report.analysis.statistics import (
+    Estimate,
+    Ratio,
+    Time,
+    estimate,
+    half_width_of_next,
+    near_budget,
+    ratio,
+)
 
 # Families of figures with a column a multiple of L; the first two come first in every table.
 BY_LENGTH = ("loss", "sliding", "bits_per_byte", "sliding_bits_per_byte", "early_token_curse", "context_gain")
@@ -75,30 +83,39 @@ def arm_figures(
     columns = [f"{family}_{measures.name(k)}" for family in (*BY_LENGTH, "loss_change") for k in multiples]
     figures = estimates(mine, (*columns, *SINGLE))
     times = {
-        suffix: dict(sorted({**diverged.get(suffix, {}), **_times(mine, suffix)}.items()))
+        suffix: dict(sorted({**diverged.get(suffix, {}), **_times(arm, mine, suffix)}.items()))
         for suffix in TARGETS.values()
     }
     times = {suffix: by_seed for suffix, by_seed in times.items() if by_seed}
     for suffix, by_seed in times.items():
         if all(time.reached for time in by_seed.values()):
             # A mean without the runs that did not get there would flatter the arm.
-            summary = estimate([time.tokens for time in by_seed.values()])
-            figures |= {f"tokens_to_target{suffix}": summary} if summary else {}
+            figures |= {f"tokens_to_target{suffix}": _mean_time(list(by_seed.values()))}
     against = {} if reference is None else reference.times
     ratios = {suffix: ratio(by_seed, against.get(suffix, {})) for suffix, by_seed in times.items()}
     known = {suffix: value for suffix, value in ratios.items() if value is not None}
     return ArmFigures(arm, figures, mine, times, known)
 
 
-def _times(rows: Iterable[Mapping[str, Value]], suffix: str) -> dict[int, Time]:
+def _times(arm: Arm, rows: Iterable[Mapping[str, Value]], suffix: str) -> dict[int, Time]:
     """Tokens to a target by seed, from the rows of finished runs that have an answer."""
     times = {}
-    for row in rows:
+    for run, row in zip(arm.finished, rows, strict=True):
         if f"reached{suffix}" in row:
             reached = row[f"reached{suffix}"] is True
             tokens = row[f"tokens_to_target{suffix}" if reached else f"tokens_without_target{suffix}"]
-            times[int(row["seed"])] = Time(float(tokens), reached)  # type: ignore[arg-type]
+            times[run.seed] = Time(float(tokens), reached, measures.last_crossing(run.validations))  # type: ignore[arg-type]
     return times
+
+
+def _mean_time(times: Sequence[Time]) -> Estimate:
+    """Mean tokens to a target that all runs reached, with the wider interval of a ratio near the budget."""
+    tokens = [time.tokens for time in times]
+    summary = estimate(tokens)
+    assert summary is not None
+    if summary.half_width is None or not near_budget(times):
+        return summary
+    return replace(summary, half_width=half_width_of_next(tokens))
 
 
 def diverged_times(arm: Arm, comparable: Set[str], targets: Mapping[str, float]) -> Times:
@@ -117,7 +134,10 @@ def diverged_times(arm: Arm, comparable: Set[str], targets: Mapping[str, float])
 
 def _before(run: Run, target: float) -> Time:
     crossing = measures.crossing(run.validations, target)
-    return Time(float(run.budget), False) if crossing is None else Time(crossing.tokens, True)
+    if crossing is None:
+        return Time(float(run.budget), False)
+    # Evaluated on its way as the others are, it would have had until the end of its budget.
+    return Time(crossing.tokens, True, float(run.budget))
 
 
 def estimate_columns(figures: Mapping[str, Estimate], names: Iterable[str]) -> dict[str, Value]:

@@ -11,6 +11,7 @@ from poslab.record.measures import Value
 from poslab.record.reader import Records, ReportError, Run, load_studies
 from poslab.record.summary import Target, row
 from poslab.report.analysis.arms import Arm, arms, choose_reference
+from poslab.report.analysis.claims import Claim, claims
 from poslab.report.analysis.comparisons import (
     Comparison,
     Pair,
@@ -24,6 +25,7 @@ from poslab.report.analysis.comparisons import (
 from poslab.report.analysis.estimates import TARGETS, ArmFigures, arm_figures, diverged_times
 from poslab.report.analysis.learning_rates import Tuning, tunings
 from poslab.report.analysis.rescalings import RescaledArm, rescaled_arms
+from poslab.report.analysis.spread import with_spread
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Results:
     primary: str | None
     comparisons: tuple[Comparison, ...]
     pairs: tuple[Pair, ...]  # of arms, on the primary figure
+    claims: tuple[Claim, ...]  # the tests that the verdict rests on, corrected together
     ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed
     rescaled: tuple[RescaledArm, ...]  # of the arms whose runs were measured under other rotations too
     tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
@@ -128,7 +131,14 @@ def figures(records: tuple[Records, ...], subject: Subject, reference: str | Non
         for arm in every_arm
     )
     primary = primary_figure(base, multiples)
-    every_pair = pairs(everything, base, primary)
+    tested = claims(
+        everything,
+        base,
+        primary,
+        compare(everything, base, multiples),
+        pairs(everything, base, primary),
+        multiples,
+    )
     commands = dict.fromkeys(plain(line, 1000) for one in records for line in one.commands)
     return Results(
         studies=tuple(one.study for one in records),
@@ -143,9 +153,10 @@ def figures(records: tuple[Records, ...], subject: Subject, reference: str | Non
         targets=targets,
         aulc_interval=interval,
         primary=primary,
-        comparisons=compare(everything, base, primary, multiples),
-        pairs=every_pair,
-        ranks=ranks(every_pair),
+        comparisons=with_spread(tested.comparisons, everything, base, primary),
+        pairs=tested.pairs,
+        claims=tested.tests,
+        ranks=ranks(tested.pairs),
         rescaled=rescaled_arms(everything, multiples),
         tunings=tuned,
         subject=subject,

@@ -1,12 +1,12 @@
-"""Student-t intervals over seeds, paired comparisons and Holm's correction.
+"""Student-t intervals over seeds, paired comparisons, times to a target and Holm's correction.
 
 No bootstrap: a percentile bootstrap of three to five seeds covers about 80 % where it says 95 %.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from scipy.special import stdtr, stdtrit
 
@@ -14,8 +14,11 @@ from poslab.record.measures import Value
 
 CONFIDENCE = 0.95
 CONFIDENCE_OF_BOUND = 0.99
+CONFIDENCE_NEAR_BUDGET = 0.98
 FALSE_ALARMS = 0.05  # alpha: how often a family of tests may find something where there is nothing
 EXPLORATORY = 5  # a study of fewer seeds is called exploratory
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,20 @@ def _half_width(values: Sequence[float], confidence: float) -> float:
     return float(stdtrit(n - 1, (1 + confidence) / 2)) * _deviation(values) / math.sqrt(n)
 
 
+def p_value(values: Sequence[float], confidence: float = CONFIDENCE, scale: float = 1.0) -> float | None:
+    """Two-sided p of a mean of 0, or None without spread.
+
+    Where the interval is of a higher `confidence` than it claims, or wider by `scale`, the p value is higher
+    by as much, so that it is under 0.05 where that interval leaves 0 out.
+    """
+    spread = _deviation(values)
+    if spread == 0:
+        return None
+    n = len(values)
+    t = math.fsum(values) / n / (scale * spread / math.sqrt(n))
+    return min(1.0, (1 - CONFIDENCE) / (1 - confidence) * 2 * float(stdtr(n - 1, -abs(t))))
+
+
 @dataclass(frozen=True)
 class Difference:
     """Arm minus reference over the seeds that both have."""
@@ -74,13 +91,13 @@ def paired(arm: Mapping[int, float], reference: Mapping[int, float]) -> Differen
         return None
     if summary.n < 2:
         return Difference(summary.n, summary.mean, None, None, None)
-    spread, noise = _deviation(differences), _deviation([reference[seed] for seed in shared])
-    p = None
-    if spread > 0:
-        t = summary.mean / (spread / math.sqrt(summary.n))
-        p = 2 * float(stdtr(summary.n - 1, -abs(t)))
+    noise = _deviation([reference[seed] for seed in shared])
     return Difference(
-        summary.n, summary.mean, summary.half_width, p, summary.mean / noise if noise > 0 else None
+        summary.n,
+        summary.mean,
+        summary.half_width,
+        p_value(differences),
+        summary.mean / noise if noise > 0 else None,
     )
 
 
@@ -90,8 +107,10 @@ class Time:
 
     tokens: float
     reached: bool
+    limit: float = math.inf  # in tokens: a run that takes longer would have been cut off
 
 
+Times = Mapping[int, Time]  # by seed
 Kind = Literal["exact", "at_least", "at_most", "none"]
 
 
@@ -107,54 +126,117 @@ class Ratio:
     mean: float | None = None
     low: float | None = None
     high: float | None = None
+    p: float | None = None  # of no difference: under 0.05 where the interval or the bound leaves 1 out
 
 
-def ratio(arm: Mapping[int, Time], reference: Mapping[int, Time]) -> Ratio | None:
-    """Arm over reference on their shared seeds (a t interval on logs), or None where they share no seed.
+def ratio(arm: Times, reference: Times) -> Ratio | None:
+    """Arm over reference on their shared seeds, or None where they share no seed.
+
+    What is estimated is the ratio of geometric means over all seeds, those included whose runs would be cut
+    off: a Student-t interval on the logarithms of the ratios. That all runs which were tried reached the
+    target says little about the others where they came near to their budget, so there the interval is the
+    one in which the ratio of a further seed would lie: see `near_budget`.
 
     A run that did not reach the target enters with the time that it certainly took, so its ratio is a bound:
     below the true one where the arm's run is cut off, above it where the reference's is. With both there is
     neither. No seed is dropped, and none counts as if it had got there.
+
+    Simulated with 0 to 60 % of the runs of either or both cut off, and either up to five times as steady as
+    the other, each of the three forms is true in at least 93.5 % of the studies that print it. Two limits: of
+    two to four seeds that are all cut off, a bound rests on the spread of the reference, and is too sharp
+    where that is more than ten times as steady; and where most runs are cut off, a study whose times all look
+    far from the budget misleads by any rule.
     """
     shared = sorted(arm.keys() & reference.keys())
     if not shared:
         return None
-    cut = [not all(times[seed].reached for seed in shared) for times in (arm, reference)]
-    pairs = [(arm[seed].tokens, reference[seed].tokens) for seed in shared]
-    if all(cut) or any(min(pair) <= 0 for pair in pairs):
+    mine, others = ([times[seed] for seed in shared] for times in (arm, reference))
+    cut = [not all(time.reached for time in times) for times in (mine, others)]
+    if all(cut) or any(time.tokens <= 0 for time in (*mine, *others)):
         return Ratio(len(shared), "none")
-    logs = [math.log(mine / other) for mine, other in pairs]
+    logs = [math.log(one.tokens / other.tokens) for one, other in zip(mine, others, strict=True)]
     if cut[0]:
-        return Ratio(len(shared), "at_least", low=math.exp(_bound(logs)))
+        low, p = _bound(logs, near_budget(others))
+        return Ratio(len(shared), "at_least", low=math.exp(low), p=p)
     if cut[1]:
-        return Ratio(len(shared), "at_most", high=math.exp(-_bound([-log for log in logs])))
-    mean = estimate(logs)
-    assert mean is not None
-    if mean.half_width is None:
-        return Ratio(mean.n, "exact", math.exp(mean.mean))
-    low, high = (math.exp(mean.mean + side * mean.half_width) for side in (-1, 1))
-    return Ratio(mean.n, "exact", math.exp(mean.mean), low, high)
+        low, p = _bound([-log for log in logs], near_budget(mine))
+        return Ratio(len(shared), "at_most", high=math.exp(-low), p=p)
+    return _exact(logs, near_budget(mine) or near_budget(others))
 
 
-def _bound(values: Sequence[float]) -> float:
-    """What the mean certainly exceeds, of values of which some are too low by an unknown amount.
+def near_budget(times: Sequence[Time]) -> bool:
+    """Whether a further run might be cut off: its budget lies within the 98 % prediction interval.
 
-    Cutting values off hides their spread, so the lower end of a 95 % interval is too high too often: with
-    three seeds up to 7 % of all studies claimed something false. The lower end of a 99 % interval, and no
-    more than the lowest value, keeps to 5 % (tests/report/test_statistics.py).
+    That is Student's t interval for one more logarithm of a time (Hahn and Meeker, Statistical Intervals,
+    1991, section 4.2). True where a run was cut off; False of one run, which shows no spread.
+    """
+    if not all(time.reached for time in times):
+        return True
+    if len(times) < 2 or any(time.tokens <= 0 for time in times):
+        return False
+    logs = [math.log(time.tokens) for time in times]
+    furthest = math.fsum(logs) / len(logs) + half_width_of_next(logs)
+    return furthest > math.log(min(time.limit for time in times))
+
+
+def half_width_of_next(values: Sequence[float]) -> float:
+    """Half the 98 % Student-t interval in which one more value would lie; of two values or more."""
+    return math.sqrt(len(values) + 1) * _half_width(values, CONFIDENCE_NEAR_BUDGET)
+
+
+def _exact(logs: Sequence[float], near: bool) -> Ratio:
+    """The ratio where no run was cut off."""
+    n, mean = len(logs), math.fsum(logs) / len(logs)
+    if n < 2:
+        return Ratio(n, "exact", math.exp(mean))
+    half = half_width_of_next(logs) if near else _half_width(logs, CONFIDENCE)
+    low, high = (math.exp(mean + side * half) for side in (-1, 1))
+    return Ratio(n, "exact", math.exp(mean), low, high, _p_near_budget(logs) if near else p_value(logs))
+
+
+def _bound(values: Sequence[float], near: bool) -> tuple[float, float | None]:
+    """What the mean certainly exceeds, of values of which some are too low by an unknown amount; its p value.
+
+    Cutting values off hides their spread, so the lower end of a 95 % interval is too high too often: of two
+    or three seeds, up to 8 % of the studies that print it are false. The lower end of a 99 % interval keeps
+    to 5 % (tests/report/test_times.py). `near` says that the times on the other side may be too short as
+    well, because they came near to their budget.
     """
     if len(values) < 2:
-        return values[0]
-    return min(math.fsum(values) / len(values) - _half_width(values, CONFIDENCE_OF_BOUND), *values)
+        return values[0], None
+    half = half_width_of_next(values) if near else _half_width(values, CONFIDENCE_OF_BOUND)
+    p = _p_near_budget(values) if near else p_value(values, CONFIDENCE_OF_BOUND)
+    mean = math.fsum(values) / len(values)
+    return mean - half, p if mean > 0 else 1.0  # below 0, nothing is claimed
 
 
-def holm(values: Mapping[str, float]) -> dict[str, float]:
-    """Adjusted p values of a family of tests, by the same keys (Holm 1979)."""
+def _p_near_budget(values: Sequence[float]) -> float | None:
+    return p_value(values, CONFIDENCE_NEAR_BUDGET, math.sqrt(len(values) + 1))
+
+
+def holm(values: Mapping[Key, float], weights: Mapping[Key, float] | None = None) -> dict[Key, float]:
+    """Adjusted p values of a family of tests, by the same keys (Holm 1979; with weights, his section 4).
+
+    A test of twice the weight is given twice the share of the false alarms; without weights all are equal.
+    """
+    given = dict.fromkeys(values, 1.0) if weights is None else weights
+    order = sorted(values, key=lambda key: values[key] / given[key])  # of equals the first stays first
     adjusted, floor = {}, 0.0
-    for rank, key in enumerate(sorted(values, key=lambda key: (values[key], key))):
-        floor = max(floor, min(1.0, (len(values) - rank) * values[key]))
+    for rank, key in enumerate(order):
+        left = math.fsum(given[other] for other in order[rank:])
+        floor = max(floor, min(1.0, left / given[key] * values[key]))
         adjusted[key] = floor
     return adjusted
+
+
+def normality(values: Sequence[float]) -> float | None:
+    """The p value of normal values by Shapiro and Wilk (1965); None of fewer than 5, or without spread."""
+    if len(values) < EXPLORATORY or _deviation(values) == 0:
+        return None
+    # Half a second to import, for studies of five seeds and more alone.
+    from scipy.stats import shapiro
+
+    return float(shapiro(values).pvalue)
 
 
 def _deviation(values: Sequence[float]) -> float:

@@ -58,7 +58,7 @@ def target_charts(results: Results) -> list[TargetChart]:
     caption = (
         f"Training tokens until the validation loss stays for three evaluations at or below the loss that "
         f"{results.reference.arm.label} has at 50, 75 and 90 % of its budget. A dot a run; an open "
-        f"mark at the edge did not get there within its budget."
+        f"mark at the edge did not get there within its budget.{_schedule(results)}"
     )
     columns = [f"tokens_to_target{target.suffix}" for target in results.targets]
     times = {
@@ -67,6 +67,17 @@ def target_charts(results: Results) -> list[TargetChart]:
     }
     title = "Tokens to target"
     return [TargetChart("tokens_to_target", title, caption, tuple(reaches), results.targets, times)]
+
+
+def _schedule(results: Results) -> str:
+    """What a cosine does to these times, where a run had one."""
+    schedules = {run.config["trainer"].get("schedule") for run in results.finished}
+    if "cosine" not in schedules:
+        return ""
+    return (
+        " The learning rate falls as a cosine that ends at the budget, which makes the time partly a "
+        "property of the schedule; trainer.schedule=wsd (or constant) is for convergence."
+    )
 
 
 def _times(item: ArmFigures, column: str) -> Row:

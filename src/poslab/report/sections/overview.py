@@ -33,7 +33,11 @@ MANY = 100  # runs from which on a column of one value is taken out of their tab
 
 def arms(results: Results) -> Section:
     """The table of arms."""
-    sheets = {"arms": arms_sheet(results), "pairs": pairs_sheet(results)}
+    sheets = {
+        "arms": arms_sheet(results),
+        "pairs": pairs_sheet(results),
+        "claims": claims_sheet(results),
+    }
     return Section("arms", "Arms", tables=(arms_table(results),), sheets=sheets)
 
 
@@ -103,7 +107,8 @@ def arms_table(results: Results) -> Table:
         ""
         if results.primary is None
         else f"The rank is by {cells.figure_title(results.primary)}: only arms that are separated bound it "
-        "(p < 0.05 of the paired t test, with Holm's correction over all pairs; pairs.csv). "
+        "(p < 0.05 of the paired t test, with Holm's correction over all that the verdict claims, which "
+        "claims.csv lists). "
     )
     caption = (
         f"{ranked}Loss is taken in non-overlapping windows. Context gain is the sliding-window loss at L "
@@ -111,8 +116,10 @@ def arms_table(results: Results) -> Table:
         "non-overlapping windows lose to tokens near a window's start. Usable length is the longest tested "
         "up to which the sliding-window loss stays within 5 % of its value at L. Tokens to target: until the "
         f"loss that {results.reference.arm.label} has at 75 % of its budget; over the reference: the "
-        "geometric mean over shared seeds. Where runs were cut off before they got there, it is a bound "
-        "(>, <), made with the time that they certainly took."
+        "geometric mean over shared seeds. Where a further seed's run might be cut off, because the budget "
+        "lies within the 98 % prediction interval of the times, intervals are the wider 98 % ones in which a "
+        "further seed would lie. Where runs were cut off before they got there, the ratio is a bound (>, <), "
+        "made with the time that they certainly took."
     )
     return Table("Arms", caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",))
 
@@ -168,6 +175,26 @@ def pairs_sheet(results: Results) -> Sheet:
     return columns, rows
 
 
+def claims_sheet(results: Results) -> Sheet:
+    """claims.csv: a row a test that the verdict rests on, with its share of the family's false alarms."""
+    columns = ["part", "figure", "arm", "other", "n", "p", "weight", "p_holm", "claimed"]
+    rows: Rows = [
+        {
+            "part": test.part.label,
+            "figure": test.figure,
+            "arm": test.arm,
+            "other": test.other,
+            "n": test.n,
+            "p": test.p,
+            "weight": test.weight,
+            "p_holm": test.p_holm,
+            "claimed": test.holds,
+        }
+        for test in results.claims
+    ]
+    return columns, rows
+
+
 def differences(results: Results) -> Section:
     """The table of differences from the reference; without two seeds of any arm, their CSV file alone."""
     table = differences_table(results)
@@ -182,7 +209,7 @@ def differences(results: Results) -> Section:
 def differences_sheet(results: Results) -> Sheet:
     """differences.csv: an arm less the reference, paired by seed, on each figure that is compared."""
     columns = ["arm", "reference", "figure", "primary", "n", "mean", "half_width", "p", "p_holm"]
-    columns += ["seed_deviations", "reading"]
+    columns += ["seed_deviations", "text_standard_error", "normality_p", "reading"]
     rows: Rows = [
         {
             "arm": item.arm.label,
@@ -192,10 +219,12 @@ def differences_sheet(results: Results) -> Sheet:
             "n": item.difference.n,
             "mean": item.difference.mean,
             "half_width": item.difference.half_width,
-            # One figure is tested; a p beside each of the others would be a hunt for a small one.
-            "p": item.difference.p if item.figure == results.primary else None,
+            # A p beside each of the figures that are not tested would be a hunt for a small one.
+            "p": None if item.p_holm is None else item.difference.p,
             "p_holm": item.p_holm,
             "seed_deviations": item.difference.deviations,
+            "text_standard_error": item.text_standard_error,
+            "normality_p": item.normality_p,
             "reading": item.reading,
         }
         for item in results.comparisons
@@ -217,17 +246,21 @@ def differences_table(results: Results) -> Table | None:
         Column("n", "Seeds", cells.text),
         Column("mean", "Difference", _difference),
         Column("seed_deviations", "in seed SD", cells.rounded(partial(number, digits=2))),
+        Column("text_standard_error", "SE over text", cells.rounded(partial(number, digits=3))),
         Column("p_holm", "p (Holm)", cells.probability),
         Column("reading", "Reading", cells.text, number=False),
     )
     tested = (
         ""
         if results.primary is None
-        else f"{cells.figure_title(results.primary)} is the primary figure: it alone is"
+        else f" {cells.figure_title(results.primary)} is the primary figure. The interval says how far the "
+        "difference may be another with another training (over seeds); the standard error over text, how far "
+        "with other text of the same kind (over segments of the held-out text, each averaged over the seeds)."
     )
     caption = (
         f"Arm less {results.reference.arm.label}, in nats per token, paired by seed, with 95 % Student-t "
-        f"intervals. {tested} tested, with Holm's correction over the arms; the rest is descriptive."
+        f"intervals.{tested} What has a p is tested, with Holm's correction over all that the verdict "
+        "claims; the rest is descriptive."
     )
     records = [row for row in compared if row["figure"] in shown]
     return Table("Against the reference", caption, columns, records, ("differences.csv",))

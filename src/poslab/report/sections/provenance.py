@@ -16,10 +16,18 @@ from poslab.record.measures import (
     Value,
 )
 from poslab.record.reader import Run
+from poslab.report.analysis.claims import Part
 from poslab.report.analysis.comparisons import PRIMARY
 from poslab.report.analysis.estimates import TARGETS
 from poslab.report.analysis.results import Results
-from poslab.report.analysis.statistics import CONFIDENCE, CONFIDENCE_OF_BOUND, EXPLORATORY, FALSE_ALARMS
+from poslab.report.analysis.spread import FEWEST_SEGMENTS
+from poslab.report.analysis.statistics import (
+    CONFIDENCE,
+    CONFIDENCE_NEAR_BUDGET,
+    CONFIDENCE_OF_BOUND,
+    EXPLORATORY,
+    FALSE_ALARMS,
+)
 from poslab.report.cells import SMALLEST_P, arm_column, text
 from poslab.report.document import SCALE_FROM, Column, Origin, Row, Rows, Sheet, Table
 from poslab.report.formatting import count, quantity
@@ -263,7 +271,17 @@ def method_sheet() -> Sheet:
     constants: list[tuple[str, Value, str]] = [
         ("confidence", CONFIDENCE, "of every Student-t interval over seeds"),
         ("confidence_of_bound", CONFIDENCE_OF_BOUND, "of a bound on time to target where runs were cut off"),
-        ("false_alarms", FALSE_ALARMS, "p with Holm's correction under which arms are separated"),
+        (
+            "confidence_near_budget",
+            CONFIDENCE_NEAR_BUDGET,
+            "of the interval of one more seed: decides whether times are near the budget, and is shown there",
+        ),
+        ("false_alarms", FALSE_ALARMS, "p with Holm's correction under which the verdict claims something"),
+        *(
+            (f"share_{part.name.lower()}", part.share, f"of 5: of the verdict's false alarms, {part.label}")
+            for part in Part
+        ),
+        ("fewest_segments", FEWEST_SEGMENTS, "that a standard error over text takes"),
         ("smallest_p", SMALLEST_P, "a smaller p is shown as less than this"),
         ("exploratory_below", EXPLORATORY, "seeds; fewer are called exploratory"),
         ("primary_multiple", PRIMARY, "of L: the longest whose loss is tested"),

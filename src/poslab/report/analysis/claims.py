@@ -1,0 +1,154 @@
+"""All that a verdict claims, as one family of tests.
+
+At most 5 % of studies in which nothing differs, or in which only some arms do, claim anything that is not so:
+Holm's procedure keeps the family-wise error whatever is true of the other tests and however they depend on
+each other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from poslab.record.measures import name
+from poslab.report.analysis.comparisons import Comparison, Pair
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.statistics import FALSE_ALARMS, holm, p_value
+
+TARGET = ""  # the target that the verdict speaks of, at 75 % of the reference's budget, by its suffix
+TIME = f"tokens_to_target{TARGET}_ratio"
+AT_LENGTH = "loss_1x"
+
+
+class Part(Enum):
+    """What a test is for, with its share of the family's false alarms.
+
+    The tested figure against the reference keeps three fifths. With five seeds, a study of six arms then
+    finds three seed deviations of one arm in 80 % of the studies; with all of it in 90 %, with an equal share
+    for each of the 31 tests in 46 %. Holm's procedure hands a share on once its test has found something.
+    """
+
+    REFERENCE = "tested figure against the reference", 3.0
+    RANKS = "tested figure between other arms", 1.0
+    OTHER = "other figures", 1.0
+
+    def __init__(self, label: str, share: float) -> None:
+        self.label = label
+        self.share = share
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One test of the family: an arm against another (or against 0) on a figure, of arms by their labels."""
+
+    part: Part
+    figure: str
+    arm: str
+    other: str | None
+    n: int
+    p: float
+    weight: float = 0.0  # its share of the false alarms; all shares make 1
+    p_holm: float = 1.0
+
+    @property
+    def holds(self) -> bool:
+        return self.p_holm < FALSE_ALARMS
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The family, and what it is made of with the corrected p values."""
+
+    tests: tuple[Claim, ...]
+    comparisons: tuple[Comparison, ...]
+    pairs: tuple[Pair, ...]
+
+
+def holds(tests: Sequence[Claim], figure: str, arm: str, other: str | None) -> bool:
+    """Whether an arm is claimed to differ from another in a figure, or from 0 in context gain."""
+    return any(test.holds for test in tests if (test.figure, test.arm, test.other) == (figure, arm, other))
+
+
+def claims(
+    everything: Sequence[ArmFigures],
+    reference: ArmFigures,
+    primary: str | None,
+    comparisons: Sequence[Comparison],
+    pairs: Sequence[Pair],
+    multiples: Sequence[float],
+) -> Claims:
+    """Every test that a verdict rests on, corrected together.
+
+    The tested figure between all arms; the loss at L and the time to the target at 75 % of the reference's
+    budget against the reference; context gain at the longest length against 0. A test without a p value (one
+    seed, no spread) is not in the family.
+    """
+    label = reference.arm.label
+    tests = [*_between_arms(pairs, label, primary), *_gains(everything, multiples)]
+    tests += [
+        Claim(Part.OTHER, AT_LENGTH, item.arm.label, label, item.difference.n, item.difference.p)
+        for item in comparisons
+        if item.figure == AT_LENGTH != primary and item.difference.p is not None
+    ]
+    tests += _times(everything, reference)
+    count = {part: sum(test.part is part for test in tests) for part in Part}
+    whole = sum(part.share for part in Part if count[part])
+    weights = {i: test.part.share / count[test.part] / whole for i, test in enumerate(tests)}
+    adjusted = holm({i: test.p for i, test in enumerate(tests)}, weights)
+    family = tuple(replace(test, weight=weights[i], p_holm=adjusted[i]) for i, test in enumerate(tests))
+    by_ends = {(test.figure, *sorted((test.arm, test.other or ""))): test.p_holm for test in family}
+
+    def corrected(figure: str | None, arm: str, other: str) -> float | None:
+        return None if figure is None else by_ends.get((figure, *sorted((arm, other))))
+
+    return Claims(
+        family,
+        tuple(replace(item, p_holm=corrected(item.figure, item.arm.label, label)) for item in comparisons),
+        tuple(replace(pair, p_holm=corrected(primary, pair.arm.label, pair.other.label)) for pair in pairs),
+    )
+
+
+def _between_arms(pairs: Sequence[Pair], reference: str, primary: str | None) -> list[Claim]:
+    """The tested figure; an arm and the reference stand in this order."""
+    tests = []
+    for pair in pairs:
+        ends = pair.arm.label, pair.other.label
+        arm, other = ends[::-1] if ends[0] == reference else ends
+        if primary is not None and pair.difference.p is not None:
+            part = Part.REFERENCE if other == reference else Part.RANKS
+            tests.append(Claim(part, primary, arm, other, pair.difference.n, pair.difference.p))
+    return tests
+
+
+def longest_gain(everything: Sequence[ArmFigures], multiples: Sequence[float]) -> float | None:
+    """The longest multiple of L past 1 at which an arm has a context gain, or None."""
+    return max(
+        (k for k in multiples if k > 1 and any(gain(k) in item.figures for item in everything)), default=None
+    )
+
+
+def gain(k: float) -> str:
+    """The column of context gain at a multiple of L."""
+    return f"context_gain_{name(k)}"
+
+
+def _gains(everything: Sequence[ArmFigures], multiples: Sequence[float]) -> list[Claim]:
+    longest = longest_gain(everything, multiples)
+    if longest is None:
+        return []
+    values = [(item.arm.label, list(item.by_seed(gain(longest)).values())) for item in everything]
+    return [
+        Claim(Part.OTHER, gain(longest), label, None, len(by_seed), p)
+        for label, by_seed in values
+        if len(by_seed) > 1 and (p := p_value(by_seed)) is not None
+    ]
+
+
+def _times(everything: Sequence[ArmFigures], reference: ArmFigures) -> list[Claim]:
+    """A ratio that is not known keeps its place in the family, or what was cut off would decide its size."""
+    return [
+        Claim(
+            Part.OTHER, TIME, item.arm.label, reference.arm.label, over.n, 1.0 if over.p is None else over.p
+        )
+        for item in everything
+        if item is not reference and (over := item.ratios.get(TARGET)) is not None and over.n > 1
+    ]

@@ -1,0 +1,86 @@
+"""What else the tested differences rest on beside their interval over seeds: the text, and normal seeds."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from poslab.record.losses import Stretch
+from poslab.record.reader import Run
+from poslab.report.analysis.comparisons import Comparison
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.statistics import normality
+
+FEWEST_SEGMENTS = 8  # of fewer, a standard error is as uncertain as what it is of
+PROTOCOLS = {"loss": "non_overlapping", "sliding": "sliding"}  # that a family of losses is measured in
+
+Segments = Mapping[str, Stretch]
+
+
+def with_spread(
+    comparisons: Sequence[Comparison],
+    everything: Sequence[ArmFigures],
+    reference: ArmFigures,
+    primary: str | None,
+) -> tuple[Comparison, ...]:
+    """The comparisons, those of the tested figure with their standard error over text and their normality."""
+    by_label = {item.arm.label: item for item in everything}
+
+    def spread(item: Comparison) -> Comparison:
+        if item.figure != primary:
+            return item
+        mine, theirs = by_label[item.arm.label].by_seed(primary), reference.by_seed(primary)
+        seeds = sorted(mine.keys() & theirs.keys())
+        return replace(
+            item,
+            text_standard_error=text_standard_error(
+                item.arm.finished, reference.arm.finished, primary, seeds
+            ),
+            normality_p=normality([mine[seed] - theirs[seed] for seed in seeds]),
+        )
+
+    return tuple(map(spread, comparisons))
+
+
+def text_standard_error(
+    arm: Sequence[Run], reference: Sequence[Run], figure: str, seeds: Sequence[int]
+) -> float | None:
+    """The standard error of a difference in nats a token over segments of text, from `seeds` of both arms.
+
+    Segments are paired, and averaged over the seeds: what is left is what other text would change, not what
+    another training would. Only segments count that have the same tokens in every run. They may differ in
+    length, so the error is that of a ratio of sums (Cochran, Sampling Techniques, 1977, section 2.11), which
+    for equal lengths is the standard deviation of their means over the root of their number. None with fewer
+    than 8 segments, or of a figure that is no loss and no context gain.
+    """
+    runs = [(run, side) for side, runs in ((1, arm), (-1, reference)) for run in runs if run.seed in seeds]
+    signed = [(segments, side * sign) for run, side in runs for segments, sign in _measured(run, figure)]
+    if not signed:
+        return None
+    tokens = {
+        segment: stretch.tokens
+        for segment, stretch in signed[0][0].items()
+        if all(segment in one and one[segment].tokens == stretch.tokens for one, _ in signed)
+    }
+    if len(tokens) < FEWEST_SEGMENTS:
+        return None
+    sums = {
+        segment: math.fsum(sign * one[segment].nll for one, sign in signed) / len(seeds) for segment in tokens
+    }
+    whole = sum(tokens.values())
+    mean = math.fsum(sums.values()) / whole
+    squares = math.fsum((sums[segment] - mean * tokens[segment]) ** 2 for segment in tokens)
+    error = math.sqrt(squares * len(tokens) / (len(tokens) - 1)) / whole
+    return error if math.isfinite(error) else None
+
+
+def _measured(run: Run, figure: str) -> list[tuple[Segments, int]]:
+    """The segments that a figure of a run is made of, with the sign of their losses; empty where unknown."""
+    family, k = figure.rsplit("_", 1)
+    multiple = float(k.removesuffix("x"))
+    if family == "context_gain":
+        wanted = [("sliding", 1.0, 1), ("sliding", multiple, -1)]
+    elif family in PROTOCOLS:
+        wanted = [(PROTOCOLS[family], multiple, 1)]
+    else:
+        return []
+    return [(run.segments.get((protocol, at), {}), sign) for protocol, at, sign in wanted]

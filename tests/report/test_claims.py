@@ -1,0 +1,216 @@
+"""What a verdict claims, as one family of tests, and what stands beside a tested difference."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from poslab.record.losses import Stretch
+from poslab.report.analysis.arms import Arm
+from poslab.report.analysis.claims import Claims, claims
+from poslab.report.analysis.comparisons import compare, pairs, ranks
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.results import Results, gather
+from poslab.report.analysis.spread import text_standard_error
+from poslab.report.analysis.statistics import Time, estimate, holm, normality, ratio
+from poslab.report.sections.overview import claims_sheet, differences_sheet, differences_table
+from poslab.report.verdict import sentences
+from poslab.report.warnings import notes
+from support.records import plan, write_run
+
+STUDIES = 800
+FALSE_ALARMS = 0.05 + 2 * math.sqrt(0.05 * 0.95 / STUDIES)
+FIGURES = ("loss_1x", "loss_8x", "context_gain_8x")
+BUDGET = 0.084  # of log times that spread by 0.1 about 0: a fifth of the runs is cut off
+FAR = 50.0  # an effect in deviations, and in the spread of a log time, that nobody misses
+
+
+def study(random: np.random.Generator, n: int, effects: Sequence[float]) -> Claims:
+    """Arms that have `effects` on every figure and on the time; seeds go together over arms and figures."""
+    shared, own = random.standard_normal((4, 1, n)), random.standard_normal((4, len(effects), n))
+    values = (shared + own) / math.sqrt(2) + np.array(effects)[:, None]
+    arms: list[ArmFigures] = []
+    for i in range(len(effects)):
+        rows = tuple(
+            {"seed": seed, **{figure: float(values[k, i, seed]) for k, figure in enumerate(FIGURES)}}
+            for seed in range(n)
+        )
+        logs = 0.1 * values[3, i]
+        times = {
+            seed: Time(math.exp(min(float(log), BUDGET)), bool(log <= BUDGET), math.exp(BUDGET))
+            for seed, log in enumerate(logs)
+        }
+        over = ratio(times, arms[0].times[""]) if arms else None
+        figures = {figure: estimate([row[figure] for row in rows]) for figure in FIGURES}
+        known = {figure: one for figure, one in figures.items() if one is not None}
+        arms.append(
+            ArmFigures(
+                Arm(f"arm {i}", "", "", (), {}), known, rows, {"": times}, {} if over is None else {"": over}
+            )
+        )
+    lengths = (1.0, 8.0)
+    return claims(
+        arms,
+        arms[0],
+        "loss_8x",
+        compare(arms, arms[0], lengths),
+        pairs(arms, arms[0], "loss_8x"),
+        lengths,
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "effects"),
+    [
+        *((n, (0.0,) * 5) for n in (3, 5, 10)),
+        (3, (0.0, -FAR, -FAR, 0.0, 0.0)),
+        (5, (0.0, -FAR, 0.0, 0.0, 0.0)),
+    ],
+)
+def test_one_study_in_twenty_claims_anything_false(n: int, effects: tuple[float, ...]) -> None:
+    """Where all five arms are equal, and where one or two are far better in everything."""
+    random, wrong, winners = np.random.default_rng([n, len(set(effects))]), 0, 0
+    true = {f"arm {i}": effect for i, effect in enumerate(effects)}
+    tests = set()
+    for _ in range(STUDIES):
+        found = study(random, n, effects)
+        tests.add(len(found.tests))
+        false = [
+            test
+            for test in found.tests
+            if test.holds and true[test.arm] == (0.0 if test.other is None else true[test.other])
+        ]
+        wrong += bool(false)
+        winners += any(rank.worst == 1 for rank in ranks(found.pairs).values())
+    assert tests == {10 + 5 + 4 + 4}  # pairs, context gains, losses at L, times: whatever was cut off
+    assert wrong / STUDIES <= FALSE_ALARMS
+    if len(set(effects)) == 1:
+        assert winners <= wrong
+
+
+def test_the_family_is_corrected_by_hand() -> None:
+    """Two tests of weights 3 and 1: p of 0.03 and 0.02 are 0.04 and 0.08, the first of them first."""
+    assert holm({"a": 0.03, "b": 0.02}, {"a": 3.0, "b": 1.0}) == pytest.approx({"a": 0.04, "b": 0.04})
+    assert holm({"a": 0.03, "b": 0.06}, {"a": 3.0, "b": 1.0}) == pytest.approx({"a": 0.04, "b": 0.06})
+    assert holm({"a": 0.01, "b": 0.02, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.04, "c": 0.04})
+
+
+def made_up(runs: Path, shift: Sequence[float], gain: Sequence[float] = (0.0,)) -> Results:
+    """rope, and alibi with a shift of its loss for each seed; rope's gain from context by seed."""
+    names = []
+    for seed, by in enumerate(shift):
+        here = gain[seed % len(gain)]
+        sliding = {1.0: 2.0, 2.0: 2.0, 4.0: 2.0, 8.0: 2.0 - here}
+        for pos, extra in (("rope", 0.0), ("alibi", by)):
+            write_run(runs, f"{pos}-{seed}", pos=pos, seed=seed, shift=extra, sliding=sliding)
+            names.append(f"{pos}-{seed}")
+    plan(runs, names, "rope")
+    return gather("made_up", runs, None)
+
+
+def test_a_gain_whose_interval_leaves_out_0_is_noise_where_the_family_says_so(tmp_path: Path) -> None:
+    """0.03 ± 0.026 by itself: p is 0.03, which is no finding among the tests of a verdict."""
+    gains = [0.01, 0.05, 0.02, 0.06, 0.01]
+    results = made_up(tmp_path, [0.1, 0.11, 0.09, 0.1, 0.105], gains)
+    over = next(row for row in claims_sheet(results)[1] if row["figure"] == "context_gain_8x")
+    assert isinstance(over["p"], float)
+    assert over["p"] < 0.05
+    assert over["claimed"] is False
+    verdict = sentences(results)
+    assert verdict[1].startswith(
+        "Context gain at 8 L is above 0 for no arm, within noise for rope and alibi;"
+    )
+    assert "the loss is higher for alibi" in verdict[0]
+    weights = [row["weight"] for row in claims_sheet(results)[1]]
+    assert math.fsum(float(w) for w in weights if isinstance(w, float)) == pytest.approx(1.0)
+    tested = next(row for row in claims_sheet(results)[1] if row["figure"] == "loss_8x")
+    shown = next(row for row in differences_sheet(results)[1] if row["primary"])
+    assert (tested["p"], tested["p_holm"]) == (shown["p"], shown["p_holm"])
+
+
+def test_seeds_far_from_normal_are_told_by_their_arm(tmp_path: Path) -> None:
+    tame = made_up(tmp_path / "tame", [0.1, 0.11, 0.12, 0.09, 0.1, 0.13])
+    wild = made_up(tmp_path / "wild", [0.1, 0.101, 0.102, 0.1, 0.101, 3.0])
+    few = made_up(tmp_path / "few", [0.1, 0.101, 0.102, 3.0])
+    told = [note.text for note in notes(wild) if "normal" in note.text]
+    assert told == [
+        "Over the seeds, the differences of alibi from rope in the loss at 8 L are far from normal "
+        "(Shapiro-Wilk; differences.csv), and a t interval leans on normality."
+    ]
+    for quiet in (tame, few):
+        assert not [note for note in notes(quiet) if "normal" in note.text]
+
+
+def test_normal_seeds_are_seldom_called_uneven() -> None:
+    """Ten arms: at a tenth of 5 % each, at most one study in twenty names any."""
+    random, named = np.random.default_rng(0), 0
+    for draws in random.standard_normal((400, 10, 5)):
+        values = [p for arm in draws if (p := normality([float(value) for value in arm])) is not None]
+        named += min(values) < 0.05 / len(values)
+    assert named / 400 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
+
+
+def with_text(
+    results: Results, random: np.random.Generator, noise: float, tokens: Sequence[int]
+) -> float | None:
+    """The standard error where alibi's segments differ from rope's by normal noise, the same on each seed."""
+    by_segment = random.normal(0.3, noise, len(tokens))
+    hard = random.normal(2.0, 5.0, len(tokens))  # what all runs find hard cancels
+    for run in (*results.arms[0].arm.finished, *results.arms[1].arm.finished):
+        mine = by_segment if run.pos == "alibi" else np.zeros(len(tokens))
+        seed = float(random.normal(0, 3.0))  # what another training changes in all segments alike
+        measured = {
+            str(i): Stretch(float(n * (hard[i] + mine[i] + seed)), n, None) for i, n in enumerate(tokens)
+        }
+        run.segments["non_overlapping", 8.0] = measured  # type: ignore[index]
+    arm, reference = results.arms[1].arm.finished, results.arms[0].arm.finished
+    return text_standard_error(arm, reference, "loss_8x", [0, 1])
+
+
+def test_the_error_over_text_is_what_other_text_would_change(tmp_path: Path) -> None:
+    """Segments with noise of 0.2: 0.2 over the root of their number, and no more for hard text or seeds."""
+    results, random = made_up(tmp_path, [0.1, 0.12]), np.random.default_rng(1)
+    errors = [with_text(results, random, 0.2, [64] * 50) for _ in range(200)]
+    assert all(error is not None for error in errors)
+    assert np.mean([error for error in errors if error]) == pytest.approx(0.2 / math.sqrt(50), rel=0.05)
+    assert with_text(results, random, 0.0, [64] * 50) == pytest.approx(0.0, abs=1e-9)
+    assert with_text(results, random, 0.2, [64] * 7) is None
+    with_text(results, random, 0.2, [64] * 50)
+    one = results.arms[1].arm.finished[0].segments["non_overlapping", 8.0]
+    for i in range(43):  # of other tokens than in the other runs
+        one[str(i)] = Stretch(1.0, 63, None)  # type: ignore[index]
+    arm, reference = results.arms[1].arm.finished, results.arms[0].arm.finished
+    assert text_standard_error(arm, reference, "loss_8x", [0, 1]) is None
+
+
+def test_long_segments_count_by_their_tokens(tmp_path: Path) -> None:
+    """The error of a ratio of sums, as a second computation has it: by leaving out each segment in turn."""
+    results, random = made_up(tmp_path, [0.1, 0.12]), np.random.default_rng(2)
+    tokens = [64 + 8 * (i % 9) for i in range(60)]
+    error = with_text(results, random, 0.2, tokens)
+    mine, theirs = (
+        [item.arm.finished[s].segments["non_overlapping", 8.0] for s in (0, 1)]
+        for item in (results.arms[1], results.arms[0])
+    )
+    sums = np.array(
+        [
+            np.mean([a[str(i)].nll - b[str(i)].nll for a, b in zip(mine, theirs, strict=True)])
+            for i in range(60)
+        ]
+    )
+    counts = np.array(tokens)
+    without = (sums.sum() - sums) / (counts.sum() - counts)
+    jackknife = math.sqrt(59 / 60 * float(((without - without.mean()) ** 2).sum()))
+    assert error == pytest.approx(jackknife, rel=0.03)
+
+
+def test_both_errors_stand_beside_each_other(tmp_path: Path) -> None:
+    """Records of three segments have no error over text; the table says so with a dash."""
+    table = differences_table(made_up(tmp_path, [0.1, 0.12]))
+    assert table is not None
+    assert "with another training (over seeds)" in table.caption
+    assert "with other text" in table.caption
+    at = [column.title for column in table.columns].index("SE over text")
+    assert {row[at].text for row in table.rows} == {"–"}

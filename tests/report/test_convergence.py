@@ -1,0 +1,39 @@
+"""What a report says of times to a target: under which schedule, and how sure near the end of the budget."""
+
+from pathlib import Path
+
+import pytest
+
+from poslab.report.analysis.results import Results, gather
+from poslab.report.sections.convergence import target_charts
+from support.records import BATCH, STEPS, L, plan, write_run
+
+
+def falling(runs: Path, shifts: dict[str, list[float]], **trainer: object) -> Results:
+    """Arms whose loss falls by 0.01 an evaluation from 3 and a shift by seed; rope is the reference."""
+    settings = {"max_steps": STEPS, "batch_size": BATCH, "learning_rate": 0.002, **trainer}
+    for pos, values in shifts.items():
+        for seed, shift in enumerate(values):
+            config = {"trainer": settings}
+            write_run(runs, f"{pos}-{seed}", pos=pos, seed=seed, shift=shift, config=config)
+    plan(runs, [f"{pos}-{seed}" for pos, values in shifts.items() for seed in range(len(values))], "rope")
+    return gather("made_up", runs, None)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "wsd", "constant"])
+def test_only_a_cosine_is_told_to_shape_the_time(tmp_path: Path, schedule: str) -> None:
+    (chart,) = target_charts(falling(tmp_path, {"rope": [0.0, 0.01]}, schedule=schedule))
+    told = "which makes the time partly a property of the schedule; trainer.schedule=wsd" in chart.caption
+    assert told == (schedule == "cosine")
+
+
+def test_a_mean_time_near_the_budget_has_the_wider_interval(tmp_path: Path) -> None:
+    """rope needs 75 evaluations, give or take 1; late needs 95, with 98 the last that two more confirm."""
+    shifts = {"rope": [0.0, 0.01, -0.01], "late": [0.2, 0.21, 0.19]}
+    rope, late = falling(tmp_path, shifts).arms
+    tokens = BATCH * L
+    assert {time.limit for time in rope.times[""].values()} == {98 * tokens}
+    ends = [item.figures["tokens_to_target"].half_width for item in (rope, late)]
+    # Student's t of 2 degrees: 4.303 at 0.975 over the root of 3, and 6.965 at 0.99 times that of 1 + 1/3.
+    assert ends == pytest.approx([4.303 / 3**0.5 * tokens, 6.965 * (4 / 3) ** 0.5 * tokens], rel=0.01)
+    assert late.ratios[""].kind == "exact"
