@@ -122,7 +122,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Records:
-    """All runs of a study, in the order asked for, and the reference that the study names, if any."""
+    """All runs of a study, in the order asked for; the reference and tested figure that it names, if any."""
 
     study: str
     runs: tuple[Run, ...]
@@ -130,6 +130,7 @@ class Records:
     reference: str | None
     commands: tuple[str, ...]
     question: str | None = None  # what the study is to answer
+    primary: str | None = None  # the figure that its report tests, such as sliding_8x
 
 
 def load(study: str, runs: Path) -> Records:
@@ -173,7 +174,9 @@ def _load_study(folder: Path, several: bool) -> Records:
         replace(load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in names
     )
     ordered = bool(listed.runs)
-    return Records(folder.name, runs, ordered, listed.reference, listed.commands, listed.question)
+    return Records(
+        folder.name, runs, ordered, listed.reference, listed.commands, listed.question, listed.primary
+    )
 
 
 def _choices(known: list[str]) -> str:

@@ -15,21 +15,27 @@ from poslab.report.sections.contents import OPTIONAL, document
 from poslab.report.written import Report
 
 
-def write_report(study: str, runs: Path, reports: Path, reference: str | None = None) -> Report:
+def write_report(
+    study: str, runs: Path, reports: Path, reference: str | None = None, primary: str | None = None
+) -> Report:
     """Make the report of `runs`/`study` in `reports`/`study` from its records alone.
 
     Studies with commas between their names are reported together: a,b in `reports`/a+b. The same records
-    give the same bytes. `reference` names the arm that the others are compared with, over the study's own
-    choice. Raises ReportError, one line that says what to do, where there is no such study, no finished run
-    or no such arm.
+    give the same bytes. `reference` names the arm that the others are compared with and
+    `primary` the figure that is tested (sliding_8x, loss_8x, ...), over the study's own choices. Raises
+    ReportError, one line that says what to do, where there is no such study, no finished run, no such arm or
+    no such figure.
     """
-    return write(gather(study, runs, reference), reports)
+    return write(gather(study, runs, reference, primary), reports)
 
 
-def write_chosen(directories: Sequence[Path], reports: Path, reference: str | None = None) -> Report:
+def write_chosen(
+    directories: Sequence[Path], reports: Path, reference: str | None = None, primary: str | None = None
+) -> Report:
     """Make the report of these run directories alone, of one study or of several; it is named by them.
 
-    Without a `reference` the first one's arm is what the others are compared with. Raises ReportError.
+    Without a `reference` the first one's arm is what the others are compared with, and without a `primary`
+    the default is tested. Raises ReportError.
     """
     records = load_chosen(directories)
     names = [f"{directory.parent.name}/{directory.name}" for directory in map(Path.resolve, directories)]
@@ -39,7 +45,7 @@ def write_chosen(directories: Sequence[Path], reports: Path, reference: str | No
     # A report is published: the command names the runs as a study has them, not where they lay.
     option = f"checkpoint={','.join(f'runs/{name}' for name in names)}"
     subject = Subject(names[0].partition("/")[2] if len(names) == 1 else several, option)
-    return write(figures(records, subject, reference), reports)
+    return write(figures(records, subject, reference, primary), reports)
 
 
 def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:

@@ -90,7 +90,8 @@ def _rate(base: float, factor: float) -> float:
 def _arm(request: Request) -> str:
     """The settings that a request shares with its trials, whatever their options are called."""
     config = request.config.model_dump(
-        mode="json", exclude={"seed", "part", "tune", "evaluate", "reference", "logger", "launcher"}
+        mode="json",
+        exclude={"seed", "part", "tune", "evaluate", "reference", "primary", "logger", "launcher"},
     )
     del config["trainer"]["learning_rate"]
     return json.dumps(config, sort_keys=True)

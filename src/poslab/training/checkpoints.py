@@ -35,6 +35,7 @@ NOT_DECIDING: Mapping[str, Any] = {
     "question": None,
     "tune": {"factors": [], "seeds": []},
     "reference": None,
+    "primary": None,
     "logger": {"name": "local"},
     "launcher": {"name": "local"},
 }

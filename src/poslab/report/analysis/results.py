@@ -18,12 +18,13 @@ from poslab.report.analysis.comparisons import (
     comparable,
     compare,
     pairs,
-    primary_figure,
     ranks,
 )
 from poslab.report.analysis.estimates import TARGETS, ArmFigures, arm_figures, diverged_times
 from poslab.report.analysis.learning_rates import Tuning, tunings
+from poslab.report.analysis.protocols import BothProtocols, both_protocols, choose_primary
 from poslab.report.analysis.rescalings import RescaledArm, rescaled_arms
+from poslab.report.analysis.usable import fixed_length, fixed_limit
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,13 @@ class Results:
     multiples: tuple[float, ...]
     targets: tuple[Target, ...]
     aulc_interval: tuple[int, int] | None
-    primary: str | None
+    primary: str | None  # the figure that is tested, such as sliding_8x
+    primary_warning: str | None
     comparisons: tuple[Comparison, ...]
     pairs: tuple[Pair, ...]  # of arms, on the primary figure
+    both_protocols: tuple[BothProtocols, ...]  # of the pairs, those that both protocols have
     ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed
+    fixed_limit: float | None  # nats a token: the highest loss that usable_length_fixed counts as usable
     rescaled: tuple[RescaledArm, ...]  # of the arms whose runs were measured under other rotations too
     tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
     subject: Subject
@@ -83,15 +87,19 @@ class Results:
         return max(len(item.rows) for item in self.arms)
 
 
-def gather(study: str, runs: Path, reference: str | None) -> Results:
+def gather(study: str, runs: Path, reference: str | None, primary: str | None = None) -> Results:
     """All figures of a study, or of several with commas between their names.
 
-    Raises ReportError where there is nothing to report or no such reference.
+    `reference` and `primary` (sliding_8x, loss_8x, ...) go before those of the (first) study. Raises
+    ReportError where there is nothing to report, no such reference or no such figure.
     """
-    return figures(load_studies(study, runs), Subject(study.replace(",", "+"), f"study={study}"), reference)
+    subject = Subject(study.replace(",", "+"), f"study={study}")
+    return figures(load_studies(study, runs), subject, reference, primary)
 
 
-def figures(records: tuple[Records, ...], subject: Subject, reference: str | None) -> Results:
+def figures(
+    records: tuple[Records, ...], subject: Subject, reference: str | None, primary: str | None = None
+) -> Results:
     """All figures of these records. Raises ReportError as `gather` does."""
     listed, every_arm = arms(records)
     finished = [run for run in listed if run.status == "done" and not run.tunes]
@@ -114,6 +122,9 @@ def figures(records: tuple[Records, ...], subject: Subject, reference: str | Non
         )
         for run in listed
     }
+    limit = fixed_limit(rows[run.name] for run in against.finished)
+    for run in finished:
+        rows[run.name] |= fixed_length(run, limit if run.name in same_data else None)
     aims = {target.suffix: target.loss for target in targets}
     base = arm_figures(against, rows, multiples, diverged_times(against, same_data, aims), None)
     everything = tuple(
@@ -122,8 +133,9 @@ def figures(records: tuple[Records, ...], subject: Subject, reference: str | Non
         else arm_figures(arm, rows, multiples, diverged_times(arm, same_data, aims), base)
         for arm in every_arm
     )
-    primary = primary_figure(base, multiples)
-    every_pair = pairs(everything, base, primary)
+    tested, untested = choose_primary(everything, base, multiples, records[0].primary, primary)
+    comparisons = compare(everything, base, tested, multiples)
+    every_pair = pairs(everything, base, tested)
     commands = dict.fromkeys(line for one in records for line in one.commands)
     return Results(
         studies=tuple(one.study for one in records),
@@ -137,10 +149,13 @@ def figures(records: tuple[Records, ...], subject: Subject, reference: str | Non
         multiples=multiples,
         targets=targets,
         aulc_interval=interval,
-        primary=primary,
-        comparisons=compare(everything, base, primary, multiples),
+        primary=tested,
+        primary_warning=untested,
+        comparisons=comparisons,
         pairs=every_pair,
+        both_protocols=both_protocols(everything, base, every_pair, comparisons, tested),
         ranks=ranks(every_pair),
+        fixed_limit=limit,
         rescaled=rescaled_arms(everything, multiples),
         tunings=tuned,
         subject=subject,
