@@ -73,7 +73,9 @@ class Config(RunConfig):
     @classmethod
     def _primary_names_a_figure(cls, primary: str | None) -> str | None:
         if primary is not None and primary not in FIGURES:
-            raise ValueError(f"{primary[:60]!r} is no figure that a report tests; there are {', '.join(FIGURES)}")
+            raise ValueError(
+                f"{primary[:60]!r} is no loss that can be tested; there are {', '.join(FIGURES)}"
+            )
         return primary
 
     @field_validator("study")

@@ -1,4 +1,4 @@
-"""study.json: the runs that a study was asked for, its question, reference and tested figure, and the commands.
+"""study.json: the runs that a study was asked for, its question, reference, tested figure and commands.
 
 It holds no result: where it is lost, the study's command writes it anew from the runs.
 """
@@ -87,8 +87,8 @@ def enlist(
 ) -> None:
     """Add runs to the list of the study in `folder`, in the order in which they were asked for.
 
-    Without a `reference`, `question` or `primary` those of the list stay. Raises TakenError where another command holds
-    the list for long.
+    Without a `reference`, `question` or `primary` those of the list stay. Raises TakenError where another
+    command holds the list for long.
     """
     with holding(folder / ".study.lock", WAIT):
         known = _known(folder)

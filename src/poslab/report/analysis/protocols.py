@@ -5,7 +5,7 @@ windows every target has nearly the whole window before it (Press et al. 2022, a
 arms differently, so one is tested and the other stands beside it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from poslab.config.text import plain
@@ -121,7 +121,7 @@ def _less(one: Mapping[int, float], other: Mapping[int, float]) -> dict[int, flo
     return {seed: one[seed] - other[seed] for seed in one.keys() & other.keys()}
 
 
-def _separated(pair: Pair, reference: ArmFigures, apart: Collection[str]) -> bool:
+def _separated(pair: Pair, reference: ArmFigures, apart: set[str]) -> bool:
     """Of every pair, or of the arms against the reference alone, which is a family of fewer tests."""
     labels = {pair.arm.label, pair.other.label}
     against = reference.arm.label in labels and bool(labels & apart)

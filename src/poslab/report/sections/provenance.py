@@ -16,8 +16,8 @@ from poslab.record.measures import (
     Value,
 )
 from poslab.record.reader import Run
-from poslab.report.analysis.comparisons import PRIMARY
 from poslab.report.analysis.estimates import TARGETS
+from poslab.report.analysis.protocols import LONGEST_TESTED
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import CONFIDENCE, CONFIDENCE_OF_BOUND, EXPLORATORY, FALSE_ALARMS
 from poslab.report.cells import SMALLEST_P, arm_column, text
@@ -98,7 +98,8 @@ def _origins(results: Results) -> list[tuple[str, str]]:
 
 def report_command(results: Results) -> str:
     """The command line that makes this report again from the records."""
-    options = results.subject.option, f"reference={results.reference.arm.label}"
+    options = [results.subject.option, f"reference={results.reference.arm.label}"]
+    options += [] if results.primary is None else [f"primary={results.primary}"]
     return f"python report.py {' '.join(map(shlex.quote, options))}"
 
 
@@ -180,6 +181,7 @@ def facts_sheet(results: Results) -> Sheet:
         *(("seed", seed) for seed in sorted({run.seed for run in results.finished})),
         *(("multiple", k) for k in results.multiples),
         ("primary", results.primary),
+        ("usable_length_fixed_limit", results.fixed_limit),
         *_convergence(results),
         *_versions(results),
         *(("command", line) for line in results.commands),
@@ -266,7 +268,7 @@ def method_sheet() -> Sheet:
         ("false_alarms", FALSE_ALARMS, "p with Holm's correction under which arms are separated"),
         ("smallest_p", SMALLEST_P, "a smaller p is shown as less than this"),
         ("exploratory_below", EXPLORATORY, "seeds; fewer are called exploratory"),
-        ("primary_multiple", PRIMARY, "of L: the longest whose loss is tested"),
+        ("primary_multiple", LONGEST_TESTED, "of L: the longest whose loss is tested by default"),
         *(("multiple", k, "of L: always a column") for k in MULTIPLES),
         ("stride", STRIDE, "of L: how far sliding windows move, and how much of each is scored"),
         ("bins_an_octave", BINS_AN_OCTAVE, "of loss by position"),
