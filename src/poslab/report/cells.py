@@ -262,4 +262,4 @@ def usable_keys(results: Results) -> tuple[str, str]:
 def fixed_limit(results: Results) -> str:
     """The loss that usable_length_fixed is held against, in words."""
     limit = number(results.fixed_limit)
-    return f"the sliding loss of {results.reference.arm.label} at L plus 5 % ({limit} nats)"
+    return f"{limit} nats, the sliding loss of {results.reference.arm.label} at L plus 5 %"

@@ -208,7 +208,7 @@ def _usable(results: Results) -> str:
     own, fixed = usable_keys(results)
     relative, absolute = _reaches(results, RELATIVE, own), _reaches(results, FIXED, fixed)
     clauses = [f"usable length by an arm's own loss at L is {relative}" if relative else ""]
-    clauses += [f"against one fixed loss, {fixed_limit(results)}, it is {absolute}" if absolute else ""]
+    clauses += [f"by one fixed loss ({fixed_limit(results)}) it is {absolute}" if absolute else ""]
     return "; ".join(text for text in clauses if text)
 
 

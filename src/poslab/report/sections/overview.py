@@ -130,8 +130,8 @@ def arms_table(results: Results) -> Table:
 def _fixed_words(results: Results) -> str:
     """What the other usable length is held against."""
     if results.fixed_limit is None:
-        return "or of one loss for all arms (fixed loss), which the reference has none for"
-    return f"or at or below one loss for all arms (fixed loss), {cells.fixed_limit(results)}"
+        return "or below one loss for all arms (fixed loss), for which the reference has no sliding loss at L"
+    return f"or at or below one loss for all arms (fixed loss): {cells.fixed_limit(results)}"
 
 
 def paper_table(results: Results) -> Table:
