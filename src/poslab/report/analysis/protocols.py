@@ -77,12 +77,17 @@ class BothProtocols:
     def changes_places(self) -> bool:
         """Whether the protocols order the means of the two arms differently, and not by noise alone.
 
-        That takes opposite signs, and either arms that the tested figure separates or a change from one
-        protocol to the other that a paired t test over seeds, with Holm's correction, finds.
+        That takes opposite signs, and either arms that the tested figure separates, or an order that one of
+        the two 95 % intervals is sure of together with a change from one protocol to the other that a paired
+        t test over seeds, with Holm's correction over all pairs, finds.
         """
         opposite = self.pair.difference.mean * self.beside.mean < 0
+        sure = any(
+            one.half_width is not None and abs(one.mean) > one.half_width
+            for one in (self.pair.difference, self.beside)
+        )
         changed = self.change_p_holm is not None and self.change_p_holm < FALSE_ALARMS
-        return opposite and (self.separated or changed)
+        return opposite and (self.separated or (sure and changed))
 
 
 def both_protocols(
