@@ -123,7 +123,7 @@ def position_rows(losses: list[float]) -> list[dict[str, Any]]:
 def write_protocols(
     runs: Path, name: str, sliding: dict[float, float], plain: dict[float, float], **more: Any
 ) -> Path:
-    """A finished run with a loss of its own in each protocol, sliding and non-overlapping, by multiple of L."""
+    """A finished run with a loss by multiple of L in each protocol, sliding and non-overlapping."""
     directory = write_run(runs, name, sliding=sliding, **more)
     losses = {"sliding": sliding, "non_overlapping": plain}
     RunRecord(directory).write_extrapolation(

@@ -29,9 +29,10 @@ from poslab.report.sections import convergence, extrapolation, learning_rates, p
 
 REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", "_multiple", "_at_least")]
 REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]
-REACH += ["plateau", *(f"{FIXED}{end}" for end in ("", "_multiple", "_at_least"))]
+REACH += ["plateau"]
+FIXED_REACH = [f"{FIXED}{end}" for end in ("", "_multiple", "_at_least")]
 ENDS = ("min", "max", "min_at_least", "max_at_least", "multiple_min", "multiple_max")
-USABLE = [f"{key}_{end}" for key in (RELATIVE, FIXED) for end in ENDS]
+USABLE, FIXED_USABLE = ([f"{key}_{end}" for end in ENDS] for key in (RELATIVE, FIXED))
 MANY = 100  # runs from which on a column of one value is taken out of their table
 
 
@@ -48,7 +49,7 @@ def arms_sheet(results: Results) -> Sheet:
     columns = ["study", "arm", "pos", "attention", "reference", "context_length", "parameters"]
     columns += ["seeds_asked", "seeds_finished"]
     columns += [f"{figure}_{end}" for figure in figures for end in ESTIMATE]
-    columns += USABLE
+    columns += [*USABLE, *FIXED_USABLE]
     for suffix in TARGETS.values():
         columns += [f"reached{suffix}", f"reached{suffix}_of"]
     for suffix in TARGETS.values():
@@ -293,7 +294,7 @@ def summary_sheet(results: Results) -> Sheet:
     columns += ["part", "tuning_of", "learning_rate", "parameters", "tokens", "budget"]
     columns += [f"{family}_{name(k)}" for family in BY_LENGTH for k in results.multiples]
     columns += [f"{family}_{name(k)}" for family in CHANGES for k in results.multiples]
-    columns += REACH
+    columns += [*REACH, *FIXED_REACH]
     for suffix in ("", "_50", "_90"):
         columns += [f"tokens_to_target{suffix}", f"reached{suffix}", f"tokens_without_target{suffix}"]
     columns += ["steps_to_target", "seconds_to_target", "flops_to_target", "aulc", "aulc_from", "aulc_to"]
