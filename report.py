@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 USAGE = """\
 Make the report of a study from its run records, without training anything.
 
-  python report.py [study=NAME[,NAME...]] [runs=DIR] [reports=DIR] [reference=LABEL] [keep=true]
-  python report.py checkpoint=PATH[,PATH...] [reports=DIR] [reference=LABEL]
+  python report.py [study=NAME[,NAME...]] [runs=DIR] [reports=DIR] [reference=LABEL] [primary=FIGURE]
+                   [keep=true]
+  python report.py checkpoint=PATH[,PATH...] [reports=DIR] [reference=LABEL] [primary=FIGURE]
   python report.py source=wandb study=NAME[,NAME...] [project=NAME] [entity=NAME]
 
   study       the study to report, or several to compare: study=a,b goes to reports/a+b/;
@@ -32,9 +33,13 @@ Make the report of a study from its run records, without training anything.
   reports     where the report goes (reports/<study>/index.html); default: reports
   reference   the arm that the others are compared with, such as reference=rope;
               default: the one the (first) study names, else its first arm
+  primary     the loss that is tested: primary=sliding_8x is that in sliding windows of 8 L, primary=loss_8x
+              that in non-overlapping ones; default: the one the (first) study names, else sliding windows of
+              8 L, or of the longest length below that the reference has
 """
 NAME = "report.py"
-KEYS = ("study", "runs", "checkpoint", "source", "project", "entity", "reports", "reference", "keep")
+KEYS = ("study", "runs", "checkpoint", "source", "project", "entity", "reports")
+KEYS += ("reference", "primary", "keep")
 
 
 def main(arguments: list[str]) -> int:
@@ -80,9 +85,9 @@ def _report(options: dict[str, str]) -> "Report":
     from poslab.report.write import write_chosen, write_report
 
     runs, reports = Path(options.get("runs", "runs")), Path(options.get("reports", "reports"))
-    reference = options.get("reference")
+    reference, primary = options.get("reference"), options.get("primary")
     if "checkpoint" in options:
-        return write_chosen(_directories(options), reports, reference)
+        return write_chosen(_directories(options), reports, reference, primary)
     # Whoever says where the records are does not mean those of another folder.
     kept = None if "source" in options else Path(options.get("runs", reports))
     if "source" in options:
@@ -96,7 +101,8 @@ def _report(options: dict[str, str]) -> "Report":
         if not known:
             raise ReportError(f"no records in {runs}; train a study first: python train.py -m pos=rope,alibi")
         options["study"] = known[0]
-    return write_report(options["study"], runs, reports, reference, kept=kept, keep="keep" in options)
+    keep = "keep" in options
+    return write_report(options["study"], runs, reports, reference, primary, kept=kept, keep=keep)
 
 
 def _directories(options: dict[str, str]) -> list[Path]:

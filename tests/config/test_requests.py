@@ -44,6 +44,19 @@ REFUSED = {
         ["evaluate.rescale=[none,pi]", "evaluate.rescale_factor=nan"],
         "evaluate.rescale_factor",
     ),
+    "a figure that is none": (
+        ["primary=slidng_8x"],
+        "primary: 'slidng_8x' is no loss that can be tested; there are sliding_0.5x, sliding_1x, ",
+    ),
+    "a figure past the longest evaluation": (
+        ["primary=sliding_8x", "evaluate.longest=4"],
+        "is evaluated up to 4 L (evaluate.longest); there are sliding_0.5x, sliding_1x, sliding_2x, "
+        "sliding_4x, loss_0.5x",
+    ),
+    "two figures to test": (
+        ["-m", "pos=rope", "primary=sliding_8x,loss_8x"],
+        "primary=sliding_8x,loss_8x: a study has one figure that is tested",
+    ),
     "a missing text": (["data=text", "data.path=nowhere.txt"], "nowhere.txt"),
 }
 

@@ -191,7 +191,7 @@ def head(page: Page, table: str, title: str) -> Locator:
 
 
 @pytest.mark.parametrize(
-    ("title", "column"), [("4 L", "loss_4x_mean"), ("Usable length", "usable_length_min"), ("Mean", "target")]
+    ("title", "column"), [("4 L", "sliding_4x_mean"), ("Own loss", "usable_length_min"), ("Mean", "target")]
 )
 def test_tables_sort_by_what_the_sheet_says(
     visit: Callable[..., Page], report: Path, title: str, column: str

@@ -1,6 +1,7 @@
 """A report on chosen runs: these alone, whatever else their studies hold."""
 
 import runpy
+import shlex
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_only_the_runs_named_are_reported_in_their_order(runs: Path) -> None:
     ]
     facts = [(row["key"], row["value"]) for row in read(directory / "facts.csv")]
     chosen = "checkpoint=runs/a/alibi-0,runs/a/rope-1,runs/a/alibi-1"
-    assert ("report_command", f"python report.py {chosen} reference=alibi") in facts
+    assert ("report_command", f"python report.py {chosen} reference=alibi primary=sliding_8x") in facts
     assert str(runs) not in (directory / "index.html").read_text()
 
 
@@ -57,8 +58,9 @@ def test_the_command_that_the_report_names_makes_it_again(runs: Path) -> None:
     (directory,) = Path("reports").iterdir()
     (command,) = [row["value"] for row in read(directory / "facts.csv") if row["key"] == "report_command"]
     page = (directory / "index.html").read_bytes()
-    assert command == "python report.py checkpoint=runs/b/rope-0,runs/a/rope-0 'reference=a: rope'"
-    assert report("checkpoint=runs/b/rope-0,runs/a/rope-0", "reference=a: rope") == 0
+    options = ["checkpoint=runs/b/rope-0,runs/a/rope-0", "reference=a: rope", "primary=sliding_8x"]
+    assert command == f"python report.py {shlex.join(options)}"
+    assert report(*options) == 0
     assert (directory / "index.html").read_bytes() == page
     assert [row["arm"] for row in read(directory / "arms.csv")] == ["b: rope", "a: rope"]
 

@@ -77,7 +77,7 @@ def test_the_table_is_whole(report: Path) -> None:
 def test_numbers_and_what_they_are_worth_are_said(report: Path) -> None:
     text = (report / "table.tex").read_text()
     rope = next(row for row in read(report / "arms.csv") if row["arm"] == "rope")
-    mean, half = float(rope["loss_8x_mean"]), float(rope["loss_8x_half_width"])
+    mean, half = float(rope["sliding_8x_mean"]), float(rope["sliding_8x_half_width"])
     assert rf"{mean:.3f} $\pm$ {half:.3f}" in text
     assert r"\label{tab:poslab-made-up}" in text
     assert "Means over at most 3 seeds an arm with 95 \\% Student-t intervals: exploratory." in text

@@ -227,8 +227,8 @@ def test_every_cell_of_a_table_is_a_number_of_its_sheet(made: Document) -> None:
 def test_a_table_shows_the_cells_of_its_sheet_and_no_others(made: Document) -> None:
     """Another number in a row of the CSV file is another text in the table."""
     (table,) = made.sections[0].tables
-    changed = [{**row, "loss_8x_mean": 123.456} for row in table.records]
-    column = next(i for i, column in enumerate(table.columns) if column.key == "loss_8x")
+    changed = [{**row, "sliding_8x_mean": 123.456} for row in table.records]
+    column = next(i for i, column in enumerate(table.columns) if column.key == "sliding_8x")
     for old, new in zip(table.rows, replace(table, records=changed).rows, strict=True):
         assert new[column].text.startswith("123.")
         assert new[:column] == old[:column]

@@ -297,6 +297,8 @@ def test_a_figure_that_is_no_longer_there_is_removed(tmp_path: Path) -> None:
         (["study=gone"], "study=gone has no records; studies with records: made_up"),
         (["study=../runs/made_up"], "has no records; studies with records: made_up"),
         (["reference=nope"], "reference=nope is no arm of this study"),
+        (["primary=sliding_3x"], "primary=sliding_3x is a loss of no arm; there are sliding_1x, sliding_2x,"),
+        (["primary=loss"], "primary=loss is a loss of no arm; there are sliding_1x, "),
         (["runs=elsewhere"], "no records in elsewhere"),
         (["sudy=made_up"], "'sudy=made_up' is not understood; the arguments are study=..., runs=..."),
         (["made_up"], "is not understood"),

@@ -241,7 +241,7 @@ def test_one_seed_claims_nothing_and_several_only_what_is_separated(tmp_path: Pa
         write_run(tmp_path, f"n{seed}", pos="none", seed=seed, shift=0.01 * seed + (0.3, -0.31, 0.02)[seed])
     plan(tmp_path, ["r0"], "rope")
     text = verdict(gather("made_up", tmp_path, None))
-    assert "With 3 seeds (exploratory), at 8 L" in text
+    assert "With 3 seeds (exploratory), in sliding windows at 8 L" in text
     assert (
         "against rope, the reference, the loss is higher for alibi (+0.300 ± 0.025 nats, 30 seed SD)" in text
     )
@@ -250,7 +250,7 @@ def test_one_seed_claims_nothing_and_several_only_what_is_separated(tmp_path: Pa
         (tmp_path / "made_up" / name / "manifest.json").unlink()
     single = gather("made_up", tmp_path, None)
     assert verdict(single).startswith(
-        "In one run each, so no winner is claimed: the loss at 8 L lies between"
+        "In one run each, so no winner is claimed: the loss in sliding windows at 8 L lies between"
     )
     assert all(item.difference.half_width is None for item in single.comparisons)
 

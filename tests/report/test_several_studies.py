@@ -68,7 +68,7 @@ def test_the_reference_is_the_first_study_s_or_the_one_named(tmp_path: Path) -> 
     assert gather("a,b", tmp_path, "b: rope").reference.arm.label == "b: rope"
     found = gather("a,b", tmp_path, "fox")
     assert found.reference.arm.label == "b: fox"
-    assert report_command(found) == "python report.py study=a,b 'reference=b: fox'"
+    assert report_command(found) == "python report.py study=a,b 'reference=b: fox' primary=sliding_8x"
     with pytest.raises(ReportError, match="is no arm of these studies; their arms: a: rope; a: alibi"):
         gather("a,b", tmp_path, "t5")
 

@@ -9,12 +9,15 @@ import pytest
 from poslab.report.analysis.results import Results, gather
 from poslab.report.cells import over_reference, rank
 from poslab.report.sections.convergence import performance_profile
-from poslab.report.sections.overview import arms_sheet, differences_sheet, pairs_sheet
+from poslab.report.sections.overview import arms_sheet, differences_sheet
+from poslab.report.sections.pairs import pairs_sheet
+from poslab.report.sections.provenance import facts_sheet
 from poslab.report.verdict import sentences, verdict
 from support.records import BATCH, BUDGET, STEPS, L, plan, write_run
 
 Effects = tuple[float, float]  # of an arm: on its loss at L, and for each doubling past L
 ROPE = {"rope": (0.0, 0.15)}
+SHEETS = (arms_sheet, differences_sheet, pairs_sheet, facts_sheet)
 
 
 def study(
@@ -47,24 +50,27 @@ def test_a_winner_is_named_with_its_effect_and_only_if_it_is_alone(tmp_path: Pat
     arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (-0.05, 0.08)}
     first, context, convergence, belief = sentences(study(tmp_path, arms, 5))
     assert re.fullmatch(
-        r"With 5 seeds, at 8 L alibi alone ranks first of 3 arms, separated from every other; against rope, "
-        r"the reference, the loss is lower for alibi \(−0\.5\d+ ± 0\.0\d+ nats, −\d+ seed SD\) and t5 .*",
+        r"With 5 seeds, in sliding windows at 8 L alibi alone ranks first of 3 arms, separated from every "
+        r"other; against rope, the reference, the loss is lower for alibi \(−0\.5\d+ ± 0\.0\d+ nats, "
+        r"−\d+ seed SD\) and t5 .*",
         first,
     )
     assert context.startswith("Context gain at 8 L is above 0 for alibi (+0.0")
     assert context.endswith(
-        "below 0 for rope and t5; usable length is at least 64 tokens for alibi, 16 for t5, 8 for rope."
+        "below 0 for rope and t5; usable length by an arm's own loss at L is at least 64 tokens for alibi, "
+        "16 for t5, 8 for rope; by one fixed loss (2.131 nats, the sliding loss of rope at L plus 5 %) it is "
+        "at least 64 tokens for alibi, 16 to 32 for t5, 8 for rope."
     )
     assert re.match(
         r"The loss of rope at 75 % of its budget is reached sooner by alibi \(×0\.8\d+ \[.*\] of its tokens, "
         r"5 of 5 runs\) and t5 ",
         convergence,
     )
-    assert convergence.endswith("; at L the loss is lower for alibi and t5.")
+    assert convergence.endswith("; at L the sliding loss is lower for alibi and t5.")
     assert belief == (
         "All claims here are one family of tests, by which at most 5 % of studies claim anything false "
-        "(Holm's correction; most of these 5 % are kept for the loss at 8 L against rope), while each "
-        "interval is a 95 % one by itself."
+        "(Holm's correction; most of these 5 % are kept for the sliding loss at 8 L against rope), while "
+        "each interval is a 95 % one by itself."
     )
 
 
@@ -81,11 +87,10 @@ def over(results: Results, arm: str) -> str:
 def test_arms_that_are_not_separated_share_a_place(tmp_path: Path) -> None:
     arms = {**ROPE, "alibi": (-0.1, -0.01), "kerple": (-0.1, -0.01)}
     results = study(tmp_path, arms, 3)
-    assert "With 3 seeds (exploratory), at 8 L alibi and kerple share first place of 3 arms" in verdict(
-        results
-    )
+    shared = "in sliding windows at 8 L alibi and kerple share first place of 3 arms"
+    assert f"With 3 seeds (exploratory), {shared}" in verdict(results)
     assert ranks(results) == ["3", "1–2", "1–2"]
-    assert {item.reading for item in results.comparisons if item.figure == "loss_8x"} == {
+    assert {item.reading for item in results.comparisons if item.figure == "sliding_8x"} == {
         "lower (exploratory)"
     }
 
@@ -96,13 +101,15 @@ def test_noise_and_single_runs_have_no_winner(tmp_path: Path, seeds: int) -> Non
     results = study(tmp_path, arms, seeds)
     first = sentences(results)[0]
     if seeds == 1:
-        assert first.startswith("In one run each, so no winner is claimed: the loss at 8 L lies between ")
+        assert first.startswith(
+            "In one run each, so no winner is claimed: the loss in sliding windows at 8 L lies between "
+        )
         assert {*ranks(results)} == {"–"}
         assert "within noise" not in verdict(results)
     else:
         assert (
-            "at 8 L no two of 16 arms are separated; against rope, the reference, the loss is within "
-            in first
+            "in sliding windows at 8 L no two of 16 arms are separated; "
+            "against rope, the reference, the loss is within " in first
         )
         assert "noise for arm0, arm1, arm2 and 12 more." in first
         assert {*ranks(results)} == {"1–16"}
@@ -111,7 +118,9 @@ def test_noise_and_single_runs_have_no_winner(tmp_path: Path, seeds: int) -> Non
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     alone = verdict(study(tmp_path / "alone", ROPE, 3))
-    assert alone.startswith("Nothing is compared with rope, as it is the only arm: its loss goes from 2.2")
+    assert alone.startswith(
+        "Nothing is compared with rope, as it is the only arm: its sliding loss goes from 2.0"
+    )
     ends = verdict(study(tmp_path / "learned", {**ROPE, "learned": (-0.1, 0.0)}, 3, learned="learned"))
     assert "past L, learned is not defined." in ends
     only = verdict(study(tmp_path / "only", {"rope": (0.0, 0.0)}, 1, learned="rope"))
@@ -124,7 +133,8 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     assert lost.endswith("; no finished run of alibi and t5; 6 of 9 runs diverged and count in no loss.")
     few = verdict(study(tmp_path / "few", arms, 3, missing={"alibi": 1}))
     assert (
-        "With 3 seeds (exploratory), at 8 L t5 alone ranks first of 2 arms, separated from the other" in few
+        "With 3 seeds (exploratory), in sliding windows at 8 L t5 alone ranks first of 2 arms, "
+        "separated from the other" in few
     )
     assert "not tested for alibi" in few
 
@@ -133,7 +143,7 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
 def test_every_number_of_the_verdict_is_in_a_sheet(tmp_path: Path, seeds: int) -> None:
     arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (0.15, 0.08), "none": (0.3, 0.3)}
     results = study(tmp_path, arms, seeds, missing={"t5": 4})
-    rows = [row for make in (arms_sheet, differences_sheet, pairs_sheet) for row in make(results)[1]]
+    rows = [row for make in SHEETS for row in make(results)[1]]
     cells = {cell for row in rows for cell in row.values() if isinstance(cell, int | float)}
     shown = re.findall(r"[+−]?\d+\.\d+", verdict(results))
     assert len(shown) > 6

@@ -26,6 +26,7 @@ def test_identity_is_what_decides(tmp_path):
     same = name()
     assert name() == same
     assert name(logger={"name": "wandb", "project": "poslab", "checkpoints": True}) == same
+    assert name(reference="rope", primary="loss_4x") == same
     if not torch.cuda.is_available():
         assert name(trainer__accelerator="auto") == same  # what auto means here
     others = [name(seed=1), name(pos__base=500.0), name(trainer__max_steps=21), name(data__seed=1)]

@@ -99,6 +99,7 @@ def _batches(config: dict) -> str:
         "tune": {"factors": [], "seeds": []},
         "question": None,
         "reference": None,
+        "primary": None,
         "logger": {"name": "local"},
         "launcher": {"name": "local"},
     }

@@ -161,6 +161,7 @@ def test_settings_that_would_choose_nothing_are_errors(changes, told):
 
 def test_the_command_tries_rates_first_and_compares_with_the_best(tmp_path):
     grid = ["tune=learning_rate", "tune.factors=[0.5,1]", "tune.seeds=[100]", "reference=alibi"]
+    grid.append("primary=loss_1x")
     ended = command("-m", "pos=alibi", "logger=local", *tiny(), *grid, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     study = tmp_path / "runs" / "ablation"
@@ -170,7 +171,10 @@ def test_the_command_tries_rates_first_and_compares_with_the_best(tmp_path):
         ("tuning", 100),
         ("tuning", 100),
     ]
-    assert read_sealed(study / "study.json")["reference"] == "alibi"
+    listed = read_sealed(study / "study.json")
+    assert (listed["reference"], listed["primary"]) == ("alibi", "loss_1x")
+    facts = {row["key"]: row["value"] for row in rows(tmp_path / "reports" / "ablation" / "facts.csv")}
+    assert facts["primary"] == "loss_1x"
     wrong = command(*tiny(), "pos=rope", "logger=local", "reference=ropes", cwd=tmp_path)
     assert wrong.returncode == 2
     assert "reference=ropes is no arm of study=ablation; there are alibi" in wrong.stderr

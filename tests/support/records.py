@@ -120,8 +120,26 @@ def position_rows(losses: list[float]) -> list[dict[str, Any]]:
     return [{"position": p, "nll": 4 * loss, "tokens": 4, "bytes": 8} for p, loss in enumerate(losses)]
 
 
-def plan(runs: Path, names: list[str], reference: str | None = None, study: str = "made_up") -> None:
-    write_sealed(runs / study / "study.json", {"study": study, "runs": names, "reference": reference})
+def write_protocols(
+    runs: Path, name: str, sliding: dict[float, float], plain: dict[float, float], **more: Any
+) -> Path:
+    """A finished run with a loss by multiple of L in each protocol, sliding and non-overlapping."""
+    directory = write_run(runs, name, sliding=sliding, **more)
+    losses = {"sliding": sliding, "non_overlapping": plain}
+    RunRecord(directory).write_extrapolation(
+        {"protocol": protocol, "multiple": k, "length": int(k * L), "segment": 0, "nll": 64 * loss,
+         "tokens": 64, "bytes": 128}
+        for protocol, by_length in losses.items()
+        for k, loss in by_length.items()
+    )  # fmt: skip
+    return seal(directory)
+
+
+def plan(
+    runs: Path, names: list[str], reference: str | None = None, study: str = "made_up", **more: Any
+) -> None:
+    facts = {"study": study, "runs": names, "reference": reference, **more}
+    write_sealed(runs / study / "study.json", facts)
 
 
 def row_of(results: Results, run: str) -> dict[str, Any]:

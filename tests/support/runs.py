@@ -95,6 +95,7 @@ def request(study: str = "test", **changes: Any) -> Request:
         "part": "comparison",
         "tune": {"factors": [], "scheme_factors": [], "seeds": []},
         "reference": None,
+        "primary": None,
         "logger": {"name": "local"},
         "launcher": arms(CONF / "launcher")["local"],
     }

@@ -13,7 +13,7 @@ Row = Mapping[str, str]
 Cells = list[tuple[Row, str]]  # a row and a column each
 WORDS = ("arms", "pairs", "differences", "facts", "method")  # that any sentence may take its numbers from
 KEYS = ("arm", "run", "line", "task", "figure")  # columns that say whose row it is
-TITLES = {"Loss": "loss", "Sliding loss": "sliding", "Context gain": "context_gain"}
+TITLES = {"Non-overlapping loss": "loss", "Sliding loss": "sliding", "Context gain": "context_gain"}
 SCALES = {"k": 1e-3, "M": 1e-6, "G": 1e-9, "T": 1e-12, "s": 1.0, "min": 1 / 60, "h": 1 / 3600, "%": 100.0}
 NUMBER = re.compile(
     r"(?P<sign>[+−]?)(?P<number>(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?)"

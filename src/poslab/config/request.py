@@ -6,8 +6,11 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from poslab.config.schema import Options, RunConfig
+from poslab.config.schema import MULTIPLES, Options, RunConfig
 from poslab.config.text import NAME
+
+# The figures that a report can test: the loss in sliding or in non-overlapping windows of a multiple of L.
+FIGURES = tuple(f"{family}_{multiple:g}x" for family in ("sliding", "loss") for multiple in (0.5, *MULTIPLES))
 
 
 class TuneOptions(Options):
@@ -61,6 +64,7 @@ class Config(RunConfig):
     question: str | None = Field(min_length=1, max_length=500, description="what the study is to answer")
     tune: TuneOptions
     reference: str | None = Field(description="the arm that a study's others are compared with")
+    primary: str | None = Field(description="the figure that a study's report tests, such as sliding_8x")
     logger: LoggerOptions
     launcher: dict[str, Any]
 
@@ -71,6 +75,15 @@ class Config(RunConfig):
         if self.part == "tuning" and self.tune.factors:
             raise ValueError("part=tuning is what tune.factors makes runs with: leave one of them out")
         return self
+
+    @field_validator("primary")
+    @classmethod
+    def _primary_names_a_figure(cls, primary: str | None) -> str | None:
+        if primary is not None and primary not in FIGURES:
+            raise ValueError(
+                f"{primary[:60]!r} is no loss that can be tested; there are {', '.join(FIGURES)}"
+            )
+        return primary
 
     @field_validator("study")
     @classmethod

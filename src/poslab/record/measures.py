@@ -76,12 +76,15 @@ def _difference_on_shared(one: Mapping[str, Stretch], other: Mapping[str, Stretc
 
 
 def changes(
-    figures: Mapping[str, Value], base: Value, lengths: Sequence[float], column: str
+    figures: Mapping[str, Value], base: Value, lengths: Sequence[float], column: str, family: str = "loss"
 ) -> dict[str, Value]:
-    """Loss at each length over `base`, less one: 0.1 where it is a tenth higher."""
+    """Loss at each length over `base`, less one: 0.1 where it is a tenth higher.
+
+    `family` is loss, of non-overlapping windows, or sliding.
+    """
     ratios: dict[str, Value] = {}
     for k in lengths:
-        loss = figures[f"loss_{name(k)}"]
+        loss = figures[f"{family}_{name(k)}"]
         both = isinstance(loss, float) and isinstance(base, float) and base > 0
         ratios[f"{column}_{name(k)}"] = loss / base - 1 if both else None  # type: ignore[operator]
     return ratios
@@ -95,27 +98,35 @@ def usable_length(run: Run, trained: Run | None = None) -> dict[str, Value]:
     what counts, and a length of 0 says that the rescaling loses too much at L already.
     """
     figures: dict[str, Value] = {}
-    losses = _sliding(run)
-    tested = sorted(k for k in losses if k >= 1)
-    base = losses.get(1.0) if trained is None else _sliding(trained).get(1.0)
+    base = _sliding(run if trained is None else trained).get(1.0)
     for suffix, tolerance in TOLERANCES.items():
-        key = f"usable_length{suffix}"
-        if base is None or losses.get(1.0) is None:
-            figures |= {key: None, f"{key}_multiple": None, f"{key}_at_least": None}
-            continue
-        longest = 0.0
-        for k in tested:
-            loss = losses[k]
-            if loss is None or loss > (1 + tolerance) * base:
-                break
-            longest = k
-        beyond = run.max_length is None or run.max_length >= 2 * longest * run.context_length
-        figures |= {
-            key: round(longest * run.context_length),
-            f"{key}_multiple": longest,
-            f"{key}_at_least": longest == tested[-1] and beyond,
-        }
+        limit = None if base is None else (1 + tolerance) * base
+        figures |= usable_up_to(run, limit, f"usable_length{suffix}")
     return figures
+
+
+def usable_up_to(run: Run, limit: float | None, key: str) -> dict[str, Value]:
+    """The largest tested length up to which the sliding loss stays at or below `limit`, in nats a token.
+
+    The columns are `key`, in tokens, `key`_multiple, of L, and `key`_at_least, as `usable_length` has them; 0
+    where the loss at L is above the limit already.
+    """
+    losses = _sliding(run)
+    if limit is None or losses.get(1.0) is None:
+        return {key: None, f"{key}_multiple": None, f"{key}_at_least": None}
+    tested = sorted(k for k in losses if k >= 1)
+    longest = 0.0
+    for k in tested:
+        loss = losses[k]
+        if loss is None or loss > limit:
+            break
+        longest = k
+    beyond = run.max_length is None or run.max_length >= 2 * longest * run.context_length
+    return {
+        key: round(longest * run.context_length),
+        f"{key}_multiple": longest,
+        f"{key}_at_least": longest == tested[-1] and beyond,
+    }
 
 
 def _sliding(run: Run) -> dict[float, float | None]:

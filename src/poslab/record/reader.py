@@ -141,7 +141,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Records:
-    """All runs of a study, in the order asked for, and the reference that the study names, if any."""
+    """All runs of a study, in the order asked for; the reference and tested figure that it names, if any."""
 
     study: str
     runs: tuple[Run, ...]
@@ -149,6 +149,7 @@ class Records:
     reference: str | None
     commands: tuple[str, ...]
     question: str | None = None  # what the study is to answer
+    primary: str | None = None  # the figure that its report tests, such as sliding_8x
     kept: Path | None = None  # the file that they were read from, None: the run directories
 
 
@@ -199,7 +200,9 @@ def load_study(folder: Path, several: bool = False) -> Records:
         replace(load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in names
     )
     ordered = bool(listed.runs)
-    return Records(folder.name, runs, ordered, listed.reference, listed.commands, listed.question)
+    return Records(
+        folder.name, runs, ordered, listed.reference, listed.commands, listed.question, listed.primary
+    )
 
 
 def _choices(known: list[str]) -> str:

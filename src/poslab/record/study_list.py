@@ -1,4 +1,4 @@
-"""study.json: the runs that a study was asked for, with its question, its reference and the commands.
+"""study.json: the runs that a study was asked for, its question, reference, tested figure and commands.
 
 It holds no result: where it is lost, the study's command writes it anew from the runs.
 """
@@ -28,6 +28,7 @@ class StudyList:
     reference: str | None = None  # the arm that the others are compared with
     question: str | None = None  # what the study is to answer
     commands: tuple[str, ...] = ()
+    primary: str | None = None  # the figure that the report tests; None, as in older lists: the default
 
 
 def read_study_list(folder: Path) -> StudyList | None:
@@ -68,6 +69,7 @@ def _checked(facts: Mapping[str, Any]) -> StudyList:
         _text(facts.get("reference")),
         _text(facts.get("question")),
         tuple(line for line in commands if isinstance(line, str)) if isinstance(commands, list) else (),
+        _text(facts.get("primary")),
     )
 
 
@@ -81,11 +83,12 @@ def enlist(
     command: str,
     reference: str | None = None,
     question: str | None = None,
+    primary: str | None = None,
 ) -> None:
     """Add runs to the list of the study in `folder`, in the order in which they were asked for.
 
-    Without a `reference` or `question` those of the list stay. Raises TakenError where another command holds
-    the list for long.
+    Without a `reference`, `question` or `primary` those of the list stay. Raises TakenError where another
+    command holds the list for long.
     """
     with holding(folder / ".study.lock", WAIT):
         known = _known(folder)
@@ -99,6 +102,7 @@ def enlist(
                 reference or known.reference,
                 question or known.question,
                 tuple(dict.fromkeys([*known.commands, command])),
+                primary or known.primary,
             ),
         )
 

@@ -46,6 +46,7 @@ def row(
         return figures
     figures |= measures.extrapolation(run, multiples)
     figures |= measures.changes(figures, figures["loss_1x"], multiples, "loss_change")
+    figures |= measures.changes(figures, figures["sliding_1x"], multiples, "sliding_change", "sliding")
     figures |= measures.usable_length(run) | measures.failure(run)
     for target in targets:
         figures |= _reached(run, target)

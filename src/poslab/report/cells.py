@@ -8,8 +8,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from poslab.record.measures import Value
-from poslab.report.analysis.estimates import ArmFigures
+from poslab.record.measures import Value, name
+from poslab.report.analysis.estimates import FIXED, RELATIVE, ArmFigures
+from poslab.report.analysis.protocols import family
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import Estimate
 from poslab.report.document import Cell, Column, HeatPanel, Row
@@ -18,6 +19,8 @@ from poslab.report.formatting import DASH, count, interval, multiple, number, pe
 Show = Callable[[Row, str], Cell]
 
 SMALLEST_P = 0.001
+LOSSES = {"sliding": "Sliding loss", "loss": "Non-overlapping loss"}  # by the family of their columns
+WINDOWS = {"sliding": "sliding windows", "loss": "non-overlapping windows"}
 _NEARLY_NEVER = 1e300  # past every number, before what was never reached
 _BESIDE = 1e-6  # how far a bound sorts from the number that it names
 
@@ -102,18 +105,18 @@ def rank(row: Row, key: str) -> Cell:
 def usable(row: Row, key: str) -> Cell:
     """The usable length over the seeds: one, or the range where they differ; "≥" where the longest passes.
 
-    `key` is usable_length, in tokens, or usable_length_multiple, of L.
+    `key` is usable_length or usable_length_fixed, in tokens, or either with _multiple, of L.
     """
     shortest = figure(row, f"{key}_min")
     if shortest is None:
         return Cell(DASH)
     unit = multiple if key.endswith("multiple") else count
+    passes = {end: row[f"{key.removesuffix('_multiple')}_{end}_at_least"] is True for end in ("min", "max")}
     ends = []
-    for end in ("min", "max"):
-        length, at_least = figure(row, f"{key}_{end}") or 0.0, row[f"usable_length_{end}_at_least"] is True
+    for end, at_least in passes.items():
+        length = figure(row, f"{key}_{end}") or 0.0
         ends.append(f"{'≥ ' if at_least else ''}{unit(length)}" if length else "< L")
-    at_least = row["usable_length_min_at_least"] is True
-    return Cell(" to ".join(dict.fromkeys(ends)), shortest, _beside(shortest, 1) if at_least else None)
+    return Cell(" to ".join(dict.fromkeys(ends)), shortest, _beside(shortest, 1) if passes["min"] else None)
 
 
 def to_target(row: Row, key: str) -> Cell:
@@ -192,10 +195,36 @@ def heat_panel(
 
 
 def figure_title(column: str) -> str:
-    """loss_8x -> Loss at 8 L."""
-    family, k = column.rsplit("_", 1)
-    titles = {"loss": "Loss", "sliding": "Sliding loss", "context_gain": "Context gain"}
-    return f"{titles[family]} at {multiple(float(k.removesuffix('x')))}"
+    """sliding_8x -> Sliding loss at 8 L."""
+    titles = {**LOSSES, "context_gain": "Context gain"}
+    return f"{titles[family(column)]} at {_length(column)}"
+
+
+def figure_words(column: str) -> str:
+    """The title inside a sentence: sliding_8x -> sliding loss at 8 L."""
+    title = figure_title(column)
+    return title[0].lower() + title[1:]
+
+
+def figure_place(column: str) -> str:
+    """Where a loss is taken: sliding_8x -> in sliding windows at 8 L."""
+    return f"in {WINDOWS[family(column)]} at {_length(column)}"
+
+
+def _length(column: str) -> str:
+    return multiple(float(column.rpartition("_")[2].removesuffix("x")))
+
+
+def scored(results: Results, family: str) -> list[float]:
+    """The multiples of L at which any arm has a figure of this family."""
+    return [
+        k for k in results.multiples if any(f"{family}_{name(k)}" in item.figures for item in results.arms)
+    ]
+
+
+def loss_family(results: Results) -> str:
+    """The protocol whose losses come first: that of the tested figure."""
+    return "sliding" if results.primary is None else family(results.primary)
 
 
 def bars(results: Results) -> str:
@@ -224,6 +253,13 @@ def training_length(results: Results) -> str:
     return "" if results.context_length is None else f" (L = {results.context_length:,})"
 
 
-def usable_key(results: Results) -> str:
-    """The columns that usable length is shown from: in tokens, or in multiples of L where L differs."""
-    return "usable_length_multiple" if results.context_length is None else "usable_length"
+def usable_keys(results: Results) -> tuple[str, str]:
+    """The columns of both usable lengths: in tokens, or in multiples of L where L differs."""
+    unit = "_multiple" if results.context_length is None else ""
+    return f"{RELATIVE}{unit}", f"{FIXED}{unit}"
+
+
+def fixed_limit(results: Results) -> str:
+    """The loss that usable_length_fixed is held against, in words."""
+    limit = number(results.fixed_limit)
+    return f"{limit} nats, the sliding loss of {results.reference.arm.label} at L plus 5 %"

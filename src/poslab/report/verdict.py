@@ -5,12 +5,21 @@ from collections.abc import Iterable, Sequence
 
 from poslab.config.text import listing
 from poslab.record.measures import name
-from poslab.report.analysis.claims import AT_LENGTH, TARGET, TIME, Part, gain, holds, longest_gain
+from poslab.report.analysis.claims import TARGET, TIME, Part, gain, holds, longest_gain
 from poslab.report.analysis.comparisons import Comparison
-from poslab.report.analysis.estimates import ArmFigures, target_columns, usable_columns
+from poslab.report.analysis.estimates import FIXED, RELATIVE, ArmFigures, target_columns, usable_columns
+from poslab.report.analysis.protocols import BothProtocols, at_length, counterpart, family
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import EXPLORATORY, Estimate, Ratio
-from poslab.report.cells import figure_title, over_reference, usable, usable_key
+from poslab.report.cells import (
+    WINDOWS,
+    figure_place,
+    figure_words,
+    fixed_limit,
+    over_reference,
+    usable,
+    usable_keys,
+)
 from poslab.report.formatting import interval, multiple, number, percent, signed
 
 NAMED = 3  # arms in one list; the tables have them all
@@ -23,7 +32,10 @@ def verdict(results: Results) -> str:
 
 def sentences(results: Results) -> tuple[str, ...]:
     """The verdict sentence by sentence."""
-    clauses = [_winner(results), _context(results), _convergence(results), _belief(results)]
+    clauses = [
+        *(_winner(results), _other_protocol(results)),
+        *(_context(results), _convergence(results), _belief(results)),
+    ]
     return tuple(f"{text[0].upper()}{text[1:]}." for text in clauses if text)
 
 
@@ -32,7 +44,7 @@ def _winner(results: Results) -> str:
     reference, primary = results.reference, results.primary
     label = reference.arm.label
     if primary is None:
-        return f"Nothing is compared: the reference, {label}, has no loss at L"
+        return f"Nothing is compared: the reference, {label}, has no sliding loss at L"
     paired = {arm.label for pair in results.pairs for arm in (pair.arm, pair.other)}
     compared = [item for item in results.arms if item is reference or item.arm.label in paired]
     if len(compared) == 1:
@@ -42,13 +54,13 @@ def _winner(results: Results) -> str:
             else "no other arm has a comparable loss on the same seeds"
         )
         return f"Nothing is compared with {label}, as {why}: {_described(reference, primary)}"
-    where = figure_title(primary).replace("Loss ", "")
+    where = figure_place(primary)
     if not results.ranks:
         why = "In one run each" if results.seeds < 2 else "Without two seeds that arms share"
-        between = _between((item, item.figures[primary]) for item in compared)
+        between = _between((item, one) for item in compared if (one := item.figures.get(primary)) is not None)
         rest = (
             ""
-            if f"({label})" in between
+            if f"({label})" in between or primary not in reference.figures
             else f", {number(reference.mean(primary))} for {label}, the reference"
         )
         return f"{why}, so no winner is claimed: the loss {where} lies {between}{rest}"
@@ -56,12 +68,13 @@ def _winner(results: Results) -> str:
 
 
 def _described(item: ArmFigures, primary: str) -> str:
-    at_length, longest = item.mean("loss_1x"), figure_title(primary).replace("Loss at ", "")
-    if primary == "loss_1x":
-        return f"its loss at L is {number(at_length)}"
-    change = percent(item.mean(primary.replace("loss", "loss_change")))
+    """The loss of an arm that is compared with no other, at L and at the tested length."""
+    first, (words, _, length) = item.mean(at_length(primary)), figure_words(primary).partition(" at ")
+    if primary == at_length(primary):
+        return f"its {words} at L is {number(first)}"
+    change = percent(item.mean(primary.replace("_", "_change_")))
     return (
-        f"its loss goes from {number(at_length)} at L to {number(item.mean(primary))} at {longest} ({change})"
+        f"its {words} goes from {number(first)} at L to {number(item.mean(primary))} at {length} ({change})"
     )
 
 
@@ -100,6 +113,8 @@ def _against(results: Results) -> str:
         ("not tested for", [i.arm.label for i in tested if i.reading in ("one seed", "no spread")]),
     )
     label = results.reference.arm.label
+    if results.primary not in results.reference.figures:
+        return f"{label}, the reference, has no loss there, so nothing is tested against it"
     if not parts:
         return f"no arm shares a seed with {label}, the reference"
     return f"against {label}, the reference, the loss is {', '.join(parts)}"
@@ -120,6 +135,38 @@ def _effects(comparisons: Sequence[Comparison]) -> list[str]:
     return shown
 
 
+def _other_protocol(results: Results) -> str:
+    """Which arms change places between the two protocols at the tested length; nothing where none does."""
+    left = [both for both in results.both_protocols if both.changes_places]
+    if not left or results.primary is None:
+        return ""
+    clauses: list[str] = []
+    tested, other = (WINDOWS[family(each)] for each in (results.primary, counterpart(results.primary)))
+    while left and len(clauses) < NAMED:
+        # The arm that changes places with the most others comes first.
+        ends = [(label, side, both.separated) for both in left for side, label in enumerate(_ordered(both))]
+        label, side, separated = max(dict.fromkeys(ends), key=ends.count)
+        mine = [one for one in left if one.separated == separated and _ordered(one)[side] == label]
+        left = [one for one in left if one not in mine]
+        others = [_ordered(one)[1 - side] for one in mine]
+        # Without their number: it would be a figure of no table.
+        named = listing(others if len(others) <= NAMED else [*others[:NAMED], "others"])
+        mean, back = ("lower", "higher")[side], ("higher", "lower")[side]
+        sure = "" if separated else " (not separated)"
+        clauses.append(
+            f"{label} has a {mean} mean than {named} in {tested}{sure} and a {back} one in {other}"
+        )
+    rest = ["more pairs change places, in pairs.csv"] if left else []
+    length = figure_words(results.primary).partition(" at ")[2]
+    return f"the two protocols order arms differently at {length}: {'; '.join(clauses + rest)}"
+
+
+def _ordered(both: BothProtocols) -> tuple[str, str]:
+    """The arm with the lower mean in the tested figure, and the other one."""
+    labels = both.pair.arm.label, both.pair.other.label
+    return labels if both.pair.difference.mean < 0 else labels[::-1]
+
+
 def _context(results: Results) -> str:
     """What context gain says at the longest length past L, and how far the arms are usable."""
     lengths = [k for k in results.multiples if k > 1]
@@ -128,7 +175,7 @@ def _context(results: Results) -> str:
         item.arm.label
         for item in results.arms
         if any(run.max_length is not None for run in item.arm.finished)
-        and not any(f"loss_{name(k)}" in item.figures for k in lengths)
+        and not any(f"{kind}_{name(k)}" in item.figures for kind in WINDOWS for k in lengths)
     ]
     ends = f"past L, {listing(undefined, NAMED)} {'is' if len(undefined) == 1 else 'are'} not defined"
     if longest is None:
@@ -156,17 +203,22 @@ def _gains(results: Results, k: float) -> str:
 
 
 def _usable(results: Results) -> str:
-    """Usable lengths, the longest first."""
+    """Both usable lengths: against each arm's own loss at L, and against one loss for all."""
+    own, fixed = usable_keys(results)
+    relative, absolute = _reaches(results, RELATIVE, own), _reaches(results, FIXED, fixed)
+    clauses = [f"usable length by an arm's own loss at L is {relative}" if relative else ""]
+    clauses += [f"by one fixed loss ({fixed_limit(results)}) it is {absolute}" if absolute else ""]
+    return "; ".join(text for text in clauses if text)
+
+
+def _reaches(results: Results, kind: str, key: str) -> str:
+    """One of the usable lengths of every arm, the longest first."""
     reach: dict[str, tuple[tuple[float, float], list[str]]] = {}
-    key = usable_key(results)
     for item in results.arms:
-        lengths = [v for row in item.rows if isinstance(v := row.get("usable_length_multiple"), int | float)]
+        lengths = [v for row in item.rows if isinstance(v := row.get(f"{kind}_multiple"), int | float)]
         if lengths:
-            text = (
-                usable(usable_columns(item.rows), key)
-                .text.replace("≥", "at least")
-                .replace("< L", "less than L")
-            )
+            shown = usable(usable_columns(item.rows, kind), key).text
+            text = shown.replace("≥", "at least").replace("< L", "less than L")
             reach.setdefault(text, ((min(lengths), max(lengths)), []))[1].append(item.arm.label)
     groups = sorted(reach.items(), key=lambda one: one[1][0], reverse=True)
     unit = " tokens" if results.context_length is not None else ""
@@ -176,7 +228,7 @@ def _usable(results: Results) -> str:
     ]
     left = sum(len(labels) for _, (_, labels) in groups[NAMED:])
     parts += [f"others for {left} more"] if left else []
-    return f"usable length is {', '.join(parts)}" if parts else ""
+    return ", ".join(parts)
 
 
 def _convergence(results: Results) -> str:
@@ -188,7 +240,7 @@ def _convergence(results: Results) -> str:
     ]
     clauses = [
         _target(results, ratios) if ratios else "",
-        "" if results.primary == AT_LENGTH else _at_length(results),
+        "" if results.primary in (None, _loss_at_length(results)) else _at_length(results),
     ]
     return "; ".join(text for text in clauses if text)
 
@@ -225,27 +277,34 @@ def _timed(item: ArmFigures, short: bool = False) -> str:
     return f"{item.arm.label} ({time}{hits} of {n} run{'' if n == 1 else 's'})"
 
 
+def _loss_at_length(results: Results) -> str:
+    """The figure at L in the tested protocol."""
+    return "sliding_1x" if results.primary is None else at_length(results.primary)
+
+
 def _at_length(results: Results) -> str:
+    figure = _loss_at_length(results)
+    words = figure_words(figure).partition(" at ")[0]
     if results.seeds < 2:
         same = {item.arm.label for item in results.comparisons} | {results.reference.arm.label}
         losses = [
             (item, one)
             for item in results.arms
-            if item.arm.label in same and (one := item.figures.get("loss_1x")) is not None
+            if item.arm.label in same and (one := item.figures.get(figure)) is not None
         ]
-        return f"the loss at L lies {_between(losses)}" if len(losses) > 1 else ""
+        return f"the {words} at L lies {_between(losses)}" if len(losses) > 1 else ""
     label = results.reference.arm.label
     at = [
-        (item.arm.label, item.difference.mean, holds(results.claims, AT_LENGTH, item.arm.label, label))
+        (item.arm.label, item.difference.mean, holds(results.claims, figure, item.arm.label, label))
         for item in results.comparisons
-        if item.figure == AT_LENGTH and item.difference.half_width is not None
+        if item.figure == figure and item.difference.half_width is not None
     ]
     parts = _phrases(
         ("lower for", [arm for arm, mean, claimed in at if claimed and mean < 0]),
         ("higher for", [arm for arm, mean, claimed in at if claimed and mean > 0]),
         ("within noise for", [arm for arm, _, claimed in at if not claimed]),
     )
-    return f"at L the loss is {', '.join(parts)}" if parts else ""
+    return f"at L the {words} is {', '.join(parts)}" if parts else ""
 
 
 def _belief(results: Results) -> str:
@@ -262,7 +321,7 @@ def _family(results: Results) -> str:
     """That all claims above are one family of tests, and how its false alarms are shared out."""
     kept = ""
     if results.primary is not None and any(test.part is Part.REFERENCE for test in results.claims):
-        figure = figure_title(results.primary).replace("Loss", "loss")
+        figure = figure_words(results.primary)
         kept = f"; most of these 5 % are kept for the {figure} against {results.reference.arm.label}"
     return (
         "all claims here are one family of tests, by which at most 5 % of studies claim anything false "

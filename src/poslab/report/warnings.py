@@ -34,7 +34,7 @@ def notes(results: Results) -> tuple[Note, ...]:
 
 def _warnings(results: Results) -> list[str]:
     finished = results.finished
-    warnings = [results.reference_warning] if results.reference_warning else []
+    warnings = [text for text in (results.reference_warning, results.primary_warning) if text]
     uncounted = [run for run in results.compared if run.status != "done"]
     if uncounted:
         shown = [f"{run.name} ({plain(run.status, 30)})" for run in uncounted]

@@ -23,6 +23,7 @@ def write_report(
     runs: Path,
     reports: Path,
     reference: str | None = None,
+    primary: str | None = None,
     *,
     kept: Path | None = None,
     keep: bool = False,
@@ -30,11 +31,12 @@ def write_report(
     """Make the report of `runs`/`study` in `reports`/`study` from its records alone.
 
     Studies with commas between their names are reported together: a,b in `reports`/a+b. The same records
-    give the same bytes. `reference` names the arm that the others are compared with, over the study's own
-    choice. `kept` is a folder of reports beside which records are kept: those of a study that has none in
-    `runs` are read there. With `keep` the study's records are kept beside its report; where they were kept
-    before, they are in any case. Raises ReportError, one line that says what to do, where there is no such
-    study, no finished run or no such arm, or where the records cannot be kept or those kept are damaged.
+    give the same bytes. `reference` names the arm that the others are compared with and `primary` the figure
+    that is tested (sliding_8x, loss_8x, ...), over the study's own choices. `kept` is a folder of reports
+    beside which records are kept: those of a study that has none in `runs` are read there. With `keep` the
+    study's records are kept beside its report; where they were kept before, they are in any case. Raises
+    ReportError, one line that says what to do, where there is no such study, no finished run, no such arm or
+    no such figure, or where the records cannot be kept or those kept are damaged.
     """
     path = reports / study / KEPT
     packed = None
@@ -46,7 +48,7 @@ def write_report(
         raise ReportError(f"keep=true keeps one study's records, and {runs} has none of {plain(study, 60)!r}")
     else:
         records = load_available(study, runs, kept)
-    results = figures(records, subject_of(study), reference)
+    results = figures(records, subject_of(study), reference, primary)
     if packed is not None and not is_same(packed, path):
         write_atomic(path, packed)
     return replace(write(results, reports), notices=tuple(_notices(records, packed)))
@@ -61,10 +63,13 @@ def _notices(records: Sequence[Records], packed: bytes | None) -> Iterator[str]:
             yield f"The report was made from the records of study={one.study} that are kept in {one.kept}."
 
 
-def write_chosen(directories: Sequence[Path], reports: Path, reference: str | None = None) -> Report:
+def write_chosen(
+    directories: Sequence[Path], reports: Path, reference: str | None = None, primary: str | None = None
+) -> Report:
     """Make the report of these run directories alone, of one study or of several; it is named by them.
 
-    Without a `reference` the first one's arm is what the others are compared with. Raises ReportError.
+    Without a `reference` the first one's arm is what the others are compared with, and without a `primary`
+    the default is tested. Raises ReportError.
     """
     records = load_chosen(directories)
     names = [f"{directory.parent.name}/{directory.name}" for directory in map(Path.resolve, directories)]
@@ -74,7 +79,7 @@ def write_chosen(directories: Sequence[Path], reports: Path, reference: str | No
     # A report is published: the command names the runs as a study has them, not where they lay.
     option = f"checkpoint={','.join(f'runs/{name}' for name in names)}"
     subject = Subject(names[0].partition("/")[2] if len(names) == 1 else several, option)
-    return write(figures(records, subject, reference), reports)
+    return write(figures(records, subject, reference, primary), reports)
 
 
 def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:

@@ -4,6 +4,7 @@ What only some commands need is imported where it is needed: to see that all run
 written takes neither PyTorch nor SciPy nor Matplotlib.
 """
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from poslab.config.request import Request
+from poslab.config.request import FIGURES, Request
 from poslab.config.schema import ConfigError, PairError
 from poslab.config.text import counted
 from poslab.record.files import UnreadableError
@@ -47,10 +48,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Command:
-    """What a command says about its studies: its own line, and references and questions by study."""
+    """What a command says about its studies: its own line, and by study what its report is to go by."""
 
     line: str
     references: Mapping[str, str]
+    primaries: Mapping[str, str]
     questions: Mapping[str, str]
 
 
@@ -66,8 +68,10 @@ def run_study(requests: Sequence[Request], runs: Path, reports: Path, command: s
     with _stoppable(console, command) as stopper:
         check_sweep(requests)
         launcher, _ = _launcher(requests)
-        study_facts = _Command(command, _references(requests, runs), _questions(requests))
+        references, primaries = _references(requests, runs), _primaries(requests)
+        study_facts = _Command(command, references, primaries, _questions(requests))
         planned = plan_all(requests, runs, launcher, console)
+        _check_primaries(primaries, planned.jobs, runs)
         trial_members: list[Member] = []
         untuned: list[tuple[Request, str]] = []
         if trial_requests := trials(job.request for job in planned.jobs):
@@ -136,6 +140,31 @@ def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
     return references
 
 
+def _primaries(requests: Sequence[Request]) -> dict[str, str]:
+    """The figure that each study's report tests, where a request names one. Raises ConfigError."""
+    primaries: dict[str, str] = {}
+    for request in requests:
+        study, primary = request.config.study, request.config.primary
+        if primary is not None and primaries.setdefault(study, primary) != primary:
+            raise ConfigError(f"primary={primaries[study]},{primary}: a study has one figure that is tested")
+    return primaries
+
+
+def _check_primaries(primaries: Mapping[str, str], jobs: Sequence[Job], runs: Path) -> None:
+    """Raise ConfigError where no run of a study is evaluated at the length of the figure to be tested."""
+    for study, primary in primaries.items():
+        recorded = [(each.config or {}).get("evaluate") or {} for each in _manifests(runs / study)]
+        lengths = [each.get("longest") for each in recorded]
+        lengths += [job.config.evaluate.longest for job in jobs if job.config.study == study]
+        longest = max((k for k in lengths if isinstance(k, int)), default=math.inf)
+        there = [figure for figure in FIGURES if float(figure.partition("_")[2].removesuffix("x")) <= longest]
+        if primary not in there:
+            raise ConfigError(
+                f"primary={primary}: study={study} is evaluated up to {longest:g} L (evaluate.longest); "
+                f"there are {', '.join(there)}"
+            )
+
+
 def _manifests(study: Path) -> Iterator[Manifest]:
     """Of the runs on record, those that can be read."""
     for name in recorded_runs(study):
@@ -199,8 +228,8 @@ def _list_runs(directories: Sequence[Path], command: _Command) -> None:
     """Put runs on their studies' lists, in the order of the command, with the command itself."""
     for folder in dict.fromkeys(directory.parent for directory in directories):
         names = [directory.name for directory in directories if directory.parent == folder]
-        reference, question = command.references.get(folder.name), command.questions.get(folder.name)
-        enlist(folder, names, command.line, reference, question)
+        facts = (each.get(folder.name) for each in (command.references, command.questions, command.primaries))
+        enlist(folder, names, command.line, *facts)
 
 
 def _mark_made(members: Sequence[Member], console: Console) -> None:

@@ -110,7 +110,8 @@ def _product(base: float, factor: float) -> float:
 def _arm(request: Request) -> str:
     """The settings that a request shares with its trials, whatever their options are called."""
     config = request.config.model_dump(
-        mode="json", exclude={"seed", "part", "tune", "evaluate", "reference", "logger", "launcher"}
+        mode="json",
+        exclude={"seed", "part", "tune", "evaluate", "reference", "primary", "logger", "launcher"},
     )
     for rate in Rates._fields:
         del config["trainer"][rate]

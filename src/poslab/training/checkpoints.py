@@ -38,6 +38,7 @@ NOT_DECIDING: Mapping[str, Any] = {
     "question": None,
     "tune": {"factors": [], "scheme_factors": [], "seeds": []},
     "reference": None,
+    "primary": None,
     "logger": {"name": "local"},
     "launcher": {"name": "local"},
 }

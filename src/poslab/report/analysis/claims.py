@@ -12,11 +12,11 @@ from enum import Enum
 from poslab.record.measures import name
 from poslab.report.analysis.comparisons import Comparison, Pair
 from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.protocols import at_length
 from poslab.report.analysis.statistics import FALSE_ALARMS, holm, p_value
 
 TARGET = ""  # the target that the verdict speaks of, at 75 % of the reference's budget, by its suffix
 TIME = f"tokens_to_target{TARGET}_ratio"
-AT_LENGTH = "loss_1x"
 
 
 class Part(Enum):
@@ -78,16 +78,17 @@ def claims(
 ) -> Claims:
     """Every test that a verdict rests on, corrected together.
 
-    The tested figure between all arms; the loss at L and the time to the target at 75 % of the reference's
-    budget against the reference; context gain at the longest length against 0. A test without a p value (one
-    seed, no spread) is not in the family.
+    The tested figure between all arms; the loss at L in the same protocol, and the time to the target at 75 %
+    of the reference's budget, against the reference; context gain at the longest length against 0. A test
+    without a p value (one seed, no spread) is not in the family.
     """
     label = reference.arm.label
+    loss_at_length = None if primary in (None, at_length(primary)) else at_length(primary)
     tests = [*_between_arms(pairs, label, primary), *_gains(everything, multiples)]
     tests += [
-        Claim(Part.OTHER, AT_LENGTH, item.arm.label, label, item.difference.n, item.difference.p)
+        Claim(Part.OTHER, item.figure, item.arm.label, label, item.difference.n, item.difference.p)
         for item in comparisons
-        if item.figure == AT_LENGTH != primary and item.difference.p is not None
+        if item.figure == loss_at_length and item.difference.p is not None
     ]
     tests += _times(everything, reference)
     count = {part: sum(test.part is part for test in tests) for part in Part}

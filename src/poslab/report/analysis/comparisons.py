@@ -11,7 +11,6 @@ from poslab.report.analysis.estimates import ArmFigures
 from poslab.report.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, paired
 
 COMPARED = ("loss", "sliding", "context_gain")
-PRIMARY = 8.0  # the longest multiple of L whose loss is tested
 
 
 @dataclass(frozen=True)
@@ -56,17 +55,12 @@ def comparable(run: Run, reference: Arm) -> bool:
     return all(scored(run) == scored(other) for other in reference.finished)
 
 
-def primary_figure(reference: ArmFigures, multiples: tuple[float, ...]) -> str | None:
-    """The figure that is tested: the reference's loss at 8 L, or at the longest below that was scored."""
-    scored = [f"loss_{name(k)}" for k in multiples if 1 <= k <= PRIMARY]
-    return next((figure for figure in reversed(scored) if figure in reference.figures), None)
-
-
 def compare(
-    everything: Sequence[ArmFigures], reference: ArmFigures, multiples: tuple[float, ...]
+    everything: Sequence[ArmFigures], reference: ArmFigures, primary: str | None, multiples: tuple[float, ...]
 ) -> tuple[Comparison, ...]:
     """Every arm's differences from the reference, where their losses mean the same; none corrected yet."""
-    columns = [f"{family}_{name(k)}" for family in COMPARED for k in multiples if k >= 1]
+    tested = 1.0 if primary is None else float(primary.rpartition("_")[2].removesuffix("x"))
+    columns = [f"{family}_{name(k)}" for family in COMPARED for k in multiples if k >= min(1.0, tested)]
     comparisons: list[Comparison] = []
     for item in everything:
         same_data = all(comparable(run, reference.arm) for run in item.arm.finished)

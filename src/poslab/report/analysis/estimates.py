@@ -19,8 +19,12 @@ from poslab.report.analysis.statistics import (
 
 # Families of figures with a column a multiple of L; the first two come first in every table.
 BY_LENGTH = ("loss", "sliding", "bits_per_byte", "sliding_bits_per_byte", "early_token_curse", "context_gain")
+CHANGES = ("loss_change", "sliding_change")  # over the loss at L, also with a column a multiple of L
 TARGETS = {0.5: "_50", 0.75: "", 0.9: "_90"}
 SINGLE = ("plateau", "aulc", "validation_loss", "tokens_per_second", "seconds", "flops")
+
+# Usable length against the run's own loss at L, and against one loss for the whole study.
+RELATIVE, FIXED = "usable_length", "usable_length_fixed"
 
 ESTIMATE = ("n", "mean", "half_width")  # columns of a figure over the seeds
 RATIO = ("_n", "", "_low", "_high", "_kind")  # columns of the times to a target over the reference's
@@ -80,7 +84,7 @@ def arm_figures(
 ) -> ArmFigures:
     """The figures of `arm` from the rows of its runs; `reference` is None for the reference itself."""
     mine = tuple(rows[run.name] for run in arm.finished)
-    columns = [f"{family}_{measures.name(k)}" for family in (*BY_LENGTH, "loss_change") for k in multiples]
+    columns = [f"{family}_{measures.name(k)}" for family in (*BY_LENGTH, *CHANGES) for k in multiples]
     figures = estimates(mine, (*columns, *SINGLE))
     times = {
         suffix: dict(sorted({**diverged.get(suffix, {}), **_times(arm, mine, suffix)}.items()))
@@ -149,23 +153,26 @@ def estimate_columns(figures: Mapping[str, Estimate], names: Iterable[str]) -> d
     return row
 
 
-def usable_columns(rows: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
-    """The shortest and the longest usable length of an arm's runs; nothing where none is defined."""
+def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> dict[str, Value]:
+    """The shortest and the longest usable length of an arm's runs; nothing where none is defined.
+
+    `key` is RELATIVE or FIXED.
+    """
     lengths = sorted(
-        (value, row["usable_length_multiple"], row["usable_length_at_least"] is True)
+        (value, row[f"{key}_multiple"], row[f"{key}_at_least"] is True)
         for row in rows
-        if isinstance(value := row.get("usable_length"), int)
+        if isinstance(value := row.get(key), int)
     )
     if not lengths:
         return {}
     low, high = lengths[0], lengths[-1]
     return {
-        "usable_length_min": low[0],
-        "usable_length_max": high[0],
-        "usable_length_min_at_least": low[2],
-        "usable_length_max_at_least": high[2],
-        "usable_length_multiple_min": low[1],
-        "usable_length_multiple_max": high[1],
+        f"{key}_min": low[0],
+        f"{key}_max": high[0],
+        f"{key}_min_at_least": low[2],
+        f"{key}_max_at_least": high[2],
+        f"{key}_multiple_min": low[1],
+        f"{key}_multiple_max": high[1],
     }
 
 

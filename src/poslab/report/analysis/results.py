@@ -19,13 +19,14 @@ from poslab.report.analysis.comparisons import (
     comparable,
     compare,
     pairs,
-    primary_figure,
     ranks,
 )
 from poslab.report.analysis.estimates import TARGETS, ArmFigures, arm_figures, diverged_times
 from poslab.report.analysis.learning_rates import Tuning, tunings
+from poslab.report.analysis.protocols import BothProtocols, both_protocols, choose_primary
 from poslab.report.analysis.rescalings import RescaledArm, rescaled_arms
 from poslab.report.analysis.spread import with_spread
+from poslab.report.analysis.usable import fixed_length, fixed_limit
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,14 @@ class Results:
     multiples: tuple[float, ...]
     targets: tuple[Target, ...]
     aulc_interval: tuple[int, int] | None
-    primary: str | None
+    primary: str | None  # the figure that is tested, such as sliding_8x
+    primary_warning: str | None
     comparisons: tuple[Comparison, ...]
     pairs: tuple[Pair, ...]  # of arms, on the primary figure
     claims: tuple[Claim, ...]  # the tests that the verdict rests on, corrected together
+    both_protocols: tuple[BothProtocols, ...]  # of the pairs, those that both protocols have
     ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed
+    fixed_limit: float | None  # nats a token: the highest loss that usable_length_fixed counts as usable
     rescaled: tuple[RescaledArm, ...]  # of the arms whose runs were measured under other rotations too
     tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
     subject: Subject
@@ -86,12 +90,13 @@ class Results:
         return max(len(item.rows) for item in self.arms)
 
 
-def gather(study: str, runs: Path, reference: str | None) -> Results:
+def gather(study: str, runs: Path, reference: str | None, primary: str | None = None) -> Results:
     """All figures of a study, or of several with commas between their names.
 
-    Raises ReportError where there is nothing to report or no such reference.
+    `reference` and `primary` (sliding_8x, loss_8x, ...) go before those of the (first) study. Raises
+    ReportError where there is nothing to report, no such reference or no such figure.
     """
-    return figures(load_studies(study, runs), subject_of(study), reference)
+    return figures(load_studies(study, runs), subject_of(study), reference, primary)
 
 
 def subject_of(study: str) -> Subject:
@@ -99,7 +104,9 @@ def subject_of(study: str) -> Subject:
     return Subject(study.replace(",", "+"), f"study={study}")
 
 
-def figures(records: tuple[Records, ...], subject: Subject, reference: str | None) -> Results:
+def figures(
+    records: tuple[Records, ...], subject: Subject, reference: str | None, primary: str | None = None
+) -> Results:
     """All figures of these records. Raises ReportError as `gather` does."""
     listed, every_arm = arms(records)
     finished = [run for run in listed if run.status == "done" and not run.tunes]
@@ -122,6 +129,9 @@ def figures(records: tuple[Records, ...], subject: Subject, reference: str | Non
         )
         for run in listed
     }
+    limit = fixed_limit(rows[run.name] for run in against.finished)
+    for run in finished:
+        rows[run.name] |= fixed_length(run, limit if run.name in same_data else None)
     aims = {target.suffix: target.loss for target in targets}
     base = arm_figures(against, rows, multiples, diverged_times(against, same_data, aims), None)
     everything = tuple(
@@ -130,13 +140,13 @@ def figures(records: tuple[Records, ...], subject: Subject, reference: str | Non
         else arm_figures(arm, rows, multiples, diverged_times(arm, same_data, aims), base)
         for arm in every_arm
     )
-    primary = primary_figure(base, multiples)
+    figure, warning_of_figure = choose_primary(everything, base, multiples, records[0].primary, primary)
     tested = claims(
         everything,
         base,
-        primary,
-        compare(everything, base, multiples),
-        pairs(everything, base, primary),
+        figure,
+        compare(everything, base, figure, multiples),
+        pairs(everything, base, figure),
         multiples,
     )
     commands = dict.fromkeys(plain(line, 1000) for one in records for line in one.commands)
@@ -152,11 +162,14 @@ def figures(records: tuple[Records, ...], subject: Subject, reference: str | Non
         multiples=multiples,
         targets=targets,
         aulc_interval=interval,
-        primary=primary,
-        comparisons=with_spread(tested.comparisons, everything, base, primary),
+        primary=figure,
+        primary_warning=warning_of_figure,
+        comparisons=with_spread(tested.comparisons, everything, base, figure),
         pairs=tested.pairs,
         claims=tested.tests,
+        both_protocols=both_protocols(everything, base, tested.pairs, tested.comparisons, figure),
         ranks=ranks(tested.pairs),
+        fixed_limit=limit,
         rescaled=rescaled_arms(everything, multiples),
         tunings=tuned,
         subject=subject,

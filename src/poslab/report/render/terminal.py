@@ -1,6 +1,7 @@
 """Tables of the terminal: the arms of a report, and a model that was evaluated again."""
 
 import io
+import re
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Literal
@@ -33,7 +34,9 @@ def terminal_table(report: "Report") -> Table:
     for title in report.table[0]:
         side: Literal["left", "right"] = "left" if title in ("scheme", "attention") else "right"
         table.add_column(
-            title.replace("loss at", "loss\nat").replace("to ", "to\n"), justify=side, no_wrap=True
+            re.sub(r"(?<=sliding) |(?<=loss) |(?<=usable:) |(?<=own,) |(?<=to) ", "\n", title),
+            justify=side,
+            no_wrap=True,
         )
     for row in report.table:
         scheme = "\n".join(textwrap.wrap(row["scheme"], WIDTH))

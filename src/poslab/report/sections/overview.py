@@ -1,4 +1,4 @@
-"""The study at a glance: the tables of arms, comparisons, protocols and runs, and the section of figures."""
+"""The study at a glance: the tables of arms, comparisons and runs, and the section of figures."""
 
 from dataclasses import replace
 from functools import partial
@@ -9,25 +9,30 @@ from poslab.record.reader import Run
 from poslab.report import cells
 from poslab.report.analysis.estimates import (
     BY_LENGTH,
+    CHANGES,
     ESTIMATE,
+    FIXED,
     RATIO,
+    RELATIVE,
     SINGLE,
     TARGETS,
     estimate_columns,
     target_columns,
     usable_columns,
 )
+from poslab.report.analysis.protocols import OTHER, at_length, counterpart
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import EXPLORATORY
 from poslab.report.document import Cell, Chart, Column, Row, Rows, Section, Sheet, Table
 from poslab.report.formatting import DASH, duration, multiple, number, quantity, web_link
-from poslab.report.sections import convergence, extrapolation, learning_rates
+from poslab.report.sections import convergence, extrapolation, learning_rates, pairs
 
 REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", "_multiple", "_at_least")]
 REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]
 REACH += ["plateau"]
-USABLE = [f"usable_length_{end}" for end in ("min", "max", "min_at_least", "max_at_least")]
-USABLE += [f"usable_length_multiple_{end}" for end in ("min", "max")]
+FIXED_REACH = [f"{FIXED}{end}" for end in ("", "_multiple", "_at_least")]
+ENDS = ("min", "max", "min_at_least", "max_at_least", "multiple_min", "multiple_max")
+USABLE, FIXED_USABLE = ([f"{key}_{end}" for end in ENDS] for key in (RELATIVE, FIXED))
 MANY = 100  # runs from which on a column of one value is taken out of their table
 
 
@@ -35,20 +40,20 @@ def arms(results: Results) -> Section:
     """The table of arms."""
     sheets = {
         "arms": arms_sheet(results),
-        "pairs": pairs_sheet(results),
-        "claims": claims_sheet(results),
+        "pairs": pairs.pairs_sheet(results),
+        "claims": pairs.claims_sheet(results),
     }
     return Section("arms", "Arms", tables=(arms_table(results),), sheets=sheets)
 
 
 def arms_sheet(results: Results) -> Sheet:
     """arms.csv: a row an arm; of every figure the mean, half its 95 % interval and the seeds that have it."""
-    figures = [f"{family}_{name(k)}" for family in (*BY_LENGTH, "loss_change") for k in results.multiples]
+    figures = [f"{family}_{name(k)}" for family in (*BY_LENGTH, *CHANGES) for k in results.multiples]
     figures += [*SINGLE, *(f"tokens_to_target{suffix}" for suffix in TARGETS.values())]
     columns = ["study", "arm", "pos", "attention", "reference", "context_length", "parameters"]
     columns += ["seeds_asked", "seeds_finished"]
     columns += [f"{figure}_{end}" for figure in figures for end in ESTIMATE]
-    columns += USABLE
+    columns += [*USABLE, *FIXED_USABLE]
     for suffix in TARGETS.values():
         columns += [f"reached{suffix}", f"reached{suffix}_of"]
     for suffix in TARGETS.values():
@@ -67,6 +72,7 @@ def arms_sheet(results: Results) -> Sheet:
             "seeds_finished": len(item.rows),
             **estimate_columns(item.figures, figures),
             **usable_columns(item.rows),
+            **usable_columns(item.rows, FIXED),
             **target_columns(item),
         }
         for item in results.arms
@@ -79,42 +85,47 @@ def arms_sheet(results: Results) -> Sheet:
 
 
 def arms_table(results: Results) -> Table:
-    """A row an arm: rank, losses by length, what context is worth, usable length, tokens to target."""
+    """A row an arm: rank, losses by length, what context is worth, usable lengths, tokens to target."""
     # What is made of both protocols stands at the longest length past L alone.
     titles = {"context_gain": "Context gain", "early_token_curse": "Early-token curse"}
-    longest = [(family, max(_scored(results, family), default=1)) for family in titles]
+    longest = [(family, max(cells.scored(results, family), default=1)) for family in titles]
     columns = [
         cells.arm_column(results),
         Column("seeds_finished", "Seeds", cells.seeds),
         Column("rank", "Rank", cells.rank),
     ]
+    protocol = cells.loss_family(results)
     columns += [
-        Column(f"loss_{name(k)}", multiple(k), cells.loss, "Loss, nats per token")
-        for k in _scored(results, "loss")
+        Column(f"{protocol}_{name(k)}", multiple(k), cells.loss, f"{cells.LOSSES[protocol]}, nats per token")
+        for k in cells.scored(results, protocol)
     ]
     columns += [
         Column(f"{family}_{name(k)}", f"{titles[family]} at {multiple(k)}", cells.nats, "Nats")
         for family, k in longest
         if k > 1
     ]
-    unit = "Multiples of L" if results.context_length is None else "Tokens"
+    unit = "multiples of L" if results.context_length is None else "tokens"
+    own, fixed = cells.usable_keys(results)
     columns += [
-        Column(cells.usable_key(results), "Usable length", cells.usable, unit),
+        Column(own, "Own loss", cells.usable, f"Usable length, {unit}"),
+        Column(fixed, "Fixed loss", cells.usable, f"Usable length, {unit}"),
         Column("tokens_to_target", "Mean", cells.to_target, "Tokens to target"),
         Column("tokens_to_target_ratio", "Over reference", cells.over_reference, "Tokens to target"),
     ]
     ranked = (
         ""
         if results.primary is None
-        else f"The rank is by {cells.figure_title(results.primary)}: only arms that are separated bound it "
-        "(p < 0.05 of the paired t test, with Holm's correction over all that the verdict claims, which "
+        else f"The rank is by the {cells.figure_words(results.primary)}: only arms that are separated bound "
+        "it (p < 0.05 of the paired t test, with Holm's correction over all that the verdict claims, which "
         "claims.csv lists). "
     )
     caption = (
-        f"{ranked}Loss is taken in non-overlapping windows. Context gain is the sliding-window loss at L "
+        f"{ranked}Loss is taken in {cells.WINDOWS[protocol]}; that in {cells.WINDOWS[OTHER[protocol]]} is in "
+        "the table of protocols. Context gain is the sliding-window loss at L "
         "less that at the longer length: what the added context is worth. The early-token curse is what "
         "non-overlapping windows lose to tokens near a window's start. Usable length is the longest tested "
-        "up to which the sliding-window loss stays within 5 % of its value at L. Tokens to target: until the "
+        "up to which the sliding-window loss stays within 5 % of its value at L (own loss), "
+        f"{_fixed_words(results)}. Tokens to target: until the "
         f"loss that {results.reference.arm.label} has at 75 % of its budget; over the reference: the "
         "geometric mean over shared seeds. Where a further seed's run might be cut off, because the budget "
         "lies within the 98 % prediction interval of the times, intervals are the wider 98 % ones in which a "
@@ -122,6 +133,13 @@ def arms_table(results: Results) -> Table:
         "made with the time that they certainly took."
     )
     return Table("Arms", caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",))
+
+
+def _fixed_words(results: Results) -> str:
+    """What the other usable length is held against."""
+    if results.fixed_limit is None:
+        return "or below one loss for all arms (fixed loss), for which the reference has no sliding loss at L"
+    return f"or at or below one loss for all arms (fixed loss): {cells.fixed_limit(results)}"
 
 
 def paper_table(results: Results) -> Table:
@@ -137,7 +155,12 @@ def paper_table(results: Results) -> Table:
 
 
 def terminal_rows(results: Results) -> list[dict[str, str]]:
-    """A row an arm for the terminal, by column title; losses are nats a token."""
+    """A row an arm for the terminal, by column title; losses are nats a token, in the tested protocol.
+
+    Both usable lengths stand in one cell, the fixed one below, since a terminal has no room for two columns.
+    """
+    protocol = cells.loss_family(results)
+    loss = "sliding loss" if protocol == "sliding" else "loss"
     single = all(len(item.rows) <= 1 for item in results.arms)
     rows = []
     for item, record in zip(results.arms, arms_sheet(results)[1], strict=True):
@@ -148,51 +171,12 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
         else:
             row["seeds"] = cells.seeds(record, "seeds_finished").text
         for k in (1.0, 2.0, 4.0, 8.0):
-            row["loss at L" if k == 1 else multiple(k)] = cells.loss(record, f"loss_{name(k)}").text
-        row["usable"] = cells.usable(record, cells.usable_key(results)).text
+            row[f"{loss} at L" if k == 1 else multiple(k)] = cells.loss(record, f"{protocol}_{name(k)}").text
+        lengths = [cells.usable(record, key).text for key in cells.usable_keys(results)]
+        row["usable: own, fixed"] = "\n".join(lengths)
         row["to target"] = cells.to_target(record, "tokens_to_target").text
         rows.append(row)
     return rows
-
-
-def pairs_sheet(results: Results) -> Sheet:
-    """pairs.csv: an arm less another, paired by seed, on the primary figure; what the ranks are made of."""
-    columns = ["arm", "other", "figure", "n", "mean", "half_width", "p", "p_holm", "separated"]
-    rows: Rows = [
-        {
-            "arm": pair.arm.label,
-            "other": pair.other.label,
-            "figure": results.primary,
-            "n": pair.difference.n,
-            "mean": pair.difference.mean,
-            "half_width": pair.difference.half_width,
-            "p": pair.difference.p,
-            "p_holm": pair.p_holm,
-            "separated": pair.separated,
-        }
-        for pair in results.pairs
-    ]
-    return columns, rows
-
-
-def claims_sheet(results: Results) -> Sheet:
-    """claims.csv: a row a test that the verdict rests on, with its share of the family's false alarms."""
-    columns = ["part", "figure", "arm", "other", "n", "p", "weight", "p_holm", "claimed"]
-    rows: Rows = [
-        {
-            "part": test.part.label,
-            "figure": test.figure,
-            "arm": test.arm,
-            "other": test.other,
-            "n": test.n,
-            "p": test.p,
-            "weight": test.weight,
-            "p_holm": test.p_holm,
-            "claimed": test.holds,
-        }
-        for test in results.claims
-    ]
-    return columns, rows
 
 
 def differences(results: Results) -> Section:
@@ -234,12 +218,15 @@ def differences_sheet(results: Results) -> Sheet:
 
 def differences_table(results: Results) -> Table | None:
     """Differences from the reference over shared seeds, or None with one seed."""
-    last = max(_scored(results, "sliding"), default=1.0)
-    shown = {results.primary, f"sliding_{name(last)}", f"context_gain_{name(last)}", "loss_1x"}
+    last = max(cells.scored(results, "sliding"), default=1.0)
+    first = [] if results.primary is None else [results.primary, counterpart(results.primary)]
+    shown = {*first, f"sliding_{name(last)}", f"context_gain_{name(last)}"}
+    shown |= {"loss_1x"} if results.primary is None else {at_length(results.primary)}
     compared = [row for row in differences_sheet(results)[1] if row["half_width"] is not None]
     if not compared or results.seeds < 2:
         return None
-    compared.sort(key=lambda row: not row["primary"])  # what is tested comes first
+    order = {figure: place for place, figure in enumerate(first)}  # what is tested, then its counterpart
+    compared.sort(key=lambda row: order.get(str(row["figure"]), len(order)))
     columns = (
         cells.arm_column(results),
         Column("figure", "Figure", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
@@ -250,20 +237,26 @@ def differences_table(results: Results) -> Table | None:
         Column("p_holm", "p (Holm)", cells.probability),
         Column("reading", "Reading", cells.text, number=False),
     )
-    tested = (
-        ""
-        if results.primary is None
-        else f" {cells.figure_title(results.primary)} is the primary figure. The interval says how far the "
-        "difference may be another with another training (over seeds); the standard error over text, how far "
-        "with other text of the same kind (over segments of the held-out text, each averaged over the seeds)."
-    )
     caption = (
         f"Arm less {results.reference.arm.label}, in nats per token, paired by seed, with 95 % Student-t "
-        f"intervals.{tested} What has a p is tested, with Holm's correction over all that the verdict "
-        "claims; the rest is descriptive."
+        f"intervals. {_tested(results)}"
     )
     records = [row for row in compared if row["figure"] in shown]
     return Table("Against the reference", caption, columns, records, ("differences.csv",))
+
+
+def _tested(results: Results) -> str:
+    """What of the table of differences is a test."""
+    if results.primary is None:
+        return "Nothing is tested."
+    other = cells.figure_words(counterpart(results.primary))
+    return (
+        f"{cells.figure_title(results.primary)} is the primary figure. What has a p is tested, with Holm's "
+        f"correction over all that the verdict claims; the rest is descriptive, the {other}, which is the "
+        "other protocol at the same length, too. The interval says how far the difference may be another "
+        "with another training (over seeds); the standard error over text, how far with other text of the "
+        "same kind (over segments of the held-out text, each averaged over the seeds)."
+    )
 
 
 def _difference(row: Row, key: str) -> Cell:
@@ -279,18 +272,19 @@ def figures(results: Results) -> Section:
 
 
 def protocols(results: Results) -> Section:
-    """A row an arm: bits per byte in both protocols, and the early-token curse."""
+    """A row an arm: bits per byte in both protocols, the loss that is not tested, the early-token curse."""
+    other = OTHER[cells.loss_family(results)]
     families = (
         ("bits_per_byte", "Bits per byte, non-overlapping", cells.loss),
         ("sliding_bits_per_byte", "Bits per byte, sliding", cells.loss),
-        ("sliding", "Loss, sliding", cells.loss),
+        (other, cells.LOSSES[other], cells.loss),
         ("early_token_curse", "Early-token curse, nats", cells.nats),
     )
     columns = [cells.arm_column(results)]
     columns += [
         Column(f"{family}_{name(k)}", multiple(k), show, group)
         for family, group, show in families
-        for k in _scored(results, family)
+        for k in cells.scored(results, family)
     ]
     caption = (
         "Sliding windows score every token with a long context, on part of the text. The early-token curse "
@@ -298,12 +292,6 @@ def protocols(results: Results) -> Section:
     )
     table = Table("Protocols", caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",))
     return Section("protocols", "Protocols", tables=(table,))
-
-
-def _scored(results: Results, family: str) -> list[float]:
-    return [
-        k for k in results.multiples if any(f"{family}_{name(k)}" in item.figures for item in results.arms)
-    ]
 
 
 def runs(results: Results) -> Section:
@@ -317,8 +305,8 @@ def summary_sheet(results: Results) -> Sheet:
     columns = ["study", "run", "pos", "attention", "arm", "seed", "status", "reason", "context_length"]
     columns += ["part", "tuning_of", "learning_rate", "parameters", "tokens", "budget"]
     columns += [f"{family}_{name(k)}" for family in BY_LENGTH for k in results.multiples]
-    columns += [f"loss_change_{name(k)}" for k in results.multiples]
-    columns += REACH
+    columns += [f"{family}_{name(k)}" for family in CHANGES for k in results.multiples]
+    columns += [*REACH, *FIXED_REACH]
     for suffix in ("", "_50", "_90"):
         columns += [f"tokens_to_target{suffix}", f"reached{suffix}", f"tokens_without_target{suffix}"]
     columns += ["steps_to_target", "seconds_to_target", "flops_to_target", "aulc", "aulc_from", "aulc_to"]

@@ -17,8 +17,8 @@ from poslab.record.measures import (
 )
 from poslab.record.reader import Run
 from poslab.report.analysis.claims import Part
-from poslab.report.analysis.comparisons import PRIMARY
 from poslab.report.analysis.estimates import TARGETS
+from poslab.report.analysis.protocols import LONGEST_TESTED
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.spread import FEWEST_SEGMENTS
 from poslab.report.analysis.statistics import (
@@ -106,7 +106,8 @@ def _origins(results: Results) -> list[tuple[str, str]]:
 
 def report_command(results: Results) -> str:
     """The command line that makes this report again from the records."""
-    options = results.subject.option, f"reference={results.reference.arm.label}"
+    options = [results.subject.option, f"reference={results.reference.arm.label}"]
+    options += [] if results.primary is None else [f"primary={results.primary}"]
     return f"python report.py {' '.join(map(shlex.quote, options))}"
 
 
@@ -188,6 +189,7 @@ def facts_sheet(results: Results) -> Sheet:
         *(("seed", seed) for seed in sorted({run.seed for run in results.finished})),
         *(("multiple", k) for k in results.multiples),
         ("primary", results.primary),
+        ("usable_length_fixed_limit", results.fixed_limit),
         *_convergence(results),
         *_versions(results),
         *(("command", line) for line in results.commands),
@@ -284,7 +286,7 @@ def method_sheet() -> Sheet:
         ("fewest_segments", FEWEST_SEGMENTS, "that a standard error over text takes"),
         ("smallest_p", SMALLEST_P, "a smaller p is shown as less than this"),
         ("exploratory_below", EXPLORATORY, "seeds; fewer are called exploratory"),
-        ("primary_multiple", PRIMARY, "of L: the longest whose loss is tested"),
+        ("primary_multiple", LONGEST_TESTED, "of L: the longest whose loss is tested by default"),
         *(("multiple", k, "of L: always a column") for k in MULTIPLES),
         ("stride", STRIDE, "of L: how far sliding windows move, and how much of each is scored"),
         ("bins_an_octave", BINS_AN_OCTAVE, "of loss by position"),

@@ -125,7 +125,7 @@ def rescaled_table(results: Results) -> Table:
         cells.named(looks, "line", "Rotation"),
         *(Column(f"loss_{name(k)}", multiple(k), cells.loss, "Loss, nats per token") for k in lengths),
         Column(PRICE, "Price at L", _price, "Percent"),
-        Column(cells.usable_key(results), "Usable length", cells.usable, unit),
+        Column(cells.usable_keys(results)[0], "Usable length", cells.usable, unit),
         Column("failure_position", "Fails from", cells.position, "Position"),
         Column("rise_position", "Rises for good from", cells.position, "Position"),
     )
@@ -202,7 +202,7 @@ def _as_trained(line: Line, results: Results) -> str:
 
 
 def _tokens(line: Line, results: Results) -> str:
-    length = cells.usable(_reach(line.item), cells.usable_key(results)).text
+    length = cells.usable(_reach(line.item), cells.usable_keys(results)[0]).text
     return length if results.context_length is None or length in (DASH, "< L") else f"{length} tokens"
 
 

@@ -71,7 +71,8 @@ def _extrapolation(contents: Contents) -> tuple[str, ...]:
         items.append(
             "Usable length: the largest tested length up to which the sliding loss stays within 5 % (1 %) of "
             "its value at L; the longest length that was tested stands for at least so much. The bar is the "
-            "worst seed's, the band reaches to the best's."
+            "worst seed's, the band reaches to the best's. It is held against each run's own loss; the "
+            "report page has beside it how far an arm stays below one loss for the whole study."
         )
     if contents.failed:
         items.append(

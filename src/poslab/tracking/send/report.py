@@ -49,6 +49,7 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
             "study": study,
             "question": listed.question,
             "reference": listed.reference,
+            "primary": listed.primary,
             "runs": list(listed.runs),
         },
     )

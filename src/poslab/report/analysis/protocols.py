@@ -1,0 +1,133 @@
+"""The figure that a study tests, and the same arms in the other protocol at the same length.
+
+Non-overlapping windows of 8 L average over contexts of 1 to 8 L, an eighth of them within L; in sliding
+windows every target has nearly the whole window before it (Press et al. 2022, appendix B). The two may order
+arms differently, so one is tested and the other stands beside it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from poslab.config.text import plain
+from poslab.record.measures import name
+from poslab.record.reader import ReportError
+from poslab.report.analysis.comparisons import Comparison, Pair
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.statistics import FALSE_ALARMS, Difference, holm, paired
+
+OTHER = {"sliding": "loss", "loss": "sliding"}  # the families of losses; what is tested by default is first
+LONGEST_TESTED = 8.0  # of L, unless a study names another figure
+
+
+def family(figure: str) -> str:
+    """sliding_8x -> sliding"""
+    return figure.rpartition("_")[0]
+
+
+def at_length(figure: str) -> str:
+    """The loss at L in the figure's protocol: sliding_8x -> sliding_1x"""
+    return f"{family(figure)}_{name(1)}"
+
+
+def counterpart(figure: str) -> str:
+    """The loss at the same length in the other protocol: sliding_8x -> loss_8x"""
+    protocol, _, length = figure.rpartition("_")
+    return f"{OTHER[protocol]}_{length}"
+
+
+def choose_primary(
+    everything: Sequence[ArmFigures],
+    reference: ArmFigures,
+    multiples: Sequence[float],
+    planned: str | None,
+    requested: str | None,
+) -> tuple[str | None, str | None]:
+    """The figure that is tested, and a warning where no arm has the one that the study names (`planned`).
+
+    By default it is the reference's loss in sliding windows of 8 L, or of the longest length below, down to
+    L; None where the reference has none. Raises ReportError where `requested` is no figure of any arm.
+    """
+    figures = [f"{protocol}_{name(k)}" for protocol in OTHER for k in multiples]
+    there = [figure for figure in figures if any(figure in item.figures for item in everything)]
+    shown = ", ".join(there) or "none"
+    if requested is not None:
+        if requested not in there:
+            raise ReportError(f"primary={plain(requested, 60)} is a loss of no arm; there are {shown}")
+        return requested, None
+    if planned in there:
+        return planned, None
+    usual = [f"sliding_{name(k)}" for k in multiples if 1 <= k <= LONGEST_TESTED]
+    default = next((figure for figure in reversed(usual) if figure in reference.figures), None)
+    if planned is None:
+        return default, None
+    instead = "nothing is tested" if default is None else f"{default} is tested instead"
+    return default, f"The figure to be tested, {plain(planned, 60)}, is a loss of no arm; {instead}."
+
+
+@dataclass(frozen=True)
+class BothProtocols:
+    """Two arms in the tested figure and in its counterpart, as differences over the seeds that both have."""
+
+    pair: Pair  # in the tested figure
+    beside: Difference  # of the same arms, the first less the other, in the counterpart
+    change_p_holm: float | None  # that the two differences are one, corrected over every pair of the study
+    separated: bool  # in the tested figure, against each other or against the reference
+
+    @property
+    def changes_places(self) -> bool:
+        """Whether the protocols order the means of the two arms differently, and not by noise alone.
+
+        That takes opposite signs, and either arms that the tested figure separates, or an order that one of
+        the two 95 % intervals is sure of together with a change from one protocol to the other that a paired
+        t test over seeds, with Holm's correction over all pairs, finds.
+        """
+        opposite = self.pair.difference.mean * self.beside.mean < 0
+        sure = any(
+            one.half_width is not None and abs(one.mean) > one.half_width
+            for one in (self.pair.difference, self.beside)
+        )
+        changed = self.change_p_holm is not None and self.change_p_holm < FALSE_ALARMS
+        return opposite and (self.separated or (sure and changed))
+
+
+def both_protocols(
+    everything: Sequence[ArmFigures],
+    reference: ArmFigures,
+    pairs: Sequence[Pair],
+    comparisons: Sequence[Comparison],
+    primary: str | None,
+) -> tuple[BothProtocols, ...]:
+    """The pairs of arms that have the tested figure and its counterpart on a shared seed."""
+    if primary is None:
+        return ()
+    apart = {
+        item.arm.label
+        for item in comparisons
+        if item.figure == primary and item.reading.startswith(("lower", "higher"))
+    }
+    tested = {item.arm.label: item.by_seed(primary) for item in everything}
+    beside = {item.arm.label: item.by_seed(counterpart(primary)) for item in everything}
+    gaps = {label: _less(tested[label], beside[label]) for label in tested}
+    known = []
+    for pair in pairs:
+        one, other = pair.arm.label, pair.other.label
+        difference = paired(beside[one], beside[other])
+        if difference is not None:
+            known.append((pair, difference, paired(gaps[one], gaps[other])))
+    tests = {str(i): gap.p for i, (_, _, gap) in enumerate(known) if gap is not None and gap.p is not None}
+    adjusted = holm(tests)
+    return tuple(
+        BothProtocols(pair, difference, adjusted.get(str(i)), _separated(pair, reference, apart))
+        for i, (pair, difference, _) in enumerate(known)
+    )
+
+
+def _less(one: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
+    return {seed: one[seed] - other[seed] for seed in one.keys() & other.keys()}
+
+
+def _separated(pair: Pair, reference: ArmFigures, apart: set[str]) -> bool:
+    """Of every pair, or of the arms against the reference alone, which is a family of fewer tests."""
+    labels = {pair.arm.label, pair.other.label}
+    against = reference.arm.label in labels and bool(labels & apart)
+    return pair.separated or against

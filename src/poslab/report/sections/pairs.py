@@ -1,0 +1,65 @@
+"""pairs.csv and claims.csv: arms two by two in both protocols, and every test that the verdict rests on."""
+
+from poslab.report.analysis.protocols import BothProtocols, counterpart
+from poslab.report.analysis.results import Results
+from poslab.report.document import Row, Rows, Sheet
+
+
+def pairs_sheet(results: Results) -> Sheet:
+    """pairs.csv: an arm less another, paired by seed, on the primary figure; what the ranks are made of.
+
+    Beside it the same two arms in the other protocol, and whether they change places between the two.
+    """
+    columns = ["arm", "other", "figure", "n", "mean", "half_width", "p", "p_holm", "separated"]
+    columns += [f"counterpart{end}" for end in ("", "_n", "_mean", "_half_width")]
+    columns += ["change_p_holm", "changes_places"]
+    beside = {id(both.pair): both for both in results.both_protocols}
+    rows: Rows = [
+        {
+            "arm": pair.arm.label,
+            "other": pair.other.label,
+            "figure": results.primary,
+            "n": pair.difference.n,
+            "mean": pair.difference.mean,
+            "half_width": pair.difference.half_width,
+            "p": pair.difference.p,
+            "p_holm": pair.p_holm,
+            "separated": pair.separated,
+            **_beside(beside.get(id(pair)), results),
+        }
+        for pair in results.pairs
+    ]
+    return columns, rows
+
+
+def _beside(both: BothProtocols | None, results: Results) -> Row:
+    if both is None or results.primary is None:
+        return {}
+    return {
+        "counterpart": counterpart(results.primary),
+        "counterpart_n": both.beside.n,
+        "counterpart_mean": both.beside.mean,
+        "counterpart_half_width": both.beside.half_width,
+        "change_p_holm": both.change_p_holm,
+        "changes_places": both.changes_places,
+    }
+
+
+def claims_sheet(results: Results) -> Sheet:
+    """claims.csv: a row a test that the verdict rests on, with its share of the family's false alarms."""
+    columns = ["part", "figure", "arm", "other", "n", "p", "weight", "p_holm", "claimed"]
+    rows: Rows = [
+        {
+            "part": test.part.label,
+            "figure": test.figure,
+            "arm": test.arm,
+            "other": test.other,
+            "n": test.n,
+            "p": test.p,
+            "weight": test.weight,
+            "p_holm": test.p_holm,
+            "claimed": test.holds,
+        }
+        for test in results.claims
+    ]
+    return columns, rows

@@ -1,0 +1,127 @@
+"""Where the two protocols order arms differently the verdict names them; elsewhere it is silent."""
+
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from poslab.report.analysis.arms import Arm
+from poslab.report.analysis.comparisons import compare, pairs
+from poslab.report.analysis.estimates import ArmFigures
+from poslab.report.analysis.protocols import BothProtocols, both_protocols
+from poslab.report.analysis.results import Results, gather
+from poslab.report.sections.pairs import pairs_sheet
+from poslab.report.verdict import sentences
+from support.records import plan, write_protocols
+
+TESTED, BESIDE = "sliding_8x", "loss_8x"
+STUDIES = 500
+FALSE_ALARMS = 0.05 + 2 * math.sqrt(0.05 * 0.95 / STUDIES)
+DIFFERENTLY = "The two protocols order arms differently at 8 L: "
+
+
+def study(runs: Path, at_8: dict[str, tuple[float, float]], seeds: int = 5, noise: float = 0.01) -> Results:
+    """Arms with a sliding and a non-overlapping loss at 8 L; `noise` is of each run and protocol."""
+    names = []
+    for pos, (sliding, plain) in at_8.items():
+        for seed in range(seeds):
+            names.append(f"{pos}-{seed}")
+            one, other = (random.Random(f"{pos} {seed} {i}").gauss(0, noise) for i in range(2))
+            write_protocols(
+                runs,
+                names[-1],
+                {1.0: 2.0, 8.0: sliding + one},
+                {1.0: 2.2, 8.0: plain + other},
+                pos=pos,
+                seed=seed,
+            )
+    plan(runs, names, next(iter(at_8)))
+    return gather("made_up", runs, None)
+
+
+def said(results: Results) -> list[str]:
+    return [text for text in sentences(results) if "order arms differently" in text]
+
+
+def test_arms_that_change_places_are_named(tmp_path: Path) -> None:
+    results = study(tmp_path, {"rope": (3.0, 2.0), "alibi": (2.5, 2.5), "fox": (4.0, 4.0)})
+    assert said(results) == [
+        f"{DIFFERENTLY}alibi has a lower mean than rope in sliding windows and a higher one in "
+        "non-overlapping windows."
+    ]
+    # It follows what it is about, the ranks.
+    assert sentences(results)[1] == said(results)[0]
+    rows = {(row["arm"], row["other"]): row for row in pairs_sheet(results)[1]}
+    assert {pair for pair, row in rows.items() if row["changes_places"]} == {("rope", "alibi")}
+    assert rows["rope", "alibi"]["mean"] == pytest.approx(0.5, abs=0.03)
+    assert rows["rope", "alibi"]["counterpart_mean"] == pytest.approx(-0.5, abs=0.03)
+
+
+def test_arms_that_keep_their_places_are_not(tmp_path: Path) -> None:
+    assert said(study(tmp_path / "a", {"rope": (3.0, 2.5), "alibi": (2.5, 2.1), "fox": (4.0, 2.6)})) == []
+    # All is noise in both.
+    assert said(study(tmp_path / "b", {"rope": (3.0, 2.5), "alibi": (3.0, 2.5), "fox": (3.0, 2.5)})) == []
+    # One seed orders nothing.
+    assert said(study(tmp_path / "c", {"rope": (3.0, 2.0), "alibi": (2.0, 3.0)}, seeds=1)) == []
+
+
+def test_an_order_that_only_the_other_protocol_is_sure_of_is_called_so(tmp_path: Path) -> None:
+    """Noise in sliding windows hides the order there, yet the difference is certainly another one."""
+    at_8 = {"rope": (2.54, 2.16), "t5": (2.50, 2.36), "none": (2.50, 2.37)}
+    results = study(tmp_path, at_8, noise=0.04)
+    assert not any(pair.separated for pair in results.pairs)
+    assert said(results) == [
+        f"{DIFFERENTLY}rope has a higher mean than t5 and none in sliding windows (not separated) and a "
+        "lower one in non-overlapping windows."
+    ]
+
+
+def test_very_many_are_not_all_listed(tmp_path: Path) -> None:
+    one = {f"arm{i}": (2.0 + i / 5, 4.0 - i / 5) for i in range(7)}  # every pair changes places
+    (text,) = said(study(tmp_path, one))
+    assert "arm0 has a lower mean than arm1, arm2, arm3 and others in sliding windows" in text
+    assert text.endswith("; more pairs change places, in pairs.csv.")
+    assert text.count(";") == 3
+    assert len(text) < 600
+
+
+def judged(sliding: np.ndarray, plain: np.ndarray) -> tuple[BothProtocols, ...]:
+    """Every pair of arms, from a row an arm with a loss a seed in each protocol."""
+    arms = [
+        ArmFigures(
+            Arm(f"arm {i}", "", "", (), {}),
+            {},
+            tuple(
+                {"seed": seed, TESTED: float(a), BESIDE: float(b)}
+                for seed, (a, b) in enumerate(zip(*both, strict=True))
+            ),
+        )
+        for i, both in enumerate(zip(sliding, plain, strict=True))
+    ]
+    comparisons = compare(arms, arms[0], TESTED, (8.0,))
+    return both_protocols(arms, arms[0], pairs(arms, arms[0], TESTED), comparisons, TESTED)
+
+
+@pytest.mark.parametrize("effects", [[0.0] * 6, [0.0, 0.0, 0.5, 1.0, 2.0, 4.0]])
+@pytest.mark.parametrize("own", [0.2, 1.0])
+def test_noise_makes_no_arms_change_places(effects: list[float], own: float) -> None:
+    """Six arms with the same effects in both protocols, whose noise (`own`) is more or less shared."""
+    draw, n, wrong = np.random.default_rng(5), 5, 0
+    for _ in range(STUDIES):
+        shared = np.array(effects)[:, None] + draw.normal(0, 1, (1, n)) + draw.normal(0, 1, (len(effects), n))
+        one, other = (shared + draw.normal(0, own, shared.shape) for _ in range(2))
+        wrong += any(both.changes_places for both in judged(one, other))
+    assert wrong / STUDIES <= FALSE_ALARMS
+
+
+def test_arms_that_truly_change_places_are_found() -> None:
+    """Three deviations apart, one way in one protocol and the other way in the other."""
+    draw, n, found = np.random.default_rng(7), 5, 0
+    for _ in range(200):
+        shared = draw.normal(0, 1, (4, n))
+        effects = np.array([0.0, 3.0, -3.0, 9.0])[:, None]
+        one, other = (shared + sign * effects + draw.normal(0, 0.5, (4, n)) for sign in (1, -1))
+        found += any(both.changes_places for both in judged(one, other))
+    assert found / 200 > 0.95

@@ -1,0 +1,222 @@
+"""Which loss a report tests, and that all that it says and writes of a test is of that loss."""
+
+from pathlib import Path
+
+import pytest
+
+from poslab.record.files import read_sealed, write_sealed
+from poslab.record.reader import ReportError
+from poslab.record.study_list import enlist, read_study_list
+from poslab.report.analysis.results import Results, gather
+from poslab.report.render.terminal import terminal_table
+from poslab.report.sections.contents import document
+from poslab.report.sections.overview import arms_table, differences_table, protocols
+from poslab.report.sections.provenance import report_command
+from poslab.report.verdict import sentences, verdict
+from poslab.report.warnings import notes
+from poslab.report.write import write_report
+from support.records import L, plan, read, write_protocols, write_run
+
+GOLDEN = Path(__file__).parents[1] / "record" / "golden"
+LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+def opposed(runs: Path, seeds: int = 5, primary: str | None = None) -> None:
+    """rope wins in non-overlapping windows of 8 L, alibi in sliding ones; fox is last in both."""
+    losses = {"rope": (3.0, 2.0), "alibi": (2.5, 2.5), "fox": (4.0, 4.0)}  # at 8 L: sliding, non-overlapping
+    names = []
+    for seed in range(seeds):
+        for i, (pos, (sliding, plain)) in enumerate(losses.items()):
+            names.append(f"{pos}-{seed}")
+            noise = 0.01 * ((seed * (i + 2)) % 5)
+            write_protocols(
+                runs,
+                names[-1],
+                {k: sliding + noise if k == 8 else 2.0 + noise for k in LENGTHS},
+                {k: plain + noise if k == 8 else 2.0 + noise for k in LENGTHS},
+                pos=pos,
+                seed=seed,
+            )
+    plan(runs, names, "rope", primary=primary)
+
+
+def rank_of(results: Results) -> dict[str, tuple[int, int]]:
+    return {label: (rank.best, rank.worst) for label, rank in results.ranks.items()}
+
+
+def test_by_default_the_sliding_loss_of_8_L_is_tested(tmp_path: Path) -> None:
+    opposed(tmp_path)
+    results = gather("made_up", tmp_path, None)
+    assert results.primary == "sliding_8x"
+    assert rank_of(results) == {"alibi": (1, 1), "rope": (2, 2), "fox": (3, 3)}
+
+
+@pytest.mark.parametrize(
+    ("lengths", "tested"),
+    [
+        ((1.0, 2.0, 4.0, 8.0, 16.0), "sliding_8x"),
+        ((0.5, 1.0, 2.0, 4.0), "sliding_4x"),
+        ((1.0,), "sliding_1x"),
+    ],
+)
+def test_without_8_L_it_is_the_longest_below_that_the_reference_has(
+    tmp_path: Path, lengths: tuple[float, ...], tested: str
+) -> None:
+    write_run(tmp_path, "rope", sliding=dict.fromkeys(lengths, 2.0))
+    write_run(tmp_path, "alibi", pos="alibi")
+    plan(tmp_path, ["rope", "alibi"], "rope")
+    assert gather("made_up", tmp_path, None).primary == tested
+
+
+def test_without_a_sliding_loss_at_L_nothing_is_tested_unless_asked_for(tmp_path: Path) -> None:
+    for seed in range(2):
+        for pos in ("rope", "alibi"):
+            plain = {1.0: 2.0 + seed / 50, 8.0: 2.5 + (pos == "rope") / 9 + seed / 30}
+            write_protocols(tmp_path, f"{pos}-{seed}", {0.5: 2.0}, plain, pos=pos, seed=seed)
+    results = gather("made_up", tmp_path, "rope")
+    assert results.primary is None
+    assert sentences(results)[0] == "Nothing is compared: the reference, rope, has no sliding loss at L."
+    table = differences_table(results)
+    assert table is not None
+    assert "Nothing is tested." in table.caption
+    asked = gather("made_up", tmp_path, "rope", "loss_8x")
+    assert "in non-overlapping windows at 8 L" in verdict(asked)
+    assert results.fixed_limit is None
+    assert "for which the reference has no sliding loss at L" in arms_table(results).caption
+
+
+@pytest.mark.parametrize(
+    ("primary", "words", "ranks"),
+    [
+        ("sliding_8x", "sliding", {"alibi": (1, 1), "rope": (2, 2), "fox": (3, 3)}),
+        ("loss_8x", "non-overlapping", {"rope": (1, 1), "alibi": (2, 2), "fox": (3, 3)}),
+    ],
+)
+def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(
+    tmp_path: Path, primary: str, words: str, ranks: dict[str, tuple[int, int]]
+) -> None:
+    other, other_words = {"sliding": ("loss_8x", "non-overlapping")}.get(words, ("sliding_8x", "sliding"))
+    opposed(tmp_path / "runs", primary=primary)
+    report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")
+    results = gather("made_up", tmp_path / "runs", None)
+    assert rank_of(results) == ranks
+    first, *_, belief = sentences(results)
+    assert first.startswith(f"With 5 seeds, in {words} windows at 8 L {next(iter(ranks))} alone ranks first")
+    assert belief.startswith(f"Only the {words} loss at 8 L is tested")
+    assert {row["figure"] for row in read(report.directory / "pairs.csv")} == {primary}
+    assert {row["counterpart"] for row in read(report.directory / "pairs.csv")} == {other}
+    rows = read(report.directory / "differences.csv")
+    assert {row["figure"] for row in rows if row["primary"] == "true"} == {primary}
+    assert {row["figure"] for row in rows if row["p"] or row["p_holm"]} == {primary}
+    facts = {row["key"]: row["value"] for row in read(report.directory / "facts.csv")}
+    assert facts["primary"] == primary
+    assert f"primary={primary}" in facts["report_command"].split()
+    for name in ("index.html", "report.md", "table.tex"):
+        text = (report.directory / name).read_text()
+        assert f"The rank is by the {words} loss at 8 L: " in text, name
+        assert f"The rank is by the {other_words}" not in text, name
+    # The losses of the arms are those that rank them; those of the other protocol are in the other table.
+    for table, figure in ((arms_table(results), primary), (protocols(results).tables[0], other)):
+        assert figure in {column.key for column in table.columns}
+        assert {primary, other} - {figure} - {column.key for column in table.columns}
+    terminal = {row["scheme"]: row["8 L"] for row in document(results).terminal}
+    expected = results.reference.mean(primary)
+    assert terminal["rope"].startswith(f"{expected:.3f}")
+
+
+def test_the_other_protocol_is_in_the_table_of_differences_without_a_p(tmp_path: Path) -> None:
+    opposed(tmp_path)
+    table = differences_table(gather("made_up", tmp_path, None))
+    assert table is not None
+    rows = [tuple(cell.text for cell in row) for row in table.rows]
+    figures = [row[1] for row in rows]
+    assert figures[:4] == ["Sliding loss at 8 L"] * 2 + ["Non-overlapping loss at 8 L"] * 2
+    assert [row[5] != "–" for row in rows] == [True, True, *[False] * (len(rows) - 2)]
+    assert [row[6] for row in rows[:4]] == ["lower", "higher", "descriptive", "descriptive"]
+    assert "the non-overlapping loss at 8 L, which is the other protocol" in table.caption
+
+
+def test_a_command_s_figure_goes_before_the_study_s(tmp_path: Path) -> None:
+    opposed(tmp_path, 2, "loss_4x")
+    assert gather("made_up", tmp_path, None).primary == "loss_4x"
+    results = gather("made_up", tmp_path, None, "sliding_2x")
+    assert results.primary == "sliding_2x"
+    assert report_command(results) == "python report.py study=made_up reference=rope primary=sliding_2x"
+
+
+@pytest.mark.parametrize("primary", ["loss_3x", "sliding_16x", "slidng_8x", "bits_per_byte_8x", "8x", "a\nb"])
+def test_a_figure_that_no_arm_has_is_refused_by_a_line_that_lists_what_there_is(
+    tmp_path: Path, primary: str
+) -> None:
+    write_run(tmp_path, "rope", sliding={1.0: 2.0, 8.0: 2.0})
+    with pytest.raises(ReportError) as error:
+        gather("made_up", tmp_path, None, primary)
+    assert "is a loss of no arm; there are sliding_1x, sliding_8x, loss_1x, loss_8x" in str(error.value)
+    assert "\n" not in str(error.value)
+    # The study's own choice is no reason to make no report: it says what is tested instead.
+    plan(tmp_path, ["rope"], primary=primary)
+    results = gather("made_up", tmp_path, None)
+    assert results.primary == "sliding_8x"
+    assert any("is a loss of no arm; sliding_8x is tested instead." in note.text for note in notes(results))
+
+
+def test_half_of_L_can_be_tested(tmp_path: Path) -> None:
+    opposed(tmp_path, 3)
+    results = gather("made_up", tmp_path, None, "sliding_0.5x")
+    assert {item.figure for item in results.comparisons if item.p_holm is not None} == {"sliding_0.5x"}
+    assert "in sliding windows at L/2" in verdict(results)
+
+
+def test_a_reference_without_the_figure_is_tested_against_nothing(tmp_path: Path) -> None:
+    opposed(tmp_path, 3)
+    for seed in range(3):
+        write_run(tmp_path, f"learned-{seed}", "learned", seed, sliding={1.0: 2.0 + seed / 9}, max_length=L)
+    results = gather("made_up", tmp_path, "learned", "sliding_8x")
+    assert "alibi alone ranks first of 3 arms" in verdict(results)
+    assert "learned, the reference, has no loss there, so nothing is tested against it." in verdict(results)
+    assert gather("made_up", tmp_path, "learned").primary == "sliding_1x"
+
+
+def test_the_change_of_an_arm_alone_is_of_the_tested_protocol(tmp_path: Path) -> None:
+    write_protocols(tmp_path, "rope", {1.0: 2.0, 8.0: 3.0}, {1.0: 2.5, 8.0: 2.75})
+    assert "its sliding loss goes from 2.000 at L to 3.000 at 8 L (+50.0 %)" in verdict(
+        gather("made_up", tmp_path, None)
+    )
+    plain = verdict(gather("made_up", tmp_path, None, "loss_8x"))
+    assert "its non-overlapping loss goes from 2.500 at L to 2.750 at 8 L (+10.0 %)" in plain
+    assert "its sliding loss at L is 2.000" in verdict(gather("made_up", tmp_path, None, "sliding_1x"))
+
+
+def test_a_study_list_keeps_its_figure_until_another_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "made_up"
+    write_run(tmp_path, "rope")
+    for primary, kept in ((None, None), ("loss_4x", "loss_4x"), (None, "loss_4x"), ("loss_8x", "loss_8x")):
+        enlist(folder, ["rope"], "python train.py", primary=primary)
+        listed = read_study_list(folder)
+        assert listed is not None
+        assert listed.primary == kept
+
+
+def test_lists_from_before_there_was_a_choice_are_read_and_get_the_default(tmp_path: Path) -> None:
+    for study, tested in (("format2_first", "sliding_2x"), ("format3", "sliding_2x")):
+        listed = read_study_list(GOLDEN / study)
+        assert listed is not None
+        assert listed.primary is None
+        assert gather(study, GOLDEN, None).primary == tested
+    write_run(tmp_path, "rope")
+    plan(tmp_path, ["rope"])
+    path = tmp_path / "made_up" / "study.json"
+    write_sealed(path, {**read_sealed(path), "primary": 8})  # of a wrong type: as if it were not there
+    assert gather("made_up", tmp_path, None).primary == "sliding_8x"
+
+
+def test_the_terminal_is_no_wider_for_the_tested_protocol(tmp_path: Path) -> None:
+    opposed(tmp_path / "runs")
+    widths = []
+    for primary in ("sliding_8x", "loss_8x"):
+        report = write_report("made_up", tmp_path / "runs", tmp_path / "reports", None, primary)
+        table = terminal_table(report)
+        widths.append([max(map(len, str(column.header).split("\n"))) for column in table.columns])
+        assert "\n" in report.table[0]["usable: own, fixed"]
+    assert max(widths[0]) <= max(len("attention"), len("scheme"))
+    assert [a <= max(b, len("± 0.034")) for a, b in zip(*widths, strict=True)] == [True] * len(widths[0])
