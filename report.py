@@ -38,8 +38,8 @@ Make the report of a study from its run records, without training anything.
               8 L, or of the longest length below that the reference has
 """
 NAME = "report.py"
-KEYS = ("study", "runs", "checkpoint", "source", "project", "entity", "reports")
-KEYS += ("reference", "primary", "keep")
+RECORDS = ("study", "runs", "checkpoint", "source", "project", "entity")  # keys that say what is reported
+KEYS = (*RECORDS, "reports", "reference", "primary", "keep")
 
 
 def main(arguments: list[str]) -> int:

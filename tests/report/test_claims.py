@@ -15,7 +15,8 @@ from poslab.report.analysis.estimates import ArmFigures
 from poslab.report.analysis.results import Results, gather
 from poslab.report.analysis.spread import text_standard_error
 from poslab.report.analysis.statistics import Time, estimate, holm, normality, ratio
-from poslab.report.sections.overview import claims_sheet, differences_sheet, differences_table
+from poslab.report.sections.overview import differences_sheet, differences_table
+from poslab.report.sections.pairs import claims_sheet
 from poslab.report.verdict import sentences
 from poslab.report.warnings import notes
 from support.records import plan, write_run
@@ -55,7 +56,7 @@ def study(random: np.random.Generator, n: int, effects: Sequence[float]) -> Clai
         arms,
         arms[0],
         "loss_8x",
-        compare(arms, arms[0], lengths),
+        compare(arms, arms[0], "loss_8x", lengths),
         pairs(arms, arms[0], "loss_8x"),
         lengths,
     )

@@ -37,7 +37,7 @@ def judged(
         for i, values in enumerate(study)
     ]
     found = claims(
-        arms, arms[0], PRIMARY, compare(arms, arms[0], (8.0,)), pairs(arms, arms[0], PRIMARY), (8.0,)
+        arms, arms[0], PRIMARY, compare(arms, arms[0], PRIMARY, (8.0,)), pairs(arms, arms[0], PRIMARY), (8.0,)
     )
     return found.comparisons, found.pairs, ranks(found.pairs)
 

@@ -83,7 +83,7 @@ def claims(
     without a p value (one seed, no spread) is not in the family.
     """
     label = reference.arm.label
-    loss_at_length = None if primary in (None, at_length(primary)) else at_length(primary)
+    loss_at_length = None if primary is None or primary == at_length(primary) else at_length(primary)
     tests = [*_between_arms(pairs, label, primary), *_gains(everything, multiples)]
     tests += [
         Claim(Part.OTHER, item.figure, item.arm.label, label, item.difference.n, item.difference.p)
