@@ -3,7 +3,7 @@
     x + amplitude PE,  PE(p, 2c) = sin(p / base^(2c/D)),  PE(p, 2c+1) = cos(p / base^(2c/D))
 
 The paper's amplitude is 1 beside token embeddings x of unit variance: 1/sqrt(D), times sqrt(D) (section 3.4).
-Ours start at GPT-2's 0.02 under every scheme, where an amplitude of 0.02 keeps the paper's proportion, and one of
+Ours start at GPT-2's 0.02 under every scheme, where an amplitude of 0.02 keeps the paper's proportion; one of
 0.0283, whose mean square is that of x, trains better.
 """
 
