@@ -126,7 +126,7 @@ def test_a_gain_whose_interval_leaves_out_0_is_noise_where_the_family_says_so(tm
     assert "the loss is higher for alibi" in verdict[0]
     weights = [row["weight"] for row in claims_sheet(results)[1]]
     assert math.fsum(float(w) for w in weights if isinstance(w, float)) == pytest.approx(1.0)
-    tested = next(row for row in claims_sheet(results)[1] if row["figure"] == "loss_8x")
+    tested = next(row for row in claims_sheet(results)[1] if row["figure"] == "sliding_8x")
     shown = next(row for row in differences_sheet(results)[1] if row["primary"])
     assert (tested["p"], tested["p_holm"]) == (shown["p"], shown["p_holm"])
 
@@ -137,7 +137,7 @@ def test_seeds_far_from_normal_are_told_by_their_arm(tmp_path: Path) -> None:
     few = made_up(tmp_path / "few", [0.1, 0.101, 0.102, 3.0])
     told = [note.text for note in notes(wild) if "normal" in note.text]
     assert told == [
-        "Over the seeds, the differences of alibi from rope in the loss at 8 L are far from normal "
+        "Over the seeds, the differences of alibi from rope in the sliding loss at 8 L are far from normal "
         "(Shapiro-Wilk; differences.csv), and a t interval leans on normality."
     ]
     for quiet in (tame, few):

@@ -11,7 +11,7 @@ from poslab.record.reader import Rates, Run
 from poslab.report.analysis.rescalings import measured
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import EXPLORATORY, FALSE_ALARMS
-from poslab.report.cells import figure_title
+from poslab.report.cells import figure_words
 from poslab.report.document import Note
 from poslab.report.formatting import number, quantity
 
@@ -89,10 +89,10 @@ def _far_from_normal(results: Results) -> list[str]:
     uneven = [label for label, p in values if p < FALSE_ALARMS / len(values)]
     if not uneven or results.primary is None:
         return []
-    figure = figure_title(results.primary).replace("Loss", "loss")
     return [
         f"Over the seeds, the differences of {listing(uneven)} from {results.reference.arm.label} in the "
-        f"{figure} are far from normal (Shapiro-Wilk; differences.csv), and a t interval leans on normality."
+        f"{figure_words(results.primary)} are far from normal (Shapiro-Wilk; differences.csv), and a t "
+        "interval leans on normality."
     ]
 
 
