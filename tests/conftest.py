@@ -1,11 +1,8 @@
 """The order of the tests, and what holds for each: no network, no account, no cache of the user."""
 
 import functools
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -38,16 +35,10 @@ def _sources(module: ModuleType) -> set[str]:
 @pytest.fixture(autouse=True)
 def _own_cache_and_no_network(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    """Tests neither read nor fill the user's cache, and a test that would reach a network fails at once.
-
-    What they set in the environment is gone after them: a command that finds LOCAL_RANK there, which
-    Lightning sets, would wait for the other processes of its run.
-    """
+) -> None:
+    """Tests neither read nor fill the user's cache, and a test that would reach a network fails at once."""
     cache = tmp_path_factory.getbasetemp().parent / "poslab-test-cache"
     monkeypatch.setenv("POSLAB_CACHE", str(cache))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("WANDB_MODE", "offline")
-    with patch.dict(os.environ):
-        yield

@@ -96,7 +96,7 @@ def _batches(config: dict) -> str:
     """The digest of batches 0, 1, 2, ..., none left out and none twice."""
     sections = {
         "study": "x",
-        "tune": {"factors": [], "seeds": []},
+        "tune": {"factors": [], "scheme_factors": [], "seeds": []},
         "question": None,
         "reference": None,
         "primary": None,
