@@ -53,6 +53,7 @@ def test_arms_that_change_places_are_named(tmp_path: Path) -> None:
     ]
     # It follows what it is about, the ranks.
     assert sentences(results)[1] == said(results)[0]
+    assert sentences(results)[-1].startswith("All claims here but that on the two protocols are one family")
     rows = {(row["arm"], row["other"]): row for row in pairs_sheet(results)[1]}
     assert {pair for pair, row in rows.items() if row["changes_places"]} == {("rope", "alibi")}
     assert rows["rope", "alibi"]["mean"] == pytest.approx(0.5, abs=0.03)

@@ -26,6 +26,16 @@ def name(multiple: float) -> str:
     return f"{multiple:g}x"
 
 
+def family(column: str) -> str:
+    """sliding_8x -> sliding"""
+    return column.rpartition("_")[0]
+
+
+def multiple(column: str) -> float:
+    """sliding_8x -> 8.0, of L"""
+    return float(column.rpartition("_")[2].removesuffix("x"))
+
+
 def multiples(runs: Iterable[Run]) -> tuple[float, ...]:
     """Every multiple of L that has a column: 1, 2, 4, 8 and whatever else was measured."""
     return tuple(sorted({*MULTIPLES, *(multiple for run in runs for _, multiple in run.segments)}))

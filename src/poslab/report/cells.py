@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from poslab.record.measures import Value, name
+from poslab.record import measures
+from poslab.record.measures import Value, family, name
 from poslab.report.analysis.estimates import FIXED, RELATIVE, ArmFigures
-from poslab.report.analysis.protocols import family
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import Estimate
 from poslab.report.document import Cell, Column, HeatPanel, Row
@@ -212,7 +212,7 @@ def figure_place(column: str) -> str:
 
 
 def _length(column: str) -> str:
-    return multiple(float(column.rpartition("_")[2].removesuffix("x")))
+    return multiple(measures.multiple(column))
 
 
 def scored(results: Results, family: str) -> list[float]:

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 from poslab.config.text import listing
-from poslab.record.measures import name
+from poslab.record.measures import family, name
 from poslab.report.analysis.claims import TARGET, TIME, Part, gain, holds, longest_gain
 from poslab.report.analysis.comparisons import Comparison
 from poslab.report.analysis.estimates import FIXED, RELATIVE, ArmFigures, target_columns, usable_columns
-from poslab.report.analysis.protocols import BothProtocols, at_length, counterpart, family
+from poslab.report.analysis.protocols import BothProtocols, at_length, counterpart
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import EXPLORATORY, Estimate, Ratio
 from poslab.report.cells import (
@@ -323,8 +323,10 @@ def _family(results: Results) -> str:
     if results.primary is not None and any(test.part is Part.REFERENCE for test in results.claims):
         figure = figure_words(results.primary)
         kept = f"; most of these 5 % are kept for the {figure} against {results.reference.arm.label}"
+    besides = any(both.changes_places for both in results.both_protocols)
+    which = "all claims here but that on the two protocols" if besides else "all claims here"
     return (
-        "all claims here are one family of tests, by which at most 5 % of studies claim anything false "
+        f"{which} are one family of tests, by which at most 5 % of studies claim anything false "
         f"(Holm's correction{kept}), while each interval is a 95 % one by itself"
     )
 

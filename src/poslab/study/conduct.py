@@ -19,6 +19,7 @@ from poslab.config.text import counted
 from poslab.record.files import UnreadableError
 from poslab.record.locks import holding
 from poslab.record.manifest import read_manifest
+from poslab.record.measures import multiple
 from poslab.record.reader import ReportError
 from poslab.record.schema import Manifest
 from poslab.record.study_list import enlist, recorded_runs
@@ -157,7 +158,7 @@ def _check_primaries(primaries: Mapping[str, str], jobs: Sequence[Job], runs: Pa
         lengths = [each.get("longest") for each in recorded]
         lengths += [job.config.evaluate.longest for job in jobs if job.config.study == study]
         longest = max((k for k in lengths if isinstance(k, int)), default=math.inf)
-        there = [figure for figure in FIGURES if float(figure.partition("_")[2].removesuffix("x")) <= longest]
+        there = [figure for figure in FIGURES if multiple(figure) <= longest]
         if primary not in there:
             raise ConfigError(
                 f"primary={primary}: study={study} is evaluated up to {longest:g} L (evaluate.longest); "

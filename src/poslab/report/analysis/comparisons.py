@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from poslab.record.measures import name
+from poslab.record.measures import multiple, name
 from poslab.record.reader import Run
 from poslab.report.analysis.arms import RESCALING, Arm
 from poslab.report.analysis.estimates import ArmFigures
@@ -59,7 +59,7 @@ def compare(
     everything: Sequence[ArmFigures], reference: ArmFigures, primary: str | None, multiples: tuple[float, ...]
 ) -> tuple[Comparison, ...]:
     """Every arm's differences from the reference, where their losses mean the same; none corrected yet."""
-    tested = 1.0 if primary is None else float(primary.rpartition("_")[2].removesuffix("x"))
+    tested = 1.0 if primary is None else multiple(primary)
     columns = [f"{family}_{name(k)}" for family in COMPARED for k in multiples if k >= min(1.0, tested)]
     comparisons: list[Comparison] = []
     for item in everything:

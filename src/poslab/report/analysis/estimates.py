@@ -176,6 +176,18 @@ def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> 
     }
 
 
+def fixed_limit(reference: Iterable[Mapping[str, Value]]) -> float | None:
+    """The highest loss, in nats a token, that usable_length_fixed counts as usable.
+
+    5 % over the mean of the reference's sliding losses at L: a model that never used its context has little
+    to lose past L and a long usable length by its own loss, but is above this one at L already. `reference`
+    is the rows of its finished runs, one a seed; None where none of them has such a loss.
+    """
+    losses = [float(loss) for row in reference if isinstance(loss := row.get("sliding_1x"), int | float)]
+    mean = estimate(losses)
+    return None if mean is None else (1 + measures.TOLERANCES[""]) * mean.mean
+
+
 def target_columns(item: ArmFigures) -> dict[str, Value]:
     """How many of an arm's runs reached each target, and how long they took over the reference's."""
     row: dict[str, Value] = {}

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from poslab.config.text import plain
-from poslab.record.measures import name
+from poslab.record.measures import family, multiple, name
 from poslab.record.reader import ReportError
 from poslab.report.analysis.comparisons import Comparison, Pair
 from poslab.report.analysis.estimates import ArmFigures
@@ -19,11 +19,6 @@ OTHER = {"sliding": "loss", "loss": "sliding"}  # the families of losses; what i
 LONGEST_TESTED = 8.0  # of L, unless a study names another figure
 
 
-def family(figure: str) -> str:
-    """sliding_8x -> sliding"""
-    return figure.rpartition("_")[0]
-
-
 def at_length(figure: str) -> str:
     """The loss at L in the figure's protocol: sliding_8x -> sliding_1x"""
     return f"{family(figure)}_{name(1)}"
@@ -31,8 +26,7 @@ def at_length(figure: str) -> str:
 
 def counterpart(figure: str) -> str:
     """The loss at the same length in the other protocol: sliding_8x -> loss_8x"""
-    protocol, _, length = figure.rpartition("_")
-    return f"{OTHER[protocol]}_{length}"
+    return f"{OTHER[family(figure)]}_{name(multiple(figure))}"
 
 
 def choose_primary(

@@ -21,12 +21,18 @@ from poslab.report.analysis.comparisons import (
     pairs,
     ranks,
 )
-from poslab.report.analysis.estimates import TARGETS, ArmFigures, arm_figures, diverged_times
+from poslab.report.analysis.estimates import (
+    FIXED,
+    TARGETS,
+    ArmFigures,
+    arm_figures,
+    diverged_times,
+    fixed_limit,
+)
 from poslab.report.analysis.learning_rates import Tuning, tunings
 from poslab.report.analysis.protocols import BothProtocols, both_protocols, choose_primary
 from poslab.report.analysis.rescalings import RescaledArm, rescaled_arms
 from poslab.report.analysis.spread import with_spread
-from poslab.report.analysis.usable import fixed_length, fixed_limit
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ def figures(
     }
     limit = fixed_limit(rows[run.name] for run in against.finished)
     for run in finished:
-        rows[run.name] |= fixed_length(run, limit if run.name in same_data else None)
+        rows[run.name] |= measures.usable_up_to(run, limit if run.name in same_data else None, FIXED)
     aims = {target.suffix: target.loss for target in targets}
     base = arm_figures(against, rows, multiples, diverged_times(against, same_data, aims), None)
     everything = tuple(

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from poslab.record.losses import Stretch
+from poslab.record.measures import family, multiple
 from poslab.record.reader import Run
 from poslab.report.analysis.comparisons import Comparison
 from poslab.report.analysis.estimates import ArmFigures
@@ -50,10 +51,10 @@ def text_standard_error(
     another training would. Only segments count that have the same tokens in every run. They may differ in
     length, so the error is that of a ratio of sums (Cochran, Sampling Techniques, 1977, section 2.11), which
     for equal lengths is the standard deviation of their means over the root of their number. None with fewer
-    than 8 segments, or of a figure that is no loss and no context gain.
+    than 8 segments. `figure` is a loss, such as sliding_8x.
     """
     runs = [(run, side) for side, runs in ((1, arm), (-1, reference)) for run in runs if run.seed in seeds]
-    signed = [(segments, side * sign) for run, side in runs for segments, sign in _measured(run, figure)]
+    signed = [(_measured(run, figure), side) for run, side in runs]
     if not signed:
         return None
     tokens = {
@@ -73,14 +74,6 @@ def text_standard_error(
     return error if math.isfinite(error) else None
 
 
-def _measured(run: Run, figure: str) -> list[tuple[Segments, int]]:
-    """The segments that a figure of a run is made of, with the sign of their losses; empty where unknown."""
-    family, k = figure.rsplit("_", 1)
-    multiple = float(k.removesuffix("x"))
-    if family == "context_gain":
-        wanted = [("sliding", 1.0, 1), ("sliding", multiple, -1)]
-    elif family in PROTOCOLS:
-        wanted = [(PROTOCOLS[family], multiple, 1)]
-    else:
-        return []
-    return [(run.segments.get((protocol, at), {}), sign) for protocol, at, sign in wanted]
+def _measured(run: Run, figure: str) -> Segments:
+    """The segments of a run that a loss is the mean of."""
+    return run.segments.get((PROTOCOLS[family(figure)], multiple(figure)), {})
