@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from poslab.report.analysis.results import gather
 from poslab.report.formatting import DASH, interval, multiple, quantity
-from poslab.report.palette import look
+from poslab.report.palette import arm_numbers, look
 from poslab.report.render.page import page as whole_page
 from poslab.report.sections.contents import document
 from poslab.report.write import write_sheets
@@ -20,7 +20,8 @@ from support.browser import Reader, Scheme, started
 from support.records import FLAT, LINES, STEEP, plan, read, write_rescaled, write_run
 
 HOSTILE = "<script>window.poslabCanary=1</script>|[x](javascript:alert(1))"
-CHARTS = ["bits_per_byte_by_length", "sliding_bits_per_byte_by_length", "loss_by_position", "validation_loss"]
+CHARTS = ["bits_per_byte_by_length", "sliding_loss_by_length", "loss_by_position", "validation_loss"]
+ROPE, ALIBI = arm_numbers([("rope", "softmax"), ("alibi", "softmax")])
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 
 
@@ -162,9 +163,9 @@ def test_pointing_shows_values_silently_and_moves_nothing(
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_an_arm_that_is_switched_off_is_gone_everywhere(visit: Callable[..., Page], scheme: Scheme) -> None:
     page = visit(scheme=scheme)
-    mine = look(1).light if scheme == "light" else look(1).dark
-    row = page.locator('.targets tr[data-arm="1"]')
-    keys = page.locator('.legend button[data-arm="1"]')
+    mine = look(ALIBI).light if scheme == "light" else look(ALIBI).dark
+    row = page.locator(f'.targets tr[data-arm="{ALIBI}"]')
+    keys = page.locator(f'.legend button[data-arm="{ALIBI}"]')
     before = {name: (colour(page, name, mine), drawn(page, name)) for name in CHARTS}
     assert all(count > 0 for count, _ in before.values())
     keys.first.focus()
@@ -340,7 +341,8 @@ def test_panels_zoom_together(visit: Callable[..., Page]) -> None:
 def test_steps_and_values_below_zero(visit: Callable[..., Page], report: Path, tmp_path: Path) -> None:
     text = (report / "index.html").read_text()
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])  # type: ignore[index]
-    stepped, below = (one for one in data["charts"] if one["name"] in CHARTS[:2])
+    by_name = {one["name"]: one for one in data["charts"]}
+    stepped, below = (by_name[name] for name in CHARTS[:2])
     stepped["stepped"] = True
     below["series"][0] |= {"lowest": -1, "mean": [-1.0] * len(below["x"])}
     changed = tmp_path / "index.html"
@@ -361,8 +363,8 @@ def test_paper_is_light_and_has_no_controls(visit: Callable[..., Page], scheme: 
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator(".tools:visible, .links:visible, .source:visible, .skip:visible").count() == 0
     assert page.locator("details pre").is_visible()
-    assert colour(page, "validation_loss", look(0).light) > 0
-    assert colour(page, "validation_loss", look(0).dark) == 0
+    assert colour(page, "validation_loss", look(ROPE).light) > 0
+    assert colour(page, "validation_loss", look(ROPE).dark) == 0
     page.emulate_media(media="screen")
     expect(page.locator("html")).not_to_have_class("paper")
     assert drawn(page, "validation_loss") == screen

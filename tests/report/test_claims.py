@@ -18,7 +18,7 @@ from poslab.report.analysis.statistics import Time, estimate, holm, normality, r
 from poslab.report.sections.overview import differences_sheet, differences_table
 from poslab.report.sections.pairs import claims_sheet
 from poslab.report.verdict import sentences
-from poslab.report.warnings import notes
+from poslab.report.warnings import warnings_of
 from support.records import plan, write_run
 
 STUDIES = 800
@@ -135,13 +135,13 @@ def test_seeds_far_from_normal_are_told_by_their_arm(tmp_path: Path) -> None:
     tame = made_up(tmp_path / "tame", [0.1, 0.11, 0.12, 0.09, 0.1, 0.13])
     wild = made_up(tmp_path / "wild", [0.1, 0.101, 0.102, 0.1, 0.101, 3.0])
     few = made_up(tmp_path / "few", [0.1, 0.101, 0.102, 3.0])
-    told = [note.text for note in notes(wild) if "normal" in note.text]
+    told = [text for text in warnings_of(wild) if "normal" in text]
     assert told == [
         "Over the seeds, the differences of alibi from rope in the sliding loss at 8 L are far from normal "
         "(Shapiro-Wilk; differences.csv), and a t interval leans on normality."
     ]
     for quiet in (tame, few):
-        assert not [note for note in notes(quiet) if "normal" in note.text]
+        assert not [text for text in warnings_of(quiet) if "normal" in text]
 
 
 def test_normal_seeds_are_seldom_called_uneven() -> None:

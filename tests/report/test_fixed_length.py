@@ -8,9 +8,8 @@ from poslab.report import cells
 from poslab.report.analysis.estimates import usable_columns
 from poslab.report.analysis.results import Results, gather
 from poslab.report.sections.overview import arms_sheet, arms_table, summary_sheet
-from poslab.report.verdict import verdict
 from poslab.report.write import write_report
-from support.records import L, plan, read, write_run
+from support.records import L, plan, read, words, write_run
 
 RISING = {1.0: 2.0, 2.0: 2.05, 4.0: 2.15, 8.0: 2.3}  # within 5 % of 2.0, which is 2.1, up to 2 L
 FLAT_AND_BAD = {1.0: 3.0, 2.0: 3.0, 4.0: 3.0, 8.0: 3.0}  # it never used its context
@@ -54,7 +53,7 @@ def test_both_lengths_stand_in_the_table_the_sheet_and_the_verdict(results: Resu
     assert (
         "usable length by an arm's own loss at L is at least 64 tokens for none, 16 for rope, 8 for fox; by "
         "one fixed loss (2.100 nats, the sliding loss of rope at L plus 5 %) it is 32 tokens for fox, 8 to "
-        "32 for rope, less than L for none." in verdict(results)
+        "32 for rope, less than L for none." in words(results)
     )
     directory = write_report("made_up", tmp_path, tmp_path / "reports").directory
     facts = {row["key"]: row["value"] for row in read(directory / "facts.csv")}

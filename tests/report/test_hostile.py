@@ -135,7 +135,7 @@ def test_nothing_runs_and_nothing_is_fetched(
     for button in shown.locator("th button").all()[:6]:
         button.click()
     shown.locator(".legend button").first.click()
-    shown.locator("summary").click()
+    shown.locator("#reproduce summary").click()
     assert shown.evaluate("window.poslabCanary") is None
     assert shown.locator("#data").count() == 1
     assert shown.locator("script").count() == 3
@@ -166,7 +166,7 @@ def test_paper_figures_are_pictures_and_no_more(report: Path, browser: Browser) 
 def test_the_texts_are_there_as_texts(page_path: Path, report: Path) -> None:
     text = page_path.read_text()
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])  # type: ignore[index]
-    labels = " ".join(arm["label"] for arm in data["arms"])
+    labels = " ".join(arm["label"] for arm in data["arms"].values())
     for hostile in (HOSTILE[0], HOSTILE[2], HOSTILE[7], HOSTILE[15], HOSTILE[17]):
         assert hostile in labels
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", labels)

@@ -12,7 +12,7 @@ from poslab.report.analysis.learning_rates import Choice, choose
 from poslab.report.analysis.results import Results, gather
 from poslab.report.analysis.statistics import estimate
 from poslab.report.sections.learning_rates import rates_table
-from poslab.report.warnings import notes
+from poslab.report.warnings import remarks_on, warnings_of
 from poslab.report.write import write_report
 from support.records import BATCH, STEPS, plan, read, row_of, seal, write_run
 
@@ -111,11 +111,11 @@ def write_study(runs: Path) -> None:
 
 
 def warned(results: Results) -> str:
-    return " ".join(note.text for note in notes(results) if note.warning)
+    return " ".join(warnings_of(results))
 
 
 def said(results: Results) -> str:
-    return " ".join(note.text for note in notes(results) if not note.warning)
+    return " ".join(remarks_on(results))
 
 
 def test_tuning_runs_choose_the_rate_of_their_arm(tmp_path: Path) -> None:

@@ -14,7 +14,19 @@ from poslab.record.writer import RunRecord
 from poslab.report import cells
 from poslab.report.analysis.results import gather
 from poslab.report.analysis.statistics import Estimate
-from poslab.report.document import Column, Document, LineChart, Row, Section, Series, Table, point, sheet
+from poslab.report.document import (
+    Chapter,
+    Column,
+    Document,
+    LineChart,
+    Row,
+    Section,
+    Series,
+    Table,
+    point,
+    sheet,
+)
+from poslab.report.palette import arm_numbers
 from poslab.report.sections.contents import OPTIONAL, document
 from poslab.report.write import write_document, write_report
 from support.reading import (
@@ -167,15 +179,15 @@ def off_by_one(text: str) -> str:
 
 # Where an arm's number stands: what is before it, and the number.
 PLACES = {
-    ("report.md", "arms"): r"(## Arms\n.*?\n\| {arm} \|(?:[^|]*\|){{5}} )(\d\.\d+)",
-    ("report.md", "verdict"): r"(made\\_up\n.*?{arm} \()(−0\.\d+ ± 0\.\d+)",
+    ("report.md", "arms"): r"(### Every figure by arm\n.*?\n\| {arm} \|(?:[^|]*\|){{5}} )(\d\.\d+)",
+    ("report.md", "verdict"): r"(## Past the training length\n.*?{arm} \()(−0\.\d+ ± 0\.\d+)",
     ("report.md", "caption"): r"(the sliding-window loss stays within )(5)",
     ("report.md", "figure"): r"(A line ends where it falls )(12)",
     (
         "index.html",
         "arms",
     ): r'(<section id="arms">.*?</span>{arm}</th>(?:<td.*?</td>){{5}}<td[^>]*>)(\d\.\d+)',
-    ("index.html", "verdict"): r'(class="summary">.*?{arm} \()(−0\.\d+ ± 0\.\d+)',
+    ("index.html", "verdict"): r'(class="findings">.*?{arm} \()(−0\.\d+ ± 0\.\d+)',
     ("index.html", "caption"): r"(the sliding-window loss stays within )(5)",
     ("index.html", "figure"): r"(A line ends where it falls )(12)",
     ("index.html", "heat"): r'(id="attention_distance">.*?</span>{arm}</cap.*?<td style[^>]*>)(\d\.\d+)',
@@ -196,8 +208,9 @@ def test_a_wrong_number_is_noticed(
     report: Path, known: dict[str, set[Piece]], name: str, where: str, swapped: bool
 ) -> None:
     text = (report / name).read_text()
+    numbers = dict(zip(ARMS, arm_numbers((arm, "softmax") for arm in ARMS), strict=True))
     mine, other = (
-        re.search(PLACES[name, where].format(arm=arm, number=list(ARMS).index(arm)), text, flags=re.DOTALL)
+        re.search(PLACES[name, where].format(arm=arm, number=numbers[arm]), text, flags=re.DOTALL)
         for arm in ("alibi", "t5")
     )
     assert mine is not None
@@ -214,8 +227,8 @@ def made(report: Path) -> Document:
 
 def test_every_cell_of_a_table_is_a_number_of_its_sheet(made: Document) -> None:
     """A cell keeps the number that it shows: it is in the CSV file that the table is a view of."""
-    tables = [table for section in made.sections for table in section.tables]
-    assert len(tables) == 8
+    tables = [made.answer.table, *(table for section in made.sections for table in section.tables)]
+    assert len(tables) == 9
     for table in tables:
         sheets = [made.sheets[name.removesuffix(".csv")][1] for name in table.sources]
         numbers = {value for rows in sheets for row in rows for value in row.values()}
@@ -245,12 +258,13 @@ def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(made: Docu
     line = LineChart("drawn", "A figure", "Seen.", "x", "y", 2, ticks, 1.0, (Series(0, "rope", (at,)),))
     sheets = {"made": sheet(rows)}
     section = Section("new", "New & so on", "What it is.", ("Found.",), (line,), (table,), sheets)
-    directory = write_document(replace(made, sections=(*made.sections, section)), tmp_path).directory
+    chapter = Chapter("more", "More & more", ("Come to.",), (section,))
+    directory = write_document(replace(made, chapters=(*made.chapters, chapter)), tmp_path).directory
     first = len(made.charts) + 1
     page, markdown = ((directory / name).read_text() for name in ("index.html", "report.md"))
-    assert '<section id="new">\n<h2>New &amp; so on</h2>' in page
+    assert '<section id="new">\n<h3>New &amp; so on</h3>' in page
     assert f"Figure {first}. A figure" in page
-    assert f"### Figure {first}. A figure" in markdown
+    assert f"**Figure {first}. A figure**" in markdown
     assert "A table &lt;b&gt;" in page
     assert '<td data-value="1.25">1.250<span class="half"> ± 0.500</span></td>' in page
     assert "| Arm | Up: Made |\n| --- | ---: |\n| rope | 1.250 ± 0.500 |" in markdown

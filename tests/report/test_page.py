@@ -162,7 +162,7 @@ def test_text_from_records_stays_text(study: Path, page: str) -> None:
     assert not [name for _, attributes in parsed.tags for name in attributes if name.startswith("on")]
     assert "](javascript" not in markdown.replace("\\]", "")
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)[1])  # type: ignore[index]
-    assert HOSTILE in [arm["label"] for arm in data["arms"]]
+    assert HOSTILE in [arm["label"] for arm in data["arms"].values()]
 
 
 def test_no_path_of_the_machine_is_written(study: Path) -> None:

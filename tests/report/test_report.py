@@ -14,9 +14,8 @@ from poslab.record.reader import ReportError, load
 from poslab.report.analysis.results import gather
 from poslab.report.analysis.statistics import Ratio, Time, estimate, holm, paired, ratio
 from poslab.report.formatting import interval, multiple, number, quantity, web_link
-from poslab.report.verdict import verdict
-from poslab.report.warnings import notes
-from support.records import BATCH, FLAT, STEEP, L, plan, row_of, seal, write_run
+from poslab.report.warnings import warnings_of
+from support.records import BATCH, FLAT, STEEP, L, plan, row_of, seal, words, write_run
 
 
 def test_losses_are_sums_over_segments_and_bits_count_bytes(tmp_path: Path) -> None:
@@ -53,7 +52,7 @@ def test_a_scheme_without_a_value_past_L_is_empty_there(tmp_path: Path) -> None:
     assert (row["usable_length"], row["usable_length_at_least"]) == (L, False)
     assert row["failure_position"] is None
     assert row["failure_position_found"] is None
-    assert "Past L, learned is not defined." in verdict(results)
+    assert "Past L, learned is not defined." in words(results)
 
 
 def test_position_bins_share_an_edge_with_L_and_failure_is_found_past_it(tmp_path: Path) -> None:
@@ -166,7 +165,7 @@ def test_the_reference_is_asked_for_planned_or_first(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="is no arm of this study; its arms: rope; alibi"):
         gather("made_up", tmp_path, "t5")
     plan(tmp_path, ["rope", "alibi"], "gone")
-    assert any("gone" in note.text for note in notes(gather("made_up", tmp_path, None)))
+    assert any("gone" in text for text in warnings_of(gather("made_up", tmp_path, None)))
 
 
 def test_labels_say_what_differs_and_are_unique(tmp_path: Path) -> None:
@@ -231,7 +230,7 @@ def test_superseded_failed_and_damaged_runs_are_listed_and_do_not_count(tmp_path
     rope = next(item for item in results.arms if item.arm.label == "rope")
     assert rope.mean("loss_1x") == pytest.approx(2.7)
     assert row_of(results, "old").get("loss_1x") is None
-    assert any("5 of 6 runs do not count" in note.text for note in notes(results))
+    assert any("5 of 6 runs do not count" in text for text in warnings_of(results))
 
 
 def test_one_seed_claims_nothing_and_several_only_what_is_separated(tmp_path: Path) -> None:
@@ -240,7 +239,7 @@ def test_one_seed_claims_nothing_and_several_only_what_is_separated(tmp_path: Pa
         write_run(tmp_path, f"a{seed}", pos="alibi", seed=seed, shift=0.01 * seed + (0.3, 0.31, 0.29)[seed])
         write_run(tmp_path, f"n{seed}", pos="none", seed=seed, shift=0.01 * seed + (0.3, -0.31, 0.02)[seed])
     plan(tmp_path, ["r0"], "rope")
-    text = verdict(gather("made_up", tmp_path, None))
+    text = words(gather("made_up", tmp_path, None))
     assert "With 3 seeds (exploratory), in sliding windows at 8 L" in text
     assert (
         "against rope, the reference, the loss is higher for alibi (+0.300 ± 0.025 nats, 30 seed SD)" in text
@@ -249,7 +248,7 @@ def test_one_seed_claims_nothing_and_several_only_what_is_separated(tmp_path: Pa
     for name in ("r1", "r2", "a1", "a2", "n1", "n2"):
         (tmp_path / "made_up" / name / "manifest.json").unlink()
     single = gather("made_up", tmp_path, None)
-    assert verdict(single).startswith(
+    assert words(single).startswith(
         "In one run each, so no winner is claimed: the loss in sliding windows at 8 L lies between"
     )
     assert all(item.difference.half_width is None for item in single.comparisons)
@@ -260,7 +259,7 @@ def test_what_does_not_compare_is_said_and_not_compared(tmp_path: Path) -> None:
     other = {"name": "stdlib", "fingerprint": "beef", "vocabulary": 256}
     write_run(tmp_path, "b", pos="alibi", data=other, code="other", config={"context_length": 16})
     results = gather("made_up", tmp_path, "rope, context_length=8")
-    warned = " ".join(note.text for note in notes(results) if note.warning)
+    warned = " ".join(warnings_of(results))
     for expected in ("The data differ", "different code", "training lengths differ", "budgets differ"):
         assert expected in warned
     assert not results.comparisons
@@ -273,7 +272,7 @@ def test_losses_that_are_not_finite_are_no_number(tmp_path: Path) -> None:
     row = row_of(results, "a")
     assert row["loss_8x"] is None
     assert row["usable_length"] == 4 * L
-    assert any("not finite" in note.text for note in notes(results))
+    assert any("not finite" in text for text in warnings_of(results))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from poslab.record.schema import RESCALED, Manifest
 from poslab.report.analysis.rescalings import label
 from poslab.report.analysis.results import Results, gather
 from poslab.report.sections.rescalings import findings, rescaled_table
-from poslab.report.warnings import notes
+from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import (
@@ -198,7 +198,7 @@ def test_a_rotation_without_losses_is_a_dash_and_an_infinite_one_is_said(tmp_pat
     assert table["interpolation s=8"] == ["–"] * 8
     assert table["YaRN s=8"][3] == "–"
     assert lines_of(results)["yarn"]["usable_length"] == 4 * L
-    assert any("a has losses that are not finite" in note.text for note in notes(results))
+    assert any("a has losses that are not finite" in text for text in warnings_of(results))
 
 
 @pytest.fixture(scope="module")

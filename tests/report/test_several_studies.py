@@ -9,7 +9,7 @@ import pytest
 from poslab.record.reader import ReportError
 from poslab.report.analysis.results import Results, gather
 from poslab.report.sections.provenance import report_command
-from poslab.report.warnings import notes
+from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import L, plan, read, write_run
@@ -29,7 +29,7 @@ def labels(results: Results) -> list[str]:
 
 
 def warned(results: Results) -> list[str]:
-    return [note.text for note in notes(results) if note.warning]
+    return warnings_of(results)
 
 
 def test_arms_are_called_by_their_study_and_never_share_runs(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from poslab.report.render.terminal import terminal_table
 from poslab.report.sections.contents import document
 from poslab.report.sections.overview import arms_table, differences_table, protocols
 from poslab.report.sections.provenance import report_command
-from poslab.report.verdict import sentences, verdict
-from poslab.report.warnings import notes
+from poslab.report.verdict import sentences
+from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
-from support.records import L, plan, read, write_protocols, write_run
+from support.records import L, plan, read, words, write_protocols, write_run
 
 GOLDEN = Path(__file__).parents[1] / "record" / "golden"
 LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -80,7 +80,7 @@ def test_without_a_sliding_loss_at_L_nothing_is_tested_unless_asked_for(tmp_path
     assert table is not None
     assert "Nothing is tested." in table.caption
     asked = gather("made_up", tmp_path, "rope", "loss_8x")
-    assert "in non-overlapping windows at 8 L" in verdict(asked)
+    assert "in non-overlapping windows at 8 L" in words(asked)
     assert results.fixed_limit is None
     assert "for which the reference has no sliding loss at L" in arms_table(results).caption
 
@@ -159,7 +159,7 @@ def test_a_figure_that_no_arm_has_is_refused_by_a_line_that_lists_what_there_is(
     plan(tmp_path, ["rope"], primary=primary)
     results = gather("made_up", tmp_path, None)
     assert results.primary == "sliding_8x"
-    assert any("is a loss of no arm; sliding_8x is tested instead." in note.text for note in notes(results))
+    assert any("is a loss of no arm; sliding_8x is tested instead." in text for text in warnings_of(results))
 
 
 def test_half_of_L_can_be_tested(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_half_of_L_can_be_tested(tmp_path: Path) -> None:
     results = gather("made_up", tmp_path, None, "sliding_0.5x")
     tested = {item.figure for item in results.comparisons if item.p_holm is not None}
     assert tested == {"sliding_0.5x", "sliding_1x"}
-    assert "in sliding windows at L/2" in verdict(results)
+    assert "in sliding windows at L/2" in words(results)
 
 
 def test_a_reference_without_the_figure_is_tested_against_nothing(tmp_path: Path) -> None:
@@ -175,19 +175,19 @@ def test_a_reference_without_the_figure_is_tested_against_nothing(tmp_path: Path
     for seed in range(3):
         write_run(tmp_path, f"learned-{seed}", "learned", seed, sliding={1.0: 2.0 + seed / 9}, max_length=L)
     results = gather("made_up", tmp_path, "learned", "sliding_8x")
-    assert "alibi alone ranks first of 3 arms" in verdict(results)
-    assert "learned, the reference, has no loss there, so nothing is tested against it." in verdict(results)
+    assert "alibi alone ranks first of 3 arms" in words(results)
+    assert "learned, the reference, has no loss there, so nothing is tested against it." in words(results)
     assert gather("made_up", tmp_path, "learned").primary == "sliding_1x"
 
 
 def test_the_change_of_an_arm_alone_is_of_the_tested_protocol(tmp_path: Path) -> None:
     write_protocols(tmp_path, "rope", {1.0: 2.0, 8.0: 3.0}, {1.0: 2.5, 8.0: 2.75})
-    assert "its sliding loss goes from 2.000 at L to 3.000 at 8 L (+50.0 %)" in verdict(
+    assert "its sliding loss goes from 2.000 at L to 3.000 at 8 L (+50.0 %)" in words(
         gather("made_up", tmp_path, None)
     )
-    plain = verdict(gather("made_up", tmp_path, None, "loss_8x"))
+    plain = words(gather("made_up", tmp_path, None, "loss_8x"))
     assert "its non-overlapping loss goes from 2.500 at L to 2.750 at 8 L (+10.0 %)" in plain
-    assert "its sliding loss at L is 2.000" in verdict(gather("made_up", tmp_path, None, "sliding_1x"))
+    assert "its sliding loss at L is 2.000" in words(gather("made_up", tmp_path, None, "sliding_1x"))
 
 
 def test_a_study_list_keeps_its_figure_until_another_is_named(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from poslab.report.sections.convergence import performance_profile
 from poslab.report.sections.overview import arms_sheet, differences_sheet
 from poslab.report.sections.pairs import pairs_sheet
 from poslab.report.sections.provenance import facts_sheet
-from poslab.report.verdict import sentences, verdict
-from support.records import BATCH, BUDGET, STEPS, L, plan, write_run
+from poslab.report.verdict import sentences
+from support.records import BATCH, BUDGET, STEPS, L, plan, words, write_run
 
 Effects = tuple[float, float]  # of an arm: on its loss at L, and for each doubling past L
 ROPE = {"rope": (0.0, 0.15)}
@@ -88,7 +88,7 @@ def test_arms_that_are_not_separated_share_a_place(tmp_path: Path) -> None:
     arms = {**ROPE, "alibi": (-0.1, -0.01), "kerple": (-0.1, -0.01)}
     results = study(tmp_path, arms, 3)
     shared = "in sliding windows at 8 L alibi and kerple share first place of 3 arms"
-    assert f"With 3 seeds (exploratory), {shared}" in verdict(results)
+    assert f"With 3 seeds (exploratory), {shared}" in words(results)
     assert ranks(results) == ["3", "1–2", "1–2"]
     assert {item.reading for item in results.comparisons if item.figure == "sliding_8x"} == {
         "lower (exploratory)"
@@ -105,7 +105,7 @@ def test_noise_and_single_runs_have_no_winner(tmp_path: Path, seeds: int) -> Non
             "In one run each, so no winner is claimed: the loss in sliding windows at 8 L lies between "
         )
         assert {*ranks(results)} == {"–"}
-        assert "within noise" not in verdict(results)
+        assert "within noise" not in words(results)
     else:
         assert (
             "in sliding windows at 8 L no two of 16 arms are separated; "
@@ -113,25 +113,25 @@ def test_noise_and_single_runs_have_no_winner(tmp_path: Path, seeds: int) -> Non
         )
         assert "noise for arm0, arm1, arm2 and 12 more." in first
         assert {*ranks(results)} == {"1–16"}
-    assert len(verdict(results)) < 1200
+    assert len(words(results)) < 1200
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
-    alone = verdict(study(tmp_path / "alone", ROPE, 3))
+    alone = words(study(tmp_path / "alone", ROPE, 3))
     assert alone.startswith(
         "Nothing is compared with rope, as it is the only arm: its sliding loss goes from 2.0"
     )
-    ends = verdict(study(tmp_path / "learned", {**ROPE, "learned": (-0.1, 0.0)}, 3, learned="learned"))
+    ends = words(study(tmp_path / "learned", {**ROPE, "learned": (-0.1, 0.0)}, 3, learned="learned"))
     assert "past L, learned is not defined." in ends
-    only = verdict(study(tmp_path / "only", {"rope": (0.0, 0.0)}, 1, learned="rope"))
+    only = words(study(tmp_path / "only", {"rope": (0.0, 0.0)}, 1, learned="rope"))
     assert only.endswith("Past L, rope is not defined.")
     arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (0.0, 0.1)}
-    lost = verdict(study(tmp_path / "lost", arms, 3, missing={"alibi": 0, "t5": 0}))
+    lost = words(study(tmp_path / "lost", arms, 3, missing={"alibi": 0, "t5": 0}))
     assert lost.startswith("Nothing is compared with rope, as no other arm has a comparable loss on the same")
     assert "later, if at all, by alibi (> ×1.2" in lost
     assert "0 of 3 runs" in lost
     assert lost.endswith("; no finished run of alibi and t5; 6 of 9 runs diverged and count in no loss.")
-    few = verdict(study(tmp_path / "few", arms, 3, missing={"alibi": 1}))
+    few = words(study(tmp_path / "few", arms, 3, missing={"alibi": 1}))
     assert (
         "With 3 seeds (exploratory), in sliding windows at 8 L t5 alone ranks first of 2 arms, "
         "separated from the other" in few
@@ -145,7 +145,7 @@ def test_every_number_of_the_verdict_is_in_a_sheet(tmp_path: Path, seeds: int) -
     results = study(tmp_path, arms, seeds, missing={"t5": 4})
     rows = [row for make in SHEETS for row in make(results)[1]]
     cells = {cell for row in rows for cell in row.values() if isinstance(cell, int | float)}
-    shown = re.findall(r"[+−]?\d+\.\d+", verdict(results))
+    shown = re.findall(r"[+−]?\d+\.\d+", words(results))
     assert len(shown) > 6
     for text in shown:
         decimals = len(text.split(".")[1])

@@ -194,7 +194,7 @@ def chart_faults(sheets: Sheets, data: Mapping[str, Any]) -> Iterator[str]:
     for chart in data["charts"]:
         of_arms = chart["of"] == "arms"
         for series in chart["series"]:
-            label = data[chart["of"]][series["arm"] if of_arms else str(series["arm"])]["label"]
+            label = data[chart["of"]][str(series["arm"])]["label"]
             rows = [
                 r for r in sheets.rows[chart["name"]] if _drawn(r, label, "" if of_arms else chart["title"])
             ]

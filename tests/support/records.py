@@ -11,6 +11,7 @@ from poslab.record.manifest import read_manifest
 from poslab.record.schema import FORMAT
 from poslab.record.writer import RunRecord
 from poslab.report.analysis.results import Results
+from poslab.report.verdict import sentences
 
 L, BATCH, STEPS = 8, 2, 100
 
@@ -140,6 +141,11 @@ def plan(
 ) -> None:
     facts = {"study": study, "runs": names, "reference": reference, **more}
     write_sealed(runs / study / "study.json", facts)
+
+
+def words(results: Results) -> str:
+    """All that a report claims in words."""
+    return " ".join(sentences(results))
 
 
 def row_of(results: Results, run: str) -> dict[str, Any]:

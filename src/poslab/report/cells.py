@@ -15,6 +15,7 @@ from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import Estimate
 from poslab.report.document import Cell, Column, HeatPanel, Row
 from poslab.report.formatting import DASH, count, interval, multiple, number, percents, quantity, share
+from poslab.report.palette import arm_numbers
 
 Show = Callable[[Row, str], Cell]
 
@@ -48,7 +49,18 @@ def named(places: Mapping[str, int], key: str = "arm", title: str = "Arm") -> Co
 
 
 def arm_column(results: Results) -> Column:
-    return named({item.arm.label: i for i, item in enumerate(results.arms)})
+    return named(looks(results))
+
+
+def looks(results: Results) -> dict[str, int]:
+    """The number of the look of every arm, by its label."""
+    return {item.arm.label: number for number, item in arms(results)}
+
+
+def arms(results: Results) -> list[tuple[int, ArmFigures]]:
+    """Every arm with the number of its look."""
+    numbers = arm_numbers((item.arm.pos, item.arm.attention) for item in results.arms)
+    return list(zip(numbers, results.arms, strict=True))
 
 
 def rounded(show: Callable[[float | None], str]) -> Show:

@@ -59,6 +59,7 @@ class Column:
     show: Callable[[Row, str], Cell]
     group: str = ""  # a heading that neighbouring columns share
     number: bool = True
+    about: str = ""  # what the column is, shown on its head
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Table:
     records: Sequence[Row]  # of the CSV file; what else of them is shown, such as a link, stands beside
     sources: tuple[str, ...]  # the CSV file with the same figures in full, and one with them run by run
     grouped: bool = False  # whether rows with the same first cell are shown under it
+    folded: bool = False  # whether the page shows its title alone until a reader opens it
 
     @cached_property
     def rows(self) -> tuple[tuple[Cell, ...], ...]:
@@ -104,7 +106,7 @@ def points(by_seed: Sequence[Values]) -> tuple[Point, ...]:
 class Series:
     """A line of a chart."""
 
-    arm: int  # its number in the study, or its rotation's, which gives its colour in every figure
+    arm: int  # the number of its look, or of its rotation's
     label: str
     points: tuple[Point, ...]
 
@@ -184,7 +186,7 @@ class PanelChart:
 class HeatPanel:
     """One arm's numbers; None where it has no value."""
 
-    arm: int  # its number in the study, which gives its colour in every figure
+    arm: int  # the number of its look
     label: str
     seeds: int
     row_titles: tuple[str, ...]
@@ -301,7 +303,7 @@ class TargetChart:
     def by_arm(self) -> dict[tuple[int, str], list[Reach]]:
         """The reaches of each arm, by its number and label."""
         arms: dict[tuple[int, str], list[Reach]] = {}
-        for reach in sorted(self.reaches, key=lambda reach: reach.arm):
+        for reach in self.reaches:
             arms.setdefault((reach.arm, reach.label), []).append(reach)
         return arms
 
@@ -340,11 +342,23 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Note:
-    """What a reader has to know beside the figures."""
+class Answer:
+    """What a reader sees first: the answer in words, the figure that is tested, a table, how sure it is."""
 
-    text: str
-    warning: bool
+    sentences: tuple[str, ...]
+    belief: tuple[tuple[str, str], ...]  # how far to believe it, as labels with short values
+    chart: LineChart | None
+    table: Table
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Sections on one matter, under what they come to in words."""
+
+    name: str
+    title: str
+    findings: tuple[str, ...]
+    sections: tuple[Section, ...]
 
 
 @dataclass(frozen=True)
@@ -353,6 +367,7 @@ class Origin:
 
     report_command: str
     commands: tuple[str, ...]  # that made the runs
+    study: tuple[tuple[str, str], ...]  # what the finished runs have in common or differ in
     facts: tuple[tuple[str, str], ...]  # what has to be the same for the same figures to come out
     settings: Table | None  # what the arms differ in
     configured: str  # the run whose configuration is shown
@@ -366,19 +381,30 @@ class Document:
     """A whole report, before it is laid out."""
 
     name: str
-    summary: str
-    facts: tuple[tuple[str, str], ...]
-    notes: tuple[Note, ...]  # warnings first
-    sections: tuple[Section, ...]
+    title: str  # the study's question, or its name
+    answer: Answer
+    warnings: tuple[str, ...]  # what may make the answer wrong
+    chapters: tuple[Chapter, ...]
     origin: Origin
-    arms: tuple[str, ...]  # their labels, by their numbers
+    arms: Mapping[int, str]  # their labels, by the numbers of their looks
     paper_table: Table  # of the arms
     terminal: tuple[Mapping[str, str], ...]  # a row an arm, by column title
 
     @property
+    def summary(self) -> str:
+        """The answer, for the terminal."""
+        return " ".join(self.answer.sentences)
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """Every section, in the order of the page."""
+        return tuple(chain.from_iterable(chapter.sections for chapter in self.chapters))
+
+    @property
     def charts(self) -> tuple[Chart, ...]:
         """Every figure, in the order of their numbers."""
-        return tuple(chain.from_iterable(section.charts for section in self.sections))
+        first = () if self.answer.chart is None else (self.answer.chart,)
+        return (*first, *chain.from_iterable(section.charts for section in self.sections))
 
     @property
     def sheets(self) -> dict[str, Sheet]:

@@ -1,11 +1,47 @@
-"""Colours, marks and dashes of the arms: distinct without colour too, and the same in every figure."""
+"""Colours, marks and dashes: a scheme has one colour in every figure, table and study.
+
+The colour is the scheme's, its tint that of the variant (a base, a rescaling), the mark the scheme's and the
+variant's, so that lines are told apart in grey too, and the dash the attention's.
+"""
 
 import math
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Okabe and Ito's palette without its yellow, which white paper swallows; a lighter twin for dark screens.
-LIGHT = ("#0072b2", "#d55e00", "#008a63", "#b8568f", "#b07900", "#3a95cf", "#4a4a4a")
-DARK = ("#5ab0ec", "#f08a4b", "#3ecb9d", "#e79bc8", "#eab93f", "#9bd4f5", "#d0d0d0")
+# On white paper and on dark screens. The first seven are Okabe and Ito's, without their yellow, which white
+# paper swallows; rotations and heads are drawn in these.
+COLOURS = (
+    ("#0072b2", "#5ab0ec"),
+    ("#d55e00", "#f08a4b"),
+    ("#008a63", "#3ecb9d"),
+    ("#b8568f", "#e79bc8"),
+    ("#b07900", "#eab93f"),
+    ("#3a95cf", "#9bd4f5"),
+    ("#4a4a4a", "#d0d0d0"),
+    ("#8a3b2f", "#d9897c"),
+    ("#6a51a3", "#b3a2e0"),
+    ("#5f7a1f", "#b5cc6a"),
+    ("#0f7f86", "#63cdd3"),
+)
+PLAIN = 7  # of them, for lines that are no arms
+GREY = 6
+SCHEMES = {  # the place of each scheme's colour; another scheme's follows from its name
+    "rope": 0,
+    "alibi": 1,
+    "t5": 2,
+    "learned": 3,
+    "sinusoidal": 4,
+    "xpos": 5,
+    "none": GREY,
+    "fire": 7,
+    "fox": 8,
+    "kerple": 9,
+    "pope": 10,
+}
+# Variants of RoPE in the order of their tints; another's follows from its name.
+ROPES = "500 1k 2k 5k 50k 100k 500k 1m pi ntk yarn dynamic llama3 learned none partial p randomised sqrt log"
+TINTS = (0.0, 0.4, -0.3, 0.6, -0.5, 0.2)  # of variants: how far towards white, or below 0 towards black
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 DASHES: tuple[tuple[float, ...], ...] = (
     (),
@@ -15,6 +51,9 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (9, 3),
     (3, 1.5, 1.5, 1.5, 1.5, 1.5),
 )
+ATTENTIONS = {"flash": 0, "linear": 1, "softmax": 2, "performer": 3}  # the place of each one's dash
+OF_ARMS = 1_000  # the numbers of arms' looks begin here, those of other lines lie below
+VARIANTS = 1_000
 
 
 @dataclass(frozen=True)
@@ -25,19 +64,68 @@ class Look:
     dash: tuple[float, ...]  # lengths on and off in points; empty: solid
 
 
-def look(arm: int) -> Look:
-    """How the arm of this number looks; after 126 arms, looks repeat."""
-    return Look(
-        LIGHT[arm % len(LIGHT)], DARK[arm % len(DARK)], MARKERS[arm % len(MARKERS)], DASHES[arm % len(DASHES)]
-    )
+def look(number: int) -> Look:
+    """What a number stands for: of an arm by scheme, variant and attention, of another line by place."""
+    if number < OF_ARMS:
+        light, dark = COLOURS[number % PLAIN]
+        return Look(light, dark, MARKERS[number % len(MARKERS)], DASHES[number % len(DASHES)])
+    rest, dash = divmod(number - OF_ARMS, len(DASHES))
+    colour, variant = divmod(rest, VARIANTS)
+    tint = TINTS[variant % len(TINTS)]
+    light, dark = (_tinted(one, tint) for one in COLOURS[colour])
+    return Look(light, dark, MARKERS[(colour + variant) % len(MARKERS)], DASHES[dash])
+
+
+def _tinted(colour: str, tint: float) -> str:
+    """A colour `tint` of the way to white, or to black below 0."""
+    end = 255 if tint > 0 else 0
+    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(part + abs(tint) * (end - part)):02x}" for part in parts)
+
+
+def arm_numbers(arms: Iterable[tuple[str, str]]) -> list[int]:
+    """The number of each arm's look, by its scheme's label and its attention.
+
+    The same in every study, but for arms of one scheme and attention that differ in something else: those
+    take the scheme's further variants, in their order.
+    """
+    numbers: list[int] = []
+    for pos, attention in arms:
+        colour, variant = _place(pos)
+        dash = ATTENTIONS.get(attention, _hashed(attention, len(DASHES)))
+        number = _number(colour, variant, dash)
+        while number in numbers:
+            variant += 1
+            number = _number(colour, variant, dash)
+        numbers.append(number)
+    return numbers
+
+
+def _number(colour: int, variant: int, dash: int) -> int:
+    return OF_ARMS + (colour * VARIANTS + variant % VARIANTS) * len(DASHES) + dash
+
+
+def _place(pos: str) -> tuple[int, int]:
+    """The places of a scheme's colour and of its variant: rope_500k is a variant of rope."""
+    scheme, _, variant = pos.replace(" ", "_").partition("_")
+    if scheme not in SCHEMES:
+        return _hashed(pos, len(COLOURS)), 0
+    if not variant:
+        return SCHEMES[scheme], 0
+    ropes = ROPES.split()
+    known = ropes.index(variant) if variant in ropes else len(ropes) + _hashed(variant, VARIANTS // 2)
+    return SCHEMES[scheme], 1 + known
+
+
+def _hashed(name: str, n: int) -> int:
+    return zlib.crc32(name.encode()) % n
 
 
 def line_number(line: int) -> int:
     """The number of the look of an arm's lines under several rotations: the first, as trained, is grey."""
-    grey = LIGHT.index("#4a4a4a")
-    return line if line > grey else (line - 1) % (grey + 1)
+    return line if line > GREY else (line - 1) % (GREY + 1)
 
 
 def head_number(head: int) -> int:
     """The number of the look of an attention head's line: the head's own look, no number of a rotation's."""
-    return math.lcm(len(LIGHT), len(MARKERS), len(DASHES)) + head
+    return math.lcm(PLAIN, len(MARKERS), len(DASHES)) + head

@@ -25,21 +25,31 @@ from poslab.report.formatting import interval, multiple, number, percent, signed
 NAMED = 3  # arms in one list; the tables have them all
 
 
-def verdict(results: Results) -> str:
-    """What the study found on extrapolation and convergence, and how far it may be believed."""
-    return " ".join(sentences(results))
-
-
 def sentences(results: Results) -> tuple[str, ...]:
-    """The verdict sentence by sentence."""
-    clauses = [
-        *(_winner(results), _other_protocol(results)),
-        *(_context(results), _convergence(results), _belief(results)),
-    ]
+    """All that is claimed, sentence by sentence: past the training length, on the way, how sure it is."""
+    return (*extrapolation(results), *convergence(results), *belief(results))
+
+
+def extrapolation(results: Results) -> tuple[str, ...]:
+    """What is claimed of the tested figure, of what a longer context is worth, and of usable lengths."""
+    return _sentences(winner(results), _other_protocol(results), _context(results))
+
+
+def convergence(results: Results) -> tuple[str, ...]:
+    """What is claimed of the time to a target and of the loss at L."""
+    return _sentences(_convergence(results))
+
+
+def belief(results: Results) -> tuple[str, ...]:
+    """What of all that is a test, and what is missing."""
+    return _sentences(_belief(results))
+
+
+def _sentences(*clauses: str) -> tuple[str, ...]:
     return tuple(f"{text[0].upper()}{text[1:]}." for text in clauses if text)
 
 
-def _winner(results: Results) -> str:
+def winner(results: Results) -> str:
     """Who is separated from whom on the primary figure, and by how much from the reference."""
     reference, primary = results.reference, results.primary
     label = reference.arm.label

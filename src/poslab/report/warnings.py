@@ -12,7 +12,6 @@ from poslab.report.analysis.rescalings import measured
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.report.cells import figure_words
-from poslab.report.document import Note
 from poslab.report.formatting import number, quantity
 
 EXPECTED_VALIDATIONS = 100
@@ -26,13 +25,8 @@ def rates_text(rates: Rates) -> str:
     return f"{rate_text(rates.learning_rate)}{of_scheme}"
 
 
-def notes(results: Results) -> tuple[Note, ...]:
-    """Warnings first: what does not compare, what is missing; then how far the statistics reach."""
-    warnings = [Note(text, True) for text in _warnings(results)]
-    return (*warnings, *(Note(text, False) for text in _remarks(results)))
-
-
-def _warnings(results: Results) -> list[str]:
+def warnings_of(results: Results) -> list[str]:
+    """What may make the answer wrong: what does not compare, what is missing."""
     finished = results.finished
     warnings = [text for text in (results.reference_warning, results.primary_warning) if text]
     uncounted = [run for run in results.compared if run.status != "done"]
@@ -115,7 +109,8 @@ def _measurements(runs: tuple[Run, ...]) -> list[Run]:
     return [measured(run, rescale) for run in runs for rescale in (TRAINED, *run.rescalings)]
 
 
-def _remarks(results: Results) -> list[str]:
+def remarks_on(results: Results) -> list[str]:
+    """How far the statistics reach, and what the figures are measured by."""
     remarks = []
     if results.seeds < 2:
         remarks.append("One seed an arm: no interval, no winner claimed.")

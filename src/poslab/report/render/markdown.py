@@ -16,7 +16,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~$])")
 def markdown(document: Document) -> str:
     """The whole of report.md."""
     template = _environment().get_template("report.md")
-    text = template.render(document=document, sections=numbered(document.sections))
+    text = template.render(document=document, chapters=numbered(document))
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
 

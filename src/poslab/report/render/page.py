@@ -18,6 +18,7 @@ from markupsafe import Markup
 from poslab.report.document import (
     SCALE_FROM,
     Cell,
+    Chapter,
     Column,
     Document,
     LineChart,
@@ -46,7 +47,7 @@ def page(document: Document) -> str:
         .get_template("page.html")
         .render(
             document=document,
-            sections=numbered(document.sections),
+            chapters=numbered(document),
             policy=f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
             "base-uri 'none'; form-action 'none'",
             style=Markup(_asset("uPlot.min.css") + _asset("page.css") + _colours(document)),
@@ -57,14 +58,18 @@ def page(document: Document) -> str:
     )
 
 
-def numbered(sections: Sequence[Section]) -> list[tuple[Section, int]]:
-    """The sections that have something to show, each with the number of its first figure."""
-    first, pairs = 1, []
-    for section in sections:
-        if section.charts or section.tables:
-            pairs.append((section, first))
-        first += len(section.charts)
-    return pairs
+def numbered(document: Document) -> list[tuple[Chapter, list[tuple[Section, int]]]]:
+    """The chapters with their sections that have something to show, each with its first figure's number."""
+    first = 1 if document.answer.chart is None else 2
+    chapters = []
+    for chapter in document.chapters:
+        shown = []
+        for section in chapter.sections:
+            if section.charts or section.tables:
+                shown.append((section, first))
+            first += len(section.charts)
+        chapters.append((chapter, shown))
+    return chapters
 
 
 @cache
@@ -98,9 +103,10 @@ def _digest(script: str) -> str:
 
 def _colours(document: Document) -> str:
     """The colour of every arm, rotation and head, on light and on dark screens."""
-    numbers = {*range(len(document.arms))}
+    numbers = {*document.arms}
     numbers |= {number for chart in _panel_charts(document) for number, _ in chart.legend}
-    for table in (table for section in document.sections for table in section.tables):
+    tables = (table for section in document.sections for table in section.tables)
+    for table in (document.answer.table, *tables):
         numbers |= {cell.arm for row in table.rows for cell in row if cell.arm is not None}
     looks = {i: look(i) for i in sorted(numbers)}
     light = "".join(f".a{i}{{--arm:{one.light}}}" for i, one in looks.items())
@@ -156,7 +162,7 @@ def _data(document: Document) -> dict[str, Any]:
         ]
     legends = [entry for chart in _panel_charts(document) for entry in chart.legend]
     return {
-        "arms": [_look(i, label) for i, label in enumerate(document.arms)],
+        "arms": {number: _look(number, label) for number, label in document.arms.items()},
         "lines": {number: _look(number, label) for number, label in legends},
         "charts": charts,
     }

@@ -6,7 +6,7 @@ from poslab.record.reader import Run
 from poslab.report.analysis.estimates import ArmFigures, estimate_columns, estimates
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import Estimate, estimate
-from poslab.report.cells import arm_column, half_widths, heat_panel, loss, rounded
+from poslab.report.cells import arm_column, arms, half_widths, heat_panel, loss, rounded
 from poslab.report.document import SCALE_FROM, Column, HeatPanels, Row, Rows, Sheet, Table, sheet
 from poslab.report.formatting import number
 
@@ -27,7 +27,7 @@ def heads_of(run: Run) -> dict[tuple[int, int], float]:
 
 def attended_arms(results: Results) -> list[tuple[int, ArmFigures]]:
     """The arms that it is on record for, with their numbers."""
-    return [(i, item) for i, item in enumerate(results.arms) if any(map(heads_of, item.arm.finished))]
+    return [(i, item) for i, item in arms(results) if any(map(heads_of, item.arm.finished))]
 
 
 def attended_heat(results: Results) -> HeatPanels | None:

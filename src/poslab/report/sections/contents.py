@@ -1,14 +1,17 @@
-"""The sections of a report in the order that a reader sees them, and the document that they make.
+"""The chapters of a report in the order that a reader sees them, and the document that they make.
 
 A new figure or table is a function in one file of this folder, called by its section. A new section is such a
-file and its function's name in `SECTIONS`; the page, Markdown and the files on disk follow. Files that only
-some reports have are in the `FILES` of the module, and a new module's `FILES` in `OPTIONAL`.
+file and its function's name in one of the `CHAPTERS`; the page, Markdown and the files on disk follow. Files
+that only some reports have are in the `FILES` of the module, and a new module's `FILES` in `OPTIONAL`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from poslab.report import verdict
 from poslab.report.analysis.results import Results
-from poslab.report.document import Document, Section
+from poslab.report.cells import arms
+from poslab.report.document import Chapter, Document, Section
 from poslab.report.sections import (
     attention,
     convergence,
@@ -20,19 +23,47 @@ from poslab.report.sections import (
     retrieval,
     schemes,
 )
-from poslab.report.verdict import verdict
-from poslab.report.warnings import notes
+from poslab.report.sections.answer import answer, paper_table
+from poslab.report.warnings import remarks_on, warnings_of
 
-SECTIONS: tuple[Callable[[Results], Section | None], ...] = (
-    overview.arms,
-    overview.differences,
-    overview.figures,
-    rescalings.section,
-    retrieval.section,
-    schemes.section,
-    overview.protocols,
-    learning_rates.section,
-    overview.runs,
+
+@dataclass(frozen=True)
+class Plan:
+    """What a chapter is made of."""
+
+    name: str
+    title: str
+    findings: Callable[[Results], Sequence[str]]
+    sections: tuple[Callable[[Results], Section | None], ...]
+
+
+CHAPTERS = (
+    Plan(
+        "past",
+        "Past the training length",
+        verdict.extrapolation,
+        (
+            overview.arms,
+            overview.differences,
+            extrapolation.section,
+            rescalings.section,
+            retrieval.section,
+            overview.protocols,
+        ),
+    ),
+    Plan(
+        "learning",
+        "How fast it learns",
+        verdict.convergence,
+        (convergence.section, learning_rates.section),
+    ),
+    Plan("what", "What the schemes do", lambda results: (), (schemes.section,)),
+    Plan(
+        "made",
+        "How it was made",
+        lambda results: (*verdict.belief(results), *remarks_on(results)),
+        (overview.runs,),
+    ),
 )
 
 # Every file that some reports lack: what an earlier report left and the present one has not is removed.
@@ -44,15 +75,25 @@ OPTIONAL = (
 
 def document(results: Results) -> Document:
     """Everything that the report says of these results."""
-    sections = [build(results) for build in SECTIONS]
+    chapters = [_chapter(plan, results) for plan in CHAPTERS]
     return Document(
         name=results.study,
-        summary=verdict(results),
-        facts=tuple(provenance.facts(results)),
-        notes=notes(results),
-        sections=tuple(section for section in sections if section is not None),
+        title=" ".join(results.questions) or results.study,
+        answer=answer(results),
+        warnings=tuple(warnings_of(results)),
+        chapters=tuple(one for one in chapters if any(part.charts or part.tables for part in one.sections)),
         origin=provenance.origin(results),
-        arms=tuple(item.arm.label for item in results.arms),
-        paper_table=overview.paper_table(results),
+        arms={number: item.arm.label for number, item in arms(results)},
+        paper_table=paper_table(results),
         terminal=tuple(overview.terminal_rows(results)),
+    )
+
+
+def _chapter(plan: Plan, results: Results) -> Chapter:
+    sections = (build(results) for build in plan.sections)
+    return Chapter(
+        plan.name,
+        plan.title,
+        tuple(plan.findings(results)),
+        tuple(section for section in sections if section is not None),
     )

@@ -7,8 +7,20 @@ from poslab.record.reader import Run
 from poslab.report.analysis.estimates import ArmFigures, estimate_columns, target_columns
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import Estimate, Time
-from poslab.report.cells import bars, to_target
-from poslab.report.document import LineChart, Point, Reach, Row, Series, TargetChart, Values, decades, point
+from poslab.report.cells import arms, bars, to_target
+from poslab.report.document import (
+    Chart,
+    LineChart,
+    Point,
+    Reach,
+    Row,
+    Section,
+    Series,
+    TargetChart,
+    Values,
+    decades,
+    point,
+)
 from poslab.report.sections.extrapolation import lines
 
 FILES = ("validation_loss", "performance_profile", "tokens_to_target")
@@ -16,10 +28,12 @@ Problem = tuple[str, int]  # a target, by its suffix, and a seed
 TICKS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
-def charts(results: Results) -> list[LineChart]:
-    """Validation loss by training tokens, and the performance profile: those with data."""
+def section(results: Results) -> Section:
+    """Validation loss by training tokens, the performance profile and tokens to target: those with data."""
     losses = _validation_loss(results)
-    return [*([losses] if losses.series else []), *performance_profile(results)]
+    shown: list[Chart] = [losses] if losses.series else []
+    shown += [*performance_profile(results), *target_charts(results)]
+    return Section("convergence", "Loss during training", charts=tuple(shown))
 
 
 def _validation_loss(results: Results) -> LineChart:
@@ -49,7 +63,7 @@ def target_charts(results: Results) -> list[TargetChart]:
     reaches = [
         Reach(i, item.arm.label, run.seed, target, item.by_seed(column).get(run.seed), run.budget)
         for target in results.targets
-        for i, item in enumerate(results.arms)
+        for i, item in arms(results)
         for run, row in zip(item.arm.finished, item.rows, strict=True)
         if (column := f"tokens_to_target{target.suffix}") in row
     ]
@@ -62,8 +76,7 @@ def target_charts(results: Results) -> list[TargetChart]:
     )
     columns = [f"tokens_to_target{target.suffix}" for target in results.targets]
     times = {
-        i: tuple(to_target(_times(item, column), column) for column in columns)
-        for i, item in enumerate(results.arms)
+        i: tuple(to_target(_times(item, column), column) for column in columns) for i, item in arms(results)
     }
     title = "Tokens to target"
     return [TargetChart("tokens_to_target", title, caption, tuple(reaches), results.targets, times)]
@@ -89,7 +102,7 @@ def performance_profile(results: Results) -> list[LineChart]:
 
     Of the arms whose times compare; nothing where there are not two of them and a target.
     """
-    timed = [(i, item) for i, item in enumerate(results.arms) if item.times]
+    timed = [(i, item) for i, item in arms(results) if item.times]
     solvable = problems([item for _, item in timed])
     if len(timed) < 2 or not solvable:
         return []

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from poslab.record.measures import Bin, Value, mean_bits, mean_loss, name, position_bins
 from poslab.record.reader import Run
+from poslab.report.analysis.protocols import OTHER
 from poslab.report.analysis.results import Results
-from poslab.report.cells import bars, training_length
-from poslab.report.document import LineChart, Point, Series, Values, octaves, points
+from poslab.report.cells import arms, bars, loss_family, training_length
+from poslab.report.document import LineChart, Point, Section, Series, Values, octaves, points
 from poslab.report.formatting import count, multiple
 
 FILES = (
@@ -20,10 +21,20 @@ FILES = (
 )
 
 
-def charts(results: Results) -> list[LineChart]:
-    """Gain and curse by length, loss by length in both protocols and by position: those with data."""
-    losses = [_loss_by_length(results, "non_overlapping"), _loss_by_length(results, "sliding")]
-    return [*_gains(results), *(chart for chart in (*losses, _loss_by_position(results)) if chart.series)]
+PROTOCOLS = {"sliding": "sliding", "loss": "non_overlapping"}  # by the family of their losses
+
+
+def section(results: Results) -> Section:
+    """Loss by length in the protocol that is not tested and by position, gain and curse by length."""
+    other = _loss_by_length(results, OTHER[loss_family(results)], in_bits(results.finished))
+    losses = (chart for chart in (other, _loss_by_position(results)) if chart.series)
+    return Section("lengths", "By length and by position", charts=(*losses, *_gains(results)))
+
+
+def tested_chart(results: Results) -> LineChart | None:
+    """Loss by length in the protocol that is tested, or None where no run has it."""
+    chart = _loss_by_length(results, loss_family(results), bits=False)
+    return chart if chart.series else None
 
 
 def _gains(results: Results) -> list[LineChart]:
@@ -71,9 +82,8 @@ def _length(run: Run, k: float) -> tuple[tuple[str, Value], ...]:
     return ("multiple", k), ("length", round(k * run.context_length))
 
 
-def _loss_by_length(results: Results, protocol: str) -> LineChart:
-    sliding = protocol == "sliding"
-    bits = in_bits(results.finished)
+def _loss_by_length(results: Results, family: str, bits: bool) -> LineChart:
+    sliding = family == "sliding"
     unit = "Bits per byte" if bits else "Loss"
     how = (
         "the last L/8 tokens of windows that slide by L/8"
@@ -89,7 +99,7 @@ def _loss_by_length(results: Results, protocol: str) -> LineChart:
         2,
         tuple((k, multiple(k)) for k in results.multiples),
         1.0,
-        lines(results, lambda run: by_length(run, protocol, results.multiples, bits)),
+        lines(results, lambda run: by_length(run, PROTOCOLS[family], results.multiples, bits)),
     )
 
 
@@ -138,6 +148,6 @@ def lines(
     """A line an arm that has any: means over its seeds at every x that one of them has."""
     series = [
         Series(i, item.arm.label, over_seeds([values(run) for run in item.arm.finished]))
-        for i, item in enumerate(results.arms)
+        for i, item in arms(results)
     ]
     return tuple(one for one in series if one.points)

@@ -6,7 +6,7 @@ from poslab.config.text import listing, rate_text
 from poslab.report.analysis.learning_rates import Tried, Tuning
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import Estimate
-from poslab.report.cells import loss, named, text
+from poslab.report.cells import looks, loss, named, text
 from poslab.report.document import (
     Cell,
     Column,
@@ -32,18 +32,21 @@ def section(results: Results) -> Section | None:
     if not results.tunings:
         return None
     sheets = {"rates": rates_sheet(results)}
-    return Section("rates", "Learning rates", tables=(rates_table(results),), sheets=sheets)
+    return Section(
+        "rates", "Learning rates", charts=charts(results), tables=(rates_table(results),), sheets=sheets
+    )
 
 
-def charts(results: Results) -> list[LineChart]:
+def charts(results: Results) -> tuple[LineChart, ...]:
     """Final validation loss by learning rate, a line an arm; nothing where nothing was tuned."""
+    numbers = looks(results)
     series = tuple(
-        Series(one.arm, one.label, points)
+        Series(numbers[one.label], one.label, points)
         for one in results.tunings
         if one.arm is not None and (points := _points(one))
     )
     if not series:
-        return []
+        return ()
     rates = sorted({point.x for one in series for point in one.points})
     every = -(-len(rates) // TICKS)
     several = max(len(one.seeds) for one in results.tunings) > 1
@@ -61,7 +64,7 @@ def charts(results: Results) -> list[LineChart]:
         None,
         series,
     )
-    return [chart]
+    return (chart,)
 
 
 def _points(tuning: Tuning) -> tuple[Point, ...]:
@@ -84,7 +87,7 @@ def _two_way(results: Results) -> bool:
 def rates_table(results: Results) -> Table:
     """A row an arm: the rate that was chosen, from which grid, and whether the grid was wide enough."""
     columns = (
-        named({one.label: one.arm for one in results.tunings if one.arm is not None}),
+        named(looks(results)),
         Column("rate", "Chosen rate", _rate),
         *([Column("scheme_rate", "Scheme rate", text)] if _two_way(results) else []),
         Column("edge", "Edge", text, number=False),

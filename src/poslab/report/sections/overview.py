@@ -1,4 +1,4 @@
-"""The study at a glance: the tables of arms, comparisons and runs, and the section of figures."""
+"""The tables of arms, comparisons, protocols and runs."""
 
 from dataclasses import replace
 from functools import partial
@@ -22,10 +22,9 @@ from poslab.report.analysis.estimates import (
 )
 from poslab.report.analysis.protocols import OTHER, at_length, counterpart
 from poslab.report.analysis.results import Results
-from poslab.report.analysis.statistics import EXPLORATORY
-from poslab.report.document import Cell, Chart, Column, Row, Rows, Section, Sheet, Table
+from poslab.report.document import Cell, Column, Row, Rows, Section, Sheet, Table
 from poslab.report.formatting import DASH, duration, multiple, number, quantity, web_link
-from poslab.report.sections import convergence, extrapolation, learning_rates, pairs
+from poslab.report.sections import pairs
 
 REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", "_multiple", "_at_least")]
 REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]
@@ -43,7 +42,7 @@ def arms(results: Results) -> Section:
         "pairs": pairs.pairs_sheet(results),
         "claims": pairs.claims_sheet(results),
     }
-    return Section("arms", "Arms", tables=(arms_table(results),), sheets=sheets)
+    return Section("arms", "Every figure by arm", tables=(arms_table(results),), sheets=sheets)
 
 
 def arms_sheet(results: Results) -> Sheet:
@@ -132,7 +131,7 @@ def arms_table(results: Results) -> Table:
         "further seed would lie. Where runs were cut off before they got there, the ratio is a bound (>, <), "
         "made with the time that they certainly took."
     )
-    return Table("Arms", caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",))
+    return Table("Every figure by arm", caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",))
 
 
 def _fixed_words(results: Results) -> str:
@@ -140,18 +139,6 @@ def _fixed_words(results: Results) -> str:
     if results.fixed_limit is None:
         return "or below one loss for all arms (fixed loss), for which the reference has no sliding loss at L"
     return f"or at or below one loss for all arms (fixed loss): {cells.fixed_limit(results)}"
-
-
-def paper_table(results: Results) -> Table:
-    """The table of arms for a paper: its caption says how sure the means are."""
-    table = arms_table(results)
-    if results.seeds < 2:
-        sure = "One seed an arm: no interval, no winner claimed."
-    else:
-        settled = "" if results.seeds >= EXPLORATORY else ": exploratory"
-        fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
-        sure = f"Means over {fewer}{results.seeds} seeds an arm with 95 % Student-t intervals{settled}."
-    return replace(table, caption=f"{table.caption} {sure}")
 
 
 def terminal_rows(results: Results) -> list[dict[str, str]]:
@@ -242,7 +229,7 @@ def differences_table(results: Results) -> Table | None:
         f"intervals. {_tested(results)}"
     )
     records = [row for row in compared if row["figure"] in shown]
-    return Table("Against the reference", caption, columns, records, ("differences.csv",))
+    return Table("Against the reference", caption, columns, records, ("differences.csv",), folded=True)
 
 
 def _tested(results: Results) -> str:
@@ -264,13 +251,6 @@ def _difference(row: Row, key: str) -> Cell:
     return cells.nats(ends, key)
 
 
-def figures(results: Results) -> Section:
-    """The line charts and dots of the study, which most of its questions are answered by."""
-    charts: list[Chart] = [*extrapolation.charts(results), *convergence.charts(results)]
-    charts += [*learning_rates.charts(results), *convergence.target_charts(results)]
-    return Section("figures", "Figures", charts=tuple(charts))
-
-
 def protocols(results: Results) -> Section:
     """A row an arm: bits per byte in both protocols, the loss that is not tested, the early-token curse."""
     other = OTHER[cells.loss_family(results)]
@@ -290,8 +270,9 @@ def protocols(results: Results) -> Section:
         "Sliding windows score every token with a long context, on part of the text. The early-token curse "
         "is what non-overlapping windows lose to tokens near a window's start, on the text that both score."
     )
-    table = Table("Protocols", caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",))
-    return Section("protocols", "Protocols", tables=(table,))
+    title = "Both protocols, and bits per byte"
+    table = Table(title, caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",), folded=True)
+    return Section("protocols", title, tables=(table,))
 
 
 def runs(results: Results) -> Section:
@@ -318,7 +299,7 @@ def summary_sheet(results: Results) -> Sheet:
 
 
 def runs_table(results: Results) -> Table:
-    places = {run.name: i for i, item in enumerate(results.arms) for run in item.arm.runs}
+    places = {run.name: i for i, item in cells.arms(results) for run in item.arm.runs}
     by_name = {run.name: run for run in results.runs}
 
     def of_arm(row: Row, key: str) -> Cell:
@@ -351,7 +332,7 @@ def runs_table(results: Results) -> Table:
     if results.tunings:
         caption += " Those that tune a learning rate count in nothing but that."
     records = [{**row, "name": run.name} for run, row in zip(results.runs, results.rows, strict=True)]
-    return Table("Runs", caption, columns, records, ("summary.csv",))
+    return Table("Runs", caption, columns, records, ("summary.csv",), folded=True)
 
 
 def _tracked(run: Run) -> Cell:

@@ -65,6 +65,7 @@ def origin(results: Results) -> Origin:
     return Origin(
         report_command(results),
         results.commands,
+        tuple(facts(results)),
         tuple(_origins(results)),
         settings_table(results),
         plain(shown_run(results).name, 80),

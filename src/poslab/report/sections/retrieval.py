@@ -16,7 +16,7 @@ from poslab.record.retrieval import Retrieved
 from poslab.report.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, estimates
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import Estimate, estimate
-from poslab.report.cells import half_widths, heat_panel, loss, named, percent, text
+from poslab.report.cells import arms, half_widths, heat_panel, looks, loss, named, percent, text
 from poslab.report.document import SCALE_FROM, Column, HeatPanels, Rows, Section, Table, sheet
 from poslab.report.formatting import multiple, number, share
 
@@ -67,7 +67,7 @@ def _trained_on(results: Results) -> str:
 def _table(results: Results, tasks: Sequence[TaskFigures]) -> Table:
     """A row a task and arm, with the rows of retrieval_arms.csv on its lengths beside each other."""
     lengths = sorted({k for task in tasks for k in task.lengths})
-    places = {item.arm.label: i for i, item in enumerate(results.arms)}
+    places = looks(results)
     columns = (
         Column("task", "Task", text, number=False),
         named(places),
@@ -160,7 +160,7 @@ def over_seeds(item: ArmFigures, task: str, length: float) -> dict[str, Estimate
 
 def _heat(results: Results, task: TaskFigures) -> HeatPanels:
     panels, rows = [], []
-    for i, item in enumerate(results.arms):
+    for i, item in arms(results):
         cells = {(depth, k): _cell(item, task, k, depth) for depth in task.depths for k in task.lengths}
         if any(cells.values()):
             panels.append(heat_panel(i, item, cells, "{:g}".format, multiple))

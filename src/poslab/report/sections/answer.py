@@ -1,0 +1,219 @@
+"""The answer: what a reader sees before all else, and no more than the tests allow."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from poslab.config.text import listing, plain, rate_text
+from poslab.record.measures import TOLERANCES, multiple, name
+from poslab.report import cells
+from poslab.report.analysis.claims import holds
+from poslab.report.analysis.estimates import RELATIVE
+from poslab.report.analysis.protocols import at_length
+from poslab.report.analysis.results import Results
+from poslab.report.analysis.statistics import EXPLORATORY, FALSE_ALARMS
+from poslab.report.document import Answer, Cell, Column, Row, Rows, Table
+from poslab.report.formatting import count, quantity
+from poslab.report.formatting import multiple as length_words
+from poslab.report.sections.extrapolation import tested_chart
+from poslab.report.sections.overview import arms_sheet
+from poslab.report.verdict import NAMED, winner
+
+SOURCES = ("arms.csv", "differences.csv")
+
+
+def answer(results: Results) -> Answer:
+    """Words, figure and table of what the study tests."""
+    return Answer(tuple(sentences(results)), tuple(belief(results)), tested_chart(results), table(results))
+
+
+def sentences(results: Results) -> Iterator[str]:
+    """Who is best at the tested length, who keeps its loss that far, and who is best at L."""
+    if results.primary is None or not results.ranks:
+        text = winner(results)
+        yield f"{text[0].upper()}{text[1:]}."
+        return
+    tested = multiple(results.primary)
+    few = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""
+    where = f"{few}{'at' if few else 'At'} {_times(tested)}"
+    yield f"{where}, {_lowest(results)}."
+    if tested > 1:
+        yield _kept(results, tested)
+        within = _at_length(results)
+        if within:
+            yield within
+
+
+def _times(k: float) -> str:
+    return "the training length" if k == 1 else f"{k:g} times the training length"
+
+
+def _lowest(results: Results) -> str:
+    """Whose loss is the lowest at the tested length, by the ranks."""
+    ranks = results.ranks
+    first = [label for label, rank in ranks.items() if rank.best == 1]
+    if len(first) == len(ranks):
+        return "the two arms are not separated" if len(ranks) == 2 else "no arm is separated from another"
+    if not first:
+        return "no arm is separated from all others"
+    if len(first) > 1:
+        return f"{listing(first, NAMED)} have the lowest losses, not separated from each other"
+    others = "the other arm's" if len(ranks) == 2 else "any other arm's"
+    if ranks[first[0]].worst == 1:
+        return f"the loss of {first[0]} is lower than {others}"
+    return f"no arm is below {first[0]}, which is not separated from every other"
+
+
+def _kept(results: Results, tested: float) -> str:
+    """Which arms stay within the tolerance of their own loss at L up to the tested length, in every seed."""
+    kept: list[str] = []
+    lost: list[str] = []
+    undefined: list[str] = []
+    for item in results.arms:
+        reach = [row.get(f"{RELATIVE}_multiple") for row in item.rows]
+        lengths = [float(value) for value in reach if isinstance(value, int | float)]
+        if not any(f"{family}_{name(tested)}" in item.figures for family in cells.WINDOWS):
+            undefined += [item.arm.label] if item.rows else []
+        elif lengths:
+            (kept if min(lengths) >= tested else lost).append(item.arm.label)
+    within = f"within {100 * TOLERANCES['']:g} % of what it is at L"
+    if not lost:
+        text = f"Every arm that is defined there keeps its loss {within}"
+    elif not kept:
+        text = f"No arm keeps its loss {within} that far"
+    else:
+        text = f"Only {listing(kept, NAMED)} keep{'s its' if len(kept) == 1 else ' their'} loss {within}"
+    ends = f"; {listing(undefined, NAMED)} {'is' if len(undefined) == 1 else 'are'} not defined past L"
+    return f"{text}{ends if undefined else ''}."
+
+
+def _at_length(results: Results) -> str:
+    """What is claimed of the loss at L, of each arm against the reference."""
+    assert results.primary is not None
+    figure, label = at_length(results.primary), results.reference.arm.label
+    compared = [
+        (item.arm.label, item.difference.mean, holds(results.claims, figure, item.arm.label, label))
+        for item in results.comparisons
+        if item.figure == figure and item.difference.half_width is not None
+    ]
+    lower = [arm for arm, mean, claimed in compared if claimed and mean < 0]
+    if not compared:
+        return ""
+    if lower:
+        return (
+            f"At L itself, {listing(lower, NAMED)} {'is' if len(lower) == 1 else 'are'} lower than {label}."
+        )
+    if all(claimed for _, _, claimed in compared):
+        return f"At L itself, {label} is the lowest."
+    return f"At L itself, no arm is separated below {label}."
+
+
+def table(results: Results) -> Table:
+    """Five columns, sorted by rank: the loss at L and at the tested length, and how it compares."""
+    protocol, label = cells.loss_family(results), results.reference.arm.label
+    tested = 1.0 if results.primary is None else multiple(results.primary)
+    lengths = dict.fromkeys((1.0, tested))
+    differences = {item.arm.label: item for item in results.comparisons if item.figure == results.primary}
+
+    def against(row: Row, key: str) -> Cell:
+        if row["reference"] is True:
+            return Cell("reference")
+        item = differences.get(str(row["arm"]))
+        if item is None:
+            return Cell("–")
+        ends = {"d_mean": item.difference.mean, "d_half_width": item.difference.half_width}
+        shown = cells.nats(ends, "d")
+        noise = item.reading.startswith("within noise")
+        return replace(shown, text=f"{shown.text}{' (noise)' if noise else ''}")
+
+    columns = (
+        Column(
+            "rank",
+            "Rank",
+            cells.rank,
+            number=False,
+            about="1 is the lowest loss; only arms that are separated bound it",
+        ),
+        cells.arm_column(results),
+        *(
+            Column(
+                f"{protocol}_{name(k)}",
+                length_words(k),
+                cells.loss,
+                f"{cells.LOSSES[protocol]}, nats per token",
+            )
+            for k in lengths
+        ),
+        Column(
+            "difference",
+            f"Against {label}",
+            against,
+            about=f"the difference from {label}, paired by seed, with its 95 % interval; noise: p with "
+            f"Holm's correction is {FALSE_ALARMS:g} or more",
+        ),
+    )
+    return Table("Answer", "", columns, _by_rank(results), SOURCES)
+
+
+def _by_rank(results: Results) -> Rows:
+    """The rows of arms.csv, the best rank first; of equals the lower mean, and what has none last."""
+    key = f"{results.primary}_mean"
+
+    def order(row: Row) -> tuple[float, ...]:
+        values = (row.get("rank_best"), row.get("rank_worst"), row.get(key))
+        return tuple(value if isinstance(value, int | float) else math.inf for value in values)
+
+    return sorted(arms_sheet(results)[1], key=order)
+
+
+def belief(results: Results) -> Iterator[tuple[str, str]]:
+    """How far to believe it, in short."""
+    counts = [len(item.rows) for item in results.arms if item.rows]
+    sure = "" if max(counts) > 1 else ": no interval, no winner"
+    yield "Seeds an arm", f"{_range(counts, str)}{sure}"
+    if results.primary is not None and results.claims:
+        yield "Tested", f"{cells.figure_words(results.primary)}, with Holm's correction"
+    finished = results.finished
+    yield "Text", listing(list(dict.fromkeys(plain(run.data_name, 40) for run in finished)), NAMED)
+    yield "Learning rate", _rate(results)
+    parameters = [run.manifest.parameters for run in finished if run.manifest.parameters]
+    size, budget = _range(parameters, quantity), _range([run.budget for run in finished], quantity)
+    yield "Model and budget", f"{size} parameters, {budget} tokens"
+    yield "L", f"{_range([run.context_length for run in finished], count)} tokens"
+
+
+def _range(values: Sequence[int], show: Callable[[int], str]) -> str:
+    """One value, or the lowest and the highest."""
+    ends = (min(values), max(values)) if values else ()
+    return " to ".join(dict.fromkeys(map(show, ends)))
+
+
+def _rate(results: Results) -> str:
+    if any(one.arm is not None for one in results.tunings):
+        return "chosen for each arm"
+    rates = dict.fromkeys(run.config["trainer"].get("learning_rate") for run in results.finished)
+    shown = [rate_text(rate) if isinstance(rate, float) else plain(rate, 20) for rate in rates]
+    return f"{listing(shown, NAMED)}, not tuned"
+
+
+def paper_table(results: Results) -> Table:
+    """The table for a paper, narrow enough for one column: its caption says what it is and how sure."""
+    shown = table(results)
+    if results.seeds < 2:
+        sure = "One seed an arm: no interval, no winner claimed."
+    else:
+        settled = "" if results.seeds >= EXPLORATORY else ": exploratory"
+        fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
+        sure = f"Means over {fewer}{results.seeds} seeds an arm with 95 % Student-t intervals{settled}."
+    ranked = ""
+    if results.primary is not None:
+        ranked = (
+            f"The rank is by the {cells.figure_words(results.primary)}: only arms that are separated bound "
+            "it (paired t tests with Holm's correction). "
+        )
+    caption = (
+        f"Loss in {cells.WINDOWS[cells.loss_family(results)]}, in nats a token, at the training length L and "
+        f"past it. {ranked}The last column is the difference from {results.reference.arm.label} in the "
+        f"tested loss, paired by seed. {sure}"
+    )
+    return replace(shown, title=results.study, caption=caption)
