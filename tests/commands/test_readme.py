@@ -1,4 +1,4 @@
-"""What the README promises, tried: its table of pairs, and its own example of a new scheme."""
+"""What the pages promise of the code, tried: the table of pairs, the example of a new scheme, the map."""
 
 import importlib
 import os
@@ -19,20 +19,21 @@ from poslab.model.positions import Geometry, build_scheme
 from support.commands import ROOT, TINY, rows
 from support.models import ATTENTIONS, CONF, make_gpt
 
-README = (ROOT / "README.md").read_text()
+SCHEMES = (ROOT / "docs" / "schemes.md").read_text()
+EXTENDING = (ROOT / "docs" / "extending.md").read_text()
 
 
 @pytest.fixture
 def example():
-    """The README's Python and YAML files: (path, content) each."""
+    """The Python and YAML files of the new scheme: (path, content) each."""
     return [
-        re.search(rf"```{language}\n# (\S+)\n(.*?)```", README, re.DOTALL).groups()
+        re.search(rf"```{language}\n# (\S+)\n(.*?)```", EXTENDING, re.DOTALL).groups()
         for language in ("python", "yaml")
     ]
 
 
 def test_the_table_of_pairs_is_what_the_code_does():
-    table = re.search(r"<!-- grid -->\n(.*?)<!-- /grid -->", README, re.DOTALL)[1]
+    table = re.search(r"<!-- grid -->\n(.*?)<!-- /grid -->", SCHEMES, re.DOTALL)[1]
     assert table == grid(CONF)
 
 
@@ -51,7 +52,7 @@ def test_a_new_scheme_follows_the_formula_and_is_refused_where_it_has_none(examp
 
 
 def test_one_python_file_and_one_yaml_file_are_trained_evaluated_and_reported(example, tmp_path):
-    """In a copy of the project, with nothing else changed, by the command that the README gives."""
+    """In a copy of the project, with nothing else changed, by the command that the page gives."""
     for name in ("src", "conf", "train.py"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)
@@ -78,7 +79,7 @@ def test_one_python_file_and_one_yaml_file_are_trained_evaluated_and_reported(ex
 
 def test_the_map_says_of_each_folder_what_its_own_first_sentence_says():
     folders = sorted(path.parent.name for path in (ROOT / "src" / "poslab").glob("*/__init__.py"))
-    shown = dict(re.findall(r"^  (\w+)/ +(.+)$", README[README.index("## Map") :], re.MULTILINE))
+    shown = dict(re.findall(r"^  (\w+)/ +(.+)$", EXTENDING[EXTENDING.index("## Map") :], re.MULTILINE))
     own = {
         folder: " ".join(importlib.import_module(f"poslab.{folder}").__doc__.split())
         .split(". ")[0]
@@ -89,7 +90,7 @@ def test_the_map_says_of_each_folder_what_its_own_first_sentence_says():
 
 
 def test_the_tour_names_files_that_exist():
-    tour = re.findall(r"^\d+\. \[(\S+)\]\((\S+)\)$", README, re.MULTILINE)
+    tour = re.findall(r"^\d+\. \[(\S+)\]\(\.\./(\S+)\)$", EXTENDING, re.MULTILINE)
     assert len(tour) >= 14
     for name, path in tour:
         assert path == f"src/poslab/{name}"

@@ -1,4 +1,4 @@
-"""Which attention works under which scheme: the README's table, made by trying every pair.
+"""Which attention works under which scheme: the table in docs/schemes.md, made by trying every pair.
 
 `python -m poslab.model.pairs`, in the project's folder, prints it in Markdown.
 """

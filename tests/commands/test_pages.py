@@ -1,0 +1,114 @@
+"""What a reader of the README and of docs/ follows leads somewhere: links, settings, commands."""
+
+import importlib.util
+import re
+import shlex
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from poslab.config.arguments import read_options
+from poslab.config.compose import arms, request_from
+from poslab.config.overrides import evaluation_overrides
+from poslab.config.request import flat_settings
+from poslab.config.sweep import Composer
+from support.commands import ROOT
+from support.models import CONF
+
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*/README.md")))
+}
+BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(
+    r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report|evaluate|dashboard)\.py\b(.*)", re.MULTILINE
+)
+
+
+def anchors(text):
+    """What GitHub calls the headings of a page."""
+    titles = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def commands():
+    """Every command on the pages: the page, its script and its arguments, without the words beside it."""
+    for page, text in PAGES.items():
+        for script, rest in COMMAND.findall(text.replace("\\\n", " ")):
+            in_line = re.split(r"`|\s#|(?<=\S)\s{3,}(?=\S)", rest)[0]
+            yield page, script, [word for word in shlex.split(in_line) if word != "..."]
+
+
+def script_keys(name):
+    """The options of report.py or dashboard.py."""
+    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.KEYS
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_within_the_project_leads_to_a_file_and_a_heading(page):
+    targets = re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", PAGES[page]))
+    for target in targets:
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (ROOT / page).parent / path if path else ROOT / page
+        assert file.exists(), target
+        if anchor:
+            assert anchor in anchors(file.read_text()), target
+
+
+def test_every_setting_that_a_page_names_is_one():
+    sections = {group.name: arms(group).values() for group in CONF.iterdir() if group.is_dir()}
+    known = {
+        key
+        for group, options in sections.items()
+        for section in options
+        for key in flat_settings(dict(section) if group == "model" else {group: dict(section)})
+    }
+    groups = "|".join(sorted(sections))
+    for page, text in PAGES.items():
+        named = set(re.findall(rf"(?<![\w./])((?:{groups})\.[a-z_]+)(?=[=`])", text))
+        assert {name for name in named if not name.endswith((".py", ".csv", ".svg"))} <= known, page
+
+
+def test_every_training_command_on_a_page_asks_for_runs_that_there_are():
+    tried = 0
+    parser = OverridesParser.create()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        composer = Composer(lambda run: compose("config", overrides=run, return_hydra_config=True))
+        for page, script, arguments in commands():
+            if script != "train" or {"--help", "--cfg", "status", "sweep=NAME"} & {*arguments}:
+                continue
+            overrides = [each for each in arguments if each != "-m"]
+            written = re.findall(r"^# conf/pos/(\w+)\.yaml$", PAGES[page], re.MULTILINE)  # by the page itself
+            if any(name in " ".join(overrides) for name in written):
+                continue
+            swept = [
+                [value for (value,) in BasicSweeper.split_arguments(parser.parse_overrides([each]), None)[0]]
+                for each in overrides
+            ]
+            most = max(map(len, swept), default=1)
+            assert "-m" in arguments or most == 1, (page, overrides)
+            for place in range(most):  # every value once, not every combination
+                composed = composer.composed([values[place % len(values)] for values in swept])
+                request_from(composed.settings, composed.choices, CONF)  # raises where a setting is wrong
+            tried += 1
+    assert tried > 20
+
+
+def test_every_other_command_on_a_page_has_arguments_that_its_script_takes():
+    keys = {name: script_keys(name) for name in ("report", "dashboard")}
+    tried = set()
+    for _, script, arguments in commands():
+        arguments = [each for each in arguments if not each.startswith("--")]
+        if script == "evaluate":
+            evaluation_overrides([each for each in arguments if not each.startswith("checkpoint=")])
+        elif script in keys:
+            read_options(arguments, keys[script])
+        tried.add(script)
+    assert {"evaluate", *keys} <= tried
