@@ -51,7 +51,8 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (9, 3),
     (3, 1.5, 1.5, 1.5, 1.5, 1.5),
 )
-ATTENTIONS = {"flash": 0, "linear": 1, "softmax": 2, "performer": 3}  # the place of each one's dash
+# The place of each one's dash. Softmax computes what flash does: without flash beside it, it is solid too.
+ATTENTIONS = {"flash": 0, "linear": 1, "softmax": 2, "performer": 3}
 OF_ARMS = 1_000  # the numbers of arms' looks begin here, those of other lines lie below
 VARIANTS = 1_000
 
@@ -89,10 +90,13 @@ def arm_numbers(arms: Iterable[tuple[str, str]]) -> list[int]:
     The same in every study, but for arms of one scheme and attention that differ in something else: those
     take the scheme's further variants, in their order.
     """
-    numbers: list[int] = []
-    for pos, attention in arms:
+    listed, numbers = list(arms), list[int]()
+    dashes = dict(ATTENTIONS)
+    if all(attention != "flash" for _, attention in listed):
+        dashes["softmax"] = dashes["flash"]
+    for pos, attention in listed:
         colour, variant = _place(pos)
-        dash = ATTENTIONS.get(attention, _hashed(attention, len(DASHES)))
+        dash = dashes.get(attention, _hashed(attention, len(DASHES)))
         number = _number(colour, variant, dash)
         while number in numbers:
             variant += 1
