@@ -41,15 +41,8 @@ SCHEMES = {  # the place of each scheme's colour; another scheme's follows from 
 }
 # Variants of RoPE in the order of their tints; another's follows from its name.
 ROPES = "500 1k 2k 5k 50k 100k 500k 1m pi ntk yarn dynamic llama3 learned none partial p randomised sqrt log"
-TINTS = (
-    0.0,
-    0.4,
-    -0.3,
-    0.6,
-    -0.5,
-    0.2,
-    -0.15,
-)  # of variants: how far towards white, or below 0 towards black
+# Of variants: how far towards white, or below 0 towards black.
+TINTS = (0.0, 0.4, -0.3, 0.6, -0.5, 0.2, -0.15)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 DASHES: tuple[tuple[float, ...], ...] = (
     (),
