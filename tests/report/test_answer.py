@@ -64,11 +64,11 @@ def test_few_seeds_are_said_first(tmp_path: Path, seeds: int, start: str) -> Non
 
 def test_the_table_has_five_columns_and_goes_by_rank(tmp_path: Path) -> None:
     shown = table(study(tmp_path, HELD))
-    assert [column.title for column in shown.columns] == ["Rank", "Arm", "L", "8 L", "Against rope"]
+    assert [column.title for column in shown.columns] == ["Arm", "Rank", "L", "8 L", "Against rope"]
     assert [[cell.text for cell in row][:2] for row in shown.rows] == [
-        ["1", "alibi"],
-        ["2", "none"],
-        ["3", "rope"],
+        ["alibi", "1"],
+        ["none", "2"],
+        ["rope", "3"],
     ]
     assert shown.rows[0][4].text.startswith("−0.9")
     assert shown.rows[2][4].text == "reference"

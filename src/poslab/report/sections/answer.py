@@ -127,6 +127,7 @@ def table(results: Results) -> Table:
         return replace(shown, text=f"{shown.text}{' (noise)' if noise else ''}")
 
     columns = (
+        cells.arm_column(results),
         Column(
             "rank",
             "Rank",
@@ -134,7 +135,6 @@ def table(results: Results) -> Table:
             number=False,
             about="1 is the lowest loss; only arms that are separated bound it",
         ),
-        cells.arm_column(results),
         *(
             Column(
                 f"{protocol}_{name(k)}",
