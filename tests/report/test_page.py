@@ -337,3 +337,22 @@ def test_help_is_quick_and_the_report_needs_no_torch(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=True
     )
+
+
+def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    hostile = "<script>alert(1)</script>"
+    for day, name in enumerate(("older", "newer"), 1):
+        write_run(tmp_path / "runs", "rope", study=name, finished=f"2026-11-0{day}T00:00:00+00:00")
+        plan(tmp_path / "runs", ["rope"], "rope", study=name, question=hostile)
+    write_report("older", tmp_path / "runs", reports)
+    write_report("newer", tmp_path / "runs", reports)
+    text = (reports / "index.html").read_text()
+    assert re.findall(r'href="(\w+)/index.html"', text) == ["newer", "older"]
+    assert hostile not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    for source in re.findall(r'src="([^"]*)"', text):
+        assert (reports / source).is_file()
+    shutil.rmtree(reports / "newer")
+    write_report("older", tmp_path / "runs", reports)
+    assert "newer" not in (reports / "index.html").read_text()

@@ -14,6 +14,7 @@ from poslab.record.schema import MANIFEST
 from poslab.record.study_list import studies
 from poslab.report.analysis.results import Results, Subject, figures, subject_of
 from poslab.report.document import FORMATS, Document, Sheet
+from poslab.report.listed import write_list
 from poslab.report.sections.contents import OPTIONAL, document
 from poslab.report.written import Report
 
@@ -136,6 +137,7 @@ def write_document(made: Document, reports: Path) -> Report:
     write_atomic(directory / "table.tex", latex(made))
     index = directory / "index.html"
     write_atomic(index, page(made))
+    write_list(reports)
     return Report(directory, index, made.terminal, made.summary)
 
 
