@@ -35,10 +35,10 @@ class Population:
     steady_reference: float = 1.0
     correlation: float = 0.0
 
-    def draw(self, n: int) -> tuple[Array, Array, float, float]:
+    def draw(self, n: int, studies: int = DRAWN) -> tuple[Array, Array, float, float]:
         """Log times of arm and reference, a row a study of n seeds, and the logarithms of both budgets."""
         random = np.random.default_rng([n, round(1000 * self.cut_arm), round(1000 * self.cut_reference)])
-        shared, *own = random.standard_normal((3, DRAWN, n))
+        shared, *own = random.standard_normal((3, studies, n))
         arm, reference = (
             math.sqrt(self.correlation) * shared + math.sqrt(1 - self.correlation) * each for each in own
         )
@@ -68,9 +68,11 @@ def true(said: Ratio) -> bool:
     return (said.low or 0.0) <= math.exp(EFFECT) <= (said.high or math.inf)
 
 
-def coverage(population: Population, n: int, judged: int = JUDGED) -> dict[str, tuple[float, int]]:
+def coverage(
+    population: Population, n: int, judged: int = JUDGED, studies: int = DRAWN
+) -> dict[str, tuple[float, int]]:
     """By the form that is printed: in which share of the studies that print it is true, of how many."""
-    arm, reference, budget, other = population.draw(n)
+    arm, reference, budget, other = population.draw(n, studies)
     missed, missed_other = (arm > budget).any(axis=1), (reference > other).any(axis=1)
     forms = {
         "exact": ~missed & ~missed_other,
@@ -102,6 +104,20 @@ def test_each_form_is_true_in_the_studies_that_print_it(
         for form, (share, judged) in coverage(population, n).items():
             slack = 2.5 * math.sqrt(PROMISED * (1 - PROMISED) / judged)
             assert share >= PROMISED - slack, (population, form, share, judged)
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("n", [3, 5, 10])
+@pytest.mark.parametrize(("steady_arm", "steady_reference", "correlation"), STEADY)
+def test_each_form_is_true_in_60000_studies_a_cell(
+    n: int, steady_arm: float, steady_reference: float, correlation: float
+) -> None:
+    """The figures of the log: the same cells, every study of each looked at. Prints its coverage."""
+    for cut_arm, cut_reference in [*CUT, (0.0, 0.0)]:
+        population = Population(cut_arm, cut_reference, steady_arm, steady_reference, correlation)
+        for form, (share, judged) in coverage(population, n, 60_000, 60_000).items():
+            print(f"n {n}, {population}: {form} {share:.4f} of {judged}")
+            assert share >= 0.94 - 3 * math.sqrt(0.95 * 0.05 / judged), (population, form, share, judged)
 
 
 @pytest.mark.parametrize("n", [2, 3])
