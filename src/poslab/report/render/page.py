@@ -32,6 +32,7 @@ from poslab.report.palette import look
 
 HERE = Path(__file__).parent
 SCRIPTS = ("numbers.js", "chart.js", "figure.js", "table.js", "page.js")  # in this order, as one
+LONG = 400  # letters of a caption, from which on it is folded away below its table
 POINTS = 3_000  # in a chart: more, of a thousand runs, would take the page past 1 MB
 _PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _INTERVAL = re.compile(r"(\S+(?: [kMGT])?)( (?:± |\[[\d.]).*)")  # a number, then how sure it is
@@ -77,7 +78,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined
     )
-    environment.globals["scale_from"] = SCALE_FROM
+    environment.globals |= {"scale_from": SCALE_FROM, "long": LONG}
     environment.filters |= {
         "kind": lambda chart: type(chart).__name__,
         "quantity": quantity,

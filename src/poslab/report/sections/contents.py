@@ -78,7 +78,7 @@ def document(results: Results) -> Document:
     chapters = [_chapter(plan, results) for plan in CHAPTERS]
     return Document(
         name=results.study,
-        title=" ".join(results.questions) or results.study,
+        title=results.questions[0] if len(results.questions) == 1 else results.study,
         answer=answer(results),
         warnings=tuple(warnings_of(results)),
         chapters=tuple(one for one in chapters if any(part.charts or part.tables for part in one.sections)),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from poslab.record.measures import Bin, Value, mean_bits, mean_loss, name, position_bins
 from poslab.record.reader import Run
+from poslab.report.analysis.comparisons import comparable
 from poslab.report.analysis.protocols import OTHER
 from poslab.report.analysis.results import Results
 from poslab.report.cells import arms, bars, loss_family, training_length
@@ -18,6 +19,7 @@ FILES = (
     "sliding_bits_per_byte_by_length",
     "sliding_loss_by_length",
     "loss_by_position",
+    "loss_by_position_less_reference",
 )
 
 
@@ -27,8 +29,12 @@ PROTOCOLS = {"sliding": "sliding", "loss": "non_overlapping"}  # by the family o
 def section(results: Results) -> Section:
     """Loss by length in the protocol that is not tested and by position, gain and curse by length."""
     other = _loss_by_length(results, OTHER[loss_family(results)], in_bits(results.finished))
-    losses = (chart for chart in (other, _loss_by_position(results)) if chart.series)
-    return Section("lengths", "By length and by position", charts=(*losses, *_gains(results)))
+    losses = (other, _loss_by_position(results), _position_less_reference(results))
+    return Section(
+        "lengths",
+        "By length and by position",
+        charts=(*(chart for chart in losses if chart.series), *_gains(results)),
+    )
 
 
 def tested_chart(results: Results) -> LineChart | None:
@@ -128,6 +134,32 @@ def _loss_by_position(results: Results) -> LineChart:
         octaves(series, count if shared else multiple),
         float(shared) if shared else 1.0,
         series,
+    )
+
+
+def _position_less_reference(results: Results) -> LineChart:
+    """Loss by position less the reference's on the same seeds: the text's own ups and downs cancel."""
+    shared, label = results.context_length, results.reference.arm.label
+    base = {run.seed: by_position(run, 1) for run in results.reference.arm.finished}
+    series = []
+    for number, item in arms(results):
+        if shared is None or item is results.reference:
+            continue
+        mine = [(by_position(run, 1), base.get(run.seed, {})) for run in item.arm.finished]
+        over_seeds = points([{k: own[k] - other[k] for k in own if k in other} for own, other in mine])
+        if over_seeds and all(comparable(run, results.reference.arm) for run in item.arm.finished):
+            series.append(Series(number, item.arm.label, over_seeds))
+    return LineChart(
+        "loss_by_position_less_reference",
+        f"Loss by position less that of {label}",
+        f"The figure above as a difference from {label} on the same seed: where the text is hard for both, "
+        f"that cancels. Below 0 an arm is better. {bars(results)}",
+        f"Tokens seen in the window{training_length(results)}",
+        f"Loss less that of {label} (nats per token)",
+        2,
+        octaves(series, count),
+        float(shared or 1),
+        tuple(series),
     )
 
 
