@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from poslab.record.files import DamagedError, UnreadableError, unsealed
 from poslab.record.schema import FORMAT, MANIFEST, READABLE, Manifest
+from poslab.record.seal import DamagedError, UnreadableError, unsealed
 
 UNSEALED_FORMAT = 1  # whose manifests had no checksum
 SECTIONS = ("data", "wandb")  # fields that have fields

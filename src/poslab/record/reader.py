@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 from poslab.config.text import published
 from poslab.record import losses, retrieval, scheme
-from poslab.record.files import Tables, UnreadableError, read_tables, table_records
+from poslab.record.files import Tables, read_tables, table_records
 from poslab.record.losses import TRAINED, RescaledMeasurement, Segments, Stretch, Validation
 from poslab.record.manifest import OtherFormatError, parse_manifest
 from poslab.record.retrieval import Probe
 from poslab.record.schema import MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST, Manifest
 from poslab.record.scheme import SchemeRecord
+from poslab.record.seal import UnreadableError
 from poslab.record.study_list import StudyList, read_study_list, recorded_runs, studies
 
 PART = "part"  # what a run of a study is for, in its configuration

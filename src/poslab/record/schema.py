@@ -128,11 +128,17 @@ class DataFacts(Facts):
     """The text that a run was trained on."""
 
     name: str | None = None
-    fingerprint: str | None = None  # SHA-256 of its content
+    fingerprint: str | None = None  # SHA-256 of its content and of how that is read
+    content: str | None = None  # of its content alone, which is the fingerprint of older records
     vocabulary: int | None = None  # how many tokens there are to tell apart
     train_tokens: int | None = None
     validation_tokens: int | None = None
     documents: int | None = None
+
+    def is_text_of(self, other: "DataFacts") -> bool:
+        """Whether both are of the same text; one of them may be of an older version."""
+        mine, others = ({facts.fingerprint, facts.content} - {None} for facts in (self, other))
+        return bool(mine & others)
 
 
 class WandbPlace(Facts):

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.text import NAME, is_file_name
-from poslab.record.files import DamagedError, unsealed, write_sealed
+from poslab.record.files import write_sealed
 from poslab.record.locks import holding
 from poslab.record.schema import MANIFEST, STUDY_LIST
+from poslab.record.seal import DamagedError, unsealed
 
 UNSEALED = {"study", "runs", "reference", "commands"}  # the fields of lists beside records of format 1
 WAIT = 600.0  # seconds that a command waits for another one that writes the same list

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from poslab.config.schema import ConfigError
 from poslab.config.text import counted
-from poslab.record.files import FULL, UnreadableError, write_atomic
+from poslab.record.files import FULL, write_atomic
 from poslab.record.locks import TakenError, holding, is_taken, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import LOG
+from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task

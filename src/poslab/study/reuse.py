@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from poslab.config.text import is_file_name
-from poslab.record.files import UnreadableError
 from poslab.record.locks import TakenError, holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import MANIFEST
+from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.study.run.plan import Job
 

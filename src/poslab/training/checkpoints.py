@@ -24,9 +24,10 @@ from poslab.config.schema import ConfigError, check
 from poslab.model import positions
 from poslab.model.gpt import GPT, build
 from poslab.model.positions import LearnedOptions, Scheme
-from poslab.record.files import DamagedError, write_atomic
+from poslab.record.files import write_atomic
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import FINAL, Manifest
+from poslab.record.seal import DamagedError
 
 FORMAT = 2  # of what a checkpoint holds
 STATES = 2  # of a run: should the newest be damaged, there is the one before

@@ -14,10 +14,11 @@ import torch
 
 from poslab.config.schema import ConfigError
 from poslab.model.gpt import GPT, build
-from poslab.record.files import UnreadableError, sealed, write_atomic
+from poslab.record.files import write_atomic
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, FORMAT, PROGRESS, Manifest
+from poslab.record.seal import UnreadableError, sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory

@@ -9,9 +9,9 @@ from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, PairEr
 from poslab.data.corpus import Corpus
 from poslab.data.questions import ROOM
 from poslab.data.windows import check_lengths
-from poslab.record.files import DamagedError
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.schema import ENDED, FORMAT
+from poslab.record.seal import DamagedError
 from poslab.record.writer import RunRecord
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
 from poslab.study.run.identity import Code, run_identity, run_name

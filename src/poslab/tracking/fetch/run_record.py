@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.text import is_file_name
-from poslab.record.files import DamagedError, write_atomic
+from poslab.record.files import write_atomic
 from poslab.record.manifest import OtherFormatError, damaged_files, parse_manifest
 from poslab.record.schema import ENDED, MANIFEST, Manifest
+from poslab.record.seal import DamagedError
 from poslab.tracking.fetch.account import asking, http_status
 
 PREFIX = "record/"  # of the record among the files of a run

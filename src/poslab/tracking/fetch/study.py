@@ -20,9 +20,10 @@ from rich.console import Console
 from rich.progress import track
 
 from poslab.config.text import NAME, plain
-from poslab.record.files import DamagedError, write_atomic
+from poslab.record.files import write_atomic
 from poslab.record.locks import holding
 from poslab.record.schema import ENDED, MANIFEST, STUDY_LIST
+from poslab.record.seal import DamagedError
 from poslab.record.study_list import parse_study_list
 from poslab.tracking.fetch.account import Account, SourceError, asking
 from poslab.tracking.fetch.run_record import (

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.request import LoggerOptions
-from poslab.record.files import DamagedError, read_sealed
 from poslab.record.schema import STUDY_LIST
+from poslab.record.seal import DamagedError, read_sealed
 from poslab.tracking.login import requested_place
 
 PLACE = ".report_run.json"  # in the study's folder: the W&B run of the report, and the digest of that report

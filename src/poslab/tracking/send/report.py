@@ -12,9 +12,10 @@ from typing import Any
 import wandb
 
 from poslab.config.request import LoggerOptions
-from poslab.record.files import UnreadableError, write_sealed
+from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import MANIFEST, STUDY_LIST
+from poslab.record.seal import UnreadableError
 from poslab.record.study_list import StudyList, read_study_list, recorded_runs
 from poslab.tracking.send.card import Card
 from poslab.tracking.send.offline import parts
