@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
+from poslab.config.text import plain
 from poslab.record.schema import FORMAT, MANIFEST, READABLE, Manifest
 from poslab.record.seal import DamagedError, UnreadableError, unsealed
 
@@ -28,12 +30,31 @@ class OtherFormatError(UnreadableError):
 
 
 def read_manifest(directory: Path) -> Manifest | None:
-    """The manifest of a run directory, None where there is none yet. Raises UnreadableError."""
+    """The manifest of a run directory, None where there is none yet.
+
+    Raises UnreadableError, also where it is the record of a run that has another directory.
+    """
     path = directory / MANIFEST
     try:
-        return parse_manifest(path.read_bytes(), path)
+        manifest = parse_manifest(path.read_bytes(), path)
     except FileNotFoundError:
         return None
+    check_directory(manifest, directory, path)
+    return manifest
+
+
+def check_directory(manifest: Manifest, directory: Path, name: object = MANIFEST) -> None:
+    """Raise DamagedError where a record is of another run than the directory that it lies in.
+
+    A record that is whole may still be in the wrong place: copied, moved, or restored to it by mistake.
+    """
+    own = Path(os.path.abspath(directory)).name
+    recorded = manifest.run if manifest.evaluation is None else manifest.evaluation
+    identified = manifest.evaluation is not None or own.endswith(f"-{manifest.identity}")
+    if (recorded is not None and recorded != own) or (manifest.identity is not None and not identified):
+        raise DamagedError(
+            f"{name} is the record of {plain(recorded, 120)} and not of this folder: move it where it belongs"
+        )
 
 
 def parse_manifest(data: bytes, name: object = MANIFEST) -> Manifest:

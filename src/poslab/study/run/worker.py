@@ -6,7 +6,6 @@ launcher has started them.
 PyTorch is imported only where a run is made: the study's command imports this module too.
 """
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from poslab.config.request import Config, Request
 from poslab.config.schema import ConfigError, check
 from poslab.record.locks import TakenError
 from poslab.record.manifest import read_manifest
+from poslab.record.seal import read_sealed, sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
@@ -40,7 +40,7 @@ FORKS = (*WORKER, "--forks")  # forks such processes, on the socket whose descri
 
 def request_text(job: Job) -> str:
     """The content of FILE: all that another process needs to make the run."""
-    return json.dumps(
+    return sealed(
         {
             "config": job.config.model_dump(mode="json"),  # without `auto`
             "pos": job.request.pos,
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with Stopper().installed() as stopper:
             exit_with_parent()
-            return _make(json.loads(Path(arguments[-1]).read_text()), stopper)
+            return _make(read_sealed(Path(arguments[-1])), stopper)
     except ConfigError as error:
         print(f"poslab: {error}", file=sys.stderr)
         return 2

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,12 @@ def is_published(options: LoggerOptions, runs: Path, report: Path) -> bool:
 
 
 def known_place(runs: Path) -> dict[str, Any]:
-    """What is on record of the report's run in W&B."""
-    with suppress(FileNotFoundError, DamagedError):
-        return read_sealed(runs / PLACE)
-    return {}
+    """What is on record of the report's run in W&B; nothing where that is damaged or of another study."""
+    try:
+        place = read_sealed(runs / PLACE)
+    except (FileNotFoundError, DamagedError):
+        return {}
+    return place if place.get("study", runs.name) == runs.name else {}
 
 
 def report_digest(options: LoggerOptions, runs: Path, report: Path) -> str:
