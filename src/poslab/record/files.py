@@ -8,10 +8,11 @@ import errno
 import hashlib
 import io
 import os
+import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
@@ -22,6 +23,7 @@ from poslab.record.schema import MANIFEST, TableSchema
 from poslab.record.seal import DamagedError, sealed
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the errors of a full disk
+UNFINISHED = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}")  # as tempfile names what will be the file `name`
 ROOM = 1.0  # seconds between two looks whether a full disk has room again
 
 Row = tuple[str, ...]
@@ -79,6 +81,20 @@ def _replace(path: Path, data: bytes) -> None:
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     """Write what `read_sealed` reads."""
     write_atomic(path, sealed(value))
+
+
+def remove_unfinished(folder: Path, is_own: Callable[[str], bool]) -> None:
+    """Remove the unfinished files that killed processes have left in `folder` beside files of their own.
+
+    Only plain files whose name is one that `write_atomic` gives, for a name that `is_own`; none where the
+    folder is a link. Whoever calls this holds the lock under which such files are written.
+    """
+    if folder.is_symlink():
+        return
+    for path in folder.glob(".*"):
+        match = UNFINISHED.fullmatch(path.name)
+        if match and is_own(match["name"]) and path.is_file() and not path.is_symlink():
+            path.unlink(missing_ok=True)
 
 
 def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:

@@ -4,13 +4,14 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
-from poslab.config.text import plain
-from poslab.record.schema import FORMAT, MANIFEST, READABLE, Manifest
+from poslab.config.text import is_file_name, plain
+from poslab.record.schema import FORMAT, MANIFEST, READABLE, TABLE_SUFFIX, Manifest
 from poslab.record.seal import DamagedError, UnreadableError, unsealed
 
 UNSEALED_FORMAT = 1  # whose manifests had no checksum
@@ -29,17 +30,18 @@ class OtherFormatError(UnreadableError):
         super().__init__(f"{name}: {self.reason}")
 
 
-def read_manifest(directory: Path) -> Manifest | None:
+def read_manifest(directory: Path, anywhere: bool = False) -> Manifest | None:
     """The manifest of a run directory, None where there is none yet.
 
-    Raises UnreadableError, also where it is the record of a run that has another directory.
+    Raises UnreadableError; unless it may lie `anywhere`, also where it is of a run of another directory.
     """
     path = directory / MANIFEST
     try:
         manifest = parse_manifest(path.read_bytes(), path)
     except FileNotFoundError:
         return None
-    check_directory(manifest, directory, path)
+    if not anywhere:
+        check_directory(manifest, directory, path)
     return manifest
 
 
@@ -78,6 +80,18 @@ def parse_manifest(data: bytes, name: object = MANIFEST) -> Manifest:
         return Manifest.model_validate(facts)
     except ValidationError as error:
         raise DamagedError(f"{name} has no valid {_field(error)}") from None
+
+
+def remove_record(directory: Path) -> None:
+    """Remove a manifest with its tables, and their folder if nothing else is in it; none through a link."""
+    if directory.is_symlink() or not (directory / MANIFEST).is_file():
+        return
+    for path in directory.glob(f"*{TABLE_SUFFIX}"):
+        if path.is_file() and not path.is_symlink() and is_file_name(path.name):
+            path.unlink(missing_ok=True)
+    (directory / MANIFEST).unlink(missing_ok=True)
+    with suppress(OSError):
+        directory.rmdir()
 
 
 def _is_of_the_unsealed_format(data: bytes) -> bool:

@@ -109,6 +109,20 @@ ATTENTION_DISTANCE = TableSchema("attention_distance.csv", ("layer", "head", "qu
 RESCALED = TableSchema("rescaled.csv", ("rescale", *EXTRAPOLATION.columns))
 RESCALED_POSITION = TableSchema("rescaled_position.csv", ("rescale", *POSITION.columns))
 
+TABLES = (
+    METRICS,
+    EXTRAPOLATION,
+    POSITION,
+    PROBE,
+    SCHEME_BIAS,
+    SCHEME_ROTATION,
+    SCHEME_BOUND,
+    ATTENTION_DISTANCE,
+    RESCALED,
+    RESCALED_POSITION,
+)
+RUN_FILES = frozenset({MANIFEST, FINAL, ERROR, *(table.file for table in TABLES)})
+
 
 class Facts(BaseModel):
     """Facts on record. What other versions know besides is kept as it is; None: not on record."""
