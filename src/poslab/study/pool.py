@@ -182,7 +182,9 @@ class Pool:
             self.idle_since = time.monotonic()
         elif time.monotonic() - self.idle_since > IDLE_SECONDS:
             self.idle_since = math.inf
-            self.display.print_line("no device is free: runs of other commands use them all; these runs wait")
+            waiting = next(each for each in self.members if each.entry.state == "waiting")
+            reason = self.launcher.obstacle(waiting.task) or "runs of other commands use them all"
+            self.display.print_line(f"no device is free, and these runs wait: {reason}")
 
     def _check_disk(self, each: Member) -> None:
         """Print once, each time it happens, that a run waits for a full disk: its own log may be cut off."""
