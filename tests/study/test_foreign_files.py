@@ -168,7 +168,7 @@ def test_a_model_may_lie_in_a_folder_of_its_own_but_not_in_another_runs(made: Pa
     shutil.copytree(source, tmp_path / "best")
     assert read_trained_model(tmp_path / "best").manifest.run == source.name
     shutil.copytree(source, tmp_path / "alibi-flash-seed0-0123456789ab")
-    with pytest.raises(DamagedError, match=f"is the record of {source.name} and not of this folder"):
+    with pytest.raises(DamagedError, match=f"is the record of {source.name} "):
         read_trained_model(tmp_path / "alibi-flash-seed0-0123456789ab")
 
 

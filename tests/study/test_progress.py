@@ -113,22 +113,27 @@ DAMAGED = {
     "empty": b"",
     "cut off": sealed(TOLD).encode()[:40],
     "a wrong bit": sealed(TOLD).replace("0.45", "0.44").encode(),
+    "of another run": sealed({"run": "another", **TOLD}).encode(),
     "not sealed": json.dumps(TOLD).encode(),
     "no object": b"[1, 2]",
     "no text": b"\xff\xfe\x00",
     "nested too deep": b"[" * 100_000,
-    "a field is missing": sealed({"phase": "training", "share": 0.5}).encode(),
-    "a share past one": sealed({**TOLD, "share": 1.5}).encode(),
-    "a share that is no number": sealed({**TOLD, "share": float("nan")}).encode(),
-    "a truth value": sealed({**TOLD, "share": True}).encode(),
-    "a text as loss": sealed({**TOLD, "loss": "low"}).encode(),
+    "a field is missing": sealed({"run": "run", "phase": "training", "share": 0.5}).encode(),
+    "a share past one": sealed({"run": "run", **TOLD, "share": 1.5}).encode(),
+    "a share that is no number": sealed({"run": "run", **TOLD, "share": float("nan")}).encode(),
+    "a truth value": sealed({"run": "run", **TOLD, "share": True}).encode(),
+    "a text as loss": sealed({"run": "run", **TOLD, "loss": "low"}).encode(),
 }
 
 
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damaged_progress_is_none(case, tmp_path):
-    (tmp_path / "progress.json").write_bytes(DAMAGED[case])
-    assert read_progress(tmp_path) is None
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / "progress.json").write_text(sealed({"run": "run", **TOLD}))
+    assert read_progress(directory) is not None
+    (directory / "progress.json").write_bytes(DAMAGED[case])
+    assert read_progress(directory) is None
 
 
 def test_missing_progress_is_none(tmp_path):

@@ -24,7 +24,7 @@ TOLD = {
 
 def tell(directory: Path, **changes: object) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "progress.json").write_text(sealed({**TOLD, **changes}))
+    (directory / "progress.json").write_text(sealed({"run": directory.name, **TOLD, **changes}))
 
 
 def terminal(width: int = 120, height: int = 24) -> Console:

@@ -85,7 +85,10 @@ def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Reco
             place.write_bytes(content)
         if not recorded_runs(Path(temporary, study)):
             raise ReportError(f"{path} holds no record of a run")
-        return replace(load_study(Path(temporary, study), several), kept=path)
+        try:
+            return replace(load_study(Path(temporary, study), several), kept=path)
+        except ReportError as error:
+            raise ReportError(f"{path}: {error}") from None
 
 
 def is_same(packed: bytes, path: Path) -> bool:

@@ -54,8 +54,9 @@ def check_directory(manifest: Manifest, directory: Path, name: object = MANIFEST
     recorded = manifest.run if manifest.evaluation is None else manifest.evaluation
     identified = manifest.evaluation is not None or own.endswith(f"-{manifest.identity}")
     if (recorded is not None and recorded != own) or (manifest.identity is not None and not identified):
+        other = plain(recorded, 120)
         raise DamagedError(
-            f"{name} is the record of {plain(recorded, 120)} and not of this folder: move it where it belongs"
+            f"{name} is the record of {other} (move it to a folder of that name), not of this run"
         )
 
 

@@ -17,7 +17,7 @@ from poslab.record.manifest import OtherFormatError, check_directory, parse_mani
 from poslab.record.retrieval import Probe
 from poslab.record.schema import MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST, Manifest
 from poslab.record.scheme import SchemeRecord
-from poslab.record.seal import DamagedError, UnreadableError
+from poslab.record.seal import UnreadableError
 from poslab.record.study_list import NewerListError, StudyList, read_study_list, recorded_runs, studies
 
 PART = "part"  # what a run of a study is for, in its configuration
@@ -221,10 +221,10 @@ def study_list_of(folder: Path) -> StudyList:
     """What a study was asked for, nothing where it has no list. Raises ReportError where that is not read."""
     try:
         return read_study_list(folder) or StudyList(folder.name)
-    except NewerListError as error:
-        raise ReportError(f"study={folder.name}: {error}") from None
-    except DamagedError as error:
+    except UnreadableError as error:
         problem = str(error).replace(str(folder / STUDY_LIST), STUDY_LIST)
+        if isinstance(error, NewerListError):
+            raise ReportError(f"study={folder.name}: {problem}") from None
     except OSError as error:
         problem = f"{STUDY_LIST} cannot be read ({error.strerror})"
     raise ReportError(f"study={folder.name}: {problem}; remove it, the runs are then listed by name")

@@ -26,6 +26,7 @@ from poslab.study.run.worker import (
     PROCESS_KILLED,
     STOPPED_IN_WANDB,
     WORKER,
+    request_name,
     request_text,
 )
 
@@ -233,7 +234,7 @@ def describe_end(end: End) -> str:
 
 def _request_file(job: Job) -> Path:
     """The file from which the run's process reads what to make."""
-    return job.directory.parent / ".launcher" / f"{job.directory.name}.request.json"
+    return job.directory.parent / ".launcher" / request_name(job.directory)
 
 
 def _mark_failed(each: Member, reason: str) -> None:

@@ -92,16 +92,18 @@ class ProgressFile:
         # what a killed one left.
         temporary = self.path.with_name(f".{PROGRESS}")
         try:
-            temporary.write_text(sealed(asdict(progress)))
+            temporary.write_text(sealed({"run": self.path.parent.name, **asdict(progress)}))
             os.replace(temporary, self.path)
         except OSError:
             pass
 
 
 def read_progress(directory: Path) -> Progress | None:
-    """The progress that the run in `directory` wrote last; None where it is missing or damaged."""
+    """The progress that the run in `directory` wrote last; None where it is missing, damaged or another's."""
     try:
         content = read_sealed(directory / PROGRESS)
+        if content["run"] != directory.name:
+            return None
         progress = Progress(
             phase=str(content["phase"]),
             share=_number(content["share"]),

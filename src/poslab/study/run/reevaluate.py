@@ -21,7 +21,7 @@ from poslab.config.request import Config, Request, flat_settings
 from poslab.config.schema import ConfigError, check
 from poslab.config.text import is_file_name, plain
 from poslab.record.locks import holding, run_lock
-from poslab.record.manifest import damaged_files, read_manifest
+from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.reader import load_evaluation
 from poslab.record.schema import (
     EXTRAPOLATION,
@@ -33,7 +33,7 @@ from poslab.record.schema import (
     DataFacts,
     Manifest,
 )
-from poslab.record.seal import DamagedError
+from poslab.record.seal import DamagedError, UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.report.render.terminal import evaluation_table, print_table
 from poslab.study.display.run_bar import RunDisplay
@@ -140,11 +140,16 @@ def _check_text(trained: Config, config: Config, overrides: Mapping[str, Any]) -
 
 
 def _finished(directory: Path) -> Manifest | None:
-    """The manifest of a finished and undamaged evaluation, else None."""
+    """The manifest of a finished and undamaged evaluation, else None.
+
+    Raises OtherFormatError where a newer version has made it: what it holds would be lost.
+    """
     try:
         manifest = read_manifest(directory)
-    except DamagedError as error:
-        print(f"evaluate.py: {error} and is made again", file=sys.stderr)
+    except UnreadableError as error:
+        if isinstance(error, OtherFormatError) and error.status == "newer":
+            raise
+        print(f"evaluate.py: {error}; the evaluation is made again", file=sys.stderr)
         return None
     if manifest is None or manifest.status != "done":
         return None

@@ -38,6 +38,11 @@ WORKER = (sys.executable, "-m", "poslab.study.run.worker")  # makes the run of t
 FORKS = (*WORKER, "--forks")  # forks such processes, on the socket whose descriptor is put behind it
 
 
+def request_name(directory: Path) -> str:
+    """How the file is called that asks for the run in `directory`."""
+    return f"{directory.name}.request.json"
+
+
 def request_text(job: Job) -> str:
     """The content of FILE: all that another process needs to make the run."""
     return sealed(
@@ -58,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with Stopper().installed() as stopper:
             exit_with_parent()
-            return _make(read_sealed(Path(arguments[-1])), stopper)
+            return _make(_request(Path(arguments[-1])), stopper)
     except ConfigError as error:
         print(f"poslab: {error}", file=sys.stderr)
         return 2
@@ -66,6 +71,17 @@ def main(arguments: Sequence[str]) -> int:
         return ANOTHER_PROCESS_MAKES_IT
     except Stopped as stop:
         return STOPPED_IN_WANDB if stop.requested_by else stop.status
+
+
+def _request(path: Path) -> dict[str, Any]:
+    """What FILE asks for. Raises ConfigError where it is not as it was written, or is of another run."""
+    try:
+        content = read_sealed(path)
+    except FileNotFoundError:
+        raise ConfigError(f"{path} is gone: give the study's command again") from None
+    if path.name != request_name(Path(str(content.get("directory")))):
+        raise ConfigError(f"{path} asks for another run: give the study's command again")
+    return content
 
 
 def _make(content: Mapping[str, Any], stopper: Stopper) -> int:
