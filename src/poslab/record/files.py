@@ -36,10 +36,14 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     On a full disk it prints a line and waits for room: what is there stays as it is, and nothing is lost.
     """
     data = content.encode() if isinstance(content, str) else content
-    waited = False
+    waited = removed = False
     while True:
         try:
             _replace(path, data)
+        except FileNotFoundError:
+            if removed:  # once, another command took the unfinished file for one that was left behind
+                raise
+            removed = True
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -87,7 +91,7 @@ def remove_unfinished(folder: Path, is_own: Callable[[str], bool]) -> None:
     """Remove the unfinished files that killed processes have left in `folder` beside files of their own.
 
     Only plain files whose name is one that `write_atomic` gives, for a name that `is_own`; none where the
-    folder is a link. Whoever calls this holds the lock under which such files are written.
+    folder is a link. Whoever writes such a file at that moment writes it again.
     """
     if folder.is_symlink():
         return

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.text import NAME, is_file_name, plain
-from poslab.record.files import write_sealed
+from poslab.record.files import remove_unfinished, write_sealed
 from poslab.record.locks import holding
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError, UnreadableError, unsealed
@@ -115,6 +115,7 @@ def enlist(
     command holds the list for long, and NewerListError.
     """
     with holding(folder / ".study.lock", WAIT):
+        remove_unfinished(folder, STUDY_LIST.__eq__)
         known = _known(folder)
         # A run that was asked for but never begun, perhaps of older code, is not waited for any more.
         begun = [name for name in known.runs if (folder / name / MANIFEST).exists()]

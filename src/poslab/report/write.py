@@ -8,17 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from poslab.config.text import plain
-from poslab.record.files import write_atomic, write_table
+from poslab.record.files import remove_unfinished, write_atomic, write_table
 from poslab.record.kept import KEPT, is_same, load_available, pack, unpack
 from poslab.record.measures import Value
 from poslab.record.reader import Records, ReportError, Run, load_run, no_collecting, study_list_of
-from poslab.record.schema import MANIFEST
+from poslab.record.schema import MANIFEST, TABLE_SUFFIX
 from poslab.record.study_list import studies
 from poslab.report.analysis.results import Results, Subject, figures, subject_of
 from poslab.report.document import FORMATS, Document, Sheet
 from poslab.report.sections.contents import OPTIONAL, document
 from poslab.report.written import Report
 
+# Of the files of a report.
+SUFFIXES = {TABLE_SUFFIX, ".md", ".tex", ".html", ".xz", *(f".{kind}" for kind in FORMATS)}
 FORMULA = re.compile(r"[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # what a formula of a spreadsheet begins with
 
 
@@ -131,6 +133,8 @@ def write_document(made: Document, reports: Path) -> Report:
     from poslab.report.render.paper import draw
 
     directory = reports / made.name
+    for folder in (directory, directory / "figures"):
+        remove_unfinished(folder, lambda name: Path(name).suffix in SUFFIXES)
     write_sheets(directory, made.sheets)
     for chart in made.charts:
         for kind, content in draw(chart).items():

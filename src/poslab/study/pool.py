@@ -10,7 +10,7 @@ from pathlib import Path
 
 from poslab.config.schema import ConfigError
 from poslab.config.text import counted
-from poslab.record.files import FULL, write_atomic
+from poslab.record.files import FULL, remove_unfinished, write_atomic
 from poslab.record.locks import TakenError, holding, is_taken, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import LOG
@@ -133,7 +133,9 @@ class Pool:
             each.entry.state = "elsewhere"
             return True
         if not each.request_written:
-            write_atomic(_request_file(job), request_text(job))
+            path = _request_file(job)
+            remove_unfinished(path.parent, path.name.__eq__)
+            write_atomic(path, request_text(job))
             each.request_written = True
         try:
             if not self.launcher.start(each.task):

@@ -13,7 +13,7 @@ from typing import Any
 import wandb
 
 from poslab.config.request import LoggerOptions
-from poslab.record.files import write_sealed
+from poslab.record.files import remove_unfinished, write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import UnreadableError
@@ -45,6 +45,7 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
             file=sys.stderr,
         )
     number = str(number or secrets.token_hex(4))
+    remove_unfinished(runs, PLACE.__eq__)
     # First: after a failure the same W&B run is used again.
     write_sealed(runs / PLACE, {"study": study, "id": number})
     listed = read_study_list(runs) or StudyList(study)
