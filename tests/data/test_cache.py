@@ -1,7 +1,12 @@
 """Prepared data are read again, repaired and shared by processes."""
 
 import contextlib
+import json
+import os
 import pickle
+import platform
+import shutil
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,9 +14,10 @@ import numpy as np
 import pytest
 
 from poslab.config.schema import ConfigError
-from poslab.data import cache
+from poslab.data import cache, verification
 from poslab.data.cache import prepare
-from support.texts import options
+from poslab.record.seal import read_sealed, sealed
+from support.texts import options, write_documents
 
 
 def test_second_time_is_read_from_the_cache(novels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,10 +28,19 @@ def test_second_time_is_read_from_the_cache(novels: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest"])
-def test_damaged_cache_is_made_again(novels: Path, damage: str) -> None:
+@pytest.mark.parametrize("rehash", [2**28, 0])  # 0: as if it were too large to be verified at each opening
+def test_damaged_cache_is_named_and_made_again(
+    novels: Path,
+    damage: str,
+    rehash: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(verification, "REHASH", rehash)
     first = prepare(options("text", path=str(novels)))
     content = first.decode(first.train)
     path = first.directory / ("manifest.json" if damage == "manifest" else "train.bin")
+    assert capsys.readouterr().err == ""
     if damage == "remove":
         path.unlink()
     else:
@@ -34,6 +49,107 @@ def test_damaged_cache_is_made_again(novels: Path, damage: str) -> None:
     again = prepare(options("text", path=str(novels)))
     assert again.fingerprint == first.fingerprint
     assert again.decode(again.train) == content
+    line = capsys.readouterr().err
+    assert f"{path} is " in line
+    assert line.endswith("the text is prepared again\n")
+
+
+def test_a_corpus_too_large_to_be_hashed_each_time_is_once_and_after_each_change(
+    novels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counting(directory: Path, names: Sequence[str]) -> dict[str, list[str]]:
+        verified.append(directory)
+        return block_digests(directory, names)
+
+    block_digests = verification.block_digests
+    verified: list[Path] = []
+    monkeypatch.setattr(verification, "REHASH", 0)
+    monkeypatch.setattr(verification, "BLOCK", 1000)
+    first = prepare(options("text", path=str(novels)))
+    monkeypatch.setattr(verification, "block_digests", counting)
+    path = first.directory / "train.bin"
+    for change, times in (
+        (None, 0),  # it was verified when it was written
+        ("touch", 1),
+        (None, 0),
+        ("replace", 1),  # another inode, the same bytes
+        ("machine", 1),
+        (None, 0),
+    ):
+        if change == "touch":
+            os.utime(path, ns=(1, 1))
+        elif change == "replace":
+            shutil.copy2(path, path.with_suffix(".new"))
+            path.with_suffix(".new").rename(path)
+        elif change == "machine":
+            monkeypatch.setattr(platform, "node", lambda: "another")
+        verified.clear()
+        assert prepare(options("text", path=str(novels))).fingerprint == first.fingerprint
+        assert len(verified) == times, change
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("vocabulary", 756), ("separator", 1), ("dtype", "<u2"), ("documents", 7)]
+)
+def test_what_says_how_to_read_the_tokens_is_verified_and_is_in_the_fingerprint(
+    novels: Path, field: str, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = prepare(options("text", path=str(novels)))
+    path = first.directory / "manifest.json"
+    whole = path.read_text()
+    facts = read_sealed(path)
+    for content in (
+        whole.replace(f'"{field}": {json.dumps(facts[field])}', f'"{field}": {json.dumps(value)}'),
+        sealed({**facts, field: value}),
+        json.dumps({**facts, field: value}),
+    ):
+        assert content != whole
+        path.write_text(content)
+        again = prepare(options("text", path=str(novels)))
+        assert (again.vocabulary, again.fingerprint) == (256, first.fingerprint)
+        assert f"{path} " in capsys.readouterr().err
+    named = {key: facts[key] for key in ("dtype", "vocabulary", "separator", "documents")}
+    files = facts["sizes"], facts["blocks"]
+    assert verification.fingerprint(named, *files) == first.fingerprint
+    assert verification.fingerprint({**named, field: value}, *files) != first.fingerprint
+
+
+@pytest.mark.parametrize("change", ["swapped", "older", "of a directory of the same name"])
+def test_prepared_data_of_another_text_or_format_are_not_read(
+    novels: Path, tmp_path: Path, change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = prepare(options("text", path=str(novels)))
+    other = prepare(options("text", path=str(write_documents(tmp_path / "others", 11))))
+    manifest = first.directory / "manifest.json"
+    if change == "swapped":
+        shutil.rmtree(first.directory)
+        shutil.copytree(other.directory, first.directory)
+        expected = f"{manifest} is of another text"
+    elif change == "older":
+        facts = {"format": 2, "dtype": "|u1", "vocabulary": 256, "separator": 0, "documents": 20}
+        manifest.write_text(json.dumps({**facts, "sizes": {}, "fingerprint": first.content}, indent=1))
+        expected = f"{manifest} has format 2, which this version does not read"
+    else:
+        shutil.copy(other.directory / "train.bin", first.directory)
+        expected = "train.bin is damaged"
+    assert prepare(options("text", path=str(novels))).fingerprint == first.fingerprint
+    assert expected in capsys.readouterr().err
+
+
+def test_only_folders_that_were_left_unfinished_are_removed(novels: Path, tmp_path: Path) -> None:
+    root = tmp_path / "cache" / "data"
+    mine = root / f"{'0' * 32}.{'1' * 8}.unfinished"
+    others = [root / "notes.unfinished", root / ".unfinished", tmp_path / "linked"]
+    for path in (mine, *others):
+        path.mkdir(parents=True)
+        (path / "train.bin").write_text("x")
+    linked = root / f"{'0' * 32}.{'2' * 8}.unfinished"
+    linked.symlink_to(tmp_path / "linked")
+    for path in (mine, *others):
+        os.utime(path, (1, 1))
+    prepare(options("text", path=str(novels)))
+    assert not mine.exists()
+    assert all((path / "train.bin").exists() for path in (*others, linked))
 
 
 @pytest.mark.parametrize("locks", [True, False])
@@ -66,5 +182,5 @@ def test_a_worker_maps_the_same_files(novels: Path) -> None:
     assert isinstance(received.train, np.memmap)
     assert received.describe() == corpus.describe()
     assert set(corpus.describe()) == {
-        "name", "fingerprint", "vocabulary", "train_tokens", "validation_tokens", "documents"
+        "name", "fingerprint", "content", "vocabulary", "train_tokens", "validation_tokens", "documents"
     }  # fmt: skip

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from poslab.record.files import DamagedError, read_sealed, write_sealed
+from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import ReportError
+from poslab.record.seal import DamagedError, read_sealed
 from poslab.report.write import write_report
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from poslab.record.files import DamagedError, read_sealed, sealed, write_sealed
+from poslab.record.files import write_sealed
 from poslab.record.manifest import OtherFormatError, parse_manifest, read_manifest
 from poslab.record.measures import multiples
 from poslab.record.reader import Run, load, load_run
 from poslab.record.schema import FORMAT, MANIFEST
+from poslab.record.seal import DamagedError, read_sealed, sealed
 from poslab.record.study_list import read_study_list
 from poslab.record.summary import row
 from poslab.record.writer import RunRecord

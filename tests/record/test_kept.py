@@ -19,10 +19,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from poslab.config.text import plain, without_paths
-from poslab.record.files import read_sealed, sealed, write_sealed
+from poslab.record.files import write_sealed
 from poslab.record.kept import KEPT, LARGEST, load_available, pack, unpack
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import ReportError, load, load_run, load_studies
+from poslab.record.seal import read_sealed, sealed
 from poslab.record.writer import RunRecord
 from support.commands import ROOT
 from support.records import plan, seal, write_run

@@ -1,7 +1,9 @@
 """Names and texts that try to be something else: nothing runs in Chromium, nothing is written elsewhere."""
 
+import csv
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,5 +173,17 @@ def test_the_texts_are_there_as_texts(page_path: Path, report: Path) -> None:
         assert hostile in labels
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", labels)
     assert len(text) < 1_000_000
-    # A sheet keeps a text as it is: a formula is a formula to whoever opens it as one.
-    assert HOSTILE[15] in {row["pos"] for row in read(report / "summary.csv")}
+    # A sheet keeps a text as it is, but for an apostrophe without which a spreadsheet takes it for a formula.
+    assert f"'{HOSTILE[15]}" in {row["pos"] for row in read(report / "summary.csv")}
+    for path in report.glob("*.csv"):
+        with path.open(newline="") as file:
+            cells = [cell for row in csv.reader(file) for cell in row]
+        formulas = [cell for cell in cells if cell[:1] in {*"=+-@", "\t", "\r", "\n"} and not is_number(cell)]
+        assert formulas == [], path
+
+
+def is_number(cell: str) -> bool:
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False

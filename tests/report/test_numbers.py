@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from poslab.record.files import read_sealed, write_sealed
+from poslab.record.files import write_sealed
+from poslab.record.seal import read_sealed
 from poslab.record.writer import RunRecord
 from poslab.report import cells
 from poslab.report.analysis.results import gather

@@ -8,9 +8,10 @@ import pytest
 
 from poslab.config.text import plain
 from poslab.record import measures
-from poslab.record.files import read_sealed, write_sealed
+from poslab.record.files import write_sealed
 from poslab.record.losses import Validation
 from poslab.record.reader import ReportError, load
+from poslab.record.seal import read_sealed
 from poslab.report.analysis.results import gather
 from poslab.report.analysis.statistics import Ratio, Time, estimate, holm, paired, ratio
 from poslab.report.formatting import interval, multiple, number, quantity, web_link

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from poslab.record import measures
-from poslab.record.files import read_sealed, write_sealed
+from poslab.record.files import write_sealed
 from poslab.record.losses import Stretch
 from poslab.record.reader import Run, load
 from poslab.record.schema import RESCALED, Manifest
+from poslab.record.seal import read_sealed
 from poslab.report.analysis.rescalings import label
 from poslab.report.analysis.results import Results, gather
 from poslab.report.sections.rescalings import findings, rescaled_table

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from poslab.record.files import read_sealed, write_sealed
+from poslab.record.files import write_sealed
 from poslab.record.reader import ReportError
+from poslab.record.seal import read_sealed
 from poslab.record.study_list import enlist, read_study_list
 from poslab.report.analysis.results import Results, gather
 from poslab.report.render.terminal import terminal_table

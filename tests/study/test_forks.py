@@ -160,7 +160,9 @@ def test_a_run_is_asked_to_end_and_its_core_is_free_again(tmp_path):
     one = task(tmp_path, "wait")
     try:
         assert local.start(one)
-        until(lambda: "started" in printed(one))
+        until(lambda: not local.ended() and "started" in printed(one))
+        (running,) = local.running
+        os.kill(running.process.pid, signal.SIGSTOP)  # it could not end until it goes on
         local.stop()
         assert [end.status for end in ends_of(local, 1)] == [-signal.SIGTERM]
         lease = lease_cores(len(cores()))  # the importing process holds none

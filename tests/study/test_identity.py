@@ -11,6 +11,7 @@ import torch
 
 from poslab.config.request import Config, Request
 from poslab.config.schema import check
+from poslab.record.seal import unsealed
 from poslab.study.run import identity
 from poslab.study.run.identity import EVALUATION, TRAINING, code_fingerprints, sources
 from poslab.study.run.plan import plan
@@ -114,6 +115,6 @@ def test_a_change_of_the_evaluation_measures_again_and_trains_nothing(tmp_path, 
 def test_what_is_planned_is_what_a_process_is_told(tmp_path):
     for asked in (request(), request(evaluate__rescale=["none", "pi"], evaluate__longest="auto")):
         job = plan(asked, tmp_path)
-        told = json.loads(request_text(job))
+        told = unsealed(request_text(job).encode(), "request")
         again = plan(Request(check(Config, told["config"], ""), told["pos"], told["attention"]), tmp_path)
         assert (again.identity, again.directory, again.config) == (job.identity, job.directory, job.config)

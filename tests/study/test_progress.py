@@ -8,6 +8,7 @@ import sys
 import pytest
 from rich.console import Console
 
+from poslab.record.seal import sealed
 from poslab.study.display.progress_file import Progress, ProgressFile, read_progress
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.display.time_left import Course, Pace, seconds_left
@@ -110,22 +111,29 @@ def test_progress_that_cannot_be_written_costs_no_run(obstacle, tmp_path):
 
 DAMAGED = {
     "empty": b"",
-    "cut off": json.dumps(TOLD).encode()[:40],
+    "cut off": sealed(TOLD).encode()[:40],
+    "a wrong bit": sealed(TOLD).replace("0.45", "0.44").encode(),
+    "of another run": sealed({"run": "another", **TOLD}).encode(),
+    "not sealed": json.dumps(TOLD).encode(),
     "no object": b"[1, 2]",
     "no text": b"\xff\xfe\x00",
     "nested too deep": b"[" * 100_000,
-    "a field is missing": json.dumps({"phase": "training", "share": 0.5}).encode(),
-    "a share past one": json.dumps({**TOLD, "share": 1.5}).encode(),
-    "a share that is no number": json.dumps({**TOLD, "share": float("nan")}).encode(),
-    "a truth value": json.dumps({**TOLD, "share": True}).encode(),
-    "a text as loss": json.dumps({**TOLD, "loss": "low"}).encode(),
+    "a field is missing": sealed({"run": "run", "phase": "training", "share": 0.5}).encode(),
+    "a share past one": sealed({"run": "run", **TOLD, "share": 1.5}).encode(),
+    "a share that is no number": sealed({"run": "run", **TOLD, "share": float("nan")}).encode(),
+    "a truth value": sealed({"run": "run", **TOLD, "share": True}).encode(),
+    "a text as loss": sealed({"run": "run", **TOLD, "loss": "low"}).encode(),
 }
 
 
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damaged_progress_is_none(case, tmp_path):
-    (tmp_path / "progress.json").write_bytes(DAMAGED[case])
-    assert read_progress(tmp_path) is None
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / "progress.json").write_text(sealed({"run": "run", **TOLD}))
+    assert read_progress(directory) is not None
+    (directory / "progress.json").write_bytes(DAMAGED[case])
+    assert read_progress(directory) is None
 
 
 def test_missing_progress_is_none(tmp_path):

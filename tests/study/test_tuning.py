@@ -7,9 +7,9 @@ import pytest
 
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
-from poslab.record.files import read_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import Rates
+from poslab.record.seal import read_sealed
 from poslab.record.writer import RunRecord
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
 from poslab.study.run.plan import plan

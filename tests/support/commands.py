@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from support.forks import forked
+from support.forks import Forked, forked
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -47,6 +47,12 @@ def environment(cwd: Path) -> dict[str, str]:
 def command(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.CompletedProcess[str]:
     """The command to its end, forked from a process that has imported PyTorch: see forks.py."""
     return forked([str(ROOT / script), *arguments], cwd, environment(cwd), timeout=300)
+
+
+def start_forked(*arguments: str, cwd: Path, output: Path) -> Forked:
+    """`train.py`, forked as `command` does; what it prints is appended to `output`."""
+    with output.open("ab") as file:
+        return Forked([str(ROOT / "train.py"), *arguments], cwd, environment(cwd), file, file)
 
 
 def start(

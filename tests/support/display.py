@@ -1,11 +1,12 @@
 """Consoles of a terminal and of a log, what they show, and the progress that a run tells."""
 
 import io
-import json
 import re
 from pathlib import Path
 
 from rich.console import Console
+
+from poslab.record.seal import sealed
 
 TOLD = {
     "phase": "training",
@@ -23,7 +24,7 @@ TOLD = {
 
 def tell(directory: Path, **changes: object) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "progress.json").write_text(json.dumps({**TOLD, **changes}))
+    (directory / "progress.json").write_text(sealed({"run": directory.name, **TOLD, **changes}))
 
 
 def terminal(width: int = 120, height: int = 24) -> Console:

@@ -7,12 +7,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from poslab.record.manifest import read_manifest
+from support.forks import Forked
 from support.processes import PATIENCE
 
 STEPS = 120
 
 
-def await_moment(moment: str, cwd: Path, study: subprocess.Popen[bytes], chance: random.Random) -> bool:
+def await_moment(
+    moment: str, cwd: Path, study: subprocess.Popen[bytes] | Forked, chance: random.Random
+) -> bool:
     """Whether the moment came while the study ran."""
     begun = time.monotonic()
     after = chance.uniform(0.5, 12)
@@ -26,6 +30,7 @@ def await_moment(moment: str, cwd: Path, study: subprocess.Popen[bytes], chance:
         "row": lambda: any(cwd.glob("runs/killed/*/.metrics.csv.*")),
         "wandb": lambda: _sizes(cwd) != sizes,
         "evaluation": lambda: "evaluating" in _phases(cwd),
+        "finish": lambda: any(map(_is_finishing, cwd.glob("runs/killed/[!.]*-seed*"))),
         "report": lambda: any(cwd.glob("reports/killed/**/.*")),
     }
     while study.poll() is None:
@@ -37,6 +42,12 @@ def await_moment(moment: str, cwd: Path, study: subprocess.Popen[bytes], chance:
         assert time.monotonic() - begun < PATIENCE, moment
         time.sleep(0.001)
     return False
+
+
+def _is_finishing(run: Path) -> bool:
+    """Whether W&B takes the rest of a run: all is measured, and its record is not closed."""
+    manifest = read_manifest(run) if (run / "attention_distance.csv").exists() else None
+    return manifest is not None and manifest.status == "running"
 
 
 def _steps(cwd: Path) -> int:

@@ -8,7 +8,9 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
+import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,9 +23,12 @@ from numpy.typing import NDArray
 from poslab.config.schema import ConfigError
 from poslab.data import sources
 from poslab.data.corpus import FORMAT, Corpus, load, write_manifest
+from poslab.data.directories import cache_directory
 from poslab.data.split import hold_out, spool
 from poslab.data.tokens import Bpe, Bytes, Tokenizer
+from poslab.record.seal import DamagedError
 
+UNFINISHED = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{8}\.unfinished")
 ABANDONED = 24 * 3600  # seconds; an older unfinished directory was left by a process that was killed
 
 
@@ -36,42 +41,34 @@ def prepare(data: Mapping[str, Any]) -> Corpus:
     key = hashlib.sha256(json.dumps([FORMAT, decided_by, content], sort_keys=True).encode()).hexdigest()
     root = cache_directory()
     directory = root / key[:32]
-    if corpus := load(directory, name):
-        return corpus
+    with contextlib.suppress(DamagedError):  # another process may be making it anew
+        if corpus := load(directory, name):
+            return corpus
     try:
         root.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(root / f"{key[:32]}.lock"):
-            damaged = directory.exists()  # before `load`: a directory that appears later is a sound one
-            if corpus := load(directory, name):
-                return corpus
-            _remove_abandoned(root)
-            if damaged:
+            try:
+                if corpus := load(directory, name):
+                    return corpus
+            except DamagedError as error:
+                print(f"poslab: {error}; the text is prepared again", file=sys.stderr)
                 _remove(directory)
+            _remove_abandoned(root)
             with _replacing(directory) as unfinished:
-                _build(source, unfinished)
+                _build(source, key, unfinished)
                 if content is not None and _digest(source) != content:
                     raise ConfigError(f"{name} changed while it was read; try again")
     except OSError as error:
         raise ConfigError(
             f"cannot write prepared data to {root}: {error.strerror}; set POSLAB_CACHE"
         ) from error
-    if corpus := load(directory, name):
-        return corpus
-    raise ConfigError(
-        f"prepared data in {directory} are damaged as soon as they are written; set POSLAB_CACHE"
-    )
-
-
-def cache_directory() -> Path:
-    """$POSLAB_CACHE, or poslab in the user's cache directory."""
-    if chosen := os.environ.get("POSLAB_CACHE"):
-        return Path(chosen).expanduser() / "data"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poslab" / "data"
-
-
-def planning_directory() -> Path:
-    """Beside the texts: what commands remember of their plans (poslab.record.remembered)."""
-    return cache_directory().parent / "planning"
+    try:
+        corpus = load(directory, name)
+    except DamagedError as error:
+        raise ConfigError(f"{error} as soon as it is written: set POSLAB_CACHE to another drive") from None
+    if corpus is None:
+        raise ConfigError(f"{directory} was removed while it was written: give the command again")
+    return corpus
 
 
 def _digest(source: sources.TextSource) -> str:
@@ -84,7 +81,7 @@ def _digest(source: sources.TextSource) -> str:
     return digest.hexdigest()
 
 
-def _build(source: sources.TextSource, directory: Path) -> None:
+def _build(source: sources.TextSource, key: str, directory: Path) -> None:
     """Fill `directory`. Documents are spooled to a file meanwhile, so that they may be larger than memory."""
     path = directory / "text"
     with path.open("wb") as file:
@@ -115,7 +112,7 @@ def _build(source: sources.TextSource, directory: Path) -> None:
     lengths.tofile(directory / "lengths.bin")
     (directory / "spellings.bin").write_bytes(b"".join(tokenizer.spellings))
     path.unlink()
-    write_manifest(directory, tokenizer.dtype, len(lengths), tokenizer.separator, count)
+    write_manifest(directory, key, tokenizer.dtype, len(lengths), tokenizer.separator, count)
 
 
 def _documents(text: memoryview, ranges: NDArray[np.int64]) -> list[memoryview]:
@@ -185,7 +182,9 @@ def _unfinished_name(directory: Path) -> Path:
 
 
 def _remove_abandoned(root: Path) -> None:
-    for path in root.glob("*.unfinished"):
+    """Remove what was left unfinished: folders of exactly such names, and never through a link."""
+    for path in root.iterdir():
         with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > ABANDONED:
+            ours = UNFINISHED.fullmatch(path.name) and not path.is_symlink()
+            if ours and time.time() - path.stat().st_mtime > ABANDONED:
                 shutil.rmtree(path, ignore_errors=True)

@@ -5,12 +5,12 @@ DIRECTORY/
     documents.bin               (n, 2) int64: where each validation document begins and ends
     lengths.bin                 int64: the bytes that each token of the vocabulary stands for
     spellings.bin               these bytes, one token after the other
-    manifest.json               sizes and the fingerprint; written last
+    manifest.json               how to read them, checksums and the fingerprint; sealed, written last
 """
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-FORMAT = 2  # in every cache key: raise it when prepared data would look different
+from poslab.data.verification import block_digests, content_digest, fingerprint, verify
+from poslab.record.seal import DamagedError, sealed, unsealed
+
+FORMAT = 3  # in every cache key: raise it when prepared data would look different
+UNSEALED = (1, 2)  # formats whose manifests had no checksum
 
 FILES = ("train.bin", "validation.bin", "documents.bin", "lengths.bin", "spellings.bin")
 MANIFEST = "manifest.json"
-# bytes; smaller corpora are hashed whenever they are opened, which takes a fraction of a second
-REHASH = 2**28
+FACTS = ("dtype", "vocabulary", "separator", "documents")  # without which the files mean nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +35,8 @@ class Corpus:
 
     name: str  # of the source, for reports
     directory: Path
-    fingerprint: str  # sha256 over all tokens and the vocabulary: the same text has the same one everywhere
+    fingerprint: str  # over all tokens and how to read them: the same text has the same one everywhere
+    content: str  # over the files alone, as the records of earlier versions have it as their fingerprint
     vocabulary: int  # different tokens, the separator among them
     separator: int  # the token between documents
     documents: int  # training and validation together
@@ -47,6 +51,7 @@ class Corpus:
         return {
             "name": self.name,
             "fingerprint": self.fingerprint,
+            "content": self.content,
             "vocabulary": self.vocabulary,
             "train_tokens": len(self.train),
             "validation_tokens": len(self.validation),
@@ -66,6 +71,7 @@ class Corpus:
         return replace(
             self,
             fingerprint=hashlib.sha256(f"{self.fingerprint} tuning".encode()).hexdigest(),
+            content=hashlib.sha256(f"{self.content} tuning".encode()).hexdigest(),
             train=self.train[:cut],
             validation=self.train[cut:],
             validation_documents=np.array([[0, len(self.train) - cut]], dtype=np.int64),
@@ -82,58 +88,95 @@ def _reload(directory: Path, name: str, part: str) -> "Corpus | None":
 
 
 def write_manifest(
-    directory: Path, dtype: np.dtype[Any], vocabulary: int, separator: int, documents: int
+    directory: Path, key: str, dtype: np.dtype[Any], vocabulary: int, separator: int, documents: int
 ) -> None:
-    """Seal the files of a prepared directory: their sizes, and the fingerprint over their content."""
+    """Seal the files of a prepared directory, and with them the facts without which they mean nothing.
+
+    `key` is of the text that was prepared: the directory that is read for a text has its name.
+    """
+    facts = {"dtype": dtype.str, "vocabulary": vocabulary, "separator": separator, "documents": documents}
+    sizes = {name: (directory / name).stat().st_size for name in FILES}
+    blocks = block_digests(directory, FILES)
     manifest = {
         "format": FORMAT,
-        "dtype": dtype.str,
-        "vocabulary": vocabulary,
-        "separator": separator,
-        "documents": documents,
-        "sizes": {name: (directory / name).stat().st_size for name in FILES},
+        "key": key,
+        **facts,
+        "sizes": sizes,
+        "blocks": blocks,
+        "content": content_digest(directory, FILES),
+        "fingerprint": fingerprint(facts, sizes, blocks),
     }
-    manifest["fingerprint"] = _fingerprint(directory)
-    (directory / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    (directory / MANIFEST).write_text(sealed(manifest))
 
 
 def load(directory: Path, name: str) -> Corpus | None:
-    """The corpus in `directory`, or None where it is missing, unfinished or damaged."""
+    """The corpus in `directory`, None where there is none.
+
+    Raises DamagedError, whose message names the file, where it is not as it was written.
+    """
+    if not directory.is_dir():
+        return None
+    manifest = _manifest(directory)
+    verify(directory, manifest["sizes"], manifest["blocks"])
     try:
-        manifest = json.loads((directory / MANIFEST).read_text())
-        sizes = {file: (directory / file).stat().st_size for file in FILES}
-        sound = manifest["format"] == FORMAT and manifest["sizes"] == sizes
-        if sound and sum(sizes.values()) <= REHASH:
-            sound = manifest["fingerprint"] == _fingerprint(directory)
-        if not sound:
-            return None
+        dtype = np.dtype(manifest["dtype"])
         return Corpus(
             name=name,
             directory=directory,
             fingerprint=manifest["fingerprint"],
+            content=manifest["content"],
             vocabulary=manifest["vocabulary"],
             separator=manifest["separator"],
             documents=manifest["documents"],
-            train=_mapped(directory / "train.bin", np.dtype(manifest["dtype"])),
-            validation=_mapped(directory / "validation.bin", np.dtype(manifest["dtype"])),
+            train=_mapped(directory / "train.bin", dtype),
+            validation=_mapped(directory / "validation.bin", dtype),
             validation_documents=np.fromfile(directory / "documents.bin", dtype="<i8").reshape(-1, 2),
             token_bytes=np.fromfile(directory / "lengths.bin", dtype="<i8"),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except OSError as error:
+        raise DamagedError(f"{directory} cannot be read: {error.strerror}") from None
+
+
+def _manifest(directory: Path) -> Mapping[str, Any]:
+    """What the manifest says, checked but for the files. Raises DamagedError."""
+    path = directory / MANIFEST
+    try:
+        content = path.read_bytes()
+    except OSError:
+        raise DamagedError(f"{path} is missing") from None
+    try:
+        manifest = unsealed(content, path)
+    except DamagedError:
+        older = _of_an_unsealed_format(content)
+        if older is None:
+            raise
+        manifest = older
+    if (number := manifest.get("format")) != FORMAT:
+        raise DamagedError(f"{path} has format {number}, which this version does not read")
+    try:
+        facts = {key: manifest[key] for key in FACTS}
+        key, sizes, blocks = manifest["key"], manifest["sizes"], manifest["blocks"]
+        complete = sizes.keys() == blocks.keys() == set(FILES)
+        if not complete or manifest["fingerprint"] != fingerprint(facts, sizes, blocks):
+            raise DamagedError(f"{path} does not fit itself: its fingerprint is of something else")
+    except (KeyError, TypeError, AttributeError):
+        raise DamagedError(f"{path} lacks what prepared data need") from None
+    if not str(key).startswith(directory.name):
+        raise DamagedError(f"{path} is of another text")
+    return manifest
+
+
+def _of_an_unsealed_format(content: bytes) -> dict[str, Any] | None:
+    """A whole manifest of a format before 3, else None. A later one that is damaged has a checksum."""
+    try:
+        manifest = json.loads(content)
+    except (ValueError, RecursionError):
         return None
+    whole = isinstance(manifest, dict) and "sha256" not in manifest and manifest.get("format") in UNSEALED
+    return manifest if whole else None
 
 
 def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
     if path.stat().st_size == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype=dtype)
     return np.memmap(path, dtype=dtype, mode="r")
-
-
-def _fingerprint(directory: Path) -> str:
-    digest = hashlib.sha256()
-    for name in FILES:
-        digest.update(f"{name} {(directory / name).stat().st_size}\n".encode())
-        with (directory / name).open("rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
-    return digest.hexdigest()

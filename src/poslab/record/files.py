@@ -7,36 +7,27 @@ import csv
 import errno
 import hashlib
 import io
-import json
 import os
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from poslab.config.schema import ConfigError
 from poslab.config.text import is_file_name
 from poslab.record.schema import MANIFEST, TableSchema
+from poslab.record.seal import DamagedError, sealed
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the errors of a full disk
+UNFINISHED = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}")  # as tempfile names what will be the file `name`
 ROOM = 1.0  # seconds between two looks whether a full disk has room again
-UNSEALED = "0" * 64
 
 Row = tuple[str, ...]
 Tables = Mapping[str, bytes]  # what CSV files hold, by their names
-
-
-class UnreadableError(ConfigError):
-    """A file that this version cannot read; the message names it."""
-
-
-class DamagedError(UnreadableError):
-    """A file that is not as it was written, or holds what no run can have measured."""
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -45,10 +36,14 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     On a full disk it prints a line and waits for room: what is there stays as it is, and nothing is lost.
     """
     data = content.encode() if isinstance(content, str) else content
-    waited = False
+    waited = removed = False
     while True:
         try:
             _replace(path, data)
+        except FileNotFoundError:
+            if removed:  # once, another command took the unfinished file for one that was left behind
+                raise
+            removed = True
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -87,36 +82,23 @@ def _replace(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def sealed(value: Mapping[str, Any]) -> str:
-    """JSON that ends with the SHA-256 of all its bytes, for which zeros stand while it is taken."""
-    text = json.dumps({**value, "sha256": UNSEALED}, indent=2, ensure_ascii=False) + "\n"
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    head, _, tail = text.rpartition(UNSEALED)
-    return f"{head}{digest}{tail}"
-
-
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     """Write what `read_sealed` reads."""
     write_atomic(path, sealed(value))
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
-    """The value of a `sealed` file. Raises FileNotFoundError, and DamagedError where a bit is not right."""
-    return unsealed(path.read_bytes(), path)
+def remove_unfinished(folder: Path, is_own: Callable[[str], bool]) -> None:
+    """Remove the unfinished files that killed processes have left in `folder` beside files of their own.
 
-
-def unsealed(data: bytes, name: object) -> dict[str, Any]:
-    """The value of a `sealed` text, which the message of a DamagedError calls `name`."""
-    seal = re.search(rb'"sha256": "([0-9a-f]{64})"\n\}\n$', data)
-    if seal is not None:
-        begin, end = seal.span(1)
-        if hashlib.sha256(data[:begin] + UNSEALED.encode() + data[end:]).hexdigest().encode() == seal[1]:
-            # Whoever writes a seal may have sealed what is no JSON.
-            with suppress(ValueError, RecursionError):
-                value: dict[str, Any] = json.loads(data)
-                value.pop("sha256")
-                return value
-    raise DamagedError(f"{name} is damaged")
+    Only plain files whose name is one that `write_atomic` gives, for a name that `is_own`; none where the
+    folder is a link. Whoever writes such a file at that moment writes it again.
+    """
+    if folder.is_symlink():
+        return
+    for path in folder.glob(".*"):
+        match = UNFINISHED.fullmatch(path.name)
+        if match and is_own(match["name"]) and path.is_file() and not path.is_symlink():
+            path.unlink(missing_ok=True)
 
 
 def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:

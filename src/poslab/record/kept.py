@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.text import is_file_name, plain, published
-from poslab.record.files import DamagedError, UnreadableError, sealed, unsealed
 from poslab.record.manifest import parse_manifest
 from poslab.record.reader import Records, ReportError, load_study, no_collecting, requested_studies
 from poslab.record.schema import MANIFEST, STUDY_LIST, TABLE_SUFFIX, Manifest
+from poslab.record.seal import DamagedError, UnreadableError, sealed, unsealed
 from poslab.record.study_list import recorded_runs, studies
 
 KEPT = "records.tar.xz"
@@ -85,7 +85,10 @@ def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Reco
             place.write_bytes(content)
         if not recorded_runs(Path(temporary, study)):
             raise ReportError(f"{path} holds no record of a run")
-        return replace(load_study(Path(temporary, study), several), kept=path)
+        try:
+            return replace(load_study(Path(temporary, study), several), kept=path)
+        except ReportError as error:
+            raise ReportError(f"{path}: {error}") from None
 
 
 def is_same(packed: bytes, path: Path) -> bool:

@@ -1,5 +1,6 @@
 """Locks that die with their process: who makes a run, who writes a study's files."""
 
+import errno
 import fcntl
 import time
 from collections.abc import Iterator
@@ -13,8 +14,26 @@ LOOK = 0.05  # seconds between two tries
 GLANCE = 1.0  # seconds that a lock is tried for: whoever only looks whether it is taken holds it for less
 
 
+WAY_OUT = "keep the records on a local disk, or on a network drive that is mounted with locks"
+UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # the errors of a file system without locks
+
+
 class TakenError(RuntimeError):
     """Another process has the lock."""
+
+
+def take(file: int, kind: int, path: Path, way_out: str) -> None:
+    """Lock the open `file` at `path`. Raises BlockingIOError where another process has it.
+
+    On a file system without locks the OSError names the path, and the `way_out`.
+    """
+    try:
+        fcntl.flock(file, kind)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+        message = f"its file system has no file locks ({error.strerror}); {way_out}"
+        raise OSError(error.errno, message, str(path)) from None
 
 
 @contextmanager
@@ -25,7 +44,7 @@ def holding(path: Path, wait: float = GLANCE) -> Iterator[None]:
         until = time.monotonic() + wait
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                take(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, path, WAY_OUT)
                 break
             except BlockingIOError:
                 if time.monotonic() >= until:
@@ -53,7 +72,7 @@ def is_taken(path: Path) -> bool:
     """
     try:
         with path.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            take(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB, path, WAY_OUT)
     except FileNotFoundError:
         return False
     except BlockingIOError:

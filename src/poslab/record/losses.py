@@ -6,8 +6,9 @@ from itertools import pairwise
 from sys import intern
 from typing import NamedTuple
 
-from poslab.record.files import DamagedError, Row, Tables, table_rows
+from poslab.record.files import Row, Tables, table_rows
 from poslab.record.schema import EXTRAPOLATION, METRICS, POSITION, RESCALED, RESCALED_POSITION
+from poslab.record.seal import DamagedError
 
 VALIDATED = ("step", "tokens", "seconds", "validation_nll", "validation_tokens", "validation_bytes")
 TRAINED = "none"  # what a rescaling is called that changes nothing: the model as trained

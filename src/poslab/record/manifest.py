@@ -2,14 +2,17 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
-from poslab.record.files import DamagedError, UnreadableError, unsealed
-from poslab.record.schema import FORMAT, MANIFEST, READABLE, Manifest
+from poslab.config.text import is_file_name, plain
+from poslab.record.schema import FORMAT, MANIFEST, READABLE, TABLE_SUFFIX, Manifest
+from poslab.record.seal import DamagedError, UnreadableError, unsealed
 
 UNSEALED_FORMAT = 1  # whose manifests had no checksum
 SECTIONS = ("data", "wandb")  # fields that have fields
@@ -27,13 +30,34 @@ class OtherFormatError(UnreadableError):
         super().__init__(f"{name}: {self.reason}")
 
 
-def read_manifest(directory: Path) -> Manifest | None:
-    """The manifest of a run directory, None where there is none yet. Raises UnreadableError."""
+def read_manifest(directory: Path, anywhere: bool = False) -> Manifest | None:
+    """The manifest of a run directory, None where there is none yet.
+
+    Raises UnreadableError; unless it may lie `anywhere`, also where it is of a run of another directory.
+    """
     path = directory / MANIFEST
     try:
-        return parse_manifest(path.read_bytes(), path)
+        manifest = parse_manifest(path.read_bytes(), path)
     except FileNotFoundError:
         return None
+    if not anywhere:
+        check_directory(manifest, directory, path)
+    return manifest
+
+
+def check_directory(manifest: Manifest, directory: Path, name: object = MANIFEST) -> None:
+    """Raise DamagedError where a record is of another run than the directory that it lies in.
+
+    A record that is whole may still be in the wrong place: copied, moved, or restored to it by mistake.
+    """
+    own = Path(os.path.abspath(directory)).name
+    recorded = manifest.run if manifest.evaluation is None else manifest.evaluation
+    identified = manifest.evaluation is not None or own.endswith(f"-{manifest.identity}")
+    if (recorded is not None and recorded != own) or (manifest.identity is not None and not identified):
+        other = plain(recorded, 120)
+        raise DamagedError(
+            f"{name} is the record of {other} (move it to a folder of that name), not of this run"
+        )
 
 
 def parse_manifest(data: bytes, name: object = MANIFEST) -> Manifest:
@@ -57,6 +81,18 @@ def parse_manifest(data: bytes, name: object = MANIFEST) -> Manifest:
         return Manifest.model_validate(facts)
     except ValidationError as error:
         raise DamagedError(f"{name} has no valid {_field(error)}") from None
+
+
+def remove_record(directory: Path) -> None:
+    """Remove a manifest with its tables, and their folder if nothing else is in it; none through a link."""
+    if directory.is_symlink() or not (directory / MANIFEST).is_file():
+        return
+    for path in directory.glob(f"*{TABLE_SUFFIX}"):
+        if path.is_file() and not path.is_symlink() and is_file_name(path.name):
+            path.unlink(missing_ok=True)
+    (directory / MANIFEST).unlink(missing_ok=True)
+    with suppress(OSError):
+        directory.rmdir()
 
 
 def _is_of_the_unsealed_format(data: bytes) -> bool:

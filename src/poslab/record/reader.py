@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 from poslab.config.text import published
 from poslab.record import losses, retrieval, scheme
-from poslab.record.files import Tables, UnreadableError, read_tables, table_records
+from poslab.record.files import Tables, read_tables, table_records
 from poslab.record.losses import TRAINED, RescaledMeasurement, Segments, Stretch, Validation
-from poslab.record.manifest import OtherFormatError, parse_manifest
+from poslab.record.manifest import OtherFormatError, check_directory, parse_manifest
 from poslab.record.retrieval import Probe
 from poslab.record.schema import MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST, Manifest
 from poslab.record.scheme import SchemeRecord
-from poslab.record.study_list import StudyList, read_study_list, recorded_runs, studies
+from poslab.record.seal import UnreadableError
+from poslab.record.study_list import NewerListError, StudyList, read_study_list, recorded_runs, studies
 
 PART = "part"  # what a run of a study is for, in its configuration
 TUNING = "tuning"  # it helps to choose a learning rate; any other is one of the comparison
@@ -217,13 +218,16 @@ def _short(text: str) -> str:
 
 
 def study_list_of(folder: Path) -> StudyList:
-    """What a study was asked for, nothing where it has no list. Raises ReportError where that is damaged."""
+    """What a study was asked for, nothing where it has no list. Raises ReportError where that is not read."""
     try:
         return read_study_list(folder) or StudyList(folder.name)
-    except (OSError, ValueError):
-        raise ReportError(
-            f"study={folder.name}: {STUDY_LIST} is damaged; remove it, the runs are then listed by name"
-        ) from None
+    except UnreadableError as error:
+        problem = str(error).replace(str(folder / STUDY_LIST), STUDY_LIST)
+        if isinstance(error, NewerListError):
+            raise ReportError(f"study={folder.name}: {problem}") from None
+    except OSError as error:
+        problem = f"{STUDY_LIST} cannot be read ({error.strerror})"
+    raise ReportError(f"study={folder.name}: {problem}; remove it, the runs are then listed by name")
 
 
 def load_run(folder: Path) -> Run:
@@ -231,6 +235,7 @@ def load_run(folder: Path) -> Run:
     name = folder.name
     try:
         manifest = parse_manifest((folder / MANIFEST).read_bytes())
+        check_directory(manifest, folder)
     except FileNotFoundError:
         return Run(name, "not started", "no record yet")
     except OtherFormatError as error:
@@ -244,7 +249,7 @@ def load_run(folder: Path) -> Run:
     manifest = _without_folders(manifest)
     run = Run(name, str(manifest.status), manifest.reason or "", manifest)
     if run.status == "diverged":  # it may have reached a target before
-        return replace(run, validations=_reached(folder, manifest))
+        return _with_curve(run, folder)
     if run.status != "done":
         return run
     try:
@@ -292,12 +297,15 @@ def _with_evaluation(run: Run, tables: Tables) -> Run:
     )
 
 
-def _reached(folder: Path, manifest: Manifest) -> tuple[Validation, ...]:
-    """The validations of a run that diverged; none where they cannot be read."""
+def _with_curve(run: Run, folder: Path) -> Run:
+    """A run that diverged with its validations; where they cannot be read, its reason says so."""
     try:
-        return losses.validations(_metrics(folder, manifest))
+        return replace(run, validations=losses.validations(_metrics(folder, run.manifest)))
+    except UnreadableError as error:
+        problem = str(error)
     except (ArithmeticError, ValueError, csv.Error):
-        return ()
+        problem = f"{METRICS.file} cannot be read"
+    return replace(run, reason=f"{run.reason}; {problem}, so its curve is left out")
 
 
 def metrics_rows(folder: Path, manifest: Manifest) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from poslab.record.files import DamagedError, read_sealed, sealed
+from poslab.record.seal import DamagedError, read_sealed, sealed
 
 
 class Remembered:

@@ -6,8 +6,9 @@ Only runs that trained on questions have the table.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from poslab.record.files import DamagedError, Tables, table_records, whole_number
+from poslab.record.files import Tables, table_records, whole_number
 from poslab.record.schema import PROBE
+from poslab.record.seal import DamagedError
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,20 @@ ATTENTION_DISTANCE = TableSchema("attention_distance.csv", ("layer", "head", "qu
 RESCALED = TableSchema("rescaled.csv", ("rescale", *EXTRAPOLATION.columns))
 RESCALED_POSITION = TableSchema("rescaled_position.csv", ("rescale", *POSITION.columns))
 
+TABLES = (
+    METRICS,
+    EXTRAPOLATION,
+    POSITION,
+    PROBE,
+    SCHEME_BIAS,
+    SCHEME_ROTATION,
+    SCHEME_BOUND,
+    ATTENTION_DISTANCE,
+    RESCALED,
+    RESCALED_POSITION,
+)
+RUN_FILES = frozenset({MANIFEST, FINAL, ERROR, *(table.file for table in TABLES)})
+
 
 class Facts(BaseModel):
     """Facts on record. What other versions know besides is kept as it is; None: not on record."""
@@ -128,11 +142,17 @@ class DataFacts(Facts):
     """The text that a run was trained on."""
 
     name: str | None = None
-    fingerprint: str | None = None  # SHA-256 of its content
+    fingerprint: str | None = None  # SHA-256 of its content and of how that is read
+    content: str | None = None  # of its content alone, which is the fingerprint of older records
     vocabulary: int | None = None  # how many tokens there are to tell apart
     train_tokens: int | None = None
     validation_tokens: int | None = None
     documents: int | None = None
+
+    def is_text_of(self, other: "DataFacts") -> bool:
+        """Whether both are of the same text; one of them may be of an older version."""
+        mine, others = ({facts.fingerprint, facts.content} - {None} for facts in (self, other))
+        return bool(mine & others)
 
 
 class WandbPlace(Facts):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from poslab.record.files import DamagedError, Tables, table_records, whole_number
+from poslab.record.files import Tables, table_records, whole_number
 from poslab.record.schema import (
     ATTENTION_DISTANCE,
     SCHEME_BIAS,
@@ -16,6 +16,7 @@ from poslab.record.schema import (
     SCHEME_ROTATION,
     TableSchema,
 )
+from poslab.record.seal import DamagedError
 
 Key = TypeVar("Key")
 Entry = TypeVar("Entry")

@@ -4,17 +4,20 @@ It holds no result: where it is lost, the study's command writes it anew from th
 """
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from poslab.config.text import NAME, is_file_name
-from poslab.record.files import DamagedError, unsealed, write_sealed
+from poslab.config.text import NAME, is_file_name, plain
+from poslab.record.files import remove_unfinished, write_sealed
 from poslab.record.locks import holding
 from poslab.record.schema import MANIFEST, STUDY_LIST
+from poslab.record.seal import DamagedError, UnreadableError, unsealed
 
+FORMAT = 3  # of the lists that this version writes; those of 1 and 2 do not say which format they have
 UNSEALED = {"study", "runs", "reference", "commands"}  # the fields of lists beside records of format 1
 WAIT = 600.0  # seconds that a command waits for another one that writes the same list
 
@@ -31,23 +34,44 @@ class StudyList:
     primary: str | None = None  # the figure that the report tests; None, as in older lists: the default
 
 
+class NewerListError(UnreadableError):
+    """A sound list that a version after this one has written."""
+
+
 def read_study_list(folder: Path) -> StudyList | None:
-    """The list of the study in `folder`, None where it has none. Raises DamagedError and OSError."""
+    """The list of the study in `folder`, None where it has none.
+
+    Raises NewerListError, DamagedError, also where it is the list of another study, and OSError.
+    """
     path = folder / STUDY_LIST
     try:
-        return parse_study_list(path.read_bytes(), path)
+        listed = parse_study_list(path.read_bytes(), path)
     except FileNotFoundError:
         return None
+    if listed.study and listed.study != Path(os.path.abspath(folder)).name:
+        raise DamagedError(f"{path} is the list of study {plain(listed.study, 100)} and not of this folder")
+    return listed
 
 
 def parse_study_list(data: bytes, name: object) -> StudyList:
-    """A list from the bytes of its file, which the message of a DamagedError calls `name`."""
+    """A list from the bytes of its file, which messages call `name`.
+
+    Raises DamagedError, and NewerListError where it is sound and of a format that is not read.
+    """
     try:
         facts = unsealed(data, name)
     except DamagedError:
         facts = _older(data)
         if facts.keys() != UNSEALED:
             raise
+    number = facts.get("format", 1)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise DamagedError(f"{name} has no valid format")
+    if number > FORMAT:
+        raise NewerListError(
+            f"{name} has format {number}, which this version does not read: "
+            "use the version of poslab that wrote it"
+        )
     return _checked(facts)
 
 
@@ -88,9 +112,10 @@ def enlist(
     """Add runs to the list of the study in `folder`, in the order in which they were asked for.
 
     Without a `reference`, `question` or `primary` those of the list stay. Raises TakenError where another
-    command holds the list for long.
+    command holds the list for long, and NewerListError.
     """
     with holding(folder / ".study.lock", WAIT):
+        remove_unfinished(folder, STUDY_LIST.__eq__)
         known = _known(folder)
         # A run that was asked for but never begun, perhaps of older code, is not waited for any more.
         begun = [name for name in known.runs if (folder / name / MANIFEST).exists()]
@@ -109,7 +134,7 @@ def enlist(
 
 def write_study_list(folder: Path, listed: StudyList) -> None:
     """Write what `read_study_list` reads."""
-    write_sealed(folder / STUDY_LIST, asdict(listed))
+    write_sealed(folder / STUDY_LIST, {"format": FORMAT, **asdict(listed)})
 
 
 def _known(folder: Path) -> StudyList:

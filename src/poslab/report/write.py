@@ -1,22 +1,28 @@
 """Records in, report out: a study's, several studies', or that of chosen runs."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
 from poslab.config.text import plain
-from poslab.record.files import write_atomic, write_table
+from poslab.record.files import remove_unfinished, write_atomic, write_table
 from poslab.record.kept import KEPT, is_same, load_available, pack, unpack
+from poslab.record.measures import Value
 from poslab.record.reader import Records, ReportError, Run, load_run, no_collecting, study_list_of
-from poslab.record.schema import MANIFEST
+from poslab.record.schema import MANIFEST, TABLE_SUFFIX
 from poslab.record.study_list import studies
 from poslab.report.analysis.results import Results, Subject, figures, subject_of
 from poslab.report.document import FORMATS, Document, Sheet
 from poslab.report.listed import write_list
 from poslab.report.sections.contents import OPTIONAL, document
 from poslab.report.written import Report
+
+# Of the files of a report.
+SUFFIXES = {TABLE_SUFFIX, ".md", ".tex", ".html", ".xz", *(f".{kind}" for kind in FORMATS)}
+FORMULA = re.compile(r"[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # what a formula of a spreadsheet begins with
 
 
 def write_report(
@@ -128,6 +134,8 @@ def write_document(made: Document, reports: Path) -> Report:
     from poslab.report.render.paper import draw
 
     directory = reports / made.name
+    for folder in (directory, directory / "figures"):
+        remove_unfinished(folder, lambda name: Path(name).suffix in SUFFIXES)
     write_sheets(directory, made.sheets)
     for chart in made.charts:
         for kind, content in draw(chart).items():
@@ -144,11 +152,27 @@ def write_document(made: Document, reports: Path) -> Report:
 def write_sheets(directory: Path, sheets: Mapping[str, Sheet]) -> None:
     """A CSV file for each, by its name, in full precision; true and false as JSON spells them."""
     for name, (columns, rows) in sheets.items():
-        spelled = (
-            {key: str(value).lower() if isinstance(value, bool) else value for key, value in row.items()}
-            for row in rows
-        )
-        write_table(directory / f"{name}.csv", columns, spelled)
+        spelled = ({_text(key): _spelled(value) for key, value in row.items()} for row in rows)
+        write_table(directory / f"{name}.csv", map(_text, columns), spelled)
+
+
+def _spelled(value: Value) -> Value:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _text(value) if isinstance(value, str) else value
+
+
+def _text(text: str) -> str:
+    """A text that no spreadsheet takes for a formula: an apostrophe before it says that it is none."""
+    return f"'{text}" if FORMULA.match(text) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _remove_stale(directory: Path, present: AbstractSet[str]) -> None:

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from poslab.data.cache import planning_directory
+from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.record.schema import MANIFEST, STUDY_LIST, TABLE_SUFFIX
 

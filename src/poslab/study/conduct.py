@@ -16,12 +16,12 @@ from rich.console import Console
 from poslab.config.request import FIGURES, Request
 from poslab.config.schema import ConfigError, PairError
 from poslab.config.text import counted
-from poslab.record.files import UnreadableError
 from poslab.record.locks import holding
 from poslab.record.manifest import read_manifest
 from poslab.record.measures import multiple
 from poslab.record.reader import ReportError
 from poslab.record.schema import Manifest
+from poslab.record.seal import UnreadableError
 from poslab.record.study_list import enlist, recorded_runs
 from poslab.report.render.terminal import show
 from poslab.report.written import Report, recall_report, remember_report, report_inputs

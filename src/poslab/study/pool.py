@@ -10,10 +10,11 @@ from pathlib import Path
 
 from poslab.config.schema import ConfigError
 from poslab.config.text import counted
-from poslab.record.files import FULL, UnreadableError, write_atomic
+from poslab.record.files import FULL, remove_unfinished, write_atomic
 from poslab.record.locks import TakenError, holding, is_taken, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import LOG
+from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
@@ -25,6 +26,7 @@ from poslab.study.run.worker import (
     PROCESS_KILLED,
     STOPPED_IN_WANDB,
     WORKER,
+    request_name,
     request_text,
 )
 
@@ -131,7 +133,9 @@ class Pool:
             each.entry.state = "elsewhere"
             return True
         if not each.request_written:
-            write_atomic(_request_file(job), request_text(job))
+            path = _request_file(job)
+            remove_unfinished(path.parent, path.name.__eq__)
+            write_atomic(path, request_text(job))
             each.request_written = True
         try:
             if not self.launcher.start(each.task):
@@ -181,7 +185,9 @@ class Pool:
             self.idle_since = time.monotonic()
         elif time.monotonic() - self.idle_since > IDLE_SECONDS:
             self.idle_since = math.inf
-            self.display.print_line("no device is free: runs of other commands use them all; these runs wait")
+            waiting = next(each for each in self.members if each.entry.state == "waiting")
+            reason = self.launcher.obstacle(waiting.task) or "runs of other commands use them all"
+            self.display.print_line(f"no device is free, and these runs wait: {reason}")
 
     def _check_disk(self, each: Member) -> None:
         """Print once, each time it happens, that a run waits for a full disk: its own log may be cut off."""
@@ -230,7 +236,7 @@ def describe_end(end: End) -> str:
 
 def _request_file(job: Job) -> Path:
     """The file from which the run's process reads what to make."""
-    return job.directory.parent / ".launcher" / f"{job.directory.name}.request.json"
+    return job.directory.parent / ".launcher" / request_name(job.directory)
 
 
 def _mark_failed(each: Member, reason: str) -> None:

@@ -1,5 +1,6 @@
 """A run that another study has made already is copied from there instead of being trained again."""
 
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -7,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from poslab.config.text import is_file_name
-from poslab.record.files import UnreadableError
 from poslab.record.locks import TakenError, holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import MANIFEST
+from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.study.run.plan import Job
 
@@ -38,6 +39,14 @@ def copy_from_other_study(job: Job, recorded: Mapping[str, Sequence[Path]]) -> s
     return None
 
 
+def _remove_unfinished(directory: Path) -> None:
+    """Remove copies of the run that killed commands have left; its lock is held, so nobody makes one now."""
+    own = re.compile(rf"\.{re.escape(directory.name)}\.[a-z0-9_]{{8}}")
+    for path in directory.parent.glob(".*"):
+        if own.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def _copy(source: Path, job: Job) -> bool:
     try:
         manifest = read_manifest(source)
@@ -57,6 +66,7 @@ def _copy(source: Path, job: Job) -> bool:
     with suppress(TakenError), holding(run_lock(job.directory)):
         if job.directory.exists():
             return False
+        _remove_unfinished(job.directory)
         unfinished = Path(tempfile.mkdtemp(dir=job.directory.parent, prefix=f".{job.directory.name}."))
         try:
             for name in filter(is_file_name, manifest.files or {}):

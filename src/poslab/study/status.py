@@ -9,11 +9,11 @@ from rich.console import Console
 
 from poslab.config.arguments import refuse
 from poslab.config.schema import ConfigError
-from poslab.record.files import DamagedError
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import PART, TUNING
 from poslab.record.schema import STUDY_LIST, Manifest
+from poslab.record.seal import DamagedError
 from poslab.record.study_list import read_study_list, studies
 from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
 from poslab.study.display.time_left import Pace

@@ -8,9 +8,9 @@ from rich.console import Console
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
 from poslab.config.text import counted
-from poslab.record.files import UnreadableError
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import WandbPlace
+from poslab.record.seal import UnreadableError
 from poslab.report.written import Report
 from poslab.study.run.plan import Job
 from poslab.tracking import first_place, in_wandb_sweep

@@ -11,6 +11,7 @@ import hashlib
 import io
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,21 @@ from poslab.config.schema import ConfigError, check
 from poslab.model import positions
 from poslab.model.gpt import GPT, build
 from poslab.model.positions import LearnedOptions, Scheme
-from poslab.record.files import DamagedError, write_atomic
+from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import FINAL, Manifest
+from poslab.record.schema import FINAL, MANIFEST, Manifest
+from poslab.record.seal import DamagedError, UnreadableError
 
 FORMAT = 2  # of what a checkpoint holds
+READABLE = (2,)
 STATES = 2  # of a run: should the newest be damaged, there is the one before
 NAME = re.compile(r"(\d{8,})-([0-9a-f]{16})\.pt")
+RUN = re.compile(r".+-[0-9a-f]{12}")  # how the directory of a run is called
+ASIDE = ".other"  # behind the name of a file that is called as a state but is none of the run
+
+# What a run goes on from once it is trained, and what besides it trains on from.
+STATE = {"config", "threads", "rows", "kernel", "step", "weights", "validation_seconds", "sums"}
+TRAINING = {"optimizer", "schedule", "random", "training_seconds", "last_row"}
 
 # The settings that a checkpoint leaves out, since they do not decide the result.
 NOT_DECIDING: Mapping[str, Any] = {
@@ -69,24 +78,91 @@ def write_checkpoint(folder: Path, step: int, content: Mapping[str, Any]) -> Non
         old.unlink(missing_ok=True)
 
 
-def newest_checkpoint(folder: Path, identity: str, note: Callable[[str], None]) -> dict[str, Any] | None:
-    """The newest undamaged state of the run `identity`; damaged ones are removed, with a line to `note`."""
+def newest_checkpoint(
+    folder: Path, identity: str, config: Mapping[str, Any], note: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """The newest whole state of the run `identity`, which has the settings `config`.
+
+    Others are left out, with a line to `note`: damaged ones are removed, and those whose checksum is right
+    but which are not of this run get another name: they neither count as its states nor are removed.
+    """
     for path in _newest_first(folder):
-        data = path.read_bytes()
         name = NAME.fullmatch(path.name)
         assert name is not None
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:  # another of the run's processes has left it out meanwhile
+            continue
         if hashlib.sha256(data).hexdigest()[:16] != name[2]:
             note(f"{path} is damaged and is left out")
             path.unlink(missing_ok=True)
             continue
-        content = from_bytes(data)
-        if content.get("identity") == identity and content.get("format") == FORMAT:
-            return content
+        try:
+            return state_of(data, identity, config, int(name[1]))
+        except UnreadableError as error:
+            note(f"{path} {error}: it is left out, as {path.name}{ASIDE}")
+            with suppress(OSError):
+                path.rename(f"{path}{ASIDE}")
     return None
 
 
+def state_of(
+    data: bytes, identity: str, config: Mapping[str, Any], step: int | None = None
+) -> dict[str, Any]:
+    """The state in a file whose checksum is right, if a run can go on from it.
+
+    Raises UnreadableError, whose message goes on after the file's name.
+    """
+    try:
+        content = from_bytes(data)
+        number, whose = content["format"], content["identity"]
+    except Exception:  # whatever it is, no state is in it
+        raise DamagedError("holds no state of a run") from None
+    if number != FORMAT:
+        raise UnreadableError(f"has format {number}, which this version does not read")
+    if whose != identity:
+        raise UnreadableError("is a state of another run")
+    tensors = content.get("weights")
+    whole = (
+        content.keys() >= STATE
+        and isinstance(content["config"], dict)
+        and isinstance(content["step"], int)
+        and step in (None, content["step"])
+        and isinstance(content["threads"], int)
+        and isinstance(content["rows"], list)
+        and isinstance(tensors, dict)
+        and all(isinstance(tensor, Tensor) for tensor in tensors.values())
+        and "embedding.weight" in tensors
+        and tensors["embedding.weight"].shape[1:] == (config["model"]["width"],)
+        and (content["step"] == config["trainer"]["max_steps"] or content.keys() >= TRAINING)
+    )
+    if not whole:
+        raise DamagedError("lacks a part of the state of its run")
+    return content
+
+
+def remove_states(folder: Path) -> None:
+    """Remove the states of a run that needs them no more, and their folder if nothing else is in it.
+
+    Nothing is removed through a link: whoever has made one knows what else lies there.
+    """
+    if folder.is_symlink():
+        return
+    for path in _newest_first(folder):
+        path.unlink(missing_ok=True)
+    remove_unfinished(folder, is_state)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def is_state(name: str) -> bool:
+    """Whether a file is called as a state is."""
+    return NAME.fullmatch(name) is not None
+
+
 def _newest_first(folder: Path) -> list[Path]:
-    names = {path: NAME.fullmatch(path.name) for path in folder.glob("*.pt")}
+    plain = (path for path in folder.glob("*.pt") if path.is_file() and not path.is_symlink())
+    names = {path: NAME.fullmatch(path.name) for path in plain}
     steps = {path: int(name[1]) for path, name in names.items() if name is not None}
     return sorted(steps, key=lambda path: (steps[path], path.stat().st_mtime_ns), reverse=True)
 
@@ -137,7 +213,8 @@ def load_model(directory: Path) -> GPT:
 
 def read_trained_model(directory: Path) -> TrainedModel:
     """The trained model of a run's directory. Raises ConfigError, DamagedError where a file is damaged."""
-    manifest = read_manifest(directory)
+    # A model may lie in a folder of any name, as one from W&B does, but not in that of another run.
+    manifest = read_manifest(directory, anywhere=RUN.fullmatch(directory.name) is None)
     if manifest is None or FINAL not in (manifest.files or {}):
         raise ConfigError(f"{directory} holds no finished run")
     path = directory / FINAL
@@ -145,9 +222,19 @@ def read_trained_model(directory: Path) -> TrainedModel:
         raise DamagedError(f"{path} is damaged" if path.exists() else f"{path} is missing")
     try:
         saved = from_bytes(path.read_bytes())
+        number, whose = saved["format"], saved["identity"]
+    except Exception as error:  # anything: the checksum is right, but the content is not what this reads
+        raise DamagedError(f"{path} is no checkpoint of a run: {type(error).__name__}") from None
+    if number not in READABLE:
+        later = isinstance(number, int) and number > FORMAT
+        advice = "use the version of poslab that wrote it" if later else "train it again"
+        raise UnreadableError(f"{path} has format {number}, which this version does not read: {advice}")
+    if whose != manifest.identity:
+        raise DamagedError(f"{path} is of another run than the {MANIFEST} beside it")
+    try:
         settings = {**EARLIER, **saved["config"], **NOT_DECIDING}
         settings["trainer"] = {"scheme_rate": 1.0, **settings["trainer"], "checkpoint_seconds": 0}
         settings["pos"] = _with_rates(settings["pos"])
         return TrainedModel(manifest, settings, saved["weights"], int(saved["threads"]))
-    except Exception as error:  # anything: the checksum is right, but the content is not what this reads
+    except Exception as error:
         raise DamagedError(f"{path} is not a checkpoint of this version: {type(error).__name__}") from None

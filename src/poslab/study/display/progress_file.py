@@ -3,7 +3,6 @@
 It holds no result, so it may be missing, damaged or old, and a run goes on where it cannot be written.
 """
 
-import json
 import math
 import os
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.record.schema import PROGRESS
+from poslab.record.seal import read_sealed, sealed
 
 WRITE_SECONDS = 1.0  # between two writes; readers read no more often
 BASIS = 0.02  # the share of a phase to be done before its pace counts: the first steps compile and warm up
@@ -92,16 +92,18 @@ class ProgressFile:
         # what a killed one left.
         temporary = self.path.with_name(f".{PROGRESS}")
         try:
-            temporary.write_text(json.dumps(asdict(progress)))
+            temporary.write_text(sealed({"run": self.path.parent.name, **asdict(progress)}))
             os.replace(temporary, self.path)
         except OSError:
             pass
 
 
 def read_progress(directory: Path) -> Progress | None:
-    """The progress that the run in `directory` wrote last; None where it is missing or damaged."""
+    """The progress that the run in `directory` wrote last; None where it is missing, damaged or another's."""
     try:
-        content = json.loads((directory / PROGRESS).read_bytes())
+        content = read_sealed(directory / PROGRESS)
+        if content["run"] != directory.name:
+            return None
         progress = Progress(
             phase=str(content["phase"]),
             share=_number(content["share"]),

@@ -112,6 +112,10 @@ class Launcher(ABC):
     def kill(self) -> None:
         """End every started task at once."""
 
+    def obstacle(self, task: Task) -> str:
+        """Why no device is free for the task, and what would get round that; empty where it is unknown."""
+        return ""
+
     def close(self) -> None:  # noqa: B027 - most have nothing to release
         """Release what the launcher holds. No task is running then, unless the launcher `outlives`."""
 

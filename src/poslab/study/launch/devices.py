@@ -9,19 +9,23 @@ the devices until it ends, even where the command that leased them was killed.
 import ctypes
 import fcntl
 import itertools
+import json
 import os
 import resource
 import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from poslab.config.schema import ConfigError
+from poslab.config.text import one_line
+from poslab.record.locks import take
 
+WAY_OUT = "set TMPDIR to a folder on a local disk"
 DRIVERS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # of Nvidia, Jetson, WSL and AMD
 
 
@@ -132,6 +136,32 @@ def lease_gpus(count: int, runs_per_gpu: int) -> Lease | None:
     return _all_or_none(leased, count)
 
 
+def holders(cuda: bool) -> list[str]:
+    """The commands that have leased GPUs, or cores, each by its process and folder; those that are known."""
+    found: dict[str, None] = {}
+    with _one_at_a_time() as folder:
+        for path in sorted(folder.glob("gpu-*" if cuda else "core-*")):
+            locks = _lock_shared(path)
+            if locks is None:
+                with suppress(OSError, ValueError, TypeError):
+                    process, place = json.loads(path.read_text())
+                    found[f"process {int(process)} in {one_line(place, 200)}"] = None
+            else:
+                os.close(locks)
+    return list(found)
+
+
+def _lock_shared(path: Path) -> int | None:
+    """A descriptor that holds the lock, beside others that share it; None where one does not share it."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        take(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, path, WAY_OUT)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
 def _all_or_none(leased: dict[str, list[int]], count: int) -> Lease | None:
     lease = Lease(tuple(leased), tuple(itertools.chain.from_iterable(leased.values())))
     if len(leased) == count:
@@ -147,12 +177,14 @@ def _lock(*files: tuple[Path, int]) -> list[int]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         descriptors.append(descriptor)
         try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            take(descriptor, kind | fcntl.LOCK_NB, path, WAY_OUT)
         except BlockingIOError:
             for taken in descriptors:
                 os.close(taken)
             return []
-        os.utime(descriptor)  # or else systems that remove old files from /tmp would remove the lock
+        # For whoever waits for it; and systems that remove old files from /tmp leave it.
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps([os.getpid(), os.getcwd()]).encode(), 0)
     return descriptors
 
 
@@ -162,7 +194,7 @@ def _one_at_a_time() -> Iterator[Path]:
     folder = _folder()
     door = os.open(folder / "door", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(door, fcntl.LOCK_EX)
+        take(door, fcntl.LOCK_EX, folder / "door", WAY_OUT)
         yield folder
     finally:
         os.close(door)

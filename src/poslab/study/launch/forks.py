@@ -64,6 +64,12 @@ class ForkedProcess:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
+    def wake_group(self) -> None:
+        """Let it go on where somebody has frozen it."""
+        if self.pid is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGCONT)
+
     def kill_group(self) -> None:
         """End it and what it has started, also after it has ended itself."""
         if self.pid is None:

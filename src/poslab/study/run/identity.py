@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.schema import RunConfig
-from poslab.data.cache import planning_directory
+from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 
 PACKAGE = Path(__file__).parents[2]  # of poslab

@@ -1,7 +1,6 @@
 """Making one run: it is trained, evaluated and recorded, from where an earlier process has stopped."""
 
 import platform
-import shutil
 import sys
 import time
 import traceback
@@ -14,10 +13,11 @@ import torch
 
 from poslab.config.schema import ConfigError
 from poslab.model.gpt import GPT, build
-from poslab.record.files import UnreadableError, sealed, write_atomic
+from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, FORMAT, PROGRESS, Manifest
+from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, FORMAT, PROGRESS, RUN_FILES, Manifest
+from poslab.record.seal import UnreadableError, sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
@@ -27,7 +27,14 @@ from poslab.study.run.plan import Job
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking import NoTracker, Tracker, first_place, open_tracker
 from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
-from poslab.training.checkpoints import from_bytes, newest_checkpoint, to_bytes, write_checkpoint
+from poslab.training.checkpoints import (
+    is_state,
+    newest_checkpoint,
+    remove_states,
+    state_of,
+    to_bytes,
+    write_checkpoint,
+)
 from poslab.training.observer import DivergedError, SilentObserver
 
 OPEN_SECONDS = 30.0  # that the end of a run waits for W&B to open it
@@ -102,9 +109,8 @@ class RunMaker:
 
     def _begin_record(self) -> None:
         job = self.job
-        for folder in (job.directory, job.directory / CHECKPOINTS):
-            for temporary in folder.glob(".*"):  # an unfinished file of a process that was killed
-                temporary.unlink(missing_ok=True)
+        remove_unfinished(job.directory, RUN_FILES.__contains__)
+        remove_unfinished(job.directory / CHECKPOINTS, is_state)
         self.record.update(**{**first_facts(job), **self.record.manifest.as_json()})
         self.record.update(
             reason=None,
@@ -130,10 +136,10 @@ class RunMaker:
         """
         if status == "done":
             self.record.update(files=self.record.files)
-            shutil.rmtree(self.job.directory / CHECKPOINTS, ignore_errors=True)
+            remove_states(self.job.directory / CHECKPOINTS)
         self.record.replace(final_manifest)
         if status == "diverged":
-            shutil.rmtree(self.job.directory / CHECKPOINTS, ignore_errors=True)
+            remove_states(self.job.directory / CHECKPOINTS)
         with suppress(OSError):
             (self.job.directory / PROGRESS).unlink(missing_ok=True)
 
@@ -260,17 +266,23 @@ class RunMaker:
     def _newest_state(self, earlier: Manifest) -> dict[str, Any] | None:
         """The newest undamaged state of the run: a checkpoint, else the final weights."""
         directory = self.job.directory
-        state = newest_checkpoint(directory / CHECKPOINTS, self.job.identity, self._note)
+        identity, config = self.job.identity, self.job.config.result_settings()
+        state = newest_checkpoint(directory / CHECKPOINTS, identity, config, self._note)
         if state is not None:
             return state
         files = earlier.files or {}
         damaged = damaged_files(directory, files)
         for name in damaged:
             self._note(f"{directory / name} is damaged and is made again")
-        if FINAL in files and FINAL not in damaged:
-            self.final = files[FINAL]
-            return from_bytes((directory / FINAL).read_bytes())
-        return None
+        if FINAL not in files or FINAL in damaged:
+            return None
+        try:
+            state = state_of((directory / FINAL).read_bytes(), identity, config)
+        except UnreadableError as error:
+            self._note(f"{directory / FINAL} {error}, and is made again")
+            return None
+        self.final = files[FINAL]
+        return state
 
     def _note(self, line: str) -> None:
         """Print the line, and put it among the record's notes."""

@@ -1,6 +1,5 @@
 """Planning a run: its request is checked, its data are prepared, and its directory is named."""
 
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,9 +8,9 @@ from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, PairEr
 from poslab.data.corpus import Corpus
 from poslab.data.questions import ROOM
 from poslab.data.windows import check_lengths
-from poslab.record.files import DamagedError
-from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
+from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest, remove_record
 from poslab.record.schema import ENDED, FORMAT
+from poslab.record.seal import DamagedError
 from poslab.record.writer import RunRecord
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
 from poslab.study.run.identity import Code, run_identity, run_name
@@ -146,7 +145,7 @@ def record_refusal(request: Request, runs: Path, error: PairError) -> Path:
 
 def forget_refusal(request: Request, runs: Path) -> None:
     """Remove the record of an earlier refusal of the request: its parts work together now."""
-    shutil.rmtree(_refusal_directory(request, runs), ignore_errors=True)
+    remove_record(_refusal_directory(request, runs))
 
 
 def _refusal_directory(request: Request, runs: Path) -> Path:

@@ -15,8 +15,9 @@ from typing import Any, Self
 
 from poslab.config.request import Config
 from poslab.config.schema import PairError, RunConfig
-from poslab.data.cache import planning_directory, prepare
+from poslab.data.cache import prepare
 from poslab.data.corpus import Corpus
+from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.study.run.identity import (
     Code,

@@ -20,9 +20,8 @@ from poslab.config.overrides import logger, with_overrides
 from poslab.config.request import Config, Request, flat_settings
 from poslab.config.schema import ConfigError, check
 from poslab.config.text import is_file_name, plain
-from poslab.record.files import DamagedError
 from poslab.record.locks import holding, run_lock
-from poslab.record.manifest import damaged_files, read_manifest
+from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.reader import load_evaluation
 from poslab.record.schema import (
     EXTRAPOLATION,
@@ -31,8 +30,10 @@ from poslab.record.schema import (
     PROBE,
     RESCALED,
     RESCALED_POSITION,
+    DataFacts,
     Manifest,
 )
+from poslab.record.seal import DamagedError, UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.report.render.terminal import evaluation_table, print_table
 from poslab.study.display.run_bar import RunDisplay
@@ -57,7 +58,7 @@ class Evaluation:
     @property
     def unchanged(self) -> bool:
         """Whether settings and text are the run's; the code may differ."""
-        return not self.changed() and self.job.corpus.fingerprint == self.trained.manifest.corpus.fingerprint
+        return not self.changed() and _is_text_of(self.trained.manifest, self.job)
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
         """The run's value and the evaluation's of each setting in which they differ, by dotted key."""
@@ -108,7 +109,7 @@ def _plan(trained: TrainedModel, overrides: Mapping[str, Any], conf: Path, evalu
     _check_text(trained_config, config, overrides)
     job = plan(Request(config, str(manifest.pos), str(manifest.attention)), evaluations)
     fingerprint = manifest.corpus.fingerprint
-    if job.corpus.fingerprint != fingerprint and config.data["vocabulary"] != "bytes":
+    if not _is_text_of(manifest, job) and config.data["vocabulary"] != "bytes":
         raise ConfigError(
             f"the model's {trained.vocabulary:,} tokens were made from its own text (fingerprint "
             f"{plain(fingerprint, 12)}), and {job.corpus.name} here ({job.corpus.fingerprint[:12]}) differs"
@@ -117,6 +118,11 @@ def _plan(trained: TrainedModel, overrides: Mapping[str, Any], conf: Path, evalu
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     job = replace(job, directory=evaluations / f"{manifest.run}-{digest}")
     return Evaluation(trained, trained_config, job)
+
+
+def _is_text_of(manifest: Manifest, job: Job) -> bool:
+    """Whether a run was trained on the text of a job."""
+    return manifest.corpus.is_text_of(DataFacts.model_validate(job.corpus.describe()))
 
 
 def _check_text(trained: Config, config: Config, overrides: Mapping[str, Any]) -> None:
@@ -134,11 +140,16 @@ def _check_text(trained: Config, config: Config, overrides: Mapping[str, Any]) -
 
 
 def _finished(directory: Path) -> Manifest | None:
-    """The manifest of a finished and undamaged evaluation, else None."""
+    """The manifest of a finished and undamaged evaluation, else None.
+
+    Raises OtherFormatError where a newer version has made it: what it holds would be lost.
+    """
     try:
         manifest = read_manifest(directory)
-    except DamagedError as error:
-        print(f"evaluate.py: {error} and is made again", file=sys.stderr)
+    except UnreadableError as error:
+        if isinstance(error, OtherFormatError) and error.status == "newer":
+            raise
+        print(f"evaluate.py: {error}; the evaluation is made again", file=sys.stderr)
         return None
     if manifest is None or manifest.status != "done":
         return None
@@ -187,7 +198,7 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
 def _notes(then: Manifest, now: Manifest) -> list[str]:
     """A line for each reason for which the evaluation's numbers may not be the run's, from both manifests."""
     notes = []
-    if then.corpus.fingerprint != now.corpus.fingerprint:
+    if not then.corpus.is_text_of(now.corpus):
         notes.append(
             f"evaluated on {_text(now)}, not on the text it was trained on, {_text(then)}: the part that is "
             "scored here may be among what it was trained on"

@@ -6,7 +6,6 @@ launcher has started them.
 PyTorch is imported only where a run is made: the study's command imports this module too.
 """
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from poslab.config.request import Config, Request
 from poslab.config.schema import ConfigError, check
 from poslab.record.locks import TakenError
 from poslab.record.manifest import read_manifest
+from poslab.record.seal import read_sealed, sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
@@ -38,9 +38,14 @@ WORKER = (sys.executable, "-m", "poslab.study.run.worker")  # makes the run of t
 FORKS = (*WORKER, "--forks")  # forks such processes, on the socket whose descriptor is put behind it
 
 
+def request_name(directory: Path) -> str:
+    """How the file is called that asks for the run in `directory`."""
+    return f"{directory.name}.request.json"
+
+
 def request_text(job: Job) -> str:
     """The content of FILE: all that another process needs to make the run."""
-    return json.dumps(
+    return sealed(
         {
             "config": job.config.model_dump(mode="json"),  # without `auto`
             "pos": job.request.pos,
@@ -58,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with Stopper().installed() as stopper:
             exit_with_parent()
-            return _make(json.loads(Path(arguments[-1]).read_text()), stopper)
+            return _make(_request(Path(arguments[-1])), stopper)
     except ConfigError as error:
         print(f"poslab: {error}", file=sys.stderr)
         return 2
@@ -66,6 +71,17 @@ def main(arguments: Sequence[str]) -> int:
         return ANOTHER_PROCESS_MAKES_IT
     except Stopped as stop:
         return STOPPED_IN_WANDB if stop.requested_by else stop.status
+
+
+def _request(path: Path) -> dict[str, Any]:
+    """What FILE asks for. Raises ConfigError where it is not as it was written, or is of another run."""
+    try:
+        content = read_sealed(path)
+    except FileNotFoundError:
+        raise ConfigError(f"{path} is gone: give the study's command again") from None
+    if path.name != request_name(Path(str(content.get("directory")))):
+        raise ConfigError(f"{path} asks for another run: give the study's command again")
+    return content
 
 
 def _make(content: Mapping[str, Any], stopper: Stopper) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.text import plain
-from poslab.data.cache import cache_directory
+from poslab.data.directories import cache_directory
 from poslab.tracking.login import logged_in
 
 PROJECT = "poslab"  # the default of conf/logger/wandb.yaml

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.text import is_file_name
-from poslab.record.files import DamagedError, write_atomic
+from poslab.record.files import write_atomic
 from poslab.record.manifest import OtherFormatError, damaged_files, parse_manifest
-from poslab.record.schema import ENDED, MANIFEST, Manifest
+from poslab.record.schema import ENDED, MANIFEST, TABLE_SUFFIX, Manifest
+from poslab.record.seal import DamagedError
 from poslab.tracking.fetch.account import asking, http_status
 
 PREFIX = "record/"  # of the record among the files of a run
@@ -99,8 +100,10 @@ def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[st
     path = directory / MANIFEST
     if not path.exists() or path.read_bytes() != remote.content:
         write_atomic(path, remote.content)
-    for path in directory.iterdir():
-        if path.name not in (MANIFEST, *tables):  # of another state of the run
+    for path in directory.glob(f"*{TABLE_SUFFIX}"):
+        if (
+            path.name not in tables and path.is_file() and not path.is_symlink()
+        ):  # of another state of the run
             path.unlink()
     return count, problems
 

@@ -9,7 +9,6 @@ from another study.
 """
 
 import re
-import shutil
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,9 +19,11 @@ from rich.console import Console
 from rich.progress import track
 
 from poslab.config.text import NAME, plain
-from poslab.record.files import DamagedError, write_atomic
+from poslab.record.files import write_atomic
 from poslab.record.locks import holding
+from poslab.record.manifest import remove_record
 from poslab.record.schema import ENDED, MANIFEST, STUDY_LIST
+from poslab.record.seal import DamagedError
 from poslab.record.study_list import parse_study_list
 from poslab.tracking.fetch.account import Account, SourceError, asking
 from poslab.tracking.fetch.run_record import (
@@ -96,7 +97,7 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
     unreadable = _write_unreadable(records, [name for name in names if name not in chosen], folder)
     for directory in folder.glob("[!.]*/"):
         if directory.name not in {*chosen, *unreadable}:
-            shutil.rmtree(directory)
+            remove_record(directory)
     if absent := sum(name not in {*chosen, *unreadable} for name in names):
         lines.append(f"{absent} of the {len(names)} runs that the study lists have no record in W&B")
     count = sum(count for count, _ in downloads)
@@ -182,7 +183,7 @@ def _write_unreadable(records: Iterable[RemoteRecord], names: Collection[str], f
             identity = each.run.config.get("identity")
             for name in names:
                 if identity and name.endswith(f"-{identity}"):
-                    shutil.rmtree(folder / name, ignore_errors=True)
+                    remove_record(folder / name)
                     write_atomic(folder / name / MANIFEST, each.content)
                     written.add(name)
     return written

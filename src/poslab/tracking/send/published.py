@@ -2,13 +2,12 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from poslab.config.request import LoggerOptions
-from poslab.record.files import DamagedError, read_sealed
 from poslab.record.schema import STUDY_LIST
+from poslab.record.seal import DamagedError, read_sealed
 from poslab.tracking.login import requested_place
 
 PLACE = ".report_run.json"  # in the study's folder: the W&B run of the report, and the digest of that report
@@ -20,10 +19,12 @@ def is_published(options: LoggerOptions, runs: Path, report: Path) -> bool:
 
 
 def known_place(runs: Path) -> dict[str, Any]:
-    """What is on record of the report's run in W&B."""
-    with suppress(FileNotFoundError, DamagedError):
-        return read_sealed(runs / PLACE)
-    return {}
+    """What is on record of the report's run in W&B; nothing where that is damaged or of another study."""
+    try:
+        place = read_sealed(runs / PLACE)
+    except (FileNotFoundError, DamagedError):
+        return {}
+    return place if place.get("study", runs.name) == runs.name else {}
 
 
 def report_digest(options: LoggerOptions, runs: Path, report: Path) -> str:

@@ -4,6 +4,7 @@ import csv
 import math
 import secrets
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any
 import wandb
 
 from poslab.config.request import LoggerOptions
-from poslab.record.files import UnreadableError, write_sealed
+from poslab.record.files import remove_unfinished, write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import MANIFEST, STUDY_LIST
+from poslab.record.seal import UnreadableError
 from poslab.record.study_list import StudyList, read_study_list, recorded_runs
 from poslab.tracking.send.card import Card
 from poslab.tracking.send.offline import parts
@@ -36,8 +38,16 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
     `runs` is the study's folder of run directories, `report` the folder of its page.
     """
     digest = report_digest(options, runs, report)
-    number = str(known_place(runs).get("id") or secrets.token_hex(4))
-    write_sealed(runs / PLACE, {"id": number})  # first: after a failure the same W&B run is used again
+    number = known_place(runs).get("id")
+    if number is None and (runs / PLACE).exists():
+        print(
+            f"poslab: {runs / PLACE} is not of this study or damaged: its report gets a new run in W&B",
+            file=sys.stderr,
+        )
+    number = str(number or secrets.token_hex(4))
+    remove_unfinished(runs, PLACE.__eq__)
+    # First: after a failure the same W&B run is used again.
+    write_sealed(runs / PLACE, {"study": study, "id": number})
     listed = read_study_list(runs) or StudyList(study)
     card = Card(
         group=study,
@@ -65,7 +75,7 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
             run.finish()
     for replaced in earlier:
         shutil.rmtree(replaced, ignore_errors=True)
-    write_sealed(runs / PLACE, {**place, "digest": digest})
+    write_sealed(runs / PLACE, {"study": study, **place, "digest": digest})
     return place
 
 

@@ -14,11 +14,11 @@ import wandb
 
 from poslab.config.request import LoggerOptions
 from poslab.config.text import one_line
-from poslab.record.files import sealed
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import parse_manifest, read_manifest
 from poslab.record.reader import Run, load_run, metrics_rows
 from poslab.record.schema import FINAL, MANIFEST, Manifest
+from poslab.record.seal import sealed
 from poslab.record.writer import RunRecord
 from poslab.tracking import first_place, in_wandb_sweep, login
 from poslab.tracking.send.card import Card

@@ -12,8 +12,9 @@ from typing import IO, Literal, Self
 from pydantic import Field, model_validator
 
 from poslab.config.schema import ConfigError
+from poslab.config.text import listing
 from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOptions, Task
-from poslab.study.launch.devices import Lease, cores, gpus, lease_cores, lease_gpus
+from poslab.study.launch.devices import Lease, cores, gpus, holders, lease_cores, lease_gpus
 from poslab.study.launch.forks import DESCRIPTORS, ForkedProcess, Forks
 
 
@@ -45,6 +46,10 @@ class _FreshProcess:
 
     def send_signal(self, number: int) -> None:
         self._process.send_signal(number)
+
+    def wake_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGCONT)
 
     def kill_group(self) -> None:
         with suppress(ProcessLookupError, PermissionError):  # nobody is left of it
@@ -177,9 +182,25 @@ class Local(Launcher):
                 run.process = self._process(run.task, run.lease)
         return [End(run.task, run.process.returncode) for run in ended]
 
+    def obstacle(self, task: Task) -> str:
+        kind = "GPUs" if task.cuda else "cores"
+        held = listing(holders(task.cuda), 3)
+        shared = (
+            "launcher.runs_per_gpu=2 of every command lets two runs share a GPU, and "
+            if task.cuda and self.options.runs_per_gpu == 1
+            else "launcher.cores_per_run=1 takes one core a run, and "
+            if not task.cuda and self._cores_of_a_run(task) > 1
+            else ""
+        )
+        return (
+            f"runs of {held or 'other commands'} use the {kind}; {shared}TMPDIR set to a folder of its own "
+            "starts a command beside them all the same"
+        )
+
     def stop(self) -> None:
         for run in self.running:
             run.process.send_signal(signal.SIGTERM)  # to the leader: Lightning hangs where all ranks get it
+            run.process.wake_group()  # one that is frozen (SIGSTOP) could not write its checkpoint
 
     def kill(self) -> None:
         for run in self.running:

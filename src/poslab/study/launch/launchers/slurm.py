@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stderr
@@ -248,10 +249,10 @@ def _jobs(path: Path) -> dict[str, str]:
     """The last job of each run."""
     try:
         jobs = json.loads(path.read_text())
-    except (
-        FileNotFoundError,
-        ValueError,
-    ):  # no result is lost: the runs' records have them
+    except FileNotFoundError:
+        return {}
+    except ValueError:  # no result is lost: the runs' records have them
+        print(f"poslab: {path} is damaged: runs whose jobs it names are submitted again", file=sys.stderr)
         return {}
     return {str(name): str(job) for name, job in jobs.items()} if isinstance(jobs, dict) else {}
 

@@ -1,0 +1,52 @@
+"""JSON that is read only as it was written: it ends with the SHA-256 of all its bytes.
+
+Apart from the files of a record, since prepared data are sealed too and decide what a run is: a change here
+makes every finished run stale.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from poslab.config.schema import ConfigError
+
+UNSEALED = "0" * 64
+
+
+class UnreadableError(ConfigError):
+    """A file that this version cannot read; the message names it."""
+
+
+class DamagedError(UnreadableError):
+    """A file that is not as it was written, or holds what no run can have measured."""
+
+
+def sealed(value: Mapping[str, Any]) -> str:
+    """JSON that ends with the SHA-256 of all its bytes, for which zeros stand while it is taken."""
+    text = json.dumps({**value, "sha256": UNSEALED}, indent=2, ensure_ascii=False) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    head, _, tail = text.rpartition(UNSEALED)
+    return f"{head}{digest}{tail}"
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """The value of a `sealed` file. Raises FileNotFoundError, and DamagedError where a bit is not right."""
+    return unsealed(path.read_bytes(), path)
+
+
+def unsealed(data: bytes, name: object) -> dict[str, Any]:
+    """The value of a `sealed` text, which the message of a DamagedError calls `name`."""
+    seal = re.search(rb'"sha256": "([0-9a-f]{64})"\n\}\n$', data)
+    if seal is not None:
+        begin, end = seal.span(1)
+        if hashlib.sha256(data[:begin] + UNSEALED.encode() + data[end:]).hexdigest().encode() == seal[1]:
+            # Whoever writes a seal may have sealed what is no JSON.
+            with suppress(ValueError, RecursionError):
+                value: dict[str, Any] = json.loads(data)
+                value.pop("sha256")
+                return value
+    raise DamagedError(f"{name} is damaged")

@@ -1,0 +1,39 @@
+"""Locks where the file system has none: the path and the way out are named, by every kind of lock."""
+
+import errno
+import fcntl
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from poslab.config.text import error_text
+from poslab.record.locks import holding, is_taken
+from poslab.record.study_list import enlist
+from poslab.study.launch.devices import lease_cores
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_named(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: int, kind: int) -> None:
+        raise OSError(number, "No locks available")
+
+    path = tmp_path / "lock"
+    path.touch()
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    records = "keep the records on a local disk"
+    for act, way_out, where in (
+        (lambda: holding(path).__enter__(), records, path),
+        (lambda: is_taken(path), records, path),
+        (lambda: enlist(tmp_path, [], ""), records, tmp_path / ".study.lock"),
+        (lambda: lease_cores(1), "set TMPDIR to a folder on a local disk", "door"),
+    ):
+        with pytest.raises(OSError, match="its file system has no file locks") as raised:
+            act()
+        line = error_text(raised.value)
+        assert way_out in line
+        assert line.endswith(str(where))
+        assert raised.value.errno == number

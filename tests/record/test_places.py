@@ -1,0 +1,118 @@
+"""A record or a list in a folder that is not its own, and lists of other formats: named, never believed."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from poslab.record.manifest import read_manifest
+from poslab.record.reader import ReportError, load, load_run
+from poslab.record.schema import MANIFEST, STUDY_LIST
+from poslab.record.seal import DamagedError, UnreadableError, read_sealed, sealed
+from poslab.record.study_list import StudyList, enlist, read_study_list, write_study_list
+from poslab.record.writer import RunRecord
+from poslab.study.status import show_status
+
+GOLDEN = Path(__file__).parent / "golden"
+NEWER = "has format 4, which this version does not read: use the version of poslab that wrote it"
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOLDEN / "format3", tmp_path / "runs" / "format3"))
+
+
+def runs_of(study: Path) -> tuple[Path, Path]:
+    rope, alibi = (next(study.glob(f"{pos}-*")) for pos in ("rope", "alibi"))
+    return rope, alibi
+
+
+def test_a_record_in_another_runs_folder_is_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rope, alibi = runs_of(study)
+    shutil.rmtree(rope)
+    shutil.copytree(alibi, rope)
+    reason = f"is the record of {alibi.name} (move it to a folder of that name), not of this run"
+    with pytest.raises(DamagedError, match=re.escape(f"{MANIFEST} {reason}")):
+        read_manifest(rope)
+    assert (load_run(rope).status, load_run(rope).reason) == ("unreadable", f"{MANIFEST} {reason}")
+    listed = [(run.directory, run.status) for run in load("format3", study.parent).runs]
+    assert listed == [(rope.name, "unreadable"), (alibi.name, "done")]
+    assert show_status("format3", study.parent, follow=False) == 1
+    assert reason in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("field", ["run", "identity"])
+def test_the_folder_of_a_run_has_its_name_and_identity(field: str, study: Path) -> None:
+    rope, _ = runs_of(study)
+    RunRecord(rope, read_manifest(rope)).update(**{field: "0123456789ab"})
+    with pytest.raises(DamagedError, match="not of this run"):
+        read_manifest(rope)
+
+
+def test_a_folder_may_be_named_by_a_path_that_ends_otherwise(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rope, alibi = runs_of(study)
+    monkeypatch.chdir(rope)
+    for path in (Path(), Path("."), Path("..") / rope.name, alibi / ".." / rope.name):
+        assert load_run(path).status == "done"
+
+
+def test_the_list_of_another_study_is_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(GOLDEN / "format2_last" / STUDY_LIST, study)
+    reason = "is the list of study format2_last and not of this folder"
+    with pytest.raises(ReportError, match=rf"study=format3: {STUDY_LIST} {reason}; remove it, the runs"):
+        load("format3", study.parent)
+    assert show_status("format3", study.parent, follow=False) == 2
+    assert f"{reason}; the study's command writes it anew" in capsys.readouterr().err
+    enlist(study, [], "python train.py")
+    assert f"{reason} and is made again from the runs" in capsys.readouterr().err
+    assert load("format3", study.parent).commands == ("python train.py",)
+
+
+def test_a_list_of_a_newer_version_is_left_alone(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = study / STUDY_LIST
+    path.write_text(sealed({**read_sealed(path), "format": 4}))
+    content = path.read_bytes()
+    with pytest.raises(ReportError, match=NEWER):
+        load("format3", study.parent)
+    with pytest.raises(UnreadableError, match=NEWER):
+        enlist(study, [], "python train.py")
+    assert show_status("format3", study.parent, follow=False) == 2
+    assert NEWER in capsys.readouterr().err
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["format1", "format2_first", "format3"])
+def test_lists_of_older_versions_are_read_and_written_anew(name: str, tmp_path: Path) -> None:
+    study = Path(shutil.copytree(GOLDEN / name, tmp_path / name))
+    listed = read_study_list(study)
+    assert listed is not None
+    assert "format" not in json.loads((study / STUDY_LIST).read_bytes())
+    write_study_list(study, listed)
+    assert read_study_list(study) == listed
+    assert read_sealed(study / STUDY_LIST)["format"] == 3
+
+
+@pytest.mark.parametrize("number", [0, "3", True, None])
+def test_a_list_with_a_format_that_is_none_is_damaged(number: object, study: Path) -> None:
+    path = study / STUDY_LIST
+    path.write_text(sealed({**read_sealed(path), "format": number}))
+    with pytest.raises(DamagedError, match="has no valid format"):
+        read_study_list(study)
+
+
+def test_a_diverged_run_without_its_curve_says_so(study: Path) -> None:
+    rope, _ = runs_of(study)
+    RunRecord(rope, read_manifest(rope)).update(status="diverged", reason="no number at step 4")
+    assert load_run(rope).reason == "no number at step 4"
+    (rope / "metrics.csv").write_text("")
+    assert load_run(rope).reason == "no number at step 4; metrics.csv is damaged, so its curve is left out"
+
+
+def test_a_study_list_keeps_what_it_was_given(tmp_path: Path) -> None:
+    listed = StudyList("mine", ("a-0",), "rope", "why?", ("python train.py",), "loss_4x")
+    write_study_list(tmp_path / "mine", listed)
+    assert read_study_list(tmp_path / "mine") == listed

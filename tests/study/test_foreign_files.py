@@ -1,0 +1,201 @@
+"""What lies among a run's files but is not of the run: left out, left alone, and no reason to fail."""
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poslab.record.files import remove_unfinished
+from poslab.record.manifest import read_manifest, remove_record
+from poslab.record.schema import FINAL
+from poslab.record.seal import DamagedError, UnreadableError
+from poslab.record.writer import RunRecord
+from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
+from poslab.study.run.make import run
+from poslab.study.run.plan import Job, plan
+from poslab.study.run.stopping import Stopped, Stopper
+from poslab.training.checkpoints import from_bytes, read_trained_model, remove_states, to_bytes
+from support.runs import StopsAt, make, request, weights_digest
+
+WANTED = {"trainer__max_steps": 12, "trainer__checkpoint_seconds": 0.0, "model__layers": 1}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped on its way, another one, and the first as it is when it is left in peace."""
+    folder = tmp_path_factory.mktemp("made")
+    for seed in (0, 1):
+        with pytest.raises(Stopped), Stopper().installed() as stopper:
+            run(plan(request(seed=seed, **WANTED), folder / "runs"), StopsAt(7), stopper)
+    assert make(request(**WANTED), folder / "peace").status == "done"
+    return folder
+
+
+@pytest.fixture
+def stopped(made: Path, tmp_path: Path) -> Job:
+    shutil.copytree(made / "runs", tmp_path / "runs")
+    return plan(request(**WANTED), tmp_path / "runs")
+
+
+def states(job: Job) -> list[Path]:
+    return sorted((job.directory / "checkpoints").glob("*.pt"))
+
+
+def replace_newest(job: Job, content: object) -> Path:
+    """Put `content` in place of the newest state, under a name with its own checksum."""
+    data = content if isinstance(content, bytes) else to_bytes(content)  # type: ignore[arg-type]
+    newest = states(job)[-1]
+    newest.unlink()
+    path = newest.with_name(f"{newest.name[:8]}-{hashlib.sha256(data).hexdigest()[:16]}.pt")
+    path.write_bytes(data)
+    return path
+
+
+def without(state: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in state.items() if name != key}
+
+
+def of_another_shape(state: dict[str, Any]) -> dict[str, Any]:
+    weights = {**state["weights"], "embedding.weight": state["weights"]["embedding.weight"][:, :5]}
+    return {**state, "weights": weights}
+
+
+FOREIGN = {
+    "no tensors": (lambda state: b"no tensors", "holds no state of a run"),
+    "a list": (lambda state: to_bytes({"format": [1]})[:-9], "holds no state of a run"),
+    "other tensors": (lambda state: {"a": state["weights"]}, "holds no state of a run"),
+    "older": (lambda state: {**state, "format": 1}, "has format 1, which this version does not read"),
+    "newer": (lambda state: {**state, "format": 3}, "has format 3, which this version does not read"),
+    "another run": (lambda state: {**state, "identity": "0123456789ab"}, "is a state of another run"),
+    "no weights": (lambda state: without(state, "weights"), "lacks a part of the state"),
+    "no optimizer": (lambda state: without(state, "optimizer"), "lacks a part of the state"),
+    "rows of another kind": (lambda state: {**state, "rows": "none"}, "lacks a part of the state"),
+    "another step": (lambda state: {**state, "step": 3}, "lacks a part of the state"),
+    "another width": (of_another_shape, "lacks a part of the state"),
+}
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_a_run_goes_on_from_the_state_before_a_foreign_one(
+    case: str, stopped: Job, made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, reason = FOREIGN[case]
+    before, newest = states(stopped)
+    path = replace_newest(stopped, change(from_bytes(newest.read_bytes())))
+    content = path.read_bytes()
+    manifest = make(stopped.request, stopped.directory.parent.parent)
+    assert (manifest.status, manifest.reason) == ("done", None)
+    aside = path.with_name(f"{path.name}.other")
+    assert f"{path} {reason}" in capsys.readouterr().err
+    assert any(reason in note for note in manifest.notes or [])
+    assert not before.exists()
+    assert aside.read_bytes() == content
+    peace = plan(request(**WANTED), made / "peace").directory
+    assert weights_digest(stopped.directory) == weights_digest(peace)
+
+
+def test_what_is_not_ours_stays_where_it_is(stopped: Job, tmp_path: Path) -> None:
+    """Folders of editors, hidden files of users, and all behind a link; what a kill has left is removed."""
+    folder, elsewhere = stopped.directory / "checkpoints", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    name = states(stopped)[-1].name
+    ours = [stopped.directory / ".metrics.csv.ab12cd_9", folder / f".{name}.abcd1234"]
+    others = [
+        stopped.directory / ".ipynb_checkpoints" / "manifest.json",
+        stopped.directory / ".manifest.json.abcd1234" / "a folder",
+        stopped.directory / ".notes.csv.abcd1234",
+        stopped.directory / ".metrics.csv.abcd12345",
+        stopped.directory / ".hidden",
+        folder / ".ipynb_checkpoints" / name,
+        folder / ".keep",
+        folder / "notes.pt",
+        elsewhere / "mine",
+    ]
+    for path in (*ours, *others):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    links = [stopped.directory / ".position.csv.abcd1234", folder / f".{name}.abcd9876"]
+    for path in links:
+        path.symlink_to(elsewhere / "mine")
+    assert make(stopped.request, stopped.directory.parent.parent).status == "done"
+    assert not any(path.exists() for path in ours)
+    assert all(path.read_text() == "x" for path in (*others, *links))
+    assert not states(stopped)[:-1], "notes.pt is all that is left"
+
+
+def test_nothing_is_removed_through_a_linked_folder(stopped: Job, tmp_path: Path) -> None:
+    folder, elsewhere = stopped.directory / "checkpoints", tmp_path / "elsewhere"
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    newest = states(stopped)[-1].name
+    hidden = [elsewhere / ".hidden", elsewhere / f".{newest}.abcd1234"]
+    for path in hidden:
+        path.write_text("x")
+    remove_unfinished(folder, lambda name: True)
+    remove_states(folder)
+    assert (elsewhere / newest).exists()
+    assert make(stopped.request, stopped.directory.parent.parent).status == "done"
+    assert all(path.read_text() == "x" for path in hidden)
+    assert folder.is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"format": 3}, UnreadableError, "has format 3, which this version does not read: use the version"),
+        ({"format": 1}, UnreadableError, "has format 1, which this version does not read: train it again"),
+        ({"identity": "0123456789ab"}, DamagedError, "is of another run than the manifest.json beside it"),
+        ({"weights": None, "config": None}, DamagedError, "is not a checkpoint of this version"),
+    ],
+)
+def test_a_model_of_another_format_or_run_is_named(
+    change: dict[str, Any], error: type[Exception], message: str, made: Path, tmp_path: Path
+) -> None:
+    source = plan(request(**WANTED), made / "peace").directory
+    directory = Path(shutil.copytree(source, tmp_path / source.name))
+    record = RunRecord(directory, read_manifest(directory))
+    record.files = dict(record.manifest.files or {})
+    record.write_checkpoint(to_bytes({**from_bytes((directory / FINAL).read_bytes()), **change}))
+    record.update(files=record.files)
+    with pytest.raises(error, match=message):
+        read_trained_model(directory)
+
+
+def test_a_model_may_lie_in_a_folder_of_its_own_but_not_in_another_runs(made: Path, tmp_path: Path) -> None:
+    source = plan(request(**WANTED), made / "peace").directory
+    shutil.copytree(source, tmp_path / "best")
+    assert read_trained_model(tmp_path / "best").manifest.run == source.name
+    shutil.copytree(source, tmp_path / "alibi-flash-seed0-0123456789ab")
+    with pytest.raises(DamagedError, match=f"is the record of {source.name} "):
+        read_trained_model(tmp_path / "alibi-flash-seed0-0123456789ab")
+
+
+def test_of_a_record_only_what_it_consists_of_is_removed(tmp_path: Path) -> None:
+    directory, linked = tmp_path / "run", tmp_path / "linked"
+    directory.mkdir()
+    for name in ("manifest.json", "metrics.csv", ".metrics.csv", "notes.txt"):
+        (directory / name).write_text("x")
+    linked.symlink_to(directory)
+    remove_record(linked)
+    assert (directory / "metrics.csv").exists()
+    remove_record(directory)
+    assert sorted(path.name for path in directory.iterdir()) == [".metrics.csv", "notes.txt"]
+    remove_record(directory)  # it holds no record any more
+    assert directory.exists()
+
+
+def test_a_copy_that_a_killed_command_has_left_is_removed(made: Path, tmp_path: Path) -> None:
+    other = plan(request("other", **WANTED), tmp_path / "runs")
+    shutil.copytree(made / "peace", tmp_path / "runs", dirs_exist_ok=True)
+    left, others = (
+        other.directory.with_name(f".{other.directory.name}.abcd1234"),
+        [other.directory.with_name(name) for name in (".ipynb_checkpoints", ".mine.abcd1234")],
+    )
+    for folder in (left, *others):
+        folder.mkdir(parents=True)
+    assert copy_from_other_study(other, recorded_elsewhere([other])) == "test"
+    assert other.settled
+    assert not left.exists()
+    assert all(folder.exists() for folder in others)
