@@ -38,7 +38,7 @@ def interval(mean: float | None, half_width: float | None, digits: int = 4, sign
     """The mean with half its interval, both to the same decimals: 1.523 ± 0.012."""
     if mean is None or half_width is None:
         return signed(mean, digits) if sign else number(mean, digits)
-    decimals = _decimals(mean, digits)
+    decimals = _decimals(max(abs(mean), half_width), digits)  # of what is nearly 0, no more than is known
     if half_width > 0:
         decimals = max(decimals, min(6, -math.floor(math.log10(half_width))))
     return _minus(f"{mean:{'+' if sign else ''}.{decimals}f} ± {half_width:.{decimals}f}")

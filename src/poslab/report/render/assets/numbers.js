@@ -10,8 +10,8 @@ function decimals(value) { // that show four significant digits
 }
 
 function interval(mean, half) { // both to the same decimals: 1.523 ± 0.012
-  let places = decimals(mean);
-  if (half == null) return minus(mean.toFixed(places));
+  if (half == null) return minus(mean.toFixed(decimals(mean)));
+  let places = decimals(Math.max(Math.abs(mean), half));
   if (half > 0) places = Math.max(places, Math.min(6, -Math.floor(Math.log10(half))));
   return `${minus(mean.toFixed(places))} ± ${half.toFixed(places)}`;
 }
