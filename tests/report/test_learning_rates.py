@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from poslab.record.manifest import read_manifest
 from poslab.record.reader import Rates, ReportError
+from poslab.record.writer import RunRecord
 from poslab.report.analysis.learning_rates import Choice, choose
 from poslab.report.analysis.results import Results, gather
 from poslab.report.analysis.statistics import estimate
@@ -229,7 +231,9 @@ def test_a_tuning_run_made_again_by_other_code_counts_once(tmp_path: Path) -> No
     write_tuning(tmp_path, "rope", ROPE)
     write_tuning(tmp_path / "old", "rope", (1.0, 1.0, 1.0, 1.0), code="01d", finished="2025-01-01T00:00:00")
     for made in (tmp_path / "old" / "made_up").iterdir():
-        made.rename(tmp_path / "made_up" / f"old-{made.name}")
+        manifest = read_manifest(made)
+        other = made.rename(tmp_path / "made_up" / f"old-{made.name}")
+        RunRecord(other, manifest).update(run=other.name)
     results = gather("made_up", tmp_path, None)
     (tuning,) = results.tunings
     assert tuning.choice == Choice(Rates(0.002), ())

@@ -97,11 +97,13 @@ def _killed_in(phase: str, war: Path, chance: random.Random) -> bool:
 
 
 def _end(study: Forked, alone: bool) -> None:
-    """The command is over; where a run of it was killed, by itself, and the study is then made."""
+    """The command is over, and all below it; where a run `alone` was killed, by itself and with success."""
     family = descendants(study.pid)
-    if not alone:
+    if alone:
+        assert study.wait(PATIENCE) == 0
+    else:
         kill([study.pid])
-    assert study.wait(PATIENCE) == (0 if alone else study.returncode)
+        study.wait(PATIENCE)
     deadline = time.monotonic() + PATIENCE
     while any(map(command_line, family)):
         assert time.monotonic() < deadline, list(map(command_line, family))

@@ -131,7 +131,8 @@ def test_a_trial_that_was_lost_decides_nothing(tmp_path):
     assert ready == []
     assert "run the same command again" in without[0][1]
     last = RunRecord(jobs[-1].directory)
-    last.update(**{**read_manifest(jobs[0].directory).as_json(), "files": {}})
+    own = {"files": {}, "run": jobs[-1].directory.name, "identity": jobs[-1].identity}
+    last.update(**{**read_manifest(jobs[0].directory).as_json(), **own})
     last.end("diverged", "the loss is not a number at step 3")
     ready, without = tuned(asked, jobs)
     assert without == []

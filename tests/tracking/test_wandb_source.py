@@ -50,7 +50,7 @@ def seal(directory):
 
 def make(runs, study):
     for name, facts in RUNS.items():
-        directory = write_run(runs, name, study=study, identity=f"{study}-{name[-4:]}", **facts)
+        directory = write_run(runs, name, study=study, identity=name[-4:], **facts)
         if facts.get("status", "done") in ("done", "diverged", "failed"):
             seal(directory)
     write_run(runs, REFUSED, study=study, pos="fire", status="failed", reason="a pair that cannot work")
@@ -165,7 +165,7 @@ def test_only_what_has_changed_is_read_again(server, fetched, tmp_path):
     assert downloads(server, since) == []
     # One run ends, another is removed, the list is written again.
     shutil.rmtree(study / "fox-0-aa06")
-    done = write_run(study.parent, "fox-0-aa06", pos="fox", study="changing", identity="changing-aa06")
+    done = write_run(study.parent, "fox-0-aa06", pos="fox", study="changing", identity="aa06")
     seal(done)
     put(server, done, "changing-aa06", "changing")
     del server.kept_runs[server.runs["changing-aa05"].key]

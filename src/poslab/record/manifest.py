@@ -52,12 +52,11 @@ def check_directory(manifest: Manifest, directory: Path, name: object = MANIFEST
     """
     own = Path(os.path.abspath(directory)).name
     recorded = manifest.run if manifest.evaluation is None else manifest.evaluation
-    identified = manifest.evaluation is not None or own.endswith(f"-{manifest.identity}")
-    if (recorded is not None and recorded != own) or (manifest.identity is not None and not identified):
-        other = plain(recorded, 120)
-        raise DamagedError(
-            f"{name} is the record of {other} (move it to a folder of that name), not of this run"
-        )
+    if recorded is not None and recorded != own:
+        other = f"{plain(recorded, 120)} (move it to a folder of that name)"
+        raise DamagedError(f"{name} is the record of {other}, not of this run")
+    if manifest.evaluation is None and manifest.identity is not None and not own.endswith(manifest.identity):
+        raise DamagedError(f"{name} is of the identity {plain(manifest.identity, 40)}, not of this run")
 
 
 def parse_manifest(data: bytes, name: object = MANIFEST) -> Manifest:

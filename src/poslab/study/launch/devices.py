@@ -182,9 +182,10 @@ def _lock(*files: tuple[Path, int]) -> list[int]:
             for taken in descriptors:
                 os.close(taken)
             return []
-        # For whoever waits for it; and systems that remove old files from /tmp leave it.
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps([os.getpid(), os.getcwd()]).encode(), 0)
+        os.utime(descriptor)  # or else systems that remove old files from /tmp would remove the lock
+        with suppress(OSError):  # a full disk, a working directory that is gone: it says who has the device
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps([os.getpid(), os.getcwd()]).encode(), 0)
     return descriptors
 
 
