@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from poslab.config.request import Config, Request, flat_settings
+from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import ConfigError, check
 
 # Config groups that decide a result, other than pos and attention, which every label names.
@@ -33,7 +33,7 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], arms: 
 
     Raises ConfigError, with one line, when a key is unknown or a value has a wrong type or range.
     """
-    config = check(Config, settings, "")
+    config = check(Config, whole_numbers(settings), "")
     return Request(
         config,
         label(choices["pos"], config.pos, arms / "pos"),
