@@ -200,7 +200,9 @@ def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], 
                 raise ConfigError(f"{request.pos} / {request.attention}: {error}") from None
     if not jobs:
         raise refused[0][1]
-    lines = {record_refusal(request, runs, error): f"{title(request)}: {error}" for request, error in refused}
+    lines = {
+        record_refusal(request, runs, error, here): f"{title(request)}: {error}" for request, error in refused
+    }
     return Plan(list(jobs.values()), lines)
 
 

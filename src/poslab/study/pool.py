@@ -124,9 +124,12 @@ class Pool:
             self.launcher.close()
 
     def _step(self) -> None:
-        if (kills := out_of_memory_kills()) != self.memory_kills:
+        ended = self.launcher.ended()
+        if (
+            kills := out_of_memory_kills()
+        ) != self.memory_kills:  # asked now: a kill is counted before the end
             self.memory_kills, self.memory_kill_at = kills, time.monotonic()
-        for end in self.launcher.ended():
+        for end in ended:
             self._handle_end(self.running.pop(end.task.log), self._with_reason(end))
         if time.monotonic() - self.slow_poll_at >= SLOW_POLL_SECONDS:
             self.slow_poll_at = time.monotonic()

@@ -193,7 +193,7 @@ def _check_probe(config: Config) -> None:
         )
 
 
-def record_refusal(request: Request, runs: Path, error: ConfigError) -> Path:
+def record_refusal(request: Request, runs: Path, error: ConfigError, here: bool = True) -> Path:
     """Record in its study a run that cannot work, by its pair or on this machine; its directory."""
     record = RunRecord(_refusal_directory(request, runs))
     record.update(
@@ -206,7 +206,7 @@ def record_refusal(request: Request, runs: Path, error: ConfigError) -> Path:
         pos=request.pos,
         attention=request.attention,
         seed=request.config.seed,
-        config=request.config.result_settings(),
+        config=resolve(request.config, here).result_settings(),  # as of the runs that stand beside it
     )
     return record.directory
 
