@@ -13,6 +13,37 @@ _ABSOLUTE = re.compile(
     r"(?<![\w./~-])(?:(?<!:)|(?!//))(?:~|file://)?/+(?:[^\s:/'\"<>,;()]+/+)+([^\s:/'\"<>,;()]*)"
 )
 
+# Settings whose value is hidden: they set environment variables, or their name says that they hold a secret
+# (but not `data.tokens`, a number of tokens).
+_SECRET_NAME = r"key|token|signature|(?:secret|passw(?:or)?d|credential)s?"
+_SECRET_SETTING = re.compile(
+    rf"[+~]*(?:hydra\.job\.env_.*|.*(?:{_SECRET_NAME})|(?:.*[._-])?(?:sig|auth|pwd))", re.IGNORECASE
+)
+# In any other text: what is assigned to such a name, a URL's user and password, what a header gives.
+_ASSIGNED = re.compile(
+    r"([\w-]*(?:key|token(?!s\b)|signature|secret|passw(?:or)?d|credential)[\w-]*=)\S+"
+    r"|((?<![^\W_])(?:sig|auth|pwd)=)\S+|(?<=://)[^/@\s]+(?=@)"
+    r"|(\bbearer\s+|\bauthorization\s*[:=]\s*(?:\w+\s+)?)[^\s'\"]+",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(text: str) -> str:
+    """The text with `...` for whatever is assigned to a name of a secret."""
+    return _ASSIGNED.sub(_hidden, text)
+
+
+def override_text(override: str) -> str:
+    """A setting of a command, `key=value`, as it may be shown: `...` stands for a secret."""
+    key, is_set, value = override.partition("=")
+    if _SECRET_SETTING.fullmatch(key):
+        return f"{key}{is_set}..."
+    return f"{key}{is_set}{without_secrets(value)}"
+
+
+def _hidden(match: re.Match[str]) -> str:
+    return f"{match[1] or match[2] or match[3] or ''}..."
+
 
 def one_line(text: object, limit: int | None = None) -> str:
     """`text` on one line of at most `limit` characters: whatever cannot be printed is a space."""
@@ -57,8 +88,9 @@ def is_file_name(name: object) -> TypeGuard[str]:
 def error_text(error: Exception) -> str:
     """What an error says, on one line; of the operating system's errors the reason and the file."""
     if isinstance(error, OSError) and error.strerror:
-        return one_line(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
-    return one_line(error)
+        named = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+        return without_secrets(one_line(named))
+    return without_secrets(one_line(error))
 
 
 def listing(items: list[str], limit: int = 6) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from poslab.config.schema import ConfigError
-from poslab.config.text import counted
+from poslab.config.text import counted, without_secrets
 from poslab.record.files import FULL, UnreadableError, write_atomic
 from poslab.record.locks import TakenError, holding, is_taken, run_lock
 from poslab.record.manifest import read_manifest
@@ -302,4 +302,4 @@ def _last_line(log: Path, begin: int) -> str:
         lines = log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
     except OSError:
         return ""
-    return lines[-1].removeprefix("poslab: ")[:500] if lines else ""
+    return without_secrets(lines[-1].removeprefix("poslab: "))[:500] if lines else ""

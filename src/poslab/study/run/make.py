@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from poslab.config.schema import ConfigError
+from poslab.config.text import without_secrets
 from poslab.model.gpt import GPT, build
 from poslab.record.files import UnreadableError, sealed, write_atomic
 from poslab.record.locks import holding, run_lock
@@ -282,7 +283,7 @@ class RunMaker:
 
 def _reason(error: Exception, trained: bool) -> str:
     """The error in one line; where memory ran out in training or after it, with what to change."""
-    message = (str(error).splitlines() or ["no message"])[0]
+    message = without_secrets((str(error).splitlines() or ["no message"])[0])
     if isinstance(error, torch.OutOfMemoryError) or lacks_memory(error):
         of_training = "a smaller trainer.batch_size or a larger trainer.accumulate"
         of_evaluation = "a shorter evaluate.longest, fewer evaluate.segments or attention=flash"

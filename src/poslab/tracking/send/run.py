@@ -13,8 +13,9 @@ from typing import Any
 import wandb
 
 from poslab.config.request import LoggerOptions
-from poslab.config.text import one_line
+from poslab.config.text import one_line, published
 from poslab.record.files import sealed
+from poslab.record.kept import published_file
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import parse_manifest, read_manifest
 from poslab.record.reader import Run, load_run, metrics_rows
@@ -162,8 +163,8 @@ def open_run(
         "job_type": card.job_type,
         "name": card.name,
         "tags": card.tags,
-        "notes": card.notes,
-        "config": dict(card.config),
+        "notes": published(card.notes),
+        "config": published(dict(card.config)),
     }
     try:
         run = wandb.init(**arguments, mode=mode, settings=_settings(stop))  # type: ignore[arg-type]
@@ -225,7 +226,12 @@ def _log(opened: Any, row: Mapping[str, Any], step: int) -> None:
 
 
 def save_file(opened: Any, name: str, content: bytes) -> None:
-    """Save a file of the record among the run's in W&B; offline, beside what is to be synced."""
+    """Save a file of the record among the run's in W&B; offline, beside what is to be synced.
+
+    Of a path of the machine only the last name is left.
+    """
+    if name.endswith(".json"):
+        content = published_file(content)
     path = Path(opened.dir) / FOLDER / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
