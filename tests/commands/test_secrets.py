@@ -14,7 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from poslab.config.compose import command_line
-from poslab.config.text import error_text, without_secrets
+from poslab.config.text import error_text, plain, without_secrets
 from poslab.record.files import sealed, unsealed
 from poslab.tracking.send.run import save_file
 from support.commands import ROOT, TINY, command, environment, tiny
@@ -166,6 +166,13 @@ def test_a_kept_command_names_a_secret_and_not_its_value():
     assert "'launcher.setup=[export HF_TOKEN=...'" in kept
     assert "launcher.address=ray://...@host:10001 'question=is sig=... here?'" in kept
     assert kept.endswith("data.tokens=60000")
+
+
+def test_bytes_that_are_no_text_are_question_marks():
+    """As Python reads them from a command line: no record could hold them."""
+    assert command_line(["question=caf\udce9"], multirun=False) == "python train.py 'question=caf?'"
+    assert without_secrets("caf\udce9 \ud83d") == "caf? ?"
+    assert plain("caf\udce9") == "caf"
 
 
 def test_no_setting_counts_as_a_secret():

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 # What may be the name of a study or a run: a folder that every file system and shell takes.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
 # The two slashes after a colon are those of an address, such as https://host.
 _ABSOLUTE = re.compile(
     r"(?<![\w./~-])(?:(?<!:)|(?!//))(?:~|file://)?/+(?:[^\s:/'\"<>,;()]+/+)+([^\s:/'\"<>,;()]*)"
@@ -30,15 +30,20 @@ _ASSIGNED = re.compile(
 
 def without_secrets(text: str) -> str:
     """The text with `...` for whatever is assigned to a name of a secret."""
-    return _ASSIGNED.sub(_hidden, text)
+    return _ASSIGNED.sub(_hidden, _encodable(text))
 
 
 def override_text(override: str) -> str:
     """A setting of a command, `key=value`, as it may be shown: `...` stands for a secret."""
-    key, is_set, value = override.partition("=")
+    key, is_set, value = _encodable(override).partition("=")
     if _SECRET_SETTING.fullmatch(key):
         return f"{key}{is_set}..."
     return f"{key}{is_set}{without_secrets(value)}"
+
+
+def _encodable(text: str) -> str:
+    """The text as a file can hold it: bytes of a command line that are no UTF-8 are question marks."""
+    return text.encode(errors="replace").decode()
 
 
 def _hidden(match: re.Match[str]) -> str:
