@@ -24,7 +24,7 @@ from typing import Any
 
 from poslab.config.arguments import FAILED, refuse
 from poslab.config.schema import ConfigError
-from poslab.config.text import error_text, one_line
+from poslab.config.text import error_text, one_line, without_secrets
 from poslab.record.locks import TakenError
 
 
@@ -35,23 +35,19 @@ def single(composed: Any) -> None:
 
     from poslab.config.compose import command_line, request_from
 
-    try:
-        hydra_config = HydraConfig.get()
-        settings: Any = OmegaConf.to_container(composed, resolve=True)
-        request = request_from(settings, hydra_config.runtime.choices, Path(__file__).parent / "conf")
-        # Imported only now, so that --help and a wrong setting are answered at once.
-        from poslab.study.conduct import run_study
+    hydra_config = HydraConfig.get()
+    settings: Any = OmegaConf.to_container(composed, resolve=True)
+    request = request_from(settings, hydra_config.runtime.choices, Path(__file__).parent / "conf")
+    # Imported only now, so that --help and a wrong setting are answered at once.
+    from poslab.study.conduct import run_study
 
-        command = command_line(hydra_config.overrides.task, multirun=False)
-        exit_status = run_study([request], Path("runs"), Path("reports"), command)
-    except ConfigError as error:  # caught here, since Hydra would print the command's overrides first
-        exit_status = refuse_request(error)
-    sys.exit(exit_status)
+    command = command_line(hydra_config.overrides.task, multirun=False)
+    sys.exit(run_study([request], Path("runs"), Path("reports"), command))
 
 
 def refuse_request(error: Exception) -> int:
     """Print in one line what is wrong with the command; the exit status."""
-    text = one_line(error)
+    text = without_secrets(one_line(error))
     missing, options = getattr(error, "missing_cfg_file", None), getattr(error, "options", None)
     if missing and options:  # of Hydra's MissingConfigException
         text = f"{str(missing).replace('/', '=')} does not exist; there are {', '.join(options)}"
@@ -70,15 +66,26 @@ def show_status(arguments: list[str]) -> int:
 
 def train() -> None:
     """Make the runs that the command line asks for; leaves with the exit status."""
+    failures: list[Exception] = []
+
+    def without_failing(composed: Any) -> None:
+        """Of a task that fails Hydra would print all overrides, and secrets among them."""
+        try:
+            single(composed)
+        except Exception as error:
+            failures.append(error)
+
     import hydra
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra's errors arrive here and become one line
     try:
-        hydra.main(config_path="conf", config_name="config", version_base="1.3")(single)()
+        hydra.main(config_path="conf", config_name="config", version_base="1.3")(without_failing)()
     except (HydraException, OmegaConfBaseException) as error:
         sys.exit(refuse_request(error))
+    if failures:
+        raise failures[0]
 
 
 def main() -> None:

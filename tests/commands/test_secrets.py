@@ -14,7 +14,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from poslab.config.compose import command_line
-from support.commands import ROOT, TINY, environment
+from poslab.config.text import error_text, plain, without_secrets
+from poslab.record.files import sealed, unsealed
+from poslab.tracking.send.run import save_file
+from support.commands import ROOT, TINY, command, environment, tiny
 from support.models import CONF
 from support.wandb_server.server import serve
 
@@ -26,7 +29,7 @@ ELSEWHERE = Path("/tmp")  # where a program may write that ignores TMPDIR
 def study(request, tmp_path_factory):
     """A run offline, or a study online and then a command that is refused, with secrets around them."""
     cwd = tmp_path_factory.mktemp(request.param)
-    hidden = {name: secrets.token_hex(20) for name in (*VARIABLES, "history", "netrc", "command")}
+    hidden = {name: secrets.token_hex(20) for name in (*VARIABLES, "history", "netrc", "command", "question")}
     (cwd / ".bash_history").write_text(f"export HF_TOKEN={hidden['history']}\npython train.py\n")
     hosts = ("api.wandb.ai", "huggingface.co")
     (cwd / ".netrc").write_text(
@@ -40,11 +43,15 @@ def study(request, tmp_path_factory):
             known = {**server.environment, **known}
         known = {**environment(cwd), **known, "NETRC": str(cwd / ".netrc")}
         multirun = [] if server is None else ["-m"]
-        ended = told(cwd, known, *multirun, f"+hydra.job.env_set.MY_TOKEN={hidden['command']}")
+        token = f"+hydra.job.env_set.MY_TOKEN={hidden['command']}"
+        question = f"is {cwd}/notes.md at https://host/a?sig={hidden['question']} right?"
+        ended = told(cwd, known, *multirun, token, f"question='{question}'")
         assert ended.returncode == 0, ended.stderr
         if multirun:
             refused = told(cwd, known, *multirun, f"+data.token={hidden['command']}")
             assert refused.returncode == 2, refused.stderr
+            assert "data.token is not a setting" in refused.stderr
+            assert hidden["command"] not in refused.stderr
     new = set(ELSEWHERE.iterdir()) - before
     return SimpleNamespace(cwd=cwd, hidden=hidden, server=server, elsewhere=new)
 
@@ -97,6 +104,50 @@ def test_no_secret_is_sent(study):
     assert any(b"hidden" in seen.body for seen in requests) == bool(study.server)
 
 
+def test_no_path_of_the_user_is_sent(study):
+    for seen in study.server.requests if study.server else []:
+        sent = b"\n".join([seen.path.encode(), str(seen.headers).encode(), seen.body])
+        assert str(study.cwd).encode() not in sent, (seen.method, seen.path)
+
+
+def test_no_path_is_in_a_record_that_is_sent(tmp_path):
+    opened = SimpleNamespace(dir=str(tmp_path), save=lambda path, **options: sent.append(Path(path)))
+    sent: list[Path] = []
+    facts = {"notes": ["/home/somebody/runs/a/checkpoints/1.pt is damaged"], "reason": "no /etc/there/x"}
+    save_file(opened, "manifest.json", sealed(facts).encode())
+    assert unsealed(sent[0].read_bytes(), "") == {"notes": ["1.pt is damaged"], "reason": "no x"}
+
+
+SIGNED = "https://host/file?X-Amz-Credential=abc/s3&X-Amz-Signature=abc"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"cannot read {SIGNED} now", "cannot read https://host/file?X-Amz-Credential=... now"),
+        ("sig=abc auth=abc pwd=abc DB_PWD=abc", "sig=... auth=... pwd=... DB_PWD=..."),
+        ("X-Amz-Signature=abc", "X-Amz-Signature=..."),
+        ("curl -H 'Authorization: Bearer abc'", "curl -H 'Authorization: Bearer ...'"),
+        ("Bearer abc", "Bearer ..."),
+        ("authorization: Basic abc", "authorization: Basic ..."),
+        ("https://user:abc@host/x", "https://...@host/x"),
+        ("author=me design=plain data.tokens=60000: too few", None),
+        ("does RoPE bear a longer context? See https://host/a@b", None),
+    ],
+)
+def test_a_text_tells_no_secret(text, shown):
+    assert without_secrets(text) == (text if shown is None else shown)
+    assert error_text(OSError(5, text)) == without_secrets(text)
+
+
+def test_a_command_that_fails_does_not_print_its_secrets(tmp_path):
+    """Where its folder cannot be made: nothing else would print the command either."""
+    (tmp_path / "runs").write_text("no folder")
+    ended = command("+hydra.job.env_set.MY_TOKEN=abcdef", *tiny(logger="local"), cwd=tmp_path)
+    assert ended.returncode == 1
+    assert ended.stderr == "poslab: Not a directory: runs/ablation\n"
+
+
 def test_a_kept_command_names_a_secret_and_not_its_value():
     overrides = [
         "+hydra.job.env_set.MY_TOKEN=abc",
@@ -104,13 +155,24 @@ def test_a_kept_command_names_a_secret_and_not_its_value():
         "+data.api_key=abc",
         "launcher.setup=[export HF_TOKEN=abc]",
         "launcher.address=ray://user:abc@host:10001",
+        "question=is sig=abc here?",
+        "+data.sig=abc",
+        "+data.pwd=abc",
         "data.tokens=60000",
     ]
     kept = command_line(overrides, multirun=True)
     assert "abc" not in kept
     assert "+hydra.job.env_set.MY_TOKEN=..." in kept
     assert "'launcher.setup=[export HF_TOKEN=...'" in kept
-    assert "launcher.address=ray://...@host:10001 data.tokens=60000" in kept
+    assert "launcher.address=ray://...@host:10001 'question=is sig=... here?'" in kept
+    assert kept.endswith("data.tokens=60000")
+
+
+def test_bytes_that_are_no_text_are_question_marks():
+    """As Python reads them from a command line: no record could hold them."""
+    assert command_line(["question=caf\udce9"], multirun=False) == "python train.py 'question=caf?'"
+    assert without_secrets("caf\udce9 \ud83d") == "caf? ?"
+    assert plain("caf\udce9") == "caf"
 
 
 def test_no_setting_counts_as_a_secret():

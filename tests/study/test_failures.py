@@ -43,7 +43,8 @@ def test_a_study_without_a_pair_that_works_is_refused(tmp_path):
 
 def test_a_run_without_memory_says_what_to_choose(tmp_path):
     study = start(
-        *tiny(logger="local", study="x", trainer__batch_size=1_000_000),
+        # What it takes at least would fit, so that it is begun.
+        *tiny(logger="local", study="x", trainer__batch_size=50_000),
         cwd=tmp_path,
         output=tmp_path / "printed.txt",
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),

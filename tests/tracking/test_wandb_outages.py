@@ -4,6 +4,12 @@ import io
 import os
 import signal
 import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -17,6 +23,7 @@ from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.sync import show_runs
 from poslab.tracking.send.background import Background
 from poslab.tracking.send.offline import identifier
+from support.commands import ROOT, environment
 from support.processes import command_line, descendants, kill
 from support.runs import make, tracked_request
 
@@ -82,3 +89,73 @@ def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{port}")
     place = make(tracked_request(seed=12), tmp_path / "runs").wandb
     assert (place.mode, place.failed) == ("offline", None)
+
+
+class Nonsense(BaseHTTPRequestHandler):
+    """Answers everything with the same, which is nothing that W&B says."""
+
+    protocol_version = "HTTP/1.1"
+    status, body = 200, b""
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(self.status)
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(self.body)
+
+    do_GET = do_POST = do_PUT = do_HEAD = _answer
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+@contextmanager
+def nonsense(status: int, body: bytes) -> Iterator[dict[str, str]]:
+    """The variables with which the client speaks to such a server."""
+    handler = type("Handler", (Nonsense,), {"status": status, "body": body})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        yield {"WANDB_BASE_URL": address, "WANDB_API_KEY": "0123456789" * 4, "WANDB_MODE": "online"}
+        server.shutdown()
+
+
+WRONG_TYPES = b'{"data": {"viewer": 5, "project": "x", "serverInfo": [], "upsertBucket": 7, "models": 3}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b"<html>welcome</html>"),
+        (200, WRONG_TYPES),
+        # The client's own process dies of it, after half a minute.
+        pytest.param(418, b"\x00\xff\x00", marks=pytest.mark.study),
+    ],
+)
+def test_a_server_of_another_kind_is_told_in_one_line(status, body, tmp_path):
+    with nonsense(status, body) as known:
+        asked = ["report.py", "source=wandb", "study=x", "entity=somebody"]
+        ended = subprocess.run(
+            [sys.executable, str(ROOT / asked[0]), *asked[1:]],
+            cwd=tmp_path,
+            env={**environment(tmp_path), **known},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+        )
+    assert ended.returncode in (1, 2)
+    (line,) = ended.stderr.splitlines()
+    assert "W&B" in line
+
+
+def test_a_run_is_made_offline_where_a_server_is_of_another_kind(tmp_path, monkeypatch, capfd):
+    with nonsense(200, WRONG_TYPES) as known:
+        for name, value in known.items():
+            monkeypatch.setenv(name, value)
+        made = make(tracked_request(seed=7), tmp_path)
+    assert (made.status, made.wandb.mode) == ("done", "offline")
+    assert "Error initializing run" in made.wandb.because
+    assert "Traceback" not in capfd.readouterr().err

@@ -39,6 +39,7 @@ class PoslabLauncher(Launcher):
         from poslab.config.compose import command_line, request_from, with_distinguishing_labels
         from poslab.config.schema import ConfigError
         from poslab.config.sweep import Composer
+        from poslab.config.text import override_text
         from poslab.study.conduct import run_study
         from poslab.study.display.bar import with_bar
 
@@ -53,7 +54,8 @@ class PoslabLauncher(Launcher):
             try:
                 requests.append(request_from(composed.settings, composed.choices, composed.source))
             except ConfigError as error:
-                raise ConfigError(f"{' '.join(overrides)}: {error}") from None
+                named = " ".join(map(override_text, overrides))
+                raise ConfigError(f"{named}: {error}") from None
         command = command_line(self.config.hydra.overrides.task, multirun=True)
         with env_override(self.config.hydra.job.env_set):  # as Hydra does for a single run
             status = run_study(with_distinguishing_labels(requests), Path("runs"), Path("reports"), command)

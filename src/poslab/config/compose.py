@@ -1,6 +1,5 @@
 """The configuration that Hydra composed, checked, with the names that tables and legends show."""
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -12,20 +11,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from poslab.config.request import Config, Request, flat_settings
+from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import ConfigError, check
+from poslab.config.text import override_text, without_secrets
 
 # Config groups that decide a result, other than pos and attention, which every label names.
 GROUPS = ("model", "data", "trainer", "evaluate", "probe")
-# Settings whose value is hidden: they set environment variables, or their name says that they hold a secret
-# (but not `data.tokens`, a number of tokens).
-SECRET = re.compile(
-    r"[+~]*(hydra\.job\.env_.*|.*(key|token|(secret|passw(or)?d|credential)s?))", re.IGNORECASE
-)
-# In any other setting's value: what is assigned to such a name, and a URL's user and password.
-ASSIGNED = re.compile(
-    r"(\w*(?:key|token|secret|passw(?:or)?d|credential)\w*=)\S+|(?<=://)[^/@\s]+(?=@)", re.IGNORECASE
-)
 
 
 def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], arms: Path) -> Request:
@@ -33,7 +24,9 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], arms: 
 
     Raises ConfigError, with one line, when a key is unknown or a value has a wrong type or range.
     """
-    config = check(Config, settings, "")
+    config = check(Config, whole_numbers(settings), "")
+    if config.question:  # a study's record and W&B say it
+        config = config.model_copy(update={"question": without_secrets(config.question)})
     return Request(
         config,
         label(choices["pos"], config.pos, arms / "pos"),
@@ -119,19 +112,8 @@ def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[
 
 def command_line(overrides: Sequence[str], multirun: bool) -> str:
     """The command with these `overrides`, which reports publish: `...` stands for a secret."""
-    shown = [_without_secret(override) for override in overrides]
+    shown = map(override_text, overrides)
     return shlex.join(["python", "train.py", *(["-m"] if multirun else []), *shown])
-
-
-def _without_secret(override: str) -> str:
-    key, is_set, value = override.partition("=")
-    if SECRET.fullmatch(key):
-        return f"{key}{is_set}..."
-    return f"{key}{is_set}{ASSIGNED.sub(_hidden, value)}"
-
-
-def _hidden(match: re.Match[str]) -> str:
-    return f"{match[1] or ''}..."
 
 
 def _short(value: Any) -> str:

@@ -95,6 +95,18 @@ class Config(RunConfig):
         return study
 
 
+def whole_numbers(settings: Mapping[str, Any], kind: type[Options] = Config) -> dict[str, Any]:
+    """The settings with 1e6 as 1000000 wherever a whole number is asked for: YAML reads it as a float."""
+    read = dict(settings)
+    for name, field in kind.model_fields.items():
+        value, asked = read.get(name), field.annotation
+        if asked is int and isinstance(value, float) and value.is_integer():
+            read[name] = int(value)
+        elif isinstance(value, Mapping) and isinstance(asked, type) and issubclass(asked, Options):
+            read[name] = whole_numbers(value, asked)
+    return read
+
+
 # Keys that do not decide a run's result: where it is stored, logged and launched, what it is compared with.
 BESIDE_THE_RESULT = set(Config.model_fields) - set(RunConfig.model_fields)
 

@@ -7,11 +7,47 @@ from typing import Any, TypeGuard
 
 # What may be the name of a study or a run: a folder that every file system and shell takes.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
 # The two slashes after a colon are those of an address, such as https://host.
 _ABSOLUTE = re.compile(
     r"(?<![\w./~-])(?:(?<!:)|(?!//))(?:~|file://)?/+(?:[^\s:/'\"<>,;()]+/+)+([^\s:/'\"<>,;()]*)"
 )
+
+# Settings whose value is hidden: they set environment variables, or their name says that they hold a secret
+# (but not `data.tokens`, a number of tokens).
+_SECRET_NAME = r"key|token|signature|(?:secret|passw(?:or)?d|credential)s?"
+_SECRET_SETTING = re.compile(
+    rf"[+~]*(?:hydra\.job\.env_.*|.*(?:{_SECRET_NAME})|(?:.*[._-])?(?:sig|auth|pwd))", re.IGNORECASE
+)
+# In any other text: what is assigned to such a name, a URL's user and password, what a header gives.
+_ASSIGNED = re.compile(
+    r"([\w-]*(?:key|token(?!s\b)|signature|secret|passw(?:or)?d|credential)[\w-]*=)\S+"
+    r"|((?<![^\W_])(?:sig|auth|pwd)=)\S+|(?<=://)[^/@\s]+(?=@)"
+    r"|(\bbearer\s+|\bauthorization\s*[:=]\s*(?:\w+\s+)?)[^\s'\"]+",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(text: str) -> str:
+    """The text with `...` for whatever is assigned to a name of a secret."""
+    return _ASSIGNED.sub(_hidden, _encodable(text))
+
+
+def override_text(override: str) -> str:
+    """A setting of a command, `key=value`, as it may be shown: `...` stands for a secret."""
+    key, is_set, value = _encodable(override).partition("=")
+    if _SECRET_SETTING.fullmatch(key):
+        return f"{key}{is_set}..."
+    return f"{key}{is_set}{without_secrets(value)}"
+
+
+def _encodable(text: str) -> str:
+    """The text as a file can hold it: bytes of a command line that are no UTF-8 are question marks."""
+    return text.encode(errors="replace").decode()
+
+
+def _hidden(match: re.Match[str]) -> str:
+    return f"{match[1] or match[2] or match[3] or ''}..."
 
 
 def one_line(text: object, limit: int | None = None) -> str:
@@ -57,8 +93,9 @@ def is_file_name(name: object) -> TypeGuard[str]:
 def error_text(error: Exception) -> str:
     """What an error says, on one line; of the operating system's errors the reason and the file."""
     if isinstance(error, OSError) and error.strerror:
-        return one_line(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
-    return one_line(error)
+        named = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+        return without_secrets(one_line(named))
+    return without_secrets(one_line(error))
 
 
 def listing(items: list[str], limit: int = 6) -> str:

@@ -187,10 +187,10 @@ def _read(folder: Path) -> dict[str, bytes]:
     """What a report reads of a study's folder, by the names in it, with no path of the machine."""
     files: dict[str, bytes] = {}
     with suppress(FileNotFoundError):
-        files[STUDY_LIST] = _without_paths((folder / STUDY_LIST).read_bytes())
+        files[STUDY_LIST] = published_file((folder / STUDY_LIST).read_bytes())
     for run in recorded_runs(folder):
         content = (folder / run / MANIFEST).read_bytes()
-        files[f"{run}/{MANIFEST}"] = _without_paths(content)
+        files[f"{run}/{MANIFEST}"] = published_file(content)
         for name in filter(is_file_name, _manifest(content).tables):
             with suppress(OSError):  # a report says of the run that the file is missing
                 files[f"{run}/{name}"] = (folder / run / name).read_bytes()
@@ -205,7 +205,7 @@ def _manifest(content: bytes) -> Manifest:
         return Manifest()
 
 
-def _without_paths(content: bytes) -> bytes:
+def published_file(content: bytes) -> bytes:
     """A file of JSON in which only the last name of each path is left; nothing of a damaged one."""
     is_sealed = True
     try:

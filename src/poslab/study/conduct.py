@@ -28,9 +28,11 @@ from poslab.report.written import Report, recall_report, remember_report, report
 from poslab.study.display.bar import with_bar
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
+from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.pool import Member, Pool
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
-from poslab.study.run.plan import Job, forget_refusal, plan, record_refusal, title
+from poslab.study.run.budget import BudgetError
+from poslab.study.run.plan import Job, check_room, forget_refusal, plan, record_refusal, title
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.sync import check_sweep, print_unsynced, show_report, show_runs
@@ -177,18 +179,20 @@ def _manifests(study: Path) -> Iterator[Manifest]:
 def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], console: Console) -> Plan:
     """Check all requests before any run is made; of the same run asked for twice there is one job.
 
-    Raises ConfigError where a setting is wrong. A scheme and an attention that cannot work together are
-    refused, and the other requests are planned; PairError is raised only where none is left.
+    Raises ConfigError where a setting is wrong. What cannot work is refused, be it a scheme and an attention
+    that do not go together or a run that cannot fit, and the other requests are planned; PairError or
+    BudgetError is raised only where none is left.
     """
     here = launcher.here(_launcher(requests)[1])
     jobs: dict[tuple[str, str], Job] = {}  # by study and identity, since names of options may differ
-    refused: list[tuple[Request, PairError]] = []
+    refused: list[tuple[Request, PairError | BudgetError]] = []
     with Preparation() as preparation:
         for request in with_bar(requests, "planned", console):
             try:
                 job = plan(request, runs, here, preparation)
+                check_room(job)
                 jobs.setdefault((job.config.study, job.identity), job)
-            except PairError as error:
+            except (PairError, BudgetError) as error:
                 refused.append((request, error))
             except ConfigError as error:
                 if len(requests) == 1:
@@ -196,7 +200,9 @@ def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], 
                 raise ConfigError(f"{request.pos} / {request.attention}: {error}") from None
     if not jobs:
         raise refused[0][1]
-    lines = {record_refusal(request, runs, error): f"{title(request)}: {error}" for request, error in refused}
+    lines = {
+        record_refusal(request, runs, error, here): f"{title(request)}: {error}" for request, error in refused
+    }
     return Plan(list(jobs.values()), lines)
 
 
@@ -221,8 +227,15 @@ def _make(planned: Plan, command: _Command, console: Console, stopper: Stopper) 
     waiting = [each for each in members if each.entry.state == "waiting"]
     if waiting:
         with StudyDisplay(console, [each.entry for each in waiting]) as display:
-            Pool(waiting, launcher, options.restarts, display, stopper).run()
+            memory = _shared_memory(waiting) if kind.here(options) else {}
+            Pool(waiting, launcher, options.restarts, display, stopper, memory).run()
     return members
+
+
+def _shared_memory(members: Sequence[Member]) -> dict[bool, list[int]]:
+    """What runs on this machine share: its memory (False), and that of each GPU where runs use any (True)."""
+    gpus = [gpu.bytes for gpu in gpu_memory()] if any(each.task.cuda for each in members) else []
+    return {False: [machine_memory().bytes], True: gpus}
 
 
 def _list_runs(directories: Sequence[Path], command: _Command) -> None:

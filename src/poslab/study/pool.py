@@ -4,12 +4,12 @@ import math
 import shutil
 import signal
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from poslab.config.schema import ConfigError
-from poslab.config.text import counted
+from poslab.config.text import counted, without_secrets
 from poslab.record.files import FULL, remove_unfinished, write_atomic
 from poslab.record.locks import TakenError, holding, is_taken, run_lock
 from poslab.record.manifest import read_manifest
@@ -18,6 +18,8 @@ from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
+from poslab.study.launch.memory import out_of_memory_kills, size_text
+from poslab.study.run.budget import estimate
 from poslab.study.run.plan import Job, Standing
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.run.worker import (
@@ -35,6 +37,13 @@ SECONDS_UNTIL_KILL = 60.0  # that its runs have to write their checkpoints
 IDLE_SECONDS = 5.0  # without a free device until that is printed
 POLL_SECONDS = 0.2  # between two looks at the study's processes
 SLOW_POLL_SECONDS = 1.0  # between two looks at runs of other commands, and at the disk
+SECONDS_OF_DYING = 30.0  # that a process with much memory may take to end once the kernel has killed it
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL, PROCESS_KILLED)  # exit statuses
+NO_MEMORY = (
+    "its process was killed because memory ran out, as it would be again: choose a smaller "
+    "trainer.batch_size, a larger trainer.accumulate, a smaller model, or a larger launcher.cores_per_run, "
+    "so that fewer runs share the memory"
+)
 LITTLE_SPACE = 64 * 1024  # a disk with fewer free bytes counts as full
 
 
@@ -45,6 +54,7 @@ class Member:
     job: Job
     task: Task
     entry: Entry
+    memory: int = 0  # bytes that it is likely to take
     started: int = 0  # processes started for it so far
     request_written: bool = False  # the file that its process reads
     waits_for_disk: bool = False
@@ -66,7 +76,7 @@ class Member:
             devices=trainer.devices,
             nodes=trainer.nodes,
         )
-        return cls(job, task, Entry(job.title, job.directory, "waiting"))
+        return cls(job, task, Entry(job.title, job.directory, "waiting"), estimate(job.size))
 
 
 class Pool:
@@ -79,12 +89,20 @@ class Pool:
         restarts: int,
         display: StudyDisplay,
         stopper: Stopper,
+        memory: Mapping[bool, Sequence[int]],
     ) -> None:
+        """`memory` is what the runs share, where they share it: that of the machine for runs on CPU (False),
+        that of each GPU for runs on GPUs (True).
+        """
         self.members = members
         self.launcher = launcher
         self.restarts = restarts
         self.display = display
         self.stopper = stopper
+        self.memory = memory
+        self.memory_notice_printed = False
+        self.memory_kills = out_of_memory_kills()
+        self.memory_kill_at = -math.inf
         self.running: dict[Path, Member] = {}  # by their logs: two studies may have runs of one name
         self.slow_poll_at = 0.0
         self.idle_since: float | None = None
@@ -108,8 +126,13 @@ class Pool:
             self.launcher.close()
 
     def _step(self) -> None:
-        for end in self.launcher.ended():
-            self._handle_end(self.running.pop(end.task.log), end)
+        ended = self.launcher.ended()
+        if (
+            kills := out_of_memory_kills()
+        ) != self.memory_kills:  # asked now: a kill is counted before the end
+            self.memory_kills, self.memory_kill_at = kills, time.monotonic()
+        for end in ended:
+            self._handle_end(self.running.pop(end.task.log), self._with_reason(end))
         if time.monotonic() - self.slow_poll_at >= SLOW_POLL_SECONDS:
             self.slow_poll_at = time.monotonic()
             for each in self.members:
@@ -123,6 +146,13 @@ class Pool:
         self._check_idle()
         self.display.update()
 
+    def _with_reason(self, end: End) -> End:
+        """The end, with its reason where the kernel has killed the process for lack of memory."""
+        recently = time.monotonic() - self.memory_kill_at < SECONDS_OF_DYING
+        if end.status not in KILLED or not recently:
+            return end
+        return replace(end, reason=NO_MEMORY, again=False)
+
     def _start(self, each: Member) -> bool:
         """Start the run, unless it is made or another command makes it; False where no device is free."""
         job = each.job
@@ -132,6 +162,8 @@ class Pool:
         if is_taken(run_lock(job.directory)) and not self.launcher.outlives:
             each.entry.state = "elsewhere"
             return True
+        if not self._has_memory_for(each):
+            return False
         if not each.request_written:
             path = _request_file(job)
             remove_unfinished(path.parent, path.name.__eq__)
@@ -154,6 +186,24 @@ class Pool:
         each.entry.state = "running"
         self.running[each.task.log] = each
         return True
+
+    def _has_memory_for(self, each: Member) -> bool:
+        """Whether the run is likely to fit beside those that this command makes now."""
+        places = self.memory.get(each.task.cuda, ())
+        running = [other.memory for other in self.running.values() if other.task.cuda == each.task.cuda]
+        if not running or not places:
+            return True
+        # Devices are leased evenly, so that one place gets so many of the runs at most.
+        together = sorted([each.memory, *running])[-math.ceil((len(running) + 1) / len(places)) :]
+        if sum(together) <= min(places):
+            return True
+        if not self.memory_notice_printed:
+            self.memory_notice_printed = True
+            self.display.print_line(
+                f"{each.entry.title} waits for memory: with the others it is likely to take "
+                f"{size_text(sum(together))} of {size_text(min(places))}"
+            )
+        return False
 
     def _handle_end(self, each: Member, end: End) -> None:
         """Set the run's state by its record, or by how its process ended where the record does not say."""
@@ -258,4 +308,4 @@ def _last_line(log: Path, begin: int) -> str:
         lines = log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
     except OSError:
         return ""
-    return lines[-1].removeprefix("poslab: ")[:500] if lines else ""
+    return without_secrets(lines[-1].removeprefix("poslab: "))[:500] if lines else ""

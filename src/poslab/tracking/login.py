@@ -68,3 +68,15 @@ def logged_in() -> bool:
         return netrc.netrc(path).authenticators(host) is not None
     except (OSError, netrc.NetrcParseError):
         return False
+
+
+def forget_client() -> None:
+    """End the client's own process, and forget its settings.
+
+    By itself the client does so when Python ends, and prints a traceback where its process has died, as it
+    does of what some servers answer.
+    """
+    import wandb
+
+    with suppress(Exception):
+        wandb.teardown()

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from poslab.config.schema import ConfigError
+from poslab.config.text import without_secrets
 from poslab.model.gpt import GPT, build
 from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.locks import holding, run_lock
@@ -21,6 +22,7 @@ from poslab.record.seal import UnreadableError, sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
+from poslab.study.launch.memory import lacks_memory
 from poslab.study.run.identity import describe_versions
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job
@@ -100,7 +102,7 @@ class RunMaker:
             raise
         except Exception as error:
             write_atomic(job.directory / ERROR, traceback.format_exc())
-            outcome = {"status": "failed", "reason": _reason(error)}
+            outcome = {"status": "failed", "reason": _reason(error, trained=FINAL in self.record.files)}
         final_manifest, stopped = self._finish_tracking(outcome)
         self._close_record(outcome["status"], final_manifest)
         if stopped is not None:
@@ -291,14 +293,13 @@ class RunMaker:
             print(f"poslab: {line}", file=sys.stderr, flush=True)
 
 
-def _reason(error: Exception) -> str:
-    """The error in one line; where memory ran out, with what to change."""
-    message = (str(error).splitlines() or ["no message"])[0]
-    out_of_memory = "can't allocate memory" in str(error).lower()
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or out_of_memory:
-        return (
-            f"out of memory ({message}): choose a smaller trainer.batch_size or a larger trainer.accumulate"
-        )
+def _reason(error: Exception, trained: bool) -> str:
+    """The error in one line; where memory ran out in training or after it, with what to change."""
+    message = without_secrets((str(error).splitlines() or ["no message"])[0])
+    if isinstance(error, torch.OutOfMemoryError) or lacks_memory(error):
+        of_training = "a smaller trainer.batch_size or a larger trainer.accumulate"
+        of_evaluation = "a shorter evaluate.longest, fewer evaluate.segments or attention=flash"
+        return f"out of memory ({message}): choose {of_evaluation if trained else of_training}"
     return f"{type(error).__name__}: {message}"
 
 

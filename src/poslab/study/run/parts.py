@@ -10,6 +10,8 @@ from poslab.model.gpt import build_parts
 def check_parts(config: RunConfig) -> dict[str, Any]:
     """The sections `pos` and `attention` of a resolved configuration in one form: 500.0 for 500.
 
+    Besides, what only the built parts know: `max_length`, and how many `parameters` they have of their own.
+
     It may use only the fields that `PARTS` in preparation.py names. Raises ConfigError where the parts do not
     fit together, PairError where scheme and attention do not.
     """
@@ -29,4 +31,6 @@ def check_parts(config: RunConfig) -> dict[str, Any]:
     return {
         "pos": scheme.section(),
         "attention": {"kind": config.attention["kind"], **attentions[0].options.model_dump()},
+        "max_length": scheme.max_length,
+        "parameters": sum(each.numel() for part in (scheme, *attentions) for each in part.parameters()),
     }

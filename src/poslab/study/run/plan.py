@@ -1,10 +1,12 @@
 """Planning a run: its request is checked, its data are prepared, and its directory is named."""
 
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from poslab.config.request import Config, Request
-from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, PairError, longest_length
+from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
 from poslab.data.corpus import Corpus
 from poslab.data.questions import ROOM
 from poslab.data.windows import check_lengths
@@ -13,6 +15,17 @@ from poslab.record.schema import ENDED, FORMAT
 from poslab.record.seal import DamagedError
 from poslab.record.writer import RunRecord
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
+from poslab.study.launch.memory import gpu_memory, machine_memory
+from poslab.study.run.budget import (
+    ELSEWHERE,
+    ELSEWHERE_GPU,
+    BudgetError,
+    Size,
+    check_disk,
+    check_memory,
+    disk_need,
+    size_of,
+)
 from poslab.study.run.identity import Code, run_identity, run_name
 from poslab.study.run.preparation import Preparation
 from poslab.tracking.send.card import Card, of_run
@@ -42,6 +55,7 @@ class Job:
 
     request: Request
     config: Config  # the request's, with `auto` replaced
+    size: Size
     corpus: Corpus
     code: Code
     identity: str
@@ -87,17 +101,36 @@ def title(request: Request) -> str:
     return " / ".join(part for part in parts if part)
 
 
-def plan(request: Request, runs: Path, here: bool = True, preparation: Preparation | None = None) -> Job:
+def plan(
+    request: Request,
+    runs: Path,
+    here: bool = True,
+    preparation: Preparation | None = None,
+    trained: bool = False,
+) -> Job:
     """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work.
 
     `here` is whether the run will be made on this machine; `preparation` is shared by the requests of one
-    command.
+    command; `trained` is whether the model is there and is only evaluated.
     """
     if preparation is None:
         with Preparation() as alone:
-            return plan(request, runs, here, alone)
-    config = preparation.checked(resolve(request.config, here))
-    corpus = preparation.corpus(config.data)
+            return plan(request, runs, here, alone, trained)
+    config = resolve(request.config, here)
+    try:
+        # Before the parts of a huge model are built; how far the scheme is evaluated is known after that.
+        check_budget(size_of(config), here, trained, unbuilt=True)
+        size = preparation.size(config)
+        check_budget(size, here, trained)
+    except BudgetError:
+        if not _is_recorded(request, config, runs):
+            raise
+        size = preparation.size(config)
+    config = preparation.checked(config)
+    try:
+        corpus = preparation.corpus(config.data)
+    except MemoryError:
+        raise BudgetError("memory ran out while the text was prepared: choose a shorter text") from None
     if config.part == "tuning":
         corpus = corpus.for_tuning()
     if config.probe.tasks:
@@ -110,7 +143,42 @@ def plan(request: Request, runs: Path, here: bool = True, preparation: Preparati
     name = preparation.directory_name(study, identity) or run_name(
         (request.pos, request.attention), config.seed, identity
     )
-    return Job(request, config, corpus, code, identity, study / name)
+    return Job(request, config, size, corpus, code, identity, study / name)
+
+
+def check_budget(size: Size, here: bool = True, trained: bool = False, unbuilt: bool = False) -> None:
+    """Raise BudgetError where such a run cannot fit into this machine, or into any where not `here`."""
+    if here:
+        check_memory(size, machine_memory(), gpu_memory() if size.cuda else (), trained, unbuilt)
+    else:
+        check_memory(size, ELSEWHERE, (ELSEWHERE_GPU,), trained, unbuilt)
+
+
+def check_room(job: Job) -> None:
+    """Raise BudgetError where the disk has no room for a run that is to be made."""
+    if disk_need(job.size) < (free := _free_bytes(job.directory)) or job.settled:
+        return
+    own = sum(path.stat().st_size for path in job.directory.glob("**/*") if path.is_file())
+    check_disk(job.size, free + own)
+
+
+def _free_bytes(directory: Path) -> int:
+    """Of the disk that holds a directory, or will."""
+    there = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
+    return shutil.disk_usage(there).free
+
+
+def _is_recorded(request: Request, config: Config, runs: Path) -> bool:
+    """Whether a run of these names and sizes has ended, in any study: another machine may have made it."""
+    settings = config.result_settings()
+    names = run_name((request.pos, request.attention), config.seed, "*")
+    for directory in runs.glob(f"*/{names}"):
+        with suppress(ConfigError):
+            manifest = read_manifest(directory)
+            recorded = (manifest.config if manifest and manifest.status in ENDED else None) or {}
+            if all(recorded.get(name) == settings[name] for name in ("model", "trainer", "evaluate")):
+                return True
+    return False
 
 
 def _check_probe(config: Config) -> None:
@@ -125,8 +193,8 @@ def _check_probe(config: Config) -> None:
         )
 
 
-def record_refusal(request: Request, runs: Path, error: PairError) -> Path:
-    """Record in its study a run whose scheme and attention cannot work together; its directory."""
+def record_refusal(request: Request, runs: Path, error: ConfigError, here: bool = True) -> Path:
+    """Record in its study a run that cannot work, by its pair or on this machine; its directory."""
     record = RunRecord(_refusal_directory(request, runs))
     record.update(
         format=FORMAT,
@@ -138,13 +206,13 @@ def record_refusal(request: Request, runs: Path, error: PairError) -> Path:
         pos=request.pos,
         attention=request.attention,
         seed=request.config.seed,
-        config=request.config.result_settings(),
+        config=resolve(request.config, here).result_settings(),  # as of the runs that stand beside it
     )
     return record.directory
 
 
 def forget_refusal(request: Request, runs: Path) -> None:
-    """Remove the record of an earlier refusal of the request: its parts work together now."""
+    """Remove the record of an earlier refusal of the request: it can work now."""
     remove_record(_refusal_directory(request, runs))
 
 

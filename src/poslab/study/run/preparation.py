@@ -13,12 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from poslab.config.request import Config
+from poslab.config.request import Config, flat_settings
 from poslab.config.schema import PairError, RunConfig
 from poslab.data.cache import prepare
 from poslab.data.corpus import Corpus
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
+from poslab.study.launch.memory import lacks_memory, limited_to, machine_memory, size_text
+from poslab.study.run.budget import BudgetError, Size, size_of
 from poslab.study.run.identity import (
     Code,
     code_fingerprints,
@@ -72,6 +74,15 @@ class Preparation:
         Raises ConfigError, before any data is read, where the parts do not fit together, PairError where
         scheme and attention do not.
         """
+        outcome = self._checked(config)
+        return config.model_copy(update={name: outcome[name] for name in ("pos", "attention")})
+
+    def size(self, config: Config) -> Size:
+        """The sizes that decide what a resolved configuration takes. Raises ConfigError as `checked` does."""
+        outcome = self._checked(config)
+        return size_of(config, outcome["max_length"], outcome["parameters"])
+
+    def _checked(self, config: Config) -> Mapping[str, Any]:
         key = self._key(config)
         outcome = None if key is None else self._outcomes.get(key)
         if outcome is None:
@@ -80,7 +91,8 @@ class Preparation:
                 self._outcomes.put(key, outcome)
         if "refused" in outcome:
             raise PairError(outcome["refused"])
-        return config.model_copy(update=outcome)
+        checked: Mapping[str, Any] = outcome
+        return checked
 
     def directory_name(self, study: Path, identity: str) -> str | None:
         """The directory that a study has for the run of this identity, None where it has none."""
@@ -116,7 +128,27 @@ def _outcome(config: Config) -> dict[str, Any]:
     # A field that is not named cannot decide anything: it is not there.
     named = RunConfig.model_construct(**{name: getattr(config, name) for name in PARTS})
     try:
-        outcome: dict[str, Any] = json.loads(json.dumps(check_parts(named)))
+        with limited_to(machine_memory().bytes):
+            outcome: dict[str, Any] = json.loads(json.dumps(check_parts(named)))
     except PairError as error:
         return {"refused": str(error)}
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        raise BudgetError(_too_large_part(named)) from None
     return outcome
+
+
+def _too_large_part(config: RunConfig) -> str:
+    """The largest number of the sections whose parts do not fit into memory."""
+    numbers = flat_settings({"pos": config.pos, "attention": config.attention, **_sizes(config)})
+    found = {key: value for key, value in numbers.items() if isinstance(value, int | float)}
+    largest = max(found, key=lambda key: found[key])
+    return (
+        f"the positional scheme and the attention alone take more memory than there is "
+        f"({size_text(machine_memory().bytes)}): choose a smaller {largest} than {found[largest]:g}"
+    )
+
+
+def _sizes(config: RunConfig) -> dict[str, Any]:
+    return {"model": config.model.model_dump(), "context_length": config.context_length}

@@ -17,7 +17,7 @@ import torch
 
 from poslab.config.arguments import refuse
 from poslab.config.overrides import logger, with_overrides
-from poslab.config.request import Config, Request, flat_settings
+from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import ConfigError, check
 from poslab.config.text import is_file_name, plain
 from poslab.record.locks import holding, run_lock
@@ -105,9 +105,9 @@ def _plan(trained: TrainedModel, overrides: Mapping[str, Any], conf: Path, evalu
         raise DamagedError(f"{MANIFEST}: run={str(manifest.run)[:60]!r} cannot be the name of a directory")
     settings = {**trained.settings, "study": str(manifest.study)}
     trained_config = check(Config, settings, "")
-    config = check(Config, with_overrides(settings, overrides, conf), "")
+    config = check(Config, whole_numbers(with_overrides(settings, overrides, conf)), "")
     _check_text(trained_config, config, overrides)
-    job = plan(Request(config, str(manifest.pos), str(manifest.attention)), evaluations)
+    job = plan(Request(config, str(manifest.pos), str(manifest.attention)), evaluations, trained=True)
     fingerprint = manifest.corpus.fingerprint
     if not _is_text_of(manifest, job) and config.data["vocabulary"] != "bytes":
         raise ConfigError(

@@ -1,5 +1,6 @@
 """A project in W&B, opened for reading: its entity, its folder in the cache, and errors as one line each."""
 
+import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Any
 
 from poslab.config.text import plain
 from poslab.data.directories import cache_directory
-from poslab.tracking.login import logged_in
+from poslab.tracking.login import forget_client, logged_in
 
 PROJECT = "poslab"  # the default of conf/logger/wandb.yaml
 REFUSED = (401, 403)  # HTTP statuses
@@ -52,9 +53,11 @@ def open_account(project: str | None, entity: str | None) -> Account:
         api = wandb.Api()
         entity = entity or api.settings["entity"] or api.default_entity
     except Exception as error:  # no address, no answer, a key that is refused
+        close_account()
         if http_status(error) in REFUSED:
             raise SourceError("W&B refuses the key: run `wandb login --relogin`", 2) from None
         raise SourceError(f"W&B does not answer: {_line(error)}", 1) from None
+    atexit.register(forget_client)
     if not entity:
         raise SourceError("the W&B account belongs to no entity: give entity=NAME", 2)
     project = project or PROJECT
@@ -66,9 +69,7 @@ def open_account(project: str | None, entity: str | None) -> Account:
 
 def close_account() -> None:
     """Forget the client's settings for reading: a run that this process logs later has others."""
-    import wandb
-
-    wandb.teardown()
+    forget_client()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import IO, Any
 
-from poslab.config.text import one_line
+from poslab.config.text import one_line, without_secrets
 
 FINISH_SECONDS = 180.0  # to send what is left at the end; the rest stays on disk, for `wandb sync`
 
@@ -97,7 +97,7 @@ class Background:
 
 def error_line(error: Exception) -> str:
     """An error in one line, without directories."""
-    return f"{type(error).__name__}: {PATH.sub('', one_line(error))[:300]}"
+    return f"{type(error).__name__}: {PATH.sub('', without_secrets(one_line(error)))[:300]}"
 
 
 def _print(text: str) -> None:

@@ -1,5 +1,6 @@
 """One run in W&B: its curve while it trains, then its charts, tables, summary, record and artifacts."""
 
+import atexit
 import json
 import os
 import re
@@ -13,7 +14,8 @@ from typing import Any
 import wandb
 
 from poslab.config.request import LoggerOptions
-from poslab.config.text import one_line
+from poslab.config.text import one_line, published
+from poslab.record.kept import published_file
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import parse_manifest, read_manifest
 from poslab.record.reader import Run, load_run, metrics_rows
@@ -29,6 +31,7 @@ ONLINE_SECONDS = 20  # that W&B's server has to answer before a run goes offline
 FINISH_SECONDS = 120  # to send the rest; what is not sent by then stays on disk, for `wandb sync`
 FLUSH_SECONDS = 2  # between two writes of an offline run's file, which a kill can cost
 OBJECTIVE = "objective"  # the metric of a W&B sweep: one number, while validation/loss has its best and last
+HERE = Path("/proc/self/cwd")  # names a process's working directory without its path, on Linux
 FOLDER = "record"  # of the record, among a run's files in W&B
 
 
@@ -152,6 +155,7 @@ def open_run(
     """A W&B run, and how to find it again; offline where the server does not answer or refuses."""
     os.environ.setdefault("WANDB_SILENT", "true")  # or else it prints how it has logged in
     mode, because = login.mode()
+    shares_directory = "WANDB_SERVICE" not in os.environ  # W&B's agent may have started its own elsewhere
     arguments: dict[str, Any] = {
         "project": options.project,
         "entity": options.entity,
@@ -162,17 +166,20 @@ def open_run(
         "job_type": card.job_type,
         "name": card.name,
         "tags": card.tags,
-        "notes": card.notes,
-        "config": dict(card.config),
+        "notes": published(card.notes),
+        "config": published(dict(card.config)),
     }
     try:
         run = wandb.init(**arguments, mode=mode, settings=_settings(stop))  # type: ignore[arg-type]
-    except wandb.errors.Error as error:
+        if shares_directory and not run.offline:
+            _stage_without_paths()
+    except Exception as error:  # also what the client does not expect of a server, which ends its own process
         if mode not in ("online", None):
             raise
-        because = one_line(error, 200)
-        wandb.teardown()  # or else it still has a run of this id
+        because = one_line(error, 200) or type(error).__name__
+        login.forget_client()  # or else it still has a run of this id
         run = wandb.init(**arguments, mode="offline", settings=_settings(stop))
+    atexit.register(login.forget_client)
     return run, _place(run, options, directory, because)
 
 
@@ -202,8 +209,10 @@ def artifact_name(name: str) -> str:
 
 
 def _add(artifact: wandb.Artifact, path: Path) -> None:
-    """Add a file without W&B's copy of it in the user's home."""
-    artifact.add_file(str(path), policy="immutable", skip_cache=True)
+    """Add a file without W&B's copy of it in the user's home; named as staged files are."""
+    staging = os.environ.get("WANDB_DATA_DIR", "")
+    named = _from_here(path) if Path(staging).is_relative_to(HERE) else path
+    artifact.add_file(str(named), policy="immutable", skip_cache=True)
 
 
 def log_charts(opened: Any, run: Run, step: int) -> None:
@@ -225,7 +234,12 @@ def _log(opened: Any, row: Mapping[str, Any], step: int) -> None:
 
 
 def save_file(opened: Any, name: str, content: bytes) -> None:
-    """Save a file of the record among the run's in W&B; offline, beside what is to be synced."""
+    """Save a file of the record among the run's in W&B; offline, beside what is to be synced.
+
+    Of a path of the machine only the last name is left.
+    """
+    if name.endswith(".json"):
+        content = published_file(content)
     path = Path(opened.dir) / FOLDER / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
@@ -242,6 +256,24 @@ def staged_beside(folder: Path) -> Iterator[None]:
     finally:
         if before is None:
             del os.environ["WANDB_DATA_DIR"]
+        else:
+            os.environ["WANDB_DATA_DIR"] = before
+
+
+def _stage_without_paths() -> None:
+    """Name the folder where W&B stages files by the working directory, which W&B's own process shares.
+
+    It sends the paths of staged files. Offline they stay absolute: `wandb sync` finds them from anywhere.
+    """
+    staging = os.environ.get("WANDB_DATA_DIR")
+    if staging and HERE.exists():
+        os.environ["WANDB_DATA_DIR"] = str(_from_here(Path(staging)))
+
+
+def _from_here(path: Path) -> Path:
+    """The path by the working directory; as it is where it leads out of it."""
+    absolute, directory = path.absolute(), Path.cwd()
+    return HERE / absolute.relative_to(directory) if absolute.is_relative_to(directory) else path
 
 
 def _settings(stop: Callable[[str], None] | None) -> wandb.Settings:

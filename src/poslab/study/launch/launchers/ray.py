@@ -156,7 +156,7 @@ class Ray(Launcher):
         except errors.WorkerCrashedError:
             return End(task, None, "its Ray worker was killed")
         except errors.OutOfMemoryError:
-            return End(task, None, "its Ray worker was killed because memory ran out")
+            return End(task, None, "its Ray worker was killed because memory ran out", again=False)
         except errors.TaskCancelledError:
             return End(task, None, "it was cancelled", again=False)
         except errors.RayError as error:  # such as a node that was lost

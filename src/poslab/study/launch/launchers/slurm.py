@@ -241,7 +241,8 @@ def _end(task: Task, job: str, state: str) -> End:
         return End(task, status)
     errors = folder / f"{job}_0_log.err"
     where = f"; see {errors}" if status is None and errors.exists() else ""
-    again = state != "CANCELLED"  # which somebody has done on purpose
+    # Somebody has cancelled it on purpose; and where memory ran out, it would run out again.
+    again = state not in ("CANCELLED", "OUT_OF_MEMORY")
     return End(task, status, f"Slurm job {job} {ENDED[state]}{where}", again)
 
 

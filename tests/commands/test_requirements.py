@@ -1,0 +1,60 @@
+"""The files of hashes name all versions that pyproject.toml pins, and no place to get them from."""
+
+import re
+import tomllib
+
+import pytest
+
+from support.commands import ROOT
+
+FOLDER = ROOT / "requirements"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+UV = PROJECT["tool"]["uv"]
+LINE = re.compile(
+    r"#.*|-r base\.txt|(?P<pin>[a-z0-9._-]+==[\w.!+]+)(?: ; [^\\]+)? \\"
+    r"| {4}--hash=sha256:(?P<hash>[0-9a-f]{64})(?: \\)?"
+)
+
+
+def pins(name: str) -> dict[str, list[str]]:
+    """The hashes of each version in a file; every line is one of these, and no option or address."""
+    found: dict[str, list[str]] = {}
+    for line in (FOLDER / name).read_text().splitlines():
+        match = LINE.fullmatch(line)
+        assert match is not None, line
+        if match["pin"]:
+            found[match["pin"]] = []
+        elif match["hash"]:
+            found[list(found)[-1]].append(match["hash"])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("files", "versions"),
+    [
+        (("base.txt", "all.txt", "flash.txt"), UV["constraint-dependencies"]),
+        (("build.txt",), UV["build-constraint-dependencies"]),
+    ],
+)
+def test_every_pinned_version_has_its_hashes(files, versions):
+    """`.ci/hashes` writes them anew."""
+    hashes = {pin: found for name in files for pin, found in pins(name).items()}
+    assert set(hashes) == {version.partition(" ;")[0] for version in versions}
+    assert all(hashes.values())
+    assert all(len(set(found)) == len(found) for found in hashes.values())
+
+
+def test_pytorch_without_cuda_is_of_the_same_version():
+    ((version, hashes),) = pins("cpu.txt").items()
+    assert len(hashes) == 1
+    assert version in pins("all.txt")
+    for name in ("all.txt", "cpu.txt"):
+        assert "\n-r base.txt\n" in (FOLDER / name).read_text()
+
+
+def test_what_builds_and_what_installs_is_pinned():
+    (backend,) = PROJECT["build-system"]["requires"]
+    assert backend in pins("build.txt")
+    (installer,) = pins("uv.txt")
+    assert f"\n{installer.replace('==', '=')}\n" in (ROOT / ".ci/hashes").read_text()
+    assert "pip install --quiet --require-hashes -r requirements/uv.txt" in (ROOT / ".ci/run").read_text()

@@ -1,0 +1,230 @@
+"""No run is begun that cannot fit, each is told what to lower, and none that fits is refused."""
+
+import re
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from poslab.config.compose import arms
+from poslab.config.request import whole_numbers
+from poslab.config.schema import ConfigError
+from poslab.record.manifest import read_manifest
+from poslab.study.launch.memory import Memory
+from poslab.study.run import plan as planning
+from poslab.study.run.budget import BudgetError, Size, check_disk, check_memory, machine_needs, size_of
+from poslab.study.run.plan import plan, resolve
+from support.commands import command, rows, tiny
+from support.models import ATTENTIONS, CONF, POSITIONS
+from support.runs import request
+
+GIB = 2**30
+NANO = {"context_length": 128, "model__layers": 4, "model__width": 128, "model__heads": 4}
+LONG = {"context_length": 4096, "evaluate__longest": 16, "attention": ATTENTIONS["softmax"]}
+ASKED = {"tasks": ["passkey"], "share": 0.1, "samples": 10, "depths": 5}
+ABSURD: dict[str, tuple[dict[str, Any], str]] = {  # settings beside those of NANO, and what is to be lowered
+    "a width": ({"model__width": 65536}, "model.width="),
+    "a width of one layer": ({"model__width": 65536, "model__layers": 1}, "model.width="),
+    "layers": ({"model__layers": 10**6}, "model.layers="),
+    "narrow layers": ({"model__layers": 10**6, "model__width": 4}, "model.layers="),
+    "heads": ({"model__width": 131072, "model__heads": 65536}, "with model.heads="),
+    "a batch": ({"trainer__batch_size": 10**9}, "trainer.batch_size="),
+    "a batch that fits in parts": ({"trainer__batch_size": 10**6}, "trainer.accumulate="),
+    "a batch in as many parts": (
+        {"trainer__batch_size": 10**9, "trainer__accumulate": 10**9},
+        "trainer.batch_size=",
+    ),
+    "processes": ({"trainer__batch_size": 10**6, "trainer__devices": 10**6}, "trainer.devices="),
+    "a context": ({"context_length": 10**9}, "context_length="),
+    "a context under softmax": (
+        {"context_length": 2**17, "attention": ATTENTIONS["softmax"]},
+        "context_length=",
+    ),
+    "16 L of 4,096 under softmax": ({**LONG, "trainer__batch_size": 32}, "attention=flash"),
+    "the same in small batches": ({**LONG, "trainer__batch_size": 1}, "evaluate.longest="),
+    "segments": ({"evaluate__segments": 10**9}, "evaluate.segments="),
+    "validations": ({"evaluate__validations": 10**9}, "evaluate.validations=20"),
+    "validations of as many steps": (
+        {"evaluate__validations": 10**9, "trainer__max_steps": 10**9},
+        "evaluate.validations=",
+    ),
+    "validation windows": ({"evaluate__validation_windows": 10**9}, "evaluate.validation_windows="),
+    "questions": ({"probe": {**ASKED, "samples": 10**9}}, "probe.samples="),
+    "depths": ({"probe": {**ASKED, "depths": 10**9}}, "probe.depths="),
+    "a vocabulary": ({"data__vocabulary": 10**10}, "data.vocabulary="),
+    "a scheme's table": (
+        {"pos": {**POSITIONS["t5"], "max_distance": 10**12}},
+        "a smaller pos.max_distance than 1e+12",
+    ),
+    "a scheme's hidden layer": (
+        {"pos": {**POSITIONS["fire"], "hidden": 10**11}},
+        "a smaller pos.hidden than 1e+11",
+    ),
+    "features": (
+        {"attention": {**ATTENTIONS["performer"], "features": 10**10}},
+        "a smaller attention.features than 1e+10",
+    ),
+}
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """One of 16 GiB, on which preparing data is an error."""
+    memory = Memory(16 * GIB, "this machine has")
+    monkeypatch.setattr(planning, "machine_memory", lambda: memory)
+    monkeypatch.setattr(
+        "poslab.study.run.preparation.prepare", lambda data: pytest.fail("data were prepared")
+    )
+    return memory
+
+
+def with_model(changes: dict[str, Any]) -> dict[str, Any]:
+    """The changes with `model` as one, since width and heads must fit each other."""
+    every = {**NANO, **changes}
+    model = {key.removeprefix("model__"): every.pop(key) for key in list(every) if key.startswith("model__")}
+    return {**every, "model": model}
+
+
+@pytest.mark.parametrize("name", ABSURD)
+def test_what_cannot_fit_is_refused_at_once_with_a_way_out(name, machine, tmp_path):
+    changes, way_out = ABSURD[name]
+    asked = request(**with_model(changes))
+    began = time.process_time()
+    with pytest.raises(BudgetError) as refused:
+        plan(asked, tmp_path)
+    assert time.process_time() - began < 5
+    message = str(refused.value)
+    assert way_out in message
+    assert "\n" not in message
+    if "takes at least" not in message:
+        return
+    assert "and this machine has 16 GiB" in message
+    for remedy in re.split(", | or ", message.partition("choose ")[2].removesuffix(", or less")):
+        chosen = dict(change.split("=") for change in remedy.split(" with "))
+        lowered = {key.replace(".", "__"): int(value) for key, value in chosen.items() if value.isdigit()}
+        if chosen.get("attention") == "flash":
+            lowered["attention"] = ATTENTIONS["flash"]
+        assert len(lowered) == len(chosen)
+        config = resolve(request(**with_model({**changes, **lowered})).config)
+        check_memory(size_of(config), machine)
+
+
+def size(conf_model: str = "nano", **changes: Any) -> Size:
+    model, trainer = arms(CONF / "model")[conf_model], arms(CONF / "trainer")[conf_model]
+    config = request(
+        context_length=model["context_length"],
+        model=model["model"],
+        trainer={**trainer, "accelerator": "cpu", "precision": "float32", "compile": False},
+        evaluate={**arms(CONF / "evaluate")["default"], "longest": 8},
+    ).config
+    return replace(size_of(config), **changes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "memory", "gpu"),
+    [
+        (size(), 1, None),
+        (size(softmax=True), 1, None),
+        (size(batch_size=1024), 8, None),
+        (size("micro"), 16, None),
+        (size("micro", number=2, compiled=True, cuda=True), 4, 16),
+        (size("small", number=2, compiled=True, cuda=True, accumulate=8, longest=16), 8, 24),
+        (size("small", number=2, compiled=True, cuda=True, accumulate=8, vocabulary=50_257), 16, 40),
+        # A scheme that ends at L is evaluated no further.
+        (size(context_length=4096, longest=16, batch_size=1, softmax=True, max_length=4096), 4, None),
+    ],
+)
+def test_what_fits_is_not_refused(sizes, memory, gpu):
+    gpus = () if gpu is None else (Memory(gpu * GIB, "the GPU has"),)
+    check_memory(sizes, Memory(memory * GIB, "this machine has"), gpus)
+
+
+def test_the_gpu_of_a_run_is_what_counts():
+    large = size("small", cuda=True, vocabulary=50_257)
+    machine = Memory(1024 * GIB, "this machine has")
+    gpus = (Memory(16 * GIB, "the GPU has"), Memory(24 * GIB, "the GPU has"))
+    with pytest.raises(BudgetError, match=r"and the GPU has 24 GiB: choose .*trainer.accumulate="):
+        check_memory(large, machine, gpus)
+    with pytest.raises(BudgetError, match=r"windows of a batch, and this machine has 1,024 GiB: choose "):
+        check_memory(replace(large, batch_size=10**9, accumulate=10**9), machine, ())
+    check_memory(replace(large, cuda=False), machine)
+
+
+def test_a_trained_model_is_judged_by_its_evaluation():
+    machine = Memory(2 * GIB, "this machine has")
+    sizes = size(context_length=1024, batch_size=512, softmax=True)
+    with pytest.raises(BudgetError, match="attention weights, and"):
+        check_memory(sizes, machine)
+    with pytest.raises(BudgetError, match=r"of an evaluation, and .* choose evaluate.longest=4, or less"):
+        check_memory(sizes, machine, trained=True)
+    check_memory(replace(sizes, longest=4), machine, trained=True)
+
+
+def test_a_disk_without_room_is_told_before_the_run():
+    with pytest.raises(
+        BudgetError, match=r"writes at least 1\.26 GiB.* 1 GiB of the disk are free: make room"
+    ):
+        check_disk(size("micro", width=1080), GIB)
+    check_disk(size("micro"), GIB)
+
+
+def test_one_arm_that_cannot_fit_costs_no_other(tmp_path):
+    """By the commands themselves; what the other run took is more than the bound, and not by far."""
+    settings = tiny(logger="local", study="x", model__width="32,65536")
+    ended = command("-m", "pos=rope", *settings, cwd=tmp_path)
+    assert ended.returncode == 1, ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    assert "not done: rope / flash / model.width=65536 / seed 0: the run takes at least " in last
+    assert "choose model.width=" in last
+    listed = {row["arm"]: (row["status"], row["reason"]) for row in rows(tmp_path / "reports/x/summary.csv")}
+    assert listed.pop("rope, model.width=32")[0] == "done"
+    ((status, reason),) = listed.values()
+    assert (status, reason) == ("failed", last.partition("seed 0: ")[2].partition(" (see")[0])
+
+    manifests = [read_manifest(path.parent) for path in tmp_path.glob("runs/x/*/manifest.json")]
+    (made,) = [manifest for manifest in manifests if manifest.status == "done"]
+    small = resolve(request(context_length=32, model={"layers": 1, "width": 32, "heads": 2}).config)
+    bound = max(sum(part.values()) for part in machine_needs(size_of(small)))
+    assert bound < made.memory_bytes < 12 * bound  # which for a run so small is PyTorch itself
+
+    for absurd in ({"model__layers": "1e6"}, {"trainer__batch_size": "1e9"}):
+        ended = command(*tiny(logger="local", **absurd), cwd=tmp_path)
+        assert ended.returncode == 2
+        (line,) = ended.stderr.splitlines()
+        assert f"choose {next(iter(absurd)).replace('__', '.')}=" in line
+
+
+def test_a_run_that_a_larger_machine_has_made_is_used(tmp_path, monkeypatch):
+    job = plan(request(), tmp_path)
+    monkeypatch.setattr(planning, "machine_memory", lambda: Memory(2**20, "this machine has"))
+    with pytest.raises(BudgetError):
+        plan(request(), tmp_path)
+    planning.record_refusal(request(), tmp_path, BudgetError("too large"))
+    with pytest.raises(BudgetError):
+        plan(request(), tmp_path)
+    record = planning.RunRecord(job.directory)
+    record.update(format=planning.FORMAT, status="done", config=job.config.result_settings())
+    assert plan(request(), tmp_path).identity == job.identity
+    with pytest.raises(BudgetError):
+        plan(request(model__layers=3), tmp_path)
+
+
+def test_a_whole_number_may_be_written_with_an_exponent():
+    """As YAML reads it; a rate stays what it is, and half a step stays wrong."""
+    asked = {"seed": 0.0, "trainer": {"max_steps": 1e3, "learning_rate": 1.0, "batch_size": 1.5}, "pos": 1.0}
+    read = whole_numbers(asked)
+    assert read == asked
+    assert [type(read["seed"]), type(read["pos"])] == [int, float]
+    assert [type(value) for value in read["trainer"].values()] == [int, float, float]
+
+
+def test_a_text_that_does_not_fit_is_told(tmp_path, monkeypatch):
+    def prepare(data: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("poslab.study.run.preparation.prepare", prepare)
+    with pytest.raises(
+        ConfigError, match="memory ran out while the text was prepared: choose a shorter text"
+    ):
+        plan(request(), tmp_path)
