@@ -20,7 +20,8 @@ them and t = b L tokens at a time, and s bytes a number (4; 2 in bfloat16):
     disk              16 P                  the last checkpoint and the final weights
 
 On a CPU all of it is the machine's memory, for each process of a run; on GPUs a process has one, and the
-machine holds batches, checkpoints and segments.
+machine holds batches, checkpoints and segments. Segments and windows count as they are asked for: whether the
+text has so many is not known before it is prepared.
 """
 
 import math
@@ -52,7 +53,7 @@ class BudgetError(ConfigError):
 
 @dataclass(frozen=True)
 class Size:
-    """The numbers that decide what a run takes; a field's metadata are the setting that it stands for."""
+    """The numbers that decide what a run takes, as its settings have them."""
 
     width: int
     layers: int
