@@ -15,8 +15,11 @@ from playwright.sync_api import Browser
 from poslab.record.files import write_sealed
 from poslab.report.analysis.results import gather
 from poslab.report.render.page import page
+from poslab.report.render.terminal import show
 from poslab.report.sections.contents import document
 from poslab.report.write import write_report
+from poslab.report.written import Report
+from poslab.study.status import status
 from support.browser import Reader, started
 from support.records import read, write_run
 
@@ -104,7 +107,7 @@ def tree(directory: Path) -> dict[str, str]:
     }
 
 
-def write_records(runs: Path, finished: range) -> None:
+def write_records(runs: Path, finished: range, study: str = STUDY) -> None:
     """Each text wherever a record has text; those outside `finished` are statuses of failed runs too."""
     for i, text in enumerate(HOSTILE):
         name = RUNS[i] if 0 < i < len(RUNS) else f"run.{i}..json"
@@ -122,11 +125,11 @@ def write_records(runs: Path, finished: range) -> None:
                 ("code", "device", "kernel", "precision", "started", "finished", "attention"), text
             ),
         }
-        write_run(runs, name, text, study=STUDY, shift=i / 100, config=config, **manifest)
+        write_run(runs, name, text, study=study, shift=i / 100, config=config, **manifest)
     asked = [*HOSTILE, *RUNS, "../../..", "/etc", ".", "...", ".hidden", "run.0..json"]
-    plan = {"study": STUDY, "runs": asked, "reference": HOSTILE[0], "commands": list(HOSTILE)}
+    plan = {"study": study, "runs": asked, "reference": HOSTILE[0], "commands": list(HOSTILE)}
     plan["question"] = "".join(HOSTILE)
-    write_sealed(runs / STUDY / "study.json", plan)
+    write_sealed(runs / study / "study.json", plan)
 
 
 @pytest.fixture(scope="module")
@@ -140,21 +143,26 @@ def page_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """A whole report. Its runs lie deep, so that ../.. is still watched."""
     home = tmp_path_factory.mktemp("hostile")
     deep = home / "a" / "b"
     write_records(deep / "runs", range(3))
     before = tree(home)
-    made = write_report(STUDY, deep / "runs", deep / "reports").directory
-    after = tree(home)
+    report = write_report(STUDY, deep / "runs", deep / "reports")
+    made, after = report.directory, tree(home)
     assert made == deep / "reports" / STUDY
     new = [path for path, digest in after.items() if before.get(path) != digest]
     assert before.keys() <= after.keys()
     assert new
     new.remove(str((made.parent / "index.html").relative_to(home)))  # the list of all reports
     assert not [path for path in new if not (home / path).resolve().is_relative_to(made.resolve())]
-    return made
+    return report
+
+
+@pytest.fixture(scope="module")
+def report(written: Report) -> Path:
+    return written.directory
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -13,7 +13,17 @@ from poslab.config.schema import ConfigError
 from poslab.record.manifest import read_manifest
 from poslab.study.launch.memory import Memory
 from poslab.study.run import plan as planning
-from poslab.study.run.budget import BudgetError, Size, check_disk, check_memory, machine_needs, size_of
+from poslab.study.run.budget import (
+    BudgetError,
+    Room,
+    Size,
+    check_disk,
+    check_memory,
+    machine_needs,
+    room,
+    size_of,
+    warning,
+)
 from poslab.study.run.plan import plan, resolve
 from support.commands import command, rows, tiny
 from support.models import ATTENTIONS, CONF, POSITIONS
@@ -72,7 +82,7 @@ ABSURD: dict[str, tuple[dict[str, Any], str]] = {  # settings beside those of NA
 def machine(monkeypatch):
     """One of 16 GiB, on which preparing data is an error."""
     memory = Memory(16 * GIB, "this machine has")
-    monkeypatch.setattr(planning, "machine_memory", lambda: memory)
+    monkeypatch.setattr("poslab.study.run.budget.machine_memory", lambda: memory)
     monkeypatch.setattr(
         "poslab.study.run.preparation.prepare", lambda data: pytest.fail("data were prepared")
     )
@@ -107,7 +117,7 @@ def test_what_cannot_fit_is_refused_at_once_with_a_way_out(name, machine, tmp_pa
             lowered["attention"] = ATTENTIONS["flash"]
         assert len(lowered) == len(chosen)
         config = resolve(request(**with_model({**changes, **lowered})).config)
-        check_memory(size_of(config), machine)
+        check_memory(size_of(config), Room(machine))
 
 
 def size(conf_model: str = "nano", **changes: Any) -> Size:
@@ -137,7 +147,7 @@ def size(conf_model: str = "nano", **changes: Any) -> Size:
 )
 def test_what_fits_is_not_refused(sizes, memory, gpu):
     gpus = () if gpu is None else (Memory(gpu * GIB, "the GPU has"),)
-    check_memory(sizes, Memory(memory * GIB, "this machine has"), gpus)
+    check_memory(sizes, Room(Memory(memory * GIB, "this machine has"), gpus))
 
 
 def test_the_gpu_of_a_run_is_what_counts():
@@ -145,20 +155,40 @@ def test_the_gpu_of_a_run_is_what_counts():
     machine = Memory(1024 * GIB, "this machine has")
     gpus = (Memory(16 * GIB, "the GPU has"), Memory(24 * GIB, "the GPU has"))
     with pytest.raises(BudgetError, match=r"and the GPU has 24 GiB: choose .*trainer.accumulate="):
-        check_memory(large, machine, gpus)
+        check_memory(large, Room(machine, gpus))
     with pytest.raises(BudgetError, match=r"windows of a batch, and this machine has 1,024 GiB: choose "):
-        check_memory(replace(large, batch_size=10**9, accumulate=10**9), machine, ())
-    check_memory(replace(large, cuda=False), machine)
+        check_memory(replace(large, batch_size=10**9, accumulate=10**9), Room(machine))
+    check_memory(replace(large, cuda=False), Room(machine))
+
+
+def test_what_no_machine_has_is_refused_where_runs_are_made_elsewhere():
+    with pytest.raises(BudgetError, match=r"and no machine has more than 65,536 GiB: choose model\.layers="):
+        check_memory(size(layers=10**7), room(here=False, cuda=False))
+    with pytest.raises(BudgetError, match=r"and no GPU has more than 1,024 GiB: choose model\.width="):
+        check_memory(size(width=65536, cuda=True), room(here=False, cuda=True))
+    with pytest.raises(BudgetError, match=r"and launcher\.memory_gb gives 4 GiB: choose "):
+        check_memory(size(batch_size=4096), room(here=False, cuda=False, gigabytes=4))
+    check_memory(size("small", cuda=True), room(here=False, cuda=True))
 
 
 def test_a_trained_model_is_judged_by_its_evaluation():
-    machine = Memory(2 * GIB, "this machine has")
+    machine = Room(Memory(2 * GIB, "this machine has"))
     sizes = size(context_length=1024, batch_size=512, softmax=True)
     with pytest.raises(BudgetError, match="attention weights, and"):
         check_memory(sizes, machine)
     with pytest.raises(BudgetError, match=r"of an evaluation, and .* choose evaluate.longest=4, or less"):
         check_memory(sizes, machine, trained=True)
     check_memory(replace(sizes, longest=4), machine, trained=True)
+
+
+def test_what_would_fit_into_an_empty_machine_is_said(monkeypatch):
+    monkeypatch.setattr("poslab.study.run.budget.free_memory", lambda: 4 * GIB)
+    assert warning(size()) is None
+    told = warning(size(batch_size=1024))
+    assert told is not None
+    assert re.fullmatch(
+        r"it takes at least 4\.41 GiB of memory, and 4 GiB are free now: it may run out", told
+    )
 
 
 def test_a_disk_without_room_is_told_before_the_run():
@@ -197,7 +227,8 @@ def test_one_arm_that_cannot_fit_costs_no_other(tmp_path):
 
 def test_a_run_that_a_larger_machine_has_made_is_used(tmp_path, monkeypatch):
     job = plan(request(), tmp_path)
-    monkeypatch.setattr(planning, "machine_memory", lambda: Memory(2**20, "this machine has"))
+    little = Memory(2**20, "this machine has")
+    monkeypatch.setattr("poslab.study.run.budget.machine_memory", lambda: little)
     with pytest.raises(BudgetError):
         plan(request(), tmp_path)
     planning.record_refusal(request(), tmp_path, BudgetError("too large"))

@@ -1,6 +1,7 @@
 """Records in, report out: a study's, several studies', or that of chosen runs."""
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -169,10 +170,9 @@ def _text(text: str) -> str:
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        return math.isfinite(float(text))  # "-Infinity" is a name to a spreadsheet
     except ValueError:
         return False
-    return True
 
 
 def _remove_stale(directory: Path, present: AbstractSet[str]) -> None:

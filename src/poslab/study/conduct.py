@@ -31,7 +31,7 @@ from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_cla
 from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.pool import Member, Pool
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
-from poslab.study.run.budget import BudgetError
+from poslab.study.run.budget import BudgetError, warning
 from poslab.study.run.plan import Job, check_room, forget_refusal, plan, record_refusal, title
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.stopping import Stopped, Stopper
@@ -226,14 +226,20 @@ def _make(planned: Plan, command: _Command, console: Console, stopper: Stopper) 
     _mark_made(members, console)
     waiting = [each for each in members if each.entry.state == "waiting"]
     if waiting:
+        memory = _shared_memory(waiting, console) if kind.here(options) else {}
         with StudyDisplay(console, [each.entry for each in waiting]) as display:
-            memory = _shared_memory(waiting) if kind.here(options) else {}
             Pool(waiting, launcher, options.restarts, display, stopper, memory).run()
     return members
 
 
-def _shared_memory(members: Sequence[Member]) -> dict[bool, list[int]]:
-    """What runs on this machine share: its memory (False), and that of each GPU where runs use any (True)."""
+def _shared_memory(members: Sequence[Member], console: Console) -> dict[bool, list[int]]:
+    """What runs on this machine share: its memory (False), and that of each GPU where runs use any (True).
+
+    Prints which of them would fit if other programs used less.
+    """
+    for size, job in {each.job.size: each.job for each in reversed(members)}.items():
+        if line := warning(size):
+            console.print(f"{job.title}: {line}", style="yellow")
     gpus = [gpu.bytes for gpu in gpu_memory()] if any(each.task.cuda for each in members) else []
     return {False: [machine_memory().bytes], True: gpus}
 

@@ -20,7 +20,8 @@ them and t = b L tokens at a time, and s bytes a number (4; 2 in bfloat16):
     disk              16 P                  the last checkpoint and the final weights
 
 On a CPU all of it is the machine's memory, for each process of a run; on GPUs a process has one, and the
-machine holds batches, checkpoints and segments.
+machine holds batches, checkpoints and segments. Segments and windows count as they are asked for: whether the
+text has so many is not known before it is prepared.
 """
 
 import math
@@ -29,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from poslab.config.schema import MULTIPLES, ConfigError, RunConfig
-from poslab.study.launch.memory import Memory, size_text
+from poslab.study.launch.memory import Memory, free_memory, gpu_memory, machine_memory, size_text
 
 INTERPRETER = 150 * 2**20  # of each process: Python with PyTorch
 BLOCK = 20 * 2**10  # of each layer, whatever its width: the objects of its modules and parameters
@@ -52,7 +53,7 @@ class BudgetError(ConfigError):
 
 @dataclass(frozen=True)
 class Size:
-    """The numbers that decide what a run takes; a field's metadata are the setting that it stands for."""
+    """The numbers that decide what a run takes, as its settings have them."""
 
     width: int
     layers: int
@@ -189,17 +190,26 @@ def estimate(size: Size) -> int:
     return INTERPRETER + round(1.5 * max(_sum(part) for part in parts))
 
 
-def check_memory(
-    size: Size,
-    machine: Memory,
-    gpus: Sequence[Memory] = (),
-    trained: bool = False,
-    unbuilt: bool = False,
-) -> None:
+@dataclass(frozen=True)
+class Room:
+    """What there is for a run."""
+
+    machine: Memory
+    gpus: Sequence[Memory] = ()  # of which the run's processes have one each
+
+
+def room(here: bool, cuda: bool, gigabytes: float | None = None) -> Room:
+    """What there is on this machine, or, if not `here`, on any; `gigabytes`: what a launcher gives a run."""
+    if here:
+        return Room(machine_memory(), gpu_memory() if cuda else ())
+    given = gigabytes and Memory(round(gigabytes * 2**30), "launcher.memory_gb gives")
+    return Room(given or ELSEWHERE, (ELSEWHERE_GPU,))
+
+
+def check_memory(size: Size, there: Room, trained: bool = False, unbuilt: bool = False) -> None:
     """Raise BudgetError where the run cannot fit; `trained`: its model is there and is only evaluated.
 
-    `gpus` are those of the machine, of which the run's processes have one each. `unbuilt`: the scheme may be
-    defined up to L only, which is known once it is built.
+    `unbuilt`: the scheme may be defined up to L only, which is known once it is built.
     """
     if not trained and size.validations > max(size.max_steps, MOST_VALIDATIONS):
         raise BudgetError(
@@ -207,13 +217,23 @@ def check_memory(
             f"(trainer.max_steps): choose evaluate.validations={min(size.max_steps, 100)}"
         )
     least = replace(size, max_length=size.context_length) if unbuilt else size
-    checks: list[tuple[Callable[[Size, bool], list[Needs]], Memory]] = [(machine_needs, machine)]
-    if size.cuda and gpus:
-        checks.append((device_needs, max(gpus, key=lambda gpu: gpu.bytes)))
+    checks: list[tuple[Callable[[Size, bool], list[Needs]], Memory]] = [(machine_needs, there.machine)]
+    if size.cuda and there.gpus:
+        checks.append((device_needs, max(there.gpus, key=lambda gpu: gpu.bytes)))
     for needs, memory in checks:
         most = max(needs(least, trained), key=_sum)
         if _sum(most) > memory.bytes:
             raise BudgetError(_too_large(size, needs, trained, most, memory))
+
+
+def warning(size: Size) -> str | None:
+    """What to say where a run fits into this machine, but not beside what is there now; else None."""
+    need, free = max(_sum(part) for part in machine_needs(size)), free_memory()
+    if need <= free:
+        return None
+    return (
+        f"it takes at least {size_text(need)} of memory, and {size_text(free)} are free now: it may run out"
+    )
 
 
 def check_disk(size: Size, free: int) -> None:

@@ -15,10 +15,7 @@ from poslab.record.schema import ENDED, FORMAT
 from poslab.record.seal import DamagedError
 from poslab.record.writer import RunRecord
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
-from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.run.budget import (
-    ELSEWHERE,
-    ELSEWHERE_GPU,
     BudgetError,
     Size,
     check_disk,
@@ -119,14 +116,14 @@ def plan(
     config = resolve(request.config, here)
     try:
         # Before the parts of a huge model are built; how far the scheme is evaluated is known after that.
-        check_budget(size_of(config), here, trained, unbuilt=True)
-        size = preparation.size(config)
-        check_budget(size, here, trained)
+        check_memory(size_of(config), preparation.room(config, here), trained, unbuilt=True)
+        checked, size = preparation.sized(config)
+        check_memory(size, preparation.room(config, here), trained)
     except BudgetError:
         if not _is_recorded(request, config, runs):
             raise
-        size = preparation.size(config)
-    config = preparation.checked(config)
+        checked, size = preparation.sized(config)
+    config = checked
     try:
         corpus = preparation.corpus(config.data)
     except MemoryError:
@@ -144,14 +141,6 @@ def plan(
         (request.pos, request.attention), config.seed, identity
     )
     return Job(request, config, size, corpus, code, identity, study / name)
-
-
-def check_budget(size: Size, here: bool = True, trained: bool = False, unbuilt: bool = False) -> None:
-    """Raise BudgetError where such a run cannot fit into this machine, or into any where not `here`."""
-    if here:
-        check_memory(size, machine_memory(), gpu_memory() if size.cuda else (), trained, unbuilt)
-    else:
-        check_memory(size, ELSEWHERE, (ELSEWHERE_GPU,), trained, unbuilt)
 
 
 def check_room(job: Job) -> None:

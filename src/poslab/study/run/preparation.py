@@ -20,7 +20,7 @@ from poslab.data.corpus import Corpus
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.study.launch.memory import lacks_memory, limited_to, machine_memory, size_text
-from poslab.study.run.budget import BudgetError, Size, size_of
+from poslab.study.run.budget import BudgetError, Room, Size, room, size_of
 from poslab.study.run.identity import (
     Code,
     code_fingerprints,
@@ -41,6 +41,7 @@ class Preparation:
         self._codes: dict[tuple[str, ...], Code] = {}
         self._checks: dict[tuple[str, ...], str | None] = {}
         self._names: dict[Path, dict[str, str]] = {}
+        self._rooms: dict[tuple[bool, str, str], Room] = {}
         self._outcomes = Remembered(planning_directory() / "parts.json", OUTCOMES)
 
     def __enter__(self) -> Self:
@@ -74,15 +75,10 @@ class Preparation:
         Raises ConfigError, before any data is read, where the parts do not fit together, PairError where
         scheme and attention do not.
         """
-        outcome = self._checked(config)
-        return config.model_copy(update={name: outcome[name] for name in ("pos", "attention")})
+        return self.sized(config)[0]
 
-    def size(self, config: Config) -> Size:
-        """The sizes that decide what a resolved configuration takes. Raises ConfigError as `checked` does."""
-        outcome = self._checked(config)
-        return size_of(config, outcome["max_length"], outcome["parameters"])
-
-    def _checked(self, config: Config) -> Mapping[str, Any]:
+    def sized(self, config: Config) -> tuple[Config, Size]:
+        """What `checked` gives, and the sizes that decide what the run takes. Raises ConfigError likewise."""
         key = self._key(config)
         outcome = None if key is None else self._outcomes.get(key)
         if outcome is None:
@@ -91,8 +87,16 @@ class Preparation:
                 self._outcomes.put(key, outcome)
         if "refused" in outcome:
             raise PairError(outcome["refused"])
-        checked: Mapping[str, Any] = outcome
-        return checked
+        checked = config.model_copy(update={name: outcome[name] for name in ("pos", "attention")})
+        return checked, size_of(config, outcome["max_length"], outcome["parameters"])
+
+    def room(self, config: Config, here: bool) -> Room:
+        """What there is for a resolved configuration, on this machine or, if not `here`, on any."""
+        gigabytes = config.launcher.get("memory_gb")  # where a launcher says it, of a node
+        key = (here, config.trainer.accelerator, str(gigabytes))
+        if key not in self._rooms:
+            self._rooms[key] = room(here, config.trainer.accelerator == "cuda", gigabytes)
+        return self._rooms[key]
 
     def directory_name(self, study: Path, identity: str) -> str | None:
         """The directory that a study has for the run of this identity, None where it has none."""

@@ -24,7 +24,8 @@ from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.contract import launcher_class
 from poslab.study.launch.forks import serve
-from poslab.study.run.plan import Job, check_budget, plan
+from poslab.study.run.budget import check_memory, room
+from poslab.study.run.plan import Job, plan
 from poslab.study.run.processes import exit_with_parent, process_group
 from poslab.study.run.stopping import Stopped, Stopper
 
@@ -101,7 +102,9 @@ def _make(content: Mapping[str, Any], stopper: Stopper) -> int:
     directory = Path(content["directory"])
     # Not the planned directory, whose name depends on the names of the options: one run is one directory.
     job = replace(plan(request, directory.parent.parent), directory=directory)
-    check_budget(job.size)  # also where a record says that such a run was made, perhaps by a larger machine
+    check_memory(
+        job.size, room(here=True, cuda=job.size.cuda)
+    )  # also where a record says that such a run was made, perhaps by a larger machine
     # W&B's files that are still to be sent would else lie in the user's home.
     os.environ.setdefault("WANDB_DATA_DIR", str(directory / "wandb"))
     if job.identity != content["identity"]:

@@ -14,7 +14,7 @@ from typing import Any
 import wandb
 
 from poslab.config.request import LoggerOptions
-from poslab.config.text import one_line, published
+from poslab.config.text import one_line, plain, published
 from poslab.record.kept import published_file
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import parse_manifest, read_manifest
@@ -164,9 +164,9 @@ def open_run(
         "resume": "allow",
         "group": card.group,
         "job_type": card.job_type,
-        "name": card.name,
-        "tags": card.tags,
-        "notes": published(card.notes),
+        "name": one_line(card.name),
+        "tags": tuple(map(one_line, card.tags)),
+        "notes": card.notes and plain(card.notes, 500),
         "config": published(dict(card.config)),
     }
     try:
