@@ -226,3 +226,26 @@ def is_number(cell: str) -> bool:
         return math.isfinite(float(cell))
     except ValueError:
         return False
+
+
+# What a terminal obeys, and what makes it show letters in another order.
+COMMANDS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def test_a_terminal_gets_letters_and_no_commands(
+    written: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(written)
+    write_records(tmp_path, range(3), "hostile")
+    assert status(["study=hostile", f"runs={tmp_path}"]) in (0, 1)
+    printed = "".join(capsys.readouterr())
+    assert "poslabCanary" in printed
+    assert not COMMANDS.search(printed)
+
+
+def test_markdown_is_text_but_in_blocks_of_code(report: Path) -> None:
+    lines = [line for line in (report / "report.md").read_text().splitlines() if not line.startswith("    ")]
+    assert any("poslabCanary" in line for line in lines)
+    for line in lines:
+        assert not re.search(r"<(?!http)", line), line
+        assert not re.search(r"(?<!\\)\]\((?:javascript|data|http://127)", line), line

@@ -50,6 +50,7 @@ def peace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cwd
 
 
+@pytest.mark.study
 def test_a_kill_in_each_late_phase(peace: Path, tmp_path: Path) -> None:
     survives(["evaluation", "finish"], peace, tmp_path)
 

@@ -230,12 +230,16 @@ def study_list_of(folder: Path) -> StudyList:
     raise ReportError(f"study={folder.name}: {problem}; remove it, the runs are then listed by name")
 
 
-def load_run(folder: Path) -> Run:
-    """The record of one run directory; what cannot be read has a status and a reason that says why."""
+def load_run(folder: Path, anywhere: bool = False) -> Run:
+    """The record of one run directory; what cannot be read has a status and a reason that says why.
+
+    A record is not read where it is of another directory's run, unless it may lie `anywhere`.
+    """
     name = folder.name
     try:
         manifest = parse_manifest((folder / MANIFEST).read_bytes())
-        check_directory(manifest, folder)
+        if not anywhere:
+            check_directory(manifest, folder)
     except FileNotFoundError:
         return Run(name, "not started", "no record yet")
     except OtherFormatError as error:

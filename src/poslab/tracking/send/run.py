@@ -78,7 +78,8 @@ class TrackedRun:
         save_file(self.run, MANIFEST, manifest.encode())
         for name in facts.tables:
             save_file(self.run, name, (self.directory / name).read_bytes())
-        run = replace(load_run(self._folder), name=self.directory.name, study=str(facts.study))
+        run = load_run(self._folder, anywhere=True)  # a copy of the run's record among its files in W&B
+        run = replace(run, name=self.directory.name, study=str(facts.study))
         try:
             log_charts(self.run, run, int(run.config["trainer"]["max_steps"]) + 1)
             self.run.summary.update(summary(run))
