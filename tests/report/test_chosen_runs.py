@@ -34,7 +34,7 @@ def report(*arguments: str) -> int:
 def test_only_the_runs_named_are_reported_in_their_order(runs: Path) -> None:
     named = ["runs/a/alibi-0/checkpoint.pt", "runs/a/rope-1/", f"{runs}/a/alibi-1"]
     assert report(f"checkpoint={','.join(named)}") == 0
-    (directory,) = Path("reports").iterdir()
+    (directory,) = (path for path in Path("reports").iterdir() if path.is_dir())
     assert directory.name.startswith("a-3-runs-")
     rows = read(directory / "summary.csv")
     assert [(row["study"], row["run"], row["arm"]) for row in rows] == [
@@ -55,7 +55,7 @@ def test_only_the_runs_named_are_reported_in_their_order(runs: Path) -> None:
 
 def test_the_command_that_the_report_names_makes_it_again(runs: Path) -> None:
     assert report("checkpoint=runs/b/rope-0,runs/a/rope-0", "reference=a: rope") == 0
-    (directory,) = Path("reports").iterdir()
+    (directory,) = (path for path in Path("reports").iterdir() if path.is_dir())
     (command,) = [row["value"] for row in read(directory / "facts.csv") if row["key"] == "report_command"]
     page = (directory / "index.html").read_bytes()
     options = ["checkpoint=runs/b/rope-0,runs/a/rope-0", "reference=a: rope", "primary=sliding_8x"]
@@ -75,7 +75,7 @@ def test_runs_of_one_study_in_two_places_are_one_study(runs: Path) -> None:
     (runs.parent / "other" / "a").mkdir(parents=True)
     (runs.parent / "moved").rename(runs.parent / "other" / "a" / "alibi-1")
     assert report("checkpoint=runs/a/alibi-0,other/a/alibi-1") == 0
-    (directory,) = Path("reports").iterdir()
+    (directory,) = (path for path in Path("reports").iterdir() if path.is_dir())
     assert [row["seeds_finished"] for row in read(directory / "arms.csv")] == ["2"]
 
 

@@ -33,7 +33,7 @@ from poslab.report.palette import look
 HERE = Path(__file__).parent
 SCRIPTS = ("numbers.js", "chart.js", "figure.js", "table.js", "page.js")  # in this order, as one
 LONG = 400  # letters of a caption, from which on it is folded away below its table
-POINTS = 3_000  # in a chart: more, of a thousand runs, would take the page past 1 MB
+POINTS = 1_500  # in a chart: more, of a thousand runs, would take the page past 1 MB
 _PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _INTERVAL = re.compile(r"(\S+(?: [kMGT])?)( (?:± |\[[\d.]).*)")  # a number, then how sure it is
 
