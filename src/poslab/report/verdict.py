@@ -292,6 +292,16 @@ def _loss_at_length(results: Results) -> str:
     return "sliding_1x" if results.primary is None else at_length(results.primary)
 
 
+def differences_at_length(results: Results) -> list[tuple[str, float, bool]]:
+    """Each arm's mean difference from the reference at L, and whether it is claimed."""
+    figure, label = _loss_at_length(results), results.reference.arm.label
+    return [
+        (item.arm.label, item.difference.mean, holds(results.claims, figure, item.arm.label, label))
+        for item in results.comparisons
+        if item.figure == figure and item.difference.half_width is not None
+    ]
+
+
 def _at_length(results: Results) -> str:
     figure = _loss_at_length(results)
     words = figure_words(figure).partition(" at ")[0]
@@ -303,12 +313,7 @@ def _at_length(results: Results) -> str:
             if item.arm.label in same and (one := item.figures.get(figure)) is not None
         ]
         return f"the {words} at L lies {_between(losses)}" if len(losses) > 1 else ""
-    label = results.reference.arm.label
-    at = [
-        (item.arm.label, item.difference.mean, holds(results.claims, figure, item.arm.label, label))
-        for item in results.comparisons
-        if item.figure == figure and item.difference.half_width is not None
-    ]
+    at = differences_at_length(results)
     parts = _phrases(
         ("lower for", [arm for arm, mean, claimed in at if claimed and mean < 0]),
         ("higher for", [arm for arm, mean, claimed in at if claimed and mean > 0]),

@@ -7,9 +7,7 @@ from dataclasses import replace
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.measures import TOLERANCES, multiple, name
 from poslab.report import cells
-from poslab.report.analysis.claims import holds
 from poslab.report.analysis.estimates import RELATIVE
-from poslab.report.analysis.protocols import at_length
 from poslab.report.analysis.results import Results
 from poslab.report.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.report.document import Answer, Cell, Column, Row, Rows, Table
@@ -17,7 +15,7 @@ from poslab.report.formatting import count, quantity
 from poslab.report.formatting import multiple as length_words
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.overview import arms_sheet
-from poslab.report.verdict import NAMED, winner
+from poslab.report.verdict import NAMED, differences_at_length, winner
 
 SOURCES = ("arms.csv", "differences.csv")
 
@@ -89,13 +87,7 @@ def _kept(results: Results, tested: float) -> str:
 
 def _at_length(results: Results) -> str:
     """What is claimed of the loss at L, of each arm against the reference."""
-    assert results.primary is not None
-    figure, label = at_length(results.primary), results.reference.arm.label
-    compared = [
-        (item.arm.label, item.difference.mean, holds(results.claims, figure, item.arm.label, label))
-        for item in results.comparisons
-        if item.figure == figure and item.difference.half_width is not None
-    ]
+    compared, label = differences_at_length(results), results.reference.arm.label
     lower = [arm for arm, mean, claimed in compared if claimed and mean < 0]
     if not compared:
         return ""
