@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from poslab.report.analysis.statistics import estimate
+from poslab.analysis.statistics import estimate
 from tracking_turns import Training
 
 ROOT = Path(__file__).parent.parent

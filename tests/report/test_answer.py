@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from poslab.analysis.results import Results, gather
 from poslab.config.compose import arms
-from poslab.report.analysis.results import Results, gather
 from poslab.report.palette import arm_numbers, look
 from poslab.report.sections.answer import answer, sentences, table
 from support.commands import ROOT

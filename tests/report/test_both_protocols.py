@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from poslab.report.analysis.arms import Arm
-from poslab.report.analysis.comparisons import compare, pairs
-from poslab.report.analysis.estimates import ArmFigures
-from poslab.report.analysis.protocols import BothProtocols, both_protocols
-from poslab.report.analysis.results import Results, gather
+from poslab.analysis.arms import Arm
+from poslab.analysis.comparisons import compare, pairs
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.protocols import BothProtocols, both_protocols
+from poslab.analysis.results import Results, gather
 from poslab.report.sections.pairs import pairs_sheet
 from poslab.report.verdict import sentences
 from support.records import plan, write_protocols

@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from poslab.report.analysis.results import gather
+from poslab.analysis.results import gather
 from poslab.report.formatting import DASH, interval, multiple, quantity
 from poslab.report.palette import arm_numbers, look
 from poslab.report.render.page import page as whole_page

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from poslab.analysis.arms import Arm
+from poslab.analysis.claims import Claims, claims
+from poslab.analysis.comparisons import compare, pairs, ranks
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.results import Results, gather
+from poslab.analysis.spread import text_standard_error
+from poslab.analysis.statistics import Time, estimate, holm, normality, ratio
 from poslab.record.losses import Stretch
-from poslab.report.analysis.arms import Arm
-from poslab.report.analysis.claims import Claims, claims
-from poslab.report.analysis.comparisons import compare, pairs, ranks
-from poslab.report.analysis.estimates import ArmFigures
-from poslab.report.analysis.results import Results, gather
-from poslab.report.analysis.spread import text_standard_error
-from poslab.report.analysis.statistics import Time, estimate, holm, normality, ratio
 from poslab.report.sections.overview import differences_sheet, differences_table
 from poslab.report.sections.pairs import claims_sheet
 from poslab.report.verdict import sentences

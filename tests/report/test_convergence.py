@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from poslab.report.analysis.results import Results, gather
+from poslab.analysis.results import Results, gather
 from poslab.report.sections.convergence import target_charts
 from support.records import BATCH, STEPS, L, plan, write_run
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from poslab.analysis.estimates import usable_columns
+from poslab.analysis.results import Results, gather
 from poslab.report import cells
-from poslab.report.analysis.estimates import usable_columns
-from poslab.report.analysis.results import Results, gather
 from poslab.report.sections.overview import arms_sheet, arms_table, summary_sheet
 from poslab.report.write import write_report
 from support.records import L, plan, read, words, write_run

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
+from poslab.analysis.results import gather
 from poslab.record.files import write_sealed
-from poslab.report.analysis.results import gather
 from poslab.report.render.page import page
 from poslab.report.render.terminal import show
 from poslab.report.sections.contents import document

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from poslab.analysis.learning_rates import Choice, choose
+from poslab.analysis.results import Results, gather
+from poslab.analysis.statistics import estimate
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import Rates, ReportError
 from poslab.record.writer import RunRecord
-from poslab.report.analysis.learning_rates import Choice, choose
-from poslab.report.analysis.results import Results, gather
-from poslab.report.analysis.statistics import estimate
 from poslab.report.sections.learning_rates import rates_table
 from poslab.report.warnings import remarks_on, warnings_of
 from poslab.report.write import write_report

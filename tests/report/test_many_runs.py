@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from poslab.analysis.results import gather
+from poslab.analysis.statistics import Estimate
 from poslab.record.reader import load
-from poslab.report.analysis.results import gather
-from poslab.report.analysis.statistics import Estimate
 from poslab.report.document import LineChart, Series, point
 from poslab.report.render.paper import MANY, NAMED, draw
 from poslab.report.sections import overview

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from poslab.analysis.results import gather
+from poslab.analysis.statistics import Estimate
 from poslab.record.files import write_sealed
 from poslab.record.seal import read_sealed
 from poslab.record.writer import RunRecord
 from poslab.report import cells
-from poslab.report.analysis.results import gather
-from poslab.report.analysis.statistics import Estimate
 from poslab.report.document import (
     Chapter,
     Column,

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from poslab.analysis.results import gather
+from poslab.analysis.statistics import Ratio, Time, estimate, holm, paired, ratio
 from poslab.config.text import plain
 from poslab.record import measures
 from poslab.record.files import write_sealed
 from poslab.record.losses import Validation
 from poslab.record.reader import ReportError, load
 from poslab.record.seal import read_sealed
-from poslab.report.analysis.results import gather
-from poslab.report.analysis.statistics import Ratio, Time, estimate, holm, paired, ratio
 from poslab.report.formatting import interval, multiple, number, quantity, web_link
 from poslab.report.warnings import warnings_of
 from support.records import BATCH, FLAT, STEEP, L, plan, row_of, seal, words, write_run

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from poslab.analysis.rescalings import label
+from poslab.analysis.results import Results, gather
 from poslab.record import measures
 from poslab.record.files import write_sealed
 from poslab.record.losses import Stretch
 from poslab.record.reader import Run, load
 from poslab.record.schema import RESCALED, Manifest
 from poslab.record.seal import read_sealed
-from poslab.report.analysis.rescalings import label
-from poslab.report.analysis.results import Results, gather
 from poslab.report.sections.rescalings import findings, rescaled_table
 from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from poslab.analysis.results import Results, gather
 from poslab.record.reader import load
 from poslab.record.schema import PROBE, SCHEME_BIAS
 from poslab.record.writer import RunRecord
-from poslab.report.analysis.results import Results, gather
 from poslab.report.document import Section
 from poslab.report.sections import retrieval as probes
 from poslab.report.sections import schemes

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from poslab.analysis.results import Results, gather
 from poslab.record.files import write_sealed
 from poslab.record.reader import ReportError
 from poslab.record.seal import read_sealed
 from poslab.record.study_list import enlist, read_study_list
-from poslab.report.analysis.results import Results, gather
 from poslab.report.render.terminal import terminal_table
 from poslab.report.sections.contents import document
 from poslab.report.sections.overview import arms_table, differences_table, protocols

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from poslab.report.analysis.results import Results, gather
+from poslab.analysis.results import Results, gather
 from poslab.report.cells import over_reference, rank
 from poslab.report.sections.convergence import performance_profile
 from poslab.report.sections.overview import arms_sheet, differences_sheet

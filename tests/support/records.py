@@ -6,11 +6,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+from poslab.analysis.results import Results
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import FORMAT
 from poslab.record.writer import RunRecord
-from poslab.report.analysis.results import Results
 from poslab.report.verdict import sentences
 
 L, BATCH, STEPS = 8, 2, 100

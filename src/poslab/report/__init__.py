@@ -1,1 +1,1 @@
-"""Records into numbers, numbers into sections, sections into a page. No model and no torch in here."""
+"""Figures into sections, sections into a page, Markdown and files. No model and no torch in here."""

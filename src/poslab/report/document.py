@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 
+from poslab.analysis.statistics import Estimate, estimate
 from poslab.record.measures import Value
 from poslab.record.summary import Target
-from poslab.report.analysis.statistics import Estimate, estimate
 from poslab.report.formatting import DASH, number, quantity, share
 
 FORMATS = ("svg", "png", "pdf")  # of each paper figure

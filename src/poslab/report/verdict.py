@@ -3,14 +3,14 @@
 import math
 from collections.abc import Iterable, Sequence
 
+from poslab.analysis.claims import TARGET, TIME, Part, gain, holds, longest_gain
+from poslab.analysis.comparisons import Comparison
+from poslab.analysis.estimates import FIXED, RELATIVE, ArmFigures, target_columns, usable_columns
+from poslab.analysis.protocols import BothProtocols, at_length, counterpart
+from poslab.analysis.results import Results
+from poslab.analysis.statistics import EXPLORATORY, Estimate, Ratio
 from poslab.config.text import listing
 from poslab.record.measures import family, name
-from poslab.report.analysis.claims import TARGET, TIME, Part, gain, holds, longest_gain
-from poslab.report.analysis.comparisons import Comparison
-from poslab.report.analysis.estimates import FIXED, RELATIVE, ArmFigures, target_columns, usable_columns
-from poslab.report.analysis.protocols import BothProtocols, at_length, counterpart
-from poslab.report.analysis.results import Results
-from poslab.report.analysis.statistics import EXPLORATORY, Estimate, Ratio
 from poslab.report.cells import (
     WINDOWS,
     figure_place,

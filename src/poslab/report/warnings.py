@@ -5,12 +5,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from poslab.analysis.rescalings import measured
+from poslab.analysis.results import Results
+from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.losses import TRAINED
 from poslab.record.reader import Rates, Run
-from poslab.report.analysis.rescalings import measured
-from poslab.report.analysis.results import Results
-from poslab.report.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.report.cells import figure_words
 from poslab.report.formatting import number, quantity
 

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
+from poslab.analysis.results import Results, Subject, figures, subject_of
 from poslab.config.text import plain
 from poslab.record.files import remove_unfinished, write_atomic, write_table
 from poslab.record.kept import KEPT, is_same, load_available, pack, unpack
@@ -15,7 +16,6 @@ from poslab.record.measures import Value
 from poslab.record.reader import Records, ReportError, Run, load_run, no_collecting, study_list_of
 from poslab.record.schema import MANIFEST, TABLE_SUFFIX
 from poslab.record.study_list import studies
-from poslab.report.analysis.results import Results, Subject, figures, subject_of
 from poslab.report.document import FORMATS, Document, Sheet
 from poslab.report.listed import write_list
 from poslab.report.sections.contents import OPTIONAL, document

@@ -54,7 +54,7 @@ def tuned(
     requests: Sequence[Request], made: Iterable[Job]
 ) -> tuple[list[Request], list[tuple[Request, str]]]:
     """`requests` with the rates that the trials have chosen, and those without one, each with the reason."""
-    from poslab.report.analysis.learning_rates import choose  # imports SciPy, and few studies tune
+    from poslab.analysis.learning_rates import choose  # imports SciPy, and few studies tune
 
     losses: dict[str, dict[Rates, list[float | None]]] = {}
     unfinished: set[str] = set()

@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from poslab.analysis.estimates import RELATIVE
+from poslab.analysis.results import Results
+from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.measures import TOLERANCES, multiple, name
 from poslab.report import cells
-from poslab.report.analysis.estimates import RELATIVE
-from poslab.report.analysis.results import Results
-from poslab.report.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.report.document import Answer, Cell, Column, Row, Rows, Table
 from poslab.report.formatting import count, quantity
 from poslab.report.formatting import multiple as length_words

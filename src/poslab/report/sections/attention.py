@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from poslab.analysis.estimates import ArmFigures, estimate_columns, estimates
+from poslab.analysis.results import Results
+from poslab.analysis.statistics import Estimate, estimate
 from poslab.record.reader import Run
-from poslab.report.analysis.estimates import ArmFigures, estimate_columns, estimates
-from poslab.report.analysis.results import Results
-from poslab.report.analysis.statistics import Estimate, estimate
 from poslab.report.cells import arm_column, arms, half_widths, heat_panel, loss, rounded
 from poslab.report.document import SCALE_FROM, Column, HeatPanels, Row, Rows, Sheet, Table, sheet
 from poslab.report.formatting import number

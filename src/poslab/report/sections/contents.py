@@ -8,8 +8,8 @@ that only some reports have are in the `FILES` of the module, and a new module's
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from poslab.analysis.results import Results
 from poslab.report import verdict
-from poslab.report.analysis.results import Results
 from poslab.report.cells import arms
 from poslab.report.document import Chapter, Document, Section
 from poslab.report.sections import (

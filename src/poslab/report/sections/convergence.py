@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 
+from poslab.analysis.estimates import ArmFigures, estimate_columns, target_columns
+from poslab.analysis.results import Results
+from poslab.analysis.statistics import Estimate, Time
 from poslab.record.reader import Run
-from poslab.report.analysis.estimates import ArmFigures, estimate_columns, target_columns
-from poslab.report.analysis.results import Results
-from poslab.report.analysis.statistics import Estimate, Time
 from poslab.report.cells import arms, bars, to_target
 from poslab.report.document import (
     Chart,

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from poslab.analysis.comparisons import comparable
+from poslab.analysis.protocols import OTHER
+from poslab.analysis.results import Results
 from poslab.record.measures import Bin, Value, mean_bits, mean_loss, name, position_bins
 from poslab.record.reader import Run
-from poslab.report.analysis.comparisons import comparable
-from poslab.report.analysis.protocols import OTHER
-from poslab.report.analysis.results import Results
 from poslab.report.cells import arms, bars, loss_family, training_length
 from poslab.report.document import LineChart, Point, Section, Series, Values, octaves, points
 from poslab.report.formatting import count, multiple

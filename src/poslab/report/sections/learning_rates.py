@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from poslab.analysis.learning_rates import Tried, Tuning
+from poslab.analysis.results import Results
+from poslab.analysis.statistics import Estimate
 from poslab.config.text import listing, rate_text
-from poslab.report.analysis.learning_rates import Tried, Tuning
-from poslab.report.analysis.results import Results
-from poslab.report.analysis.statistics import Estimate
 from poslab.report.cells import looks, loss, named, text
 from poslab.report.document import (
     Cell,

@@ -3,11 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from poslab.config.text import listing, plain, rate_text
-from poslab.record.measures import TOLERANCES, name
-from poslab.record.reader import Run
-from poslab.report import cells
-from poslab.report.analysis.estimates import (
+from poslab.analysis.estimates import (
     BY_LENGTH,
     CHANGES,
     ESTIMATE,
@@ -20,8 +16,12 @@ from poslab.report.analysis.estimates import (
     target_columns,
     usable_columns,
 )
-from poslab.report.analysis.protocols import OTHER, at_length, counterpart
-from poslab.report.analysis.results import Results
+from poslab.analysis.protocols import OTHER, at_length, counterpart
+from poslab.analysis.results import Results
+from poslab.config.text import listing, plain, rate_text
+from poslab.record.measures import TOLERANCES, name
+from poslab.record.reader import Run
+from poslab.report import cells
 from poslab.report.document import Cell, Column, Row, Rows, Section, Sheet, Table
 from poslab.report.formatting import DASH, duration, multiple, number, quantity, web_link
 from poslab.report.sections import pairs

@@ -1,7 +1,7 @@
 """pairs.csv and claims.csv: arms two by two in both protocols, and every test that the verdict rests on."""
 
-from poslab.report.analysis.protocols import BothProtocols, counterpart
-from poslab.report.analysis.results import Results
+from poslab.analysis.protocols import BothProtocols, counterpart
+from poslab.analysis.results import Results
 from poslab.report.document import Row, Rows, Sheet
 
 

@@ -5,6 +5,18 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from poslab.analysis.claims import Part
+from poslab.analysis.estimates import TARGETS
+from poslab.analysis.protocols import LONGEST_TESTED
+from poslab.analysis.results import Results
+from poslab.analysis.spread import FEWEST_SEGMENTS
+from poslab.analysis.statistics import (
+    CONFIDENCE,
+    CONFIDENCE_NEAR_BUDGET,
+    CONFIDENCE_OF_BOUND,
+    EXPLORATORY,
+    FALSE_ALARMS,
+)
 from poslab.config.text import listing, plain
 from poslab.record.measures import (
     BINS_AN_OCTAVE,
@@ -16,18 +28,6 @@ from poslab.record.measures import (
     Value,
 )
 from poslab.record.reader import Run
-from poslab.report.analysis.claims import Part
-from poslab.report.analysis.estimates import TARGETS
-from poslab.report.analysis.protocols import LONGEST_TESTED
-from poslab.report.analysis.results import Results
-from poslab.report.analysis.spread import FEWEST_SEGMENTS
-from poslab.report.analysis.statistics import (
-    CONFIDENCE,
-    CONFIDENCE_NEAR_BUDGET,
-    CONFIDENCE_OF_BOUND,
-    EXPLORATORY,
-    FALSE_ALARMS,
-)
 from poslab.report.cells import SMALLEST_P, arm_column, text
 from poslab.report.document import SCALE_FROM, Column, Origin, Row, Rows, Sheet, Table
 from poslab.report.formatting import count, quantity

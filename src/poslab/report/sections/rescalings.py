@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from poslab.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, usable_columns
+from poslab.analysis.rescalings import FAMILIES, Line, RescaledArm, measured
+from poslab.analysis.results import Results
 from poslab.config.text import listing, plain
 from poslab.record.losses import TRAINED
 from poslab.record.measures import MULTIPLES, TOLERANCES, Value, name
 from poslab.record.reader import Run
 from poslab.record.schema import RESCALED
 from poslab.report import cells
-from poslab.report.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, usable_columns
-from poslab.report.analysis.rescalings import FAMILIES, Line, RescaledArm, measured
-from poslab.report.analysis.results import Results
 from poslab.report.document import (
     Cell,
     Column,

@@ -8,14 +8,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from poslab.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, estimates
+from poslab.analysis.results import Results
+from poslab.analysis.statistics import Estimate, estimate
 from poslab.config.text import listing, plain
 from poslab.data.questions import TASKS as QUESTIONS
 from poslab.record.measures import Value, name
 from poslab.record.reader import Run
 from poslab.record.retrieval import Retrieved
-from poslab.report.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, estimates
-from poslab.report.analysis.results import Results
-from poslab.report.analysis.statistics import Estimate, estimate
 from poslab.report.cells import arms, half_widths, heat_panel, looks, loss, named, percent, text
 from poslab.report.document import SCALE_FROM, Column, HeatPanels, Rows, Section, Table, sheet
 from poslab.report.formatting import multiple, number, share

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from poslab.analysis.results import Results
 from poslab.config.text import listing
 from poslab.record.reader import Run
 from poslab.record.scheme import SchemeRecord
-from poslab.report.analysis.results import Results
 from poslab.report.cells import arm_column, bars, fewer, figure, loss, scale, training_length
 from poslab.report.document import (
     Cell,

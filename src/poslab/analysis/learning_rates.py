@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from poslab.analysis.arms import Arm, arm_settings, finished_at, labels
+from poslab.analysis.statistics import Estimate, estimate
 from poslab.config.text import plain
 from poslab.record.reader import Rates, Run
-from poslab.report.analysis.arms import Arm, arm_settings, finished_at, labels
-from poslab.report.analysis.statistics import Estimate, estimate
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,7 @@ def _bound(values: Sequence[float], near: bool) -> tuple[float, float | None]:
 
     Cutting values off hides their spread, so the lower end of a 95 % interval is too high too often: of two
     or three seeds, up to 8 % of the studies that print it are false. The lower end of a 99 % interval keeps
-    to 5 % (tests/report/test_times.py). `near` says that the times on the other side may be too short as
+    to 5 % (tests/analysis/test_times.py). `near` says that the times on the other side may be too short as
     well, because they came near to their budget.
     """
     if len(values) < 2:

@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from poslab.analysis.comparisons import Comparison
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.statistics import normality
 from poslab.record.losses import Stretch
 from poslab.record.measures import family, multiple
 from poslab.record.reader import Run
-from poslab.report.analysis.comparisons import Comparison
-from poslab.report.analysis.estimates import ArmFigures
-from poslab.report.analysis.statistics import normality
 
 FEWEST_SEGMENTS = 8  # of fewer, a standard error is as uncertain as what it is of
 PROTOCOLS = {"loss": "non_overlapping", "sliding": "sliding"}  # that a family of losses is measured in

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 from scipy.special import ndtri
 
-from poslab.report.analysis.statistics import Ratio, Time, estimate, ratio
+from poslab.analysis.statistics import Ratio, Time, estimate, ratio
 
 PROMISED = 0.935  # of the studies that print a form, in which it is true
 DRAWN = 30_000  # studies of a cell, of which so many of each form are looked at:

@@ -3,11 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from poslab.record import measures
-from poslab.record.measures import Value
-from poslab.record.reader import Run
-from poslab.report.analysis.arms import Arm
-from poslab.report.analysis.statistics import (
+from poslab.analysis.arms import Arm
+from poslab.analysis.statistics import (
     Estimate,
     Ratio,
     Time,
@@ -16,6 +13,9 @@ from poslab.report.analysis.statistics import (
     near_budget,
     ratio,
 )
+from poslab.record import measures
+from poslab.record.measures import Value
+from poslab.record.reader import Run
 
 # Families of figures with a column a multiple of L; the first two come first in every table.
 BY_LENGTH = ("loss", "sliding", "bits_per_byte", "sliding_bits_per_byte", "early_token_curse", "context_gain")

@@ -5,14 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from poslab.config.text import plain
-from poslab.record import measures
-from poslab.record.measures import Value
-from poslab.record.reader import Records, ReportError, Run, load_studies
-from poslab.record.summary import Target, row
-from poslab.report.analysis.arms import Arm, arms, choose_reference
-from poslab.report.analysis.claims import Claim, claims
-from poslab.report.analysis.comparisons import (
+from poslab.analysis.arms import Arm, arms, choose_reference
+from poslab.analysis.claims import Claim, claims
+from poslab.analysis.comparisons import (
     Comparison,
     Pair,
     Rank,
@@ -21,7 +16,7 @@ from poslab.report.analysis.comparisons import (
     pairs,
     ranks,
 )
-from poslab.report.analysis.estimates import (
+from poslab.analysis.estimates import (
     FIXED,
     TARGETS,
     ArmFigures,
@@ -29,10 +24,15 @@ from poslab.report.analysis.estimates import (
     diverged_times,
     fixed_limit,
 )
-from poslab.report.analysis.learning_rates import Tuning, tunings
-from poslab.report.analysis.protocols import BothProtocols, both_protocols, choose_primary
-from poslab.report.analysis.rescalings import RescaledArm, rescaled_arms
-from poslab.report.analysis.spread import with_spread
+from poslab.analysis.learning_rates import Tuning, tunings
+from poslab.analysis.protocols import BothProtocols, both_protocols, choose_primary
+from poslab.analysis.rescalings import RescaledArm, rescaled_arms
+from poslab.analysis.spread import with_spread
+from poslab.config.text import plain
+from poslab.record import measures
+from poslab.record.measures import Value
+from poslab.record.reader import Records, ReportError, Run, load_studies
+from poslab.record.summary import Target, row
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from poslab.analysis.comparisons import Comparison, Pair
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.protocols import at_length
+from poslab.analysis.statistics import FALSE_ALARMS, holm, p_value
 from poslab.record.measures import name
-from poslab.report.analysis.comparisons import Comparison, Pair
-from poslab.report.analysis.estimates import ArmFigures
-from poslab.report.analysis.protocols import at_length
-from poslab.report.analysis.statistics import FALSE_ALARMS, holm, p_value
 
 TARGET = ""  # the target that the verdict speaks of, at 75 % of the reference's budget, by its suffix
 TIME = f"tokens_to_target{TARGET}_ratio"

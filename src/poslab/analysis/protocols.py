@@ -8,12 +8,12 @@ arms differently, so one is tested and the other stands beside it.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from poslab.analysis.comparisons import Comparison, Pair
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.statistics import FALSE_ALARMS, Difference, holm, paired
 from poslab.config.text import plain
 from poslab.record.measures import family, multiple, name
 from poslab.record.reader import ReportError
-from poslab.report.analysis.comparisons import Comparison, Pair
-from poslab.report.analysis.estimates import ArmFigures
-from poslab.report.analysis.statistics import FALSE_ALARMS, Difference, holm, paired
 
 OTHER = {"sliding": "loss", "loss": "sliding"}  # the families of losses; what is tested by default is first
 LONGEST_TESTED = 8.0  # of L, unless a study names another figure

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from poslab.analysis.estimates import BY_LENGTH, ArmFigures, estimates
 from poslab.config.text import plain
 from poslab.record import measures
 from poslab.record.losses import TRAINED, RescaledMeasurement
 from poslab.record.measures import Value
 from poslab.record.reader import Run
-from poslab.report.analysis.estimates import BY_LENGTH, ArmFigures, estimates
 
 # What a reader calls them, in the order that they are shown in.
 NAMES = {

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pytest
 
-from poslab.report.analysis.arms import Arm
-from poslab.report.analysis.claims import claims
-from poslab.report.analysis.comparisons import Comparison, Pair, Rank, compare, pairs, ranks
-from poslab.report.analysis.estimates import ArmFigures
-from poslab.report.analysis.statistics import estimate, paired
+from poslab.analysis.arms import Arm
+from poslab.analysis.claims import claims
+from poslab.analysis.comparisons import Comparison, Pair, Rank, compare, pairs, ranks
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.statistics import estimate, paired
 
 STUDIES = 2000
 SLACK = 0.015  # of a share near 0.05 over 2,000 studies: three standard errors

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from poslab.analysis.arms import RESCALING, Arm
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, paired
 from poslab.record.measures import multiple, name
 from poslab.record.reader import Run
-from poslab.report.analysis.arms import RESCALING, Arm
-from poslab.report.analysis.estimates import ArmFigures
-from poslab.report.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, paired
 
 COMPARED = ("loss", "sliding", "context_gain")
 

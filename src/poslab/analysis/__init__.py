@@ -1,0 +1,1 @@
+"""Records into figures: arms, estimates over seeds, comparisons, claims. No text and no picture in here."""

@@ -1,1 +1,0 @@
-"""The numbers of a report: arms, estimates over seeds, comparisons. Nothing here is text or a picture."""
