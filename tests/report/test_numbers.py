@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from poslab.analysis.curves import point
 from poslab.analysis.results import gather
 from poslab.analysis.statistics import Estimate
 from poslab.record.files import write_sealed
@@ -24,7 +25,6 @@ from poslab.report.document import (
     Section,
     Series,
     Table,
-    point,
     sheet,
 )
 from poslab.report.palette import arm_numbers

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from poslab.analysis.results import Results, gather
+from poslab.analysis.schemes import uniform
 from poslab.record.reader import load
 from poslab.record.schema import PROBE, SCHEME_BIAS
 from poslab.record.writer import RunRecord
 from poslab.report.document import Section
 from poslab.report.sections import retrieval as probes
 from poslab.report.sections import schemes
-from poslab.report.sections.attention import attended_heat, uniform
+from poslab.report.sections.attention import attended_heat
 from poslab.report.sections.schemes import bias_chart, bound_chart, wavelengths_table
 from poslab.report.write import write_report
 from support.commands import ROOT

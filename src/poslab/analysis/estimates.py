@@ -176,6 +176,18 @@ def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> 
     }
 
 
+def position_columns(rows: Iterable[Mapping[str, Value]], key: str) -> dict[str, Value]:
+    """The first and the last position over an arm's runs, and how many of those measured have one."""
+    measured = [row for row in rows if row[f"{key}_found"] is not None]
+    positions = [value for row in measured if isinstance(value := row[key], int)]
+    return {
+        f"{key}_min": min(positions, default=None),
+        f"{key}_max": max(positions, default=None),
+        f"{key}_found": len(positions),
+        f"{key}_of": len(measured),
+    }
+
+
 def fixed_limit(reference: Iterable[Mapping[str, Value]]) -> float | None:
     """The highest loss, in nats a token, that usable_length_fixed counts as usable.
 

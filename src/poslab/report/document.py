@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 
-from poslab.analysis.statistics import Estimate, estimate
+from poslab.analysis.curves import Point
+from poslab.analysis.statistics import Estimate
 from poslab.record.measures import Value
 from poslab.record.summary import Target
 from poslab.report.formatting import DASH, number, quantity, share
@@ -22,10 +23,6 @@ SPELLED_OUT = 120  # dots of a figure that its description lists one by one
 Row = Mapping[str, Value]  # of a CSV file, by the names of its columns
 Rows = list[dict[str, Value]]
 Sheet = tuple[list[str], Rows]  # a CSV file: its columns and rows
-
-# A run's values, by x and by what the CSV calls that x.
-Place = tuple[float, tuple[tuple[str, Value], ...]]
-Values = dict[Place, float]
 
 
 def sheet(rows: Iterable[Row]) -> Sheet:
@@ -77,29 +74,6 @@ class Table:
     @cached_property
     def rows(self) -> tuple[tuple[Cell, ...], ...]:
         return tuple(tuple(column.show(row, column.key) for column in self.columns) for row in self.records)
-
-
-@dataclass(frozen=True)
-class Point(Estimate):
-    """An arm's mean over its seeds at x."""
-
-    x: float
-    keys: Row  # what x is, for the CSV
-
-    @property
-    def row(self) -> dict[str, Value]:
-        return {**self.keys, **super().row}
-
-
-def point(x: float, at: Estimate, keys: Row) -> Point:
-    return Point(at.n, at.mean, at.half_width, at.lowest, at.highest, x, keys)
-
-
-def points(by_seed: Sequence[Values]) -> tuple[Point, ...]:
-    """Means over the seeds at every x that one of them has."""
-    places: list[Place] = sorted({place for values in by_seed for place in values})
-    estimates = [estimate([values[place] for values in by_seed if place in values]) for place in places]
-    return tuple(point(x, at, dict(keys)) for (x, keys), at in zip(places, estimates, strict=True) if at)
 
 
 @dataclass(frozen=True)

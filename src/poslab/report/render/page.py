@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from poslab.analysis.curves import Point
 from poslab.report.document import (
     SCALE_FROM,
     Cell,
@@ -23,7 +24,6 @@ from poslab.report.document import (
     Document,
     LineChart,
     PanelChart,
-    Point,
     Section,
     Table,
 )

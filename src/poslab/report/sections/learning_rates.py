@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from poslab.analysis.curves import Point, point
 from poslab.analysis.learning_rates import Tried, Tuning
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import Estimate
@@ -11,14 +12,12 @@ from poslab.report.document import (
     Cell,
     Column,
     LineChart,
-    Point,
     Row,
     Rows,
     Section,
     Series,
     Sheet,
     Table,
-    point,
 )
 from poslab.report.formatting import DASH
 from poslab.report.warnings import EDGE, RATE_NAMES, rates_text

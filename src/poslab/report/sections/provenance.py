@@ -7,6 +7,7 @@ from typing import Any
 
 from poslab.analysis.claims import Part
 from poslab.analysis.estimates import TARGETS
+from poslab.analysis.profile import problems
 from poslab.analysis.protocols import LONGEST_TESTED
 from poslab.analysis.results import Results
 from poslab.analysis.spread import FEWEST_SEGMENTS
@@ -31,7 +32,6 @@ from poslab.record.reader import Run
 from poslab.report.cells import SMALLEST_P, arm_column, text
 from poslab.report.document import SCALE_FROM, Column, Origin, Row, Rows, Sheet, Table
 from poslab.report.formatting import count, quantity
-from poslab.report.sections.convergence import problems
 from poslab.report.sections.rescalings import CEILING, START
 from poslab.report.sections.retrieval import BEFORE_QUESTION, EVERY_ANSWER, LEARNED, SYMBOLS, WINDOW_START
 from poslab.report.sections.schemes import AN_OCTAVE, BOUND_OVER, BOUND_SOURCE, COUNTED_FROM, DEPTH

@@ -1,8 +1,9 @@
 """Trained models under other rotations: what they reach, and what it costs at the training length."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
-from poslab.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, usable_columns
+from poslab.analysis.curves import Values, by_length, by_position, in_bits, points
+from poslab.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, position_columns, usable_columns
 from poslab.analysis.rescalings import FAMILIES, Line, RescaledArm, measured
 from poslab.analysis.results import Results
 from poslab.config.text import listing, plain
@@ -22,13 +23,10 @@ from poslab.report.document import (
     Series,
     Sheet,
     Table,
-    Values,
     octaves,
-    points,
 )
 from poslab.report.formatting import DASH, count, multiple
 from poslab.report.palette import line_number
-from poslab.report.sections.extrapolation import by_length, by_position, in_bits
 from poslab.report.sections.overview import REACH, USABLE
 
 FILES = (
@@ -95,19 +93,8 @@ def _reach(item: ArmFigures) -> dict[str, Value]:
     """The columns that say how far a line's figures reach, and what that costs at L."""
     row = usable_columns(item.rows) | estimate_columns(item.figures, [PRICE])
     for key in POSITIONS:
-        row |= _positions(item.rows, key)
+        row |= position_columns(item.rows, key)
     return row
-
-
-def _positions(rows: Iterable[Mapping[str, Value]], key: str) -> dict[str, Value]:
-    measured = [row for row in rows if row[f"{key}_found"] is not None]
-    positions = [value for row in measured if isinstance(value := row[key], int)]
-    return {
-        f"{key}_min": min(positions, default=None),
-        f"{key}_max": max(positions, default=None),
-        f"{key}_found": len(positions),
-        f"{key}_of": len(measured),
-    }
 
 
 def rescaled_table(results: Results) -> Table:
