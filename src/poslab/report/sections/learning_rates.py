@@ -18,6 +18,7 @@ from poslab.report.document import (
     Series,
     Sheet,
     Table,
+    sheet,
 )
 from poslab.report.formatting import DASH
 from poslab.report.warnings import EDGE, RATE_NAMES, rates_text
@@ -147,26 +148,12 @@ def _without(tried: Tried) -> str:
 
 def rates_sheet(results: Results) -> Sheet:
     """rates.csv: a row an arm and rate. The loss is empty unless every seed has one."""
-    columns = [
-        "study",
-        "arm",
-        "learning_rate",
-        "scheme_rate",
-        "seeds",
-        "n",
-        "diverged",
-        "without_loss",
-        "mean",
-    ]
-    columns += ["half_width", "lowest", "highest", "chosen", "edge", "compared"]
     rows: Rows = []
     for one in results.tunings:
         for tried in one.tried:
-            at = tried.estimate
-            chosen = tried is one.chosen
+            at, chosen = tried.estimate, tried is one.chosen
             rows.append(
                 {
-                    **({} if at is None else at.row),
                     "study": one.runs[0].study,
                     "arm": one.label,
                     **tried.rates._asdict(),
@@ -174,9 +161,10 @@ def rates_sheet(results: Results) -> Sheet:
                     "n": len(tried.losses),
                     "diverged": tried.without.count("diverged"),
                     "without_loss": len(tried.without),
+                    **(dict.fromkeys(("mean", "half_width", "lowest", "highest")) if at is None else at.row),
                     "chosen": chosen,
                     "edge": chosen and one.choice is not None and bool(one.choice.edges),
                     "compared": tried.rates in one.used,
                 }
             )
-    return columns, rows
+    return sheet(rows)

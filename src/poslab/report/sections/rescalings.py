@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from poslab.analysis.curves import Values, by_length, by_position, in_bits, points
-from poslab.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, position_columns, usable_columns
+from poslab.analysis.estimates import ArmFigures, estimate_columns, position_columns, usable_columns
 from poslab.analysis.rescalings import FAMILIES, Line, RescaledArm, measured
 from poslab.analysis.results import Results
 from poslab.config.text import listing, plain
@@ -24,10 +24,11 @@ from poslab.report.document import (
     Sheet,
     Table,
     octaves,
+    sheet,
 )
 from poslab.report.formatting import DASH, count, multiple
 from poslab.report.palette import line_number
-from poslab.report.sections.overview import REACH, USABLE
+from poslab.report.sections.overview import REACH
 
 FILES = (
     "rescaled",
@@ -78,15 +79,15 @@ def rescaled_sheet(results: Results) -> Sheet:
 def arms_sheet(results: Results) -> Sheet:
     """rescaled_arms.csv: a row an arm and rotation, over the seeds as in arms.csv."""
     figures = [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples] + ["plateau"]
-    columns = ["study", "arm", "pos", "attention", "context_length", "rescale", "line", "seeds_finished"]
-    columns += [f"{figure}_{end}" for figure in figures for end in ESTIMATE]
-    columns += USABLE
-    columns += [f"{key}_{end}" for key in POSITIONS for end in ("min", "max", "found", "of")]
-    rows: Rows = []
-    for item in (line.item for one in results.rescaled for line in one.lines):
-        rows.append({key: item.rows[0][key] for key in columns[:7]} | {"seeds_finished": len(item.rows)})
-        rows[-1] |= estimate_columns(item.figures, figures) | _reach(item)
-    return columns, rows
+    shared = ("study", "arm", "pos", "attention", "context_length", "rescale", "line")
+    return sheet(
+        {key: line.item.rows[0][key] for key in shared}
+        | {"seeds_finished": len(line.item.rows)}
+        | estimate_columns(line.item.figures, figures)
+        | _reach(line.item)
+        for one in results.rescaled
+        for line in one.lines
+    )
 
 
 def _reach(item: ArmFigures) -> dict[str, Value]:
