@@ -1,4 +1,4 @@
-"""What the schemes do, and the page that shows it with retrieval: figures computed by hand from made-up records."""
+"""What the schemes do, and its page with retrieval: figures computed by hand from made-up records."""
 
 import html.parser
 import math

@@ -210,7 +210,7 @@ class HeatPanels:
             parts.append(f"n = {cell.n}")
         return ", ".join(parts)
 
-    def part(self, value: float) -> float:
+    def fraction(self, value: float) -> float:
         """How far along the scale a number lies, from 0 to 1."""
         extent = self.high - self.low
         return min(1.0, max(0.0, (value - self.low) / extent)) if extent > 0 else 0.0

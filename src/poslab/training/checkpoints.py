@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from poslab.config.registry import find
-from poslab.config.request import Config
+from poslab.config.request import BESIDE_THE_RESULT, Config
 from poslab.config.schema import ConfigError, check
 from poslab.model import positions
 from poslab.model.gpt import GPT, build
@@ -41,16 +41,6 @@ ASIDE = ".other"  # behind the name of a file that is called as a state but is n
 STATE = {"config", "threads", "rows", "kernel", "step", "weights", "validation_seconds", "sums"}
 TRAINING = {"optimizer", "schedule", "random", "training_seconds", "last_row"}
 
-# The settings that a checkpoint leaves out, since they do not decide the result.
-NOT_DECIDING: Mapping[str, Any] = {
-    "study": "loaded",
-    "question": None,
-    "tune": {"factors": [], "scheme_factors": [], "seeds": []},
-    "reference": None,
-    "primary": None,
-    "logger": {"name": "local"},
-    "launcher": {"name": "local"},
-}
 # The settings that older checkpoints lack, with the values under which they were trained.
 EARLIER: Mapping[str, Any] = {"probe": {"tasks": []}, "part": "comparison"}
 
@@ -232,7 +222,7 @@ def read_trained_model(directory: Path) -> TrainedModel:
     if whose != manifest.identity:
         raise DamagedError(f"{path} is of another run than the {MANIFEST} beside it")
     try:
-        settings = {**EARLIER, **saved["config"], **NOT_DECIDING}
+        settings = {**EARLIER, **saved["config"], **BESIDE_THE_RESULT}
         settings["trainer"] = {"scheme_rate": 1.0, **settings["trainer"], "checkpoint_seconds": 0}
         settings["pos"] = _with_rates(settings["pos"])
         return TrainedModel(manifest, settings, saved["weights"], int(saved["threads"]))

@@ -50,7 +50,7 @@ def claims_sheet(results: Results) -> Sheet:
     columns = ["part", "figure", "arm", "other", "n", "p", "weight", "p_holm", "claimed"]
     rows: Rows = [
         {
-            "part": test.part.label,
+            "part": test.group.label,
             "figure": test.figure,
             "arm": test.arm,
             "other": test.other,

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from poslab.analysis.claims import Part
+from poslab.analysis.claims import Group
 from poslab.analysis.estimates import TARGETS
 from poslab.analysis.profile import problems
 from poslab.analysis.protocols import LONGEST_TESTED
@@ -281,8 +281,12 @@ def method_sheet() -> Sheet:
         ),
         ("false_alarms", FALSE_ALARMS, "p with Holm's correction under which the verdict claims something"),
         *(
-            (f"share_{part.name.lower()}", part.share, f"of 5: of the verdict's false alarms, {part.label}")
-            for part in Part
+            (
+                f"share_{group.name.lower()}",
+                group.share,
+                f"of 5: of the verdict's false alarms, {group.label}",
+            )
+            for group in Group
         ),
         ("fewest_segments", FEWEST_SEGMENTS, "that a standard error over text takes"),
         ("smallest_p", SMALLEST_P, "a smaller p is shown as less than this"),
