@@ -9,8 +9,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from poslab.analysis.palette import arm_numbers, look
 from poslab.report.formatting import DASH, interval, multiple, quantity
-from poslab.report.palette import arm_numbers, look
 from support.browser import Scheme, started
 from support.pages import head, visits, write_page
 from support.records import read

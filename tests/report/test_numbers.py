@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from poslab.analysis.curves import point
+from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import gather
 from poslab.analysis.statistics import Estimate
 from poslab.record.files import write_sealed
@@ -27,7 +28,6 @@ from poslab.report.document import (
     Table,
     sheet,
 )
-from poslab.report.palette import arm_numbers
 from poslab.report.sections.contents import OPTIONAL, document
 from poslab.report.write import write_document, write_report
 from support.reading import (

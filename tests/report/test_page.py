@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from poslab.analysis.palette import COLOURS, SCHEMES
 from poslab.record.reader import ReportError
 from poslab.report import cells
 from poslab.report.document import Cell, Row
-from poslab.report.palette import COLOURS, SCHEMES
 from poslab.report.render.terminal import terminal_table
 from poslab.report.write import write_report
 from support.commands import ROOT

@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from poslab.analysis.curves import Point
+from poslab.analysis.palette import look
 from poslab.report.document import (
     SCALE_FROM,
     Cell,
@@ -28,7 +29,6 @@ from poslab.report.document import (
     Table,
 )
 from poslab.report.formatting import interval, quantity
-from poslab.report.palette import look
 
 HERE = Path(__file__).parent
 SCRIPTS = ("numbers.js", "chart.js", "figure.js", "table.js", "page.js")  # in this order, as one

@@ -12,12 +12,12 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from poslab.analysis.palette import COLOURS, GREY, arm_numbers, look
 from poslab.config.text import plain
 from poslab.record.losses import TRAINED, Segments
 from poslab.record.measures import mean_loss
 from poslab.record.reader import Run
 from poslab.report.formatting import multiple, number
-from poslab.report.palette import COLOURS, GREY, arm_numbers, look
 
 if TYPE_CHECKING:
     from poslab.report.written import Report

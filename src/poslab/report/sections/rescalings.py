@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from poslab.analysis.curves import Values, by_length, by_position, in_bits, points
 from poslab.analysis.estimates import ArmFigures, estimate_columns, position_columns, usable_columns
+from poslab.analysis.palette import line_number
 from poslab.analysis.rescalings import FAMILIES, Line, RescaledArm, measured
 from poslab.analysis.results import Results
 from poslab.config.text import listing, plain
@@ -27,7 +28,6 @@ from poslab.report.document import (
     sheet,
 )
 from poslab.report.formatting import DASH, count, multiple
-from poslab.report.palette import line_number
 from poslab.report.sections.overview import REACH
 
 FILES = (

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from poslab.analysis.curves import Point
+from poslab.analysis.palette import head_number
 from poslab.analysis.results import Results
 from poslab.analysis.schemes import (
     WAVELENGTHS,
@@ -30,7 +31,6 @@ from poslab.report.document import (
     sheet,
 )
 from poslab.report.formatting import count, number
-from poslab.report.palette import head_number
 from poslab.report.sections import attention, extrapolation
 
 FILES = ("bias_by_distance", "rotation_bound", "wavelengths", "wavelength_pairs")
