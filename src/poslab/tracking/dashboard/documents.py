@@ -64,7 +64,7 @@ def make_workspace(study: str, contents: Contents, entity: str, project: str) ->
             filters=_of_study(study),
             groupby=[ws.Config(ARM)],
             order=[ws.Ordering(ws.Metric("Name"))],
-            group_colors=dict[object, object](colours(contents)),
+            group_colors=dict(colours(contents).items()),
             pinned_columns=[f"summary:{name}" for name in ("status", "parameters", *headline(contents))],
         ),
     )
