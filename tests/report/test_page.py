@@ -19,8 +19,8 @@ from rich.console import Console
 from poslab.analysis.palette import COLOURS, SCHEMES
 from poslab.record.reader import ReportError
 from poslab.report import cells
-from poslab.report.document import Cell, Row
 from poslab.report.render.terminal import terminal_table
+from poslab.report.tables import Cell, Row
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import plan, read, seal, write_run

@@ -16,9 +16,11 @@ from poslab.record.measures import Value
 from poslab.record.reader import Records, ReportError, load_chosen
 from poslab.record.schema import TABLE_SUFFIX
 from poslab.record.study_list import studies
-from poslab.report.document import FORMATS, Document, Sheet
+from poslab.report.charts import FORMATS
+from poslab.report.document import Document
 from poslab.report.listed import write_list
 from poslab.report.sections.contents import OPTIONAL, document
+from poslab.report.tables import Sheet
 from poslab.report.written import Report
 
 Kit = Callable[[Results, Path], Path]  # writes more of a study beside its report and names the folder

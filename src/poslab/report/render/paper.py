@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from poslab.analysis.palette import look
-from poslab.report.document import FORMATS, HeatPanel, HeatPanels, LineChart, PanelChart, Series, TargetChart
+from poslab.report.charts import FORMATS, HeatPanel, HeatPanels, LineChart, PanelChart, Series, TargetChart
 from poslab.report.formatting import quantity
 
 WIDTH = 3.35  # inches: a column of a two-column paper

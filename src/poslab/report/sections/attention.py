@@ -7,8 +7,9 @@ from poslab.analysis.results import Results
 from poslab.analysis.schemes import ATTENDED, attended_cells, attended_figures, heads_of, uniform
 from poslab.record.reader import Run
 from poslab.report.cells import arm_column, arms, half_widths, heat_panel, loss, rounded
-from poslab.report.document import SCALE_FROM, Column, HeatPanels, Row, Rows, Sheet, Table, sheet
+from poslab.report.charts import SCALE_FROM, HeatPanels
 from poslab.report.formatting import number
+from poslab.report.tables import Column, Row, Rows, Sheet, Table, sheet
 
 FILES = ("attention_distance", "attention_distance_arms", "attention_distance_runs")
 

@@ -7,17 +7,10 @@ from poslab.analysis.estimates import ArmFigures, estimate_columns, target_colum
 from poslab.analysis.profile import factors, problems, solved_within
 from poslab.analysis.results import Results
 from poslab.report.cells import arms, bars, to_target
-from poslab.report.document import (
-    Chart,
-    LineChart,
-    Reach,
-    Row,
-    Section,
-    Series,
-    TargetChart,
-    decades,
-)
+from poslab.report.charts import Chart, LineChart, Reach, Series, TargetChart, decades
+from poslab.report.document import Section
 from poslab.report.sections.extrapolation import lines
+from poslab.report.tables import Row
 
 FILES = ("validation_loss", "performance_profile", "tokens_to_target")
 TICKS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)

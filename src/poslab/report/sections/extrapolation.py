@@ -8,7 +8,8 @@ from poslab.analysis.protocols import OTHER
 from poslab.analysis.results import Results
 from poslab.record.reader import Run
 from poslab.report.cells import arms, bars, loss_family, training_length
-from poslab.report.document import LineChart, Section, Series, octaves
+from poslab.report.charts import LineChart, Series, octaves
+from poslab.report.document import Section
 from poslab.report.formatting import count, multiple
 
 FILES = (

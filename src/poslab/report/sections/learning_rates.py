@@ -8,19 +8,10 @@ from poslab.analysis.results import Results
 from poslab.analysis.statistics import Estimate
 from poslab.config.text import listing, rate_text
 from poslab.report.cells import looks, loss, named, text
-from poslab.report.document import (
-    Cell,
-    Column,
-    LineChart,
-    Row,
-    Rows,
-    Section,
-    Series,
-    Sheet,
-    Table,
-    sheet,
-)
+from poslab.report.charts import LineChart, Series
+from poslab.report.document import Section
 from poslab.report.formatting import DASH
+from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 from poslab.report.warnings import EDGE, RATE_NAMES, rates_text
 
 FILES = ("learning_rates", "rates")

@@ -20,9 +20,10 @@ from poslab.config.text import listing, plain, rate_text
 from poslab.record.measures import TOLERANCES, name
 from poslab.record.reader import Run
 from poslab.report import cells
-from poslab.report.document import Cell, Column, Row, Rows, Section, Sheet, Table, sheet
+from poslab.report.document import Section
 from poslab.report.formatting import DASH, duration, multiple, number, quantity, web_link
 from poslab.report.sections import pairs
+from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 
 REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", "_multiple", "_at_least")]
 REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]

@@ -2,7 +2,7 @@
 
 from poslab.analysis.protocols import BothProtocols, counterpart
 from poslab.analysis.results import Results
-from poslab.report.document import Row, Rows, Sheet
+from poslab.report.tables import Row, Rows, Sheet
 
 
 def pairs_sheet(results: Results) -> Sheet:

@@ -30,11 +30,13 @@ from poslab.record.measures import (
 )
 from poslab.record.reader import Run
 from poslab.report.cells import SMALLEST_P, arm_column, text
-from poslab.report.document import SCALE_FROM, Column, Origin, Row, Rows, Sheet, Table
+from poslab.report.charts import SCALE_FROM
+from poslab.report.document import Origin
 from poslab.report.formatting import count, quantity
 from poslab.report.sections.rescalings import CEILING, START
 from poslab.report.sections.retrieval import BEFORE_QUESTION, EVERY_ANSWER, LEARNED, SYMBOLS, WINDOW_START
 from poslab.report.sections.schemes import AN_OCTAVE, BOUND_OVER, BOUND_SOURCE, COUNTED_FROM, DEPTH
+from poslab.report.tables import Column, Row, Rows, Sheet, Table
 from poslab.report.verdict import NAMED
 from poslab.report.warnings import EXPECTED_VALIDATIONS
 

@@ -13,22 +13,11 @@ from poslab.record.measures import MULTIPLES, TOLERANCES, Value, name
 from poslab.record.reader import Run
 from poslab.record.schema import RESCALED
 from poslab.report import cells
-from poslab.report.document import (
-    Cell,
-    Column,
-    LineChart,
-    PanelChart,
-    Row,
-    Rows,
-    Section,
-    Series,
-    Sheet,
-    Table,
-    octaves,
-    sheet,
-)
+from poslab.report.charts import LineChart, PanelChart, Series, octaves
+from poslab.report.document import Section
 from poslab.report.formatting import DASH, count, multiple
 from poslab.report.sections.overview import REACH
+from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 
 FILES = (
     "rescaled",

@@ -24,8 +24,10 @@ from poslab.data.questions import TASKS as QUESTIONS
 from poslab.record.measures import Value, name
 from poslab.record.reader import Run
 from poslab.report.cells import arms, half_widths, heat_panel, looks, loss, named, percent, text
-from poslab.report.document import SCALE_FROM, Column, HeatPanels, Rows, Section, Table, sheet
+from poslab.report.charts import SCALE_FROM, HeatPanels
+from poslab.report.document import Section
 from poslab.report.formatting import multiple, number, share
+from poslab.report.tables import Column, Rows, Table, sheet
 
 FILES = ("retrieval", "retrieval_arms", "retrieval_passkey", "retrieval_copy")
 TASKS = {"passkey": "Pass-key", "copy": "Copy"}

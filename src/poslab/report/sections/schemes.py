@@ -15,23 +15,11 @@ from poslab.analysis.schemes import (
 from poslab.config.text import listing
 from poslab.record.scheme import SchemeRecord
 from poslab.report.cells import arm_column, bars, fewer, figure, loss, scale, training_length
-from poslab.report.document import (
-    Cell,
-    Chart,
-    Column,
-    LineChart,
-    PanelChart,
-    Row,
-    Rows,
-    Section,
-    Series,
-    Sheet,
-    Table,
-    octaves,
-    sheet,
-)
+from poslab.report.charts import Chart, LineChart, PanelChart, Series, octaves
+from poslab.report.document import Section
 from poslab.report.formatting import count, number
 from poslab.report.sections import attention, extrapolation
+from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 
 FILES = ("bias_by_distance", "rotation_bound", "wavelengths", "wavelength_pairs")
 DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
