@@ -24,8 +24,10 @@ from typing import Any
 
 from poslab.config.arguments import FAILED, refuse
 from poslab.config.schema import ConfigError
-from poslab.config.text import error_text, one_line, without_secrets
+from poslab.config.text import error_text, without_secrets
 from poslab.record.locks import TakenError
+
+CONF = Path(__file__).parent / "conf"
 
 
 def single(composed: Any) -> None:
@@ -37,7 +39,7 @@ def single(composed: Any) -> None:
 
     hydra_config = HydraConfig.get()
     settings: Any = OmegaConf.to_container(composed, resolve=True)
-    request = request_from(settings, hydra_config.runtime.choices, Path(__file__).parent / "conf")
+    request = request_from(settings, hydra_config.runtime.choices, CONF)
     # Imported only now, so that --help and a wrong setting are answered at once.
     from poslab.study.conduct import run_study
 
@@ -47,13 +49,9 @@ def single(composed: Any) -> None:
 
 def refuse_request(error: Exception) -> int:
     """Print in one line what is wrong with the command; the exit status."""
-    text = without_secrets(one_line(error))
-    missing, options = getattr(error, "missing_cfg_file", None), getattr(error, "options", None)
-    if missing and options:  # of Hydra's MissingConfigException
-        text = f"{str(missing).replace('/', '=')} does not exist; there are {', '.join(options)}"
-    elif text.startswith("Could not override"):  # the rest tells how to add a key, which nothing reads
-        text = f"{text.split(' To append')[0]} `python train.py --cfg job` prints every setting."
-    return refuse("poslab", text)
+    from poslab.config.mistakes import explained
+
+    return refuse("poslab", without_secrets(explained(error, CONF)))
 
 
 def show_status(arguments: list[str]) -> int:
@@ -79,13 +77,16 @@ def train() -> None:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
+    from poslab.config.mistakes import check_arguments
+
+    check_arguments(sys.argv[1:], CONF)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra's errors arrive here and become one line
     try:
         hydra.main(config_path="conf", config_name="config", version_base="1.3")(without_failing)()
+        if failures:
+            raise failures[0]
     except (HydraException, OmegaConfBaseException) as error:
         sys.exit(refuse_request(error))
-    if failures:
-        raise failures[0]
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from poslab.config.schema import MULTIPLES, ConfigError, RunConfig
+from poslab.config.schema import MULTIPLES, VALIDATIONS, ConfigError, RunConfig
 from poslab.study.launch.memory import Memory, free_memory, gpu_memory, machine_memory, size_text
 
 INTERPRETER = 150 * 2**20  # of each process: Python with PyTorch
@@ -37,7 +37,6 @@ BLOCK = 20 * 2**10  # of each layer, whatever its width: the objects of its modu
 ROW = 500  # of a row of a table while it is kept as Python's objects
 TOKENS_A_BATCH = 2_048  # of an evaluation on a CPU, and no fewer on a GPU
 LOGITS_A_BATCH = 2**29  # of an evaluation
-MOST_VALIDATIONS = 10**6  # more than a run has steps are listed one by one, for seconds
 MOST_PARTS = 10_000  # of a batch, that are proposed
 SLACK = 2.0  # what is proposed takes half of what there is at most, by the same bound
 # What no machine has, where runs are made elsewhere.
@@ -211,10 +210,10 @@ def check_memory(size: Size, there: Room, trained: bool = False, unbuilt: bool =
 
     `unbuilt`: the scheme may be defined up to L only, which is known once it is built.
     """
-    if not trained and size.validations > max(size.max_steps, MOST_VALIDATIONS):
+    if not trained and size.validations > size.max_steps:
         raise BudgetError(
             f"evaluate.validations={size.validations} is more than the {size.max_steps} steps of training "
-            f"(trainer.max_steps): choose evaluate.validations={min(size.max_steps, 100)}"
+            f"(trainer.max_steps): choose evaluate.validations={min(size.max_steps, VALIDATIONS)}"
         )
     least = replace(size, max_length=size.context_length) if unbuilt else size
     checks: list[tuple[Callable[[Size, bool], list[Needs]], Memory]] = [(machine_needs, there.machine)]
