@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ if __name__ == "__main__":  # before the imports, which take seconds
 
 from typing import Any
 
-from poslab.config.arguments import FAILED, refuse
+from poslab.config.arguments import FAILED, HELP, refuse
 from poslab.config.schema import ConfigError
 from poslab.config.text import error_text, without_secrets
 from poslab.record.locks import TakenError
@@ -62,6 +63,14 @@ def show_status(arguments: list[str]) -> int:
     return status([argument for argument in arguments if argument != "status"])
 
 
+def show_settings(arguments: list[str]) -> int:
+    """What --help says of single settings and groups; the exit status."""
+    from poslab.study.settings import help_text
+
+    print(help_text(CONF, [argument for argument in arguments if argument not in HELP]), end="")
+    return 0
+
+
 def train() -> None:
     """Make the runs that the command line asks for; leaves with the exit status."""
     failures: list[Exception] = []
@@ -94,6 +103,12 @@ def main() -> None:
     try:
         if "status" in arguments:
             sys.exit(show_status(arguments))
+        if (
+            not HELP.isdisjoint(arguments)
+            and all(re.fullmatch(r"[\w.]+", each) for each in arguments if each not in HELP)
+            and len(arguments) > 1
+        ):
+            sys.exit(show_settings(arguments))
         train()
     except ConfigError as error:
         sys.exit(refuse_request(error))

@@ -35,9 +35,9 @@ class Options(BaseModel):
 
 
 class ModelOptions(Options):
-    layers: int = Field(ge=1)
-    width: int = Field(ge=1)
-    heads: int = Field(ge=1)
+    layers: int = Field(ge=1, description="blocks of the GPT")
+    width: int = Field(ge=1, description="of the residual stream; a multiple of heads")
+    heads: int = Field(ge=1, description="of each attention")
 
     @model_validator(mode="after")
     def _heads_divide_the_width(self) -> Self:
@@ -47,22 +47,26 @@ class ModelOptions(Options):
 
 
 class TrainerOptions(Options):
-    max_steps: int = Field(ge=1)
+    max_steps: int = Field(ge=1, description="optimizer steps, the budget")
     batch_size: int = Field(ge=1, description="windows an optimizer step, whatever `accumulate` is")
     accumulate: int = Field(ge=1, description="parts that a batch is cut into to save memory")
-    learning_rate: float = Field(gt=0)
+    learning_rate: float = Field(gt=0, description="at the peak of the schedule")
     scheme_rate: float = Field(
         gt=0, description="times the `rate` of a scheme that has parameters of its own"
     )
-    schedule: Literal["cosine", "constant", "wsd"]
+    schedule: Literal["cosine", "constant", "wsd"] = Field(
+        description="after the warm-up; wsd: constant, then linear to zero over the last fifth"
+    )
     warmup_steps: int = Field(
         ge=0, description="steps before the rate reaches its peak; 10%: a tenth of max_steps, rounded up"
     )
-    weight_decay: float = Field(ge=0)
-    beta2: float = Field(gt=0, lt=1)
-    clip_norm: float = Field(gt=0)
-    precision: Literal["auto", "float32", "bfloat16"]
-    accelerator: Literal["auto", "cpu", "cuda"]
+    weight_decay: float = Field(ge=0, description="of AdamW, on matrices alone")
+    beta2: float = Field(gt=0, lt=1, description="of AdamW")
+    clip_norm: float = Field(gt=0, description="gradients with a larger norm are scaled down to it")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        description="auto: bfloat16 on a GPU that has it, else float32"
+    )
+    accelerator: Literal["auto", "cpu", "cuda"] = Field(description="auto: a GPU where there is one")
     devices: int = Field(ge=1, description="GPUs, or processes on CPU, that share each batch; of a node")
     nodes: int = Field(ge=1, description="machines with so many devices each")
     compile: Literal["auto"] | bool = Field(
@@ -113,7 +117,7 @@ class EvaluateOptions(Options):
     validations: int = Field(
         ge=1, description="validations a run, evenly spaced; auto: 100, or one a step where there are fewer"
     )
-    validation_windows: int = Field(ge=1)
+    validation_windows: int = Field(ge=1, description="windows of L tokens that each validation scores")
     longest: Literal["auto", Multiple] = Field(description="auto: 8 on CPU, 16 on a GPU")
     segments: int = Field(ge=1, description="stretches of the longest length that are scored")
     sliding_windows: int = Field(
@@ -145,7 +149,7 @@ class EvaluateOptions(Options):
 class ProbeOptions(Options):
     """Questions among the training windows, and how what was learned of them is measured."""
 
-    tasks: list[Literal["passkey", "copy"]]
+    tasks: list[Literal["passkey", "copy"]] = Field(description="the questions; none by default")
     share: float | None = Field(default=None, gt=0, lt=1, description="of the training windows hold one")
     samples: int | None = Field(default=None, ge=1, description="a task, length and depth")
     depths: int | None = Field(default=None, ge=2, description="evenly spaced, both ends among them")
@@ -163,11 +167,13 @@ class ProbeOptions(Options):
 class RunConfig(Options):
     """What decides a run's result. `pos`, `attention` and `data` are checked by the part that each names."""
 
-    seed: int = Field(ge=0, lt=2**63)
-    context_length: int = Field(ge=1)
-    pos: dict[str, Any]
-    attention: dict[str, Any]
-    data: dict[str, Any]
+    seed: int = Field(ge=0, lt=2**63, description="decides the order of the data and every initial weight")
+    context_length: int = Field(ge=1, description="L, the tokens of a training window; model=NAME sets it")
+    pos: dict[str, Any] = Field(description="the section of the positional scheme, which pos=NAME chooses")
+    attention: dict[str, Any] = Field(
+        description="the section of the attention, which attention=NAME chooses"
+    )
+    data: dict[str, Any] = Field(description="the section of the text, which data=NAME chooses")
     model: ModelOptions
     trainer: TrainerOptions
     evaluate: EvaluateOptions

@@ -14,7 +14,7 @@ The text is split, turned into tokens and cached by poslab.data.cache; a source 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from poslab.config import registry
 from poslab.config.schema import Options, check
@@ -25,8 +25,10 @@ MOST_ENTRIES = 2**20
 class TextSource(Options):
     """A source of documents, which are UTF-8 without NUL bytes, and the options that every source has."""
 
-    source: str
-    vocabulary: Literal["bytes"] | int  # a token a byte, or the entries of a BPE trained on the text
+    source: str = Field(description="the module that reads the text")
+    vocabulary: Literal["bytes"] | int = Field(
+        description="bytes: a token a byte; a number: the entries of a BPE trained on the text"
+    )
 
     # Whether the options alone fix the text, so that prepared data can be found without reading it.
     pinned: ClassVar[bool] = False
