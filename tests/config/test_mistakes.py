@@ -8,7 +8,7 @@ from support.texts import words
 # What is typed, and a part of the answer.
 NAMES = {
     "pso=rope": "pso is not a setting (did you mean pos?)",
-    "atention=flash": "atention is not a setting (did you mean attention?)",
+    "atention=flash": "atention is not a setting (did you mean attention",
     "sed=1": "sed is not a setting (did you mean seed?)",
     "max_steps=10": "max_steps is not a setting (did you mean trainer.max_steps?)",
     "trainer.max_step=10": "trainer.max_step is not a setting (did you mean max_steps",
@@ -98,6 +98,7 @@ FILES = {
     "data=text data.path=text.txt/below": "cannot be read: Not a directory",
     "data=text data.path=folder": "data.path=folder has no text files",
     "data=text data.path=empty.txt": "data.path=empty.txt is empty",
+    "data=copy data.vocabulary=nowhere.json": "data.vocabulary=nowhere.json cannot be read: No such file",
     "data=text data.path=/dev/null": "is neither a file nor a directory",
 }
 OTHER_COMMANDS = {

@@ -210,6 +210,8 @@ class RunConfig(Options):
         del plain["trainer"]["checkpoint_seconds"]
         if plain["data"].get("source") == "text" and isinstance(plain["data"].get("path"), str):
             plain["data"]["path"] = Path(plain["data"]["path"]).name
+        if is_tokenizer_file(plain["data"].get("vocabulary")):
+            plain["data"]["vocabulary"] = Path(plain["data"]["vocabulary"]).name
         return plain
 
 
@@ -229,6 +231,11 @@ def following_max_steps(settings: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(evaluate, Mapping) and evaluate.get("validations") == "auto":
         read["evaluate"] = {**evaluate, "validations": min(VALIDATIONS, steps)}
     return read
+
+
+def is_tokenizer_file(vocabulary: Any) -> bool:
+    """Whether `data.vocabulary` is a file, tokenizer.json, rather than bytes or a number of entries."""
+    return isinstance(vocabulary, str) and vocabulary != "bytes"
 
 
 def _holds_rate(section: Any) -> bool:

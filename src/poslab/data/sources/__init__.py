@@ -26,8 +26,9 @@ class TextSource(Options):
     """A source of documents, which are UTF-8 without NUL bytes, and the options that every source has."""
 
     source: str = Field(description="the module that reads the text")
-    vocabulary: Literal["bytes"] | int = Field(
-        description="bytes: a token a byte; a number: the entries of a BPE trained on the text"
+    vocabulary: int | str = Field(
+        description="bytes: a token a byte; a number: the entries of a BPE trained on the text; "
+        "FILE.json: a tokenizer's file"
     )
 
     # Whether the options alone fix the text, so that prepared data can be found without reading it.
@@ -36,9 +37,16 @@ class TextSource(Options):
     @field_validator("vocabulary", mode="before")
     @classmethod
     def _bytes_or_entries(cls, value: Any) -> Any:
-        if value == "bytes" or (type(value) is int and 256 < value <= MOST_ENTRIES):
+        if (
+            value == "bytes"
+            or (isinstance(value, str) and value.endswith(".json"))
+            or (type(value) is int and 256 < value <= MOST_ENTRIES)
+        ):
             return value
-        raise ValueError(f"{value!r} is neither bytes nor the entries of a BPE (257 to {MOST_ENTRIES:,})")
+        raise ValueError(
+            f"{value!r} is neither bytes nor the entries of a BPE (257 to {MOST_ENTRIES:,}), "
+            "nor a tokenizer's file, FILE.json"
+        )
 
     def label(self) -> str:
         """The name of this text in reports; no path of this machine, since reports are published."""

@@ -27,9 +27,11 @@ text has so many is not known before it is prepared.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from poslab.config.schema import MULTIPLES, VALIDATIONS, ConfigError, RunConfig
+from poslab.config.schema import MULTIPLES, VALIDATIONS, ConfigError, RunConfig, is_tokenizer_file
+from poslab.data import tokenizer_file
 from poslab.study.launch.memory import Memory, free_memory, gpu_memory, machine_memory, size_text
 
 INTERPRETER = 150 * 2**20  # of each process: Python with PyTorch
@@ -94,7 +96,7 @@ def size_of(config: RunConfig, max_length: int | None = None, scheme_parameters:
         width=config.model.width,
         layers=config.model.layers,
         heads=config.model.heads,
-        vocabulary=vocabulary if isinstance(vocabulary, int) else 256,
+        vocabulary=_entries(vocabulary),
         scheme_parameters=scheme_parameters,
         context_length=config.context_length,
         longest=int(evaluate.longest),
@@ -115,6 +117,13 @@ def size_of(config: RunConfig, max_length: int | None = None, scheme_parameters:
         compiled=trainer.compile is True,
         cuda=trainer.accelerator == "cuda",
     )
+
+
+def _entries(vocabulary: Any) -> int:
+    """The tokens of a vocabulary. Raises ConfigError where it is a file that is no tokenizer."""
+    if is_tokenizer_file(vocabulary):
+        return tokenizer_file.entries(Path(vocabulary))
+    return vocabulary if isinstance(vocabulary, int) else 256
 
 
 def device_needs(size: Size, trained: bool = False) -> list[Needs]:
