@@ -12,7 +12,7 @@ The text is split, turned into tokens and cached by poslab.data.cache; a source 
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
