@@ -1,6 +1,6 @@
 """What a reader of the README and of docs/ follows leads somewhere: links, settings, commands."""
 
-import importlib.util
+import importlib
 import re
 import shlex
 
@@ -43,10 +43,7 @@ def commands():
 
 def script_keys(name):
     """The options of report.py or dashboard.py."""
-    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.KEYS
+    return importlib.import_module(f"poslab.commands.{name}").KEYS
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -96,7 +93,9 @@ def test_every_training_command_on_a_page_asks_for_runs_that_there_are():
             assert "-m" in arguments or most == 1, (page, overrides)
             for place in range(most):  # every value once, not every combination
                 composed = composer.composed([values[place % len(values)] for values in swept])
-                request_from(composed.settings, composed.choices, CONF)  # raises where a setting is wrong
+                request_from(
+                    composed.settings, composed.choices, composed.conf
+                )  # raises where a setting is wrong
             tried += 1
     assert tried > 20
 

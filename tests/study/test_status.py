@@ -99,9 +99,9 @@ def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
         (["study=nowhere"], "no study 'nowhere' in runs; there are: mixed"),
         (["study=../mixed"], "no study '../mixed' in runs; there are: mixed"),
         (["runs=nowhere"], "no studies in nowhere; begin one"),
-        (["pos=rope"], "status takes study=NAME and runs=DIR, not 'pos=rope'"),
-        (["study="], "status takes study=NAME and runs=DIR, not 'study='"),
-        (["-m"], "not '-m'"),
+        (["pos=rope"], "'pos=rope' is not understood; the arguments are study=..., runs=..."),
+        (["study="], "study= has no value"),
+        (["-m"], "'-m' is not understood"),
     ],
 )
 def test_a_status_that_cannot_be_told_is_one_line(arguments, line, place):

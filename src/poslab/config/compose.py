@@ -11,35 +11,39 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from poslab.config.installation import typed
+from poslab.config.option_files import Conf
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
-from poslab.config.schema import ConfigError, check
+from poslab.config.schema import check
 from poslab.config.text import override_text, without_secrets
 
 # Config groups that decide a result, other than pos and attention, which every label names.
 GROUPS = ("model", "data", "trainer", "evaluate", "probe")
 
 
-def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], arms: Path) -> Request:
-    """The request in the resolved `settings` that Hydra composed; `arms` is the folder conf/.
+def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: Conf) -> Request:
+    """The request in the resolved `settings` that Hydra composed from the files in `conf`.
 
     Raises ConfigError, with one line, when a key is unknown or a value has a wrong type or range.
     """
+    if choices.get("sweep") is not None:  # Hydra leaves out one that does not exist
+        conf.file("sweep", choices["sweep"])
     config = check(Config, whole_numbers(settings), "")
     if config.question:  # a study's record and W&B say it
         config = config.model_copy(update={"question": without_secrets(config.question)})
     return Request(
         config,
-        label(choices["pos"], config.pos, arms / "pos"),
-        label(choices["attention"], config.attention, arms / "attention"),
-        non_default_settings(config, choices, arms),
+        label(choices["pos"], config.pos, conf.file("pos", choices["pos"])),
+        label(choices["attention"], config.attention, conf.file("attention", choices["attention"])),
+        non_default_settings(config, choices, conf),
     )
 
 
-def non_default_settings(config: Config, choices: Mapping[str, str], conf: Path) -> tuple[str, ...]:
+def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf) -> tuple[str, ...]:
     """What decides the result, is not in a label and is not the default: `model=micro`, `model.width=64`."""
     default = {
         group: choice
-        for item in _load(conf / "config.yaml")["defaults"]
+        for item in _load(conf.folders[0] / "config.yaml")["defaults"]
         if isinstance(item, dict)
         for group, choice in item.items()
     }
@@ -49,7 +53,7 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Path)
     for group in GROUPS:
         if choices[group] != default[group]:
             changed.append(f"{group}={choices[group]}")
-        section = _load(conf / group / f"{choices[group]}.yaml")
+        section = _load(conf.file(group, choices[group]))
         written |= flat_settings(section if group == "model" else {group: dict(section)})
     settings = config.result_settings()
     settings = flat_settings({key: settings[key] for key in settings if key in (*GROUPS, "context_length")})
@@ -73,11 +77,8 @@ def with_distinguishing_labels(requests: Sequence[Request]) -> list[Request]:
     ]
 
 
-def label(choice: str, section: dict[str, Any], folder: Path) -> str:
+def label(choice: str, section: dict[str, Any], path: Path) -> str:
     """The option's name, followed by what differs from its file: `rope`, `rope base=20000`."""
-    path = folder / f"{choice}.yaml"
-    if not path.is_file():
-        raise ConfigError(f"{folder.name}={choice} has no file {path}")
     written = flat_settings(_load(path))
     changed = [
         f"{key}={_short(value)}" for key, value in flat_settings(section).items() if written.get(key) != value
@@ -113,7 +114,7 @@ def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[
 def command_line(overrides: Sequence[str], multirun: bool) -> str:
     """The command with these `overrides`, which reports publish: `...` stands for a secret."""
     shown = map(override_text, overrides)
-    return shlex.join(["python", "train.py", *(["-m"] if multirun else []), *shown])
+    return " ".join([typed("train"), shlex.join([*(["-m"] if multirun else []), *shown])]).rstrip()
 
 
 def _short(value: Any) -> str:

@@ -61,6 +61,8 @@ class Config(RunConfig):
     """All settings of a run: what decides its result, and where it is stored, logged and launched."""
 
     study: str
+    runs: str = Field(default="runs", min_length=1, description="the folder of all studies' runs")
+    reports: str = Field(default="reports", min_length=1, description="the folder of all reports")
     question: str | None = Field(min_length=1, max_length=500, description="what the study is to answer")
     tune: TuneOptions
     reference: str | None = Field(description="the arm that a study's others are compared with")

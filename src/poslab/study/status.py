@@ -1,8 +1,7 @@
-"""The state of a study's runs, from its files alone: python train.py status study=extrapolation"""
+"""The state of a study's runs, from its files alone."""
 
-import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -19,36 +18,7 @@ from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
 from poslab.study.display.time_left import Pace
 
 GO_ON = "the same command goes on with it"
-OTHERS = 5  # other studies that are named
 ENDED = ("done", "failed", "stopped")
-
-
-def status(arguments: Sequence[str]) -> int:
-    """`train.py status` with its other arguments; without study= the newest one; the exit status.
-
-    It imports no PyTorch, so it answers at once.
-    """
-    options = {"study": "", "runs": "runs"}
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if key not in options or not equals or not value:
-            return refuse("poslab", f"status takes study=NAME and runs=DIR, not {argument!r}")
-        options[key] = value
-    runs = Path(options["runs"])
-    known = studies(runs)
-    if not known:
-        return refuse("poslab", f"no studies in {runs}; begin one: python train.py -m pos=rope,alibi")
-    study = options["study"] or known[0]
-    follow = sys.stdout.isatty()
-    if study in known:
-        others = [f"study={name}" for name in known if name != study][:OTHERS]
-        hint = f"; there are also {', '.join(others)}" if others and not options["study"] else ""
-        ending = "; Ctrl-C ends this view, not the study" if follow else ""
-        Console(highlight=False).print(f"{study}{hint}{ending}", markup=False, soft_wrap=True)
-    try:
-        return show_status(study, runs, follow)
-    except KeyboardInterrupt:  # before anything was shown
-        return 130
 
 
 def show_status(study: str, runs: Path, follow: bool) -> int:
