@@ -23,6 +23,7 @@ from poslab.record.reader import ReportError
 from poslab.record.schema import Manifest
 from poslab.record.seal import UnreadableError
 from poslab.record.study_list import enlist, recorded_runs
+from poslab.record.under_way import announced
 from poslab.report.render.terminal import show
 from poslab.report.written import Report, recall_report, remember_report, report_inputs
 from poslab.study.display.bar import with_bar
@@ -238,7 +239,8 @@ def _make(planned: Plan, command: _Command, console: Console, stopper: Stopper) 
     waiting = [each for each in members if each.entry.state == "waiting"]
     if waiting:
         memory = _shared_memory(waiting, console) if kind.here(options) else {}
-        with StudyDisplay(console, [each.entry for each in waiting]) as display:
+        display = StudyDisplay(console, [each.entry for each in waiting])
+        with announced(each.job.directory for each in waiting), display:
             Pool(waiting, launcher, options.restarts, display, stopper, memory).run()
     return members
 

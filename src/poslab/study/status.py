@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from poslab.config.arguments import refuse
+from poslab.config.installation import typed
 from poslab.config.schema import ConfigError
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.manifest import read_manifest
@@ -14,11 +15,12 @@ from poslab.record.reader import PART, TUNING
 from poslab.record.schema import STUDY_LIST, Manifest
 from poslab.record.seal import DamagedError
 from poslab.record.study_list import read_study_list, studies
+from poslab.record.under_way import names_under_way, queued_names
 from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
 from poslab.study.display.time_left import Pace
 
 GO_ON = "the same command goes on with it"
-ENDED = ("done", "failed", "stopped")
+ENDED = ("done", "failed", "stopped", "abandoned")
 
 
 def show_status(study: str, runs: Path, follow: bool) -> int:
@@ -30,7 +32,7 @@ def show_status(study: str, runs: Path, follow: bool) -> int:
     if study not in studies(runs):
         known = ", ".join(studies(runs)) or "none"
         return refuse("poslab", f"no study {study!r} in {runs}; there are: {known}")
-    files = _StudyFiles(runs / study)
+    files = StudyFiles(runs / study)
     try:
         files.refresh()
     except ConfigError as error:
@@ -47,10 +49,17 @@ def show_status(study: str, runs: Path, follow: bool) -> int:
             pass
         except ConfigError as error:
             return refuse("poslab", str(error))
+    if any(entry.state == "abandoned" for entry in files.entries):
+        console.print(
+            "abandoned: no command that is running makes them; the same command does, and "
+            f"`{typed('clean')} study={study}` removes them",
+            markup=False,
+            soft_wrap=True,
+        )
     return int(any(entry.state == "failed" for entry in files.entries))
 
 
-def _follow(display: StudyDisplay, files: "_StudyFiles") -> None:
+def _follow(display: StudyDisplay, files: "StudyFiles") -> None:
     with display:
         while not all(entry.state in ENDED for entry in files.entries):
             time.sleep(READ_SECONDS)
@@ -58,7 +67,7 @@ def _follow(display: StudyDisplay, files: "_StudyFiles") -> None:
             display.update()
 
 
-class _StudyFiles:
+class StudyFiles:
     """The runs of a study, read from its files."""
 
     def __init__(self, directory: Path) -> None:
@@ -71,9 +80,10 @@ class _StudyFiles:
         known = {entry.directory.name for entry in self.entries}
         self.entries += [Entry(name, self.directory / name, "waiting") for name in names if name not in known]
         self.entries[:] = [entry for entry in self.entries if entry.directory.name in names]
+        coming = names_under_way(self.directory) | queued_names(self.directory)
         for entry in self.entries:
             if entry.state != "done":
-                self._read(entry)
+                self._read(entry, entry.directory.name in coming)
 
     def _names(self) -> tuple[str, ...]:
         path = self.directory / STUDY_LIST
@@ -87,14 +97,15 @@ class _StudyFiles:
             raise ConfigError(f"{path} is gone; the study's command writes it anew")
         return listed.runs
 
-    def _read(self, entry: Entry) -> None:
+    def _read(self, entry: Entry, coming: bool) -> None:
+        """`coming` is whether a command or a queue has the run, should it not have begun."""
         try:
             manifest = read_manifest(entry.directory)
         except (ConfigError, OSError) as error:
             entry.state, entry.note = "failed", str(error)
             return
         if manifest is None:
-            entry.state, entry.note = "waiting", ""
+            entry.state, entry.note = ("waiting" if coming else "abandoned"), ""
             return
         parts = (manifest.pos, manifest.attention, f"seed {manifest.seed}")
         entry.title, entry.note = " / ".join(map(str, parts)), ""
