@@ -14,10 +14,11 @@ COMMANDS = {
     "evaluate": "a trained model again: longer windows, other text, other rotations",
     "dashboard": "a study's workspace and Report in W&B",
     "grid": "which scheme works under which attention",
+    "check-scheme": "try a positional scheme of your own under every attention",
     "clean": "remove the runs of a study that failed or that nobody goes on with",
 }
 # Words that train.py takes before its settings, where a checkout has no script of that name.
-OF_TRAIN = tuple(name for name in COMMANDS if name in ("status", "grid", "clean"))
+OF_TRAIN = tuple(name for name in COMMANDS if name in ("status", "grid", "check-scheme", "clean"))
 WRONG = 2  # the exit status of a command that is not understood
 
 
@@ -46,10 +47,13 @@ def run(command: str, arguments: list[str]) -> NoReturn:
         if words:
             command = words[0]
             arguments = [argument for argument in arguments if argument != command]
+    sys.path.append(
+        os.getcwd()
+    )  # where parts of a user's own may lie; after all else, so that nothing is hidden
     if command == "train":  # before its imports, which take seconds
         signal.signal(signal.SIGINT, _end_at_once)
         signal.signal(signal.SIGTERM, _end_at_once)
-    _leave(importlib.import_module(f"poslab.commands.{command}").main(arguments))
+    _leave(importlib.import_module(f"poslab.commands.{command.replace('-', '_')}").main(arguments))
 
 
 def _leave(status: int) -> NoReturn:
@@ -70,7 +74,7 @@ def _help() -> str:
     from poslab.config.installation import typed
 
     called = typed("train").removesuffix(" train") if "poslab" in typed("train") else "poslab"
-    lines = [f"  {called} {name:<12}{text}" for name, text in COMMANDS.items()]
+    lines = [f"  {called} {name:<14}{text}" for name, text in COMMANDS.items()]
     return "\n".join(
         [
             "poslab trains small GPTs under different positional schemes and reports what they did.",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.arguments import FAILED, ArgumentError, help_requested, read_options, refuse
-from poslab.config.installation import conf_folder, title, typed
+from poslab.config.installation import title, typed
 
 USAGE = """\
 Evaluate the model of a finished run again, without training it.
@@ -69,9 +69,10 @@ def _evaluate(checkpoint: str, evaluations: Path, overrides: Mapping[str, Any]) 
 
     try:
         directory, artifact = _model(checkpoint, overrides)
+        from poslab.config.option_files import installed_conf
         from poslab.study.run.reevaluate import evaluate_again
 
-        return evaluate_again(directory, overrides, conf_folder(), evaluations, artifact)
+        return evaluate_again(directory, overrides, installed_conf(), evaluations, artifact)
     except SourceError as error:
         return refuse(title("evaluate"), str(error), error.status)
     except TakenError as error:

@@ -26,12 +26,12 @@ def main(arguments: list[str]) -> int:
     if own is not None and not own.is_dir():
         return refuse("poslab", f"grid: conf={own} is no folder")
 
-    from poslab.config.option_files import Conf, installed_folders
+    from poslab.config.option_files import Conf, installed_conf
     from poslab.config.schema import ConfigError
     from poslab.model.pairs import grid
 
     try:
-        print(grid(Conf((*installed_folders(), *([own] if own else [])))), end="")
+        print(grid(Conf((*installed_conf().folders, *([own] if own else [])))), end="")
     except ConfigError as error:
         return refuse("poslab", f"grid: {error}")
     return 0

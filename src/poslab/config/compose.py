@@ -1,24 +1,23 @@
 """The configuration that Hydra composed, checked, with the names that tables and legends show."""
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
-from functools import lru_cache
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from poslab.config.installation import typed
-from poslab.config.option_files import Conf
+from poslab.config.option_files import Conf, load
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import check
 from poslab.config.text import override_text, without_secrets
 
 # Config groups that decide a result, other than pos and attention, which every label names.
 GROUPS = ("model", "data", "trainer", "evaluate", "probe")
+
+
+CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
 
 
 def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: Conf) -> Request:
@@ -43,7 +42,7 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
     """What decides the result, is not in a label and is not the default: `model=micro`, `model.width=64`."""
     default = {
         group: choice
-        for item in _load(conf.folders[0] / "config.yaml")["defaults"]
+        for item in load(conf.folders[0] / "config.yaml")["defaults"]
         if isinstance(item, dict)
         for group, choice in item.items()
     }
@@ -53,7 +52,7 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
     for group in GROUPS:
         if choices[group] != default[group]:
             changed.append(f"{group}={choices[group]}")
-        section = _load(conf.file(group, choices[group]))
+        section = load(conf.file(group, choices[group]))
         written |= flat_settings(section if group == "model" else {group: dict(section)})
     settings = config.result_settings()
     settings = flat_settings({key: settings[key] for key in settings if key in (*GROUPS, "context_length")})
@@ -79,27 +78,11 @@ def with_distinguishing_labels(requests: Sequence[Request]) -> list[Request]:
 
 def label(choice: str, section: dict[str, Any], path: Path) -> str:
     """The option's name, followed by what differs from its file: `rope`, `rope base=20000`."""
-    written = flat_settings(_load(path))
+    written = flat_settings(load(path))
     changed = [
         f"{key}={_short(value)}" for key, value in flat_settings(section).items() if written.get(key) != value
     ]
     return " ".join([choice, *changed])
-
-
-def arms(folder: Path) -> dict[str, dict[str, Any]]:
-    """The sections that the files of a config group hold, by the option's name."""
-    return {path.stem: deepcopy(dict(_load(path))) for path in sorted(folder.glob("*.yaml"))}
-
-
-def _load(path: Path) -> Mapping[str, Any]:
-    return _parsed(path.read_text())
-
-
-@lru_cache  # by the content: a sweep has thousands of runs with the same few files
-def _parsed(text: str) -> Mapping[str, Any]:
-    content: Any = OmegaConf.to_container(OmegaConf.load(StringIO(text)))
-    assert isinstance(content, dict)
-    return content
 
 
 def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -113,8 +96,18 @@ def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[
 
 def command_line(overrides: Sequence[str], multirun: bool) -> str:
     """The command with these `overrides`, which reports publish: `...` stands for a secret."""
-    shown = map(override_text, overrides)
+    shown = [*_config_flags(sys.argv[1:]), *map(override_text, overrides)]
     return " ".join([typed("train"), shlex.join([*(["-m"] if multirun else []), *shown])]).rstrip()
+
+
+def _config_flags(arguments: Sequence[str]) -> list[str]:
+    """Those of a command's arguments that say where option files are, which are no overrides."""
+    flags: list[str] = []
+    for place, argument in enumerate(arguments):
+        flag, equals, _ = argument.partition("=")
+        if flag in CONFIG_FLAGS:
+            flags += [argument] if equals else arguments[place : place + 2]
+    return flags
 
 
 def _short(value: Any) -> str:

@@ -1,17 +1,28 @@
 """The files that options are: poslab's own conf/, and the folders that a user or another package adds.
 
-Folders are in Hydra's order: of two files of one name the first counts.
+A package adds its folder by an entry point of the group `poslab.conf`, whose value is the package that the
+folder is; a user adds one with --config-dir. Folders are in Hydra's order: of two files of one name the first
+counts.
 """
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
+from importlib.metadata import entry_points
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
+from poslab.config.installation import conf_folder
 from poslab.config.schema import ConfigError
 from poslab.config.text import listing
+
+ENTRY_POINTS = "poslab.conf"
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,49 @@ class Conf:
         """The names of a group's options, in order."""
         return sorted({path.stem for folder in self.folders for path in (folder / group).glob("*.yaml")})
 
+    def sections(self, group: str) -> dict[str, dict[str, Any]]:
+        """What the files of a group hold, by the option's name."""
+        found: dict[str, dict[str, Any]] = {}
+        for folder in self.folders:
+            found = {**arms(folder / group), **found}
+        return dict(sorted(found.items()))
+
+
+def arms(folder: Path) -> dict[str, dict[str, Any]]:
+    """The sections that the files of one folder hold, by the option's name."""
+    return {path.stem: deepcopy(dict(load(path))) for path in sorted(folder.glob("*.yaml"))}
+
+
+def load(path: Path) -> Mapping[str, Any]:
+    """What an option's file holds."""
+    return _parsed(path.read_text())
+
+
+@lru_cache  # by the content: a sweep has thousands of runs with the same few files
+def _parsed(text: str) -> Mapping[str, Any]:
+    content: Any = OmegaConf.to_container(OmegaConf.load(StringIO(text)))
+    assert isinstance(content, dict)
+    return content
+
+
+@lru_cache
+def package_folders() -> tuple[Path, ...]:
+    """The folders of option files that installed packages declare. Raises ConfigError without one of them."""
+    folders = []
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+        try:
+            folders.append(_of_package(entry.value))
+        except ImportError as error:
+            raise ConfigError(
+                f"{ENTRY_POINTS}: {entry.name} = {entry.value} is no package: {error}"
+            ) from None
+    return tuple(folders)
+
+
+def installed_conf() -> Conf:
+    """poslab's own folder, and those of other packages."""
+    return Conf((conf_folder(), *package_folders()))
+
 
 def conf_of(sources: Iterable[Any]) -> Conf:
     """The folders among Hydra's config sources, but for Hydra's own."""
@@ -47,5 +101,8 @@ def _folder(schema: str, path: str) -> Path | None:
         return Path(path)
     if schema != "pkg":  # such as Hydra's structured configs
         return None
-    module = importlib.import_module(path.replace("/", "."))
-    return Path(next(iter(module.__path__)))
+    return _of_package(path.replace("/", "."))
+
+
+def _of_package(name: str) -> Path:
+    return Path(next(iter(importlib.import_module(name).__path__)))

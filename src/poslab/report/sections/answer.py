@@ -144,10 +144,10 @@ def table(results: Results) -> Table:
             f"Holm's correction is {FALSE_ALARMS:g} or more",
         ),
     )
-    return Table("Answer", "", columns, _by_rank(results), SOURCES)
+    return Table("Answer", "", columns, ranked_rows(results), SOURCES)
 
 
-def _by_rank(results: Results) -> Rows:
+def ranked_rows(results: Results) -> Rows:
     """The rows of arms.csv, the best rank first; of equals the lower mean, and what has none last."""
     key = f"{results.primary}_mean"
 

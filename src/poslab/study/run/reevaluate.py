@@ -17,6 +17,7 @@ import torch
 
 from poslab.config.arguments import refuse
 from poslab.config.installation import title as title_of
+from poslab.config.option_files import Conf
 from poslab.config.overrides import logger, with_overrides
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import ConfigError, check
@@ -71,7 +72,7 @@ class Evaluation:
 
 
 def evaluate_again(
-    directory: Path, overrides: Mapping[str, Any], conf: Path, evaluations: Path, artifact: str | None = None
+    directory: Path, overrides: Mapping[str, Any], conf: Conf, evaluations: Path, artifact: str | None = None
 ) -> int:
     """Evaluate the model in a run directory with the run's settings and the `overrides`; the exit status.
 
@@ -98,7 +99,7 @@ def evaluate_again(
     return 0
 
 
-def _plan(trained: TrainedModel, overrides: Mapping[str, Any], conf: Path, evaluations: Path) -> Evaluation:
+def _plan(trained: TrainedModel, overrides: Mapping[str, Any], conf: Conf, evaluations: Path) -> Evaluation:
     manifest = trained.manifest
     if manifest.status != "done":
         raise ConfigError(f"the run is {plain(manifest.status, 30)}, not done: train it to its end")
