@@ -25,6 +25,7 @@ def main(arguments: list[str]) -> int:
     """Exit status 0, 1 where a check failed, or 2 with one line on stderr where the command is wrong."""
     if help_requested(arguments, USAGE.format(command=typed("check-scheme"))):
         return 0
+    from poslab.config.compose import sections
     from poslab.config.option_files import Conf, installed_conf
     from poslab.config.schema import ConfigError
 
@@ -39,7 +40,7 @@ def main(arguments: list[str]) -> int:
                 raise ArgumentError(f"conf={folder} is no folder")
         conf = Conf((*installed_conf().folders, *own))
         section = _section(names[0], conf, [(key, value) for key, _, value in settings if key != "conf"])
-        return _check(section, conf.sections("attention"))
+        return _check(section, sections(conf, "attention"))
     except (ArgumentError, ConfigError) as error:
         return refuse("poslab", f"check-scheme: {error}")
 
@@ -48,12 +49,13 @@ def _section(name: str, conf: Any, settings: Sequence[tuple[str, str]]) -> dict[
     """The section `pos` that the arguments describe; a learned scheme has a rate of 1 unless one is given."""
     from omegaconf import OmegaConf
 
+    from poslab.config.compose import sections
     from poslab.config.registry import find
     from poslab.model import positions
 
-    sections = conf.sections("pos")
-    of_scheme = [each for each in sections.values() if each.get("scheme") == name]
-    section = sections.get(name) or next(iter(of_scheme), {"scheme": name})
+    options = sections(conf, "pos")
+    of_scheme = [each for each in options.values() if each.get("scheme") == name]
+    section = options.get(name) or next(iter(of_scheme), {"scheme": name})
     kind = find(section["scheme"], positions.Scheme, positions.__name__, "pos.scheme")
     if issubclass(kind.options_class, positions.LearnedOptions):
         section = {"rate": 1.0, **section}

@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,19 @@ def label(choice: str, section: dict[str, Any], path: Path) -> str:
         f"{key}={_short(value)}" for key, value in flat_settings(section).items() if written.get(key) != value
     ]
     return " ".join([choice, *changed])
+
+
+def arms(folder: Path) -> dict[str, dict[str, Any]]:
+    """The sections that the files of one folder of a config group hold, by the option's name."""
+    return {path.stem: deepcopy(dict(load(path))) for path in sorted(folder.glob("*.yaml"))}
+
+
+def sections(conf: Conf, group: str) -> dict[str, dict[str, Any]]:
+    """The sections that the files of a config group hold in all folders, by the option's name."""
+    options: dict[str, dict[str, Any]] = {}
+    for folder in conf.folders:
+        options = {**arms(folder / group), **options}
+    return dict(sorted(options.items()))
 
 
 def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,6 @@ counts.
 
 import importlib
 from collections.abc import Iterable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -45,18 +44,6 @@ class Conf:
     def options(self, group: str) -> list[str]:
         """The names of a group's options, in order."""
         return sorted({path.stem for folder in self.folders for path in (folder / group).glob("*.yaml")})
-
-    def sections(self, group: str) -> dict[str, dict[str, Any]]:
-        """What the files of a group hold, by the option's name."""
-        found: dict[str, dict[str, Any]] = {}
-        for folder in self.folders:
-            found = {**arms(folder / group), **found}
-        return dict(sorted(found.items()))
-
-
-def arms(folder: Path) -> dict[str, dict[str, Any]]:
-    """The sections that the files of one folder hold, by the option's name."""
-    return {path.stem: deepcopy(dict(load(path))) for path in sorted(folder.glob("*.yaml"))}
 
 
 def load(path: Path) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from poslab.config.compose import one_for_each_scheme
+from poslab.config.compose import one_for_each_scheme, sections
 from poslab.config.option_files import Conf
 from poslab.config.schema import ConfigError
 from poslab.model.attention import Site, build_attention
@@ -18,8 +18,8 @@ GEOMETRY = Geometry(width=64, heads=2, context_length=64, layers=4)
 
 def grid(conf: Conf) -> str:
     """The table in Markdown: a row a scheme, a column an attention; below, why some pairs cannot work."""
-    schemes = {section["scheme"]: section for section in one_for_each_scheme(conf.sections("pos")).values()}
-    attentions = conf.sections("attention")
+    schemes = {section["scheme"]: section for section in one_for_each_scheme(sections(conf, "pos")).values()}
+    attentions = sections(conf, "attention")
     lines = [
         "| scheme | " + " | ".join(f"`{name}`" for name in attentions) + " |",
         "|---" * (len(attentions) + 1) + "|",
