@@ -21,6 +21,8 @@ PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*/README.md")))
 }
+# Arguments of train.py with which it trains nothing.
+OTHERS = {"--help", "--cfg", "sweep=NAME", "status", "grid", "check-scheme", "clean"}
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(
     r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report|evaluate|dashboard)\.py\b(.*)", re.MULTILINE
@@ -79,7 +81,7 @@ def test_every_training_command_on_a_page_asks_for_runs_that_there_are():
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composer = Composer(lambda run: compose("config", overrides=run, return_hydra_config=True))
         for page, script, arguments in commands():
-            if script != "train" or {"--help", "--cfg", "status", "sweep=NAME"} & {*arguments}:
+            if script != "train" or OTHERS & {*arguments}:
                 continue
             overrides = [each for each in arguments if each != "-m"]
             written = re.findall(r"^# conf/pos/(\w+)\.yaml$", PAGES[page], re.MULTILINE)  # by the page itself
