@@ -11,7 +11,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter
 
 from poslab.analysis.results import Results
-from poslab.report.document import Chart, LineChart
+from poslab.report.charts import Chart, LineChart
 from poslab.report.render import paper
 from poslab.report.render.latex import escape_latex
 from poslab.report.sections.convergence import section as convergence

@@ -11,12 +11,12 @@ from poslab.config.text import listing
 from poslab.record.measures import multiple, name
 from poslab.record.reader import ReportError
 from poslab.report import cells
-from poslab.report.document import Cell, Column, Row
 from poslab.report.formatting import multiple as length_words
 from poslab.report.formatting import quantity
 from poslab.report.render.latex import escape_latex
 from poslab.report.sections.answer import ranked_rows
 from poslab.report.sections.overview import arms_table
+from poslab.report.tables import Cell, Column, Row
 
 ARM = "arm"
 STAR = Markup("$^{*}$")

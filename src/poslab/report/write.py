@@ -13,12 +13,14 @@ from poslab.config.text import plain
 from poslab.record.files import remove_unfinished, write_atomic, write_table
 from poslab.record.kept import KEPT, is_same, load_available, pack, unpack
 from poslab.record.measures import Value
-from poslab.record.reader import Records, ReportError, Run, load_run, no_collecting, study_list_of
-from poslab.record.schema import MANIFEST, TABLE_SUFFIX
+from poslab.record.reader import Records, ReportError, load_chosen
+from poslab.record.schema import TABLE_SUFFIX
 from poslab.record.study_list import studies
-from poslab.report.document import FORMATS, Document, Sheet
+from poslab.report.charts import FORMATS
+from poslab.report.document import Document
 from poslab.report.listed import write_list
 from poslab.report.sections.contents import OPTIONAL, document
+from poslab.report.tables import Sheet
 from poslab.report.written import Report
 
 Kit = Callable[[Results, Path], Path]  # writes more of a study beside its report and names the folder
@@ -98,37 +100,6 @@ def write_chosen(
     option = f"checkpoint={','.join(f'runs/{name}' for name in names)}"
     subject = Subject(names[0].partition("/")[2] if len(names) == 1 else several, option)
     return write(figures(records, subject, reference, primary), reports, kit)
-
-
-def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:
-    """Their records, by study, in the order given.
-
-    Raises ReportError where one is no run directory, or given twice.
-    """
-    runs: dict[str, dict[str, Run]] = {}
-    commands: dict[str, list[str]] = {}
-    with no_collecting():
-        for directory in map(Path.resolve, directories):
-            study, name = directory.parent.name, directory.name
-            if not (directory / MANIFEST).exists():
-                raise ReportError(f"{name} holds no record of a run")
-            if name in runs.setdefault(study, {}):
-                raise ReportError(f"{name} of study={study} is named twice")
-            runs[study][name] = load_run(directory)
-            commands.setdefault(study, []).extend(study_list_of(directory.parent).commands)
-    return tuple(
-        Records(
-            study,
-            tuple(
-                replace(run, name=f"{study}/{name}" if len(runs) > 1 else name, study=study)
-                for name, run in by_name.items()
-            ),
-            True,
-            None,
-            tuple(dict.fromkeys(commands[study])),
-        )
-        for study, by_name in runs.items()
-    )
 
 
 def write(results: Results, reports: Path, kit: Kit | None = None) -> Report:

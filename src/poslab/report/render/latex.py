@@ -10,7 +10,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from poslab.report.document import Column, Document
+from poslab.report.document import Document
+from poslab.report.tables import Column
 
 # In braces are a bracket and a star, which after \\ would be its argument.
 _SPECIAL = {

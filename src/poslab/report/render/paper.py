@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-from poslab.report.document import FORMATS, HeatPanel, HeatPanels, LineChart, PanelChart, Series, TargetChart
+from poslab.analysis.palette import look
+from poslab.report.charts import FORMATS, HeatPanel, HeatPanels, LineChart, PanelChart, Series, TargetChart
 from poslab.report.formatting import quantity
-from poslab.report.palette import look
 
 WIDTH = 3.35  # inches: a column of a two-column paper
 WIDE = 6.9  # both columns

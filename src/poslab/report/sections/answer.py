@@ -10,11 +10,12 @@ from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.measures import TOLERANCES, multiple, name
 from poslab.report import cells
-from poslab.report.document import Answer, Cell, Column, Row, Rows, Table
+from poslab.report.document import Answer
 from poslab.report.formatting import count, quantity
 from poslab.report.formatting import multiple as length_words
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.overview import arms_sheet
+from poslab.report.tables import Cell, Column, Row, Rows, Table
 from poslab.report.verdict import NAMED, differences_at_length, winner
 
 SOURCES = ("arms.csv", "differences.csv")

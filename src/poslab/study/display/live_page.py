@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from poslab.analysis.palette import arm_numbers, look
 from poslab.config.text import plain
 from poslab.record.schema import METRICS
 from poslab.record.seal import sealed
 from poslab.report.listed import LIST, LIVE, STATE, Running, list_page
-from poslab.report.palette import arm_numbers, look
 from poslab.study.display.progress_file import Progress
 from poslab.study.display.study_view import Entry, StudyDisplay, counts
 
