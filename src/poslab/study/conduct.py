@@ -128,7 +128,7 @@ def _folders(requests: Sequence[Request]) -> tuple[Path, Path]:
         if len(values) > 1:
             raise ConfigError(f"{name}={','.join(values)}: a command has one folder for its {name}")
     config = requests[0].config
-    return Path(config.runs).expanduser(), Path(config.reports).expanduser()
+    return Path(config.runs), Path(config.reports)
 
 
 def _questions(requests: Sequence[Request]) -> dict[str, str]:
