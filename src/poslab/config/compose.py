@@ -17,6 +17,8 @@ from poslab.config.text import override_text, without_secrets
 
 # Config groups that decide a result, other than pos and attention, which every label names.
 GROUPS = ("model", "data", "trainer", "evaluate", "probe")
+# Those whose settings only their own module knows.
+PARTS = ("pos", "attention", "data")
 
 
 def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], arms: Path) -> Request:
@@ -24,7 +26,11 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], arms: 
 
     Raises ConfigError, with one line, when a key is unknown or a value has a wrong type or range.
     """
-    config = check(Config, whole_numbers(settings), "")
+    read = whole_numbers(settings)
+    for group in PARTS:
+        path = arms / group / f"{choices[group]}.yaml"
+        read[group] = _as_written(read[group], _load(path) if path.is_file() else {})
+    config = check(Config, read, "")
     if config.question:  # a study's record and W&B say it
         config = config.model_copy(update={"question": without_secrets(config.question)})
     return Request(
@@ -33,6 +39,16 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], arms: 
         label(choices["attention"], config.attention, arms / "attention"),
         non_default_settings(config, choices, arms),
     )
+
+
+def _as_written(section: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with 1e6 as 1000000 wherever its file has a whole number, or a word that stands for one."""
+    return {
+        key: int(value)
+        if isinstance(value, float) and isinstance(written.get(key), int | str) and value.is_integer()
+        else value
+        for key, value in section.items()
+    }
 
 
 def non_default_settings(config: Config, choices: Mapping[str, str], conf: Path) -> tuple[str, ...]:
