@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from poslab.config.arguments import FAILED, INTERRUPTED, ArgumentError, help_requested, read_options, refuse
 
 if TYPE_CHECKING:
+    from poslab.report.write import Kit
     from poslab.report.written import Report
 
 USAGE = """\
 Make the report of a study from its run records, without training anything.
 
   python report.py [study=NAME[,NAME...]] [runs=DIR] [reports=DIR] [reference=LABEL] [primary=FIGURE]
-                   [keep=true]
+                   [keep=true] [paper=true [columns=NAME,...]]
   python report.py checkpoint=PATH[,PATH...] [reports=DIR] [reference=LABEL] [primary=FIGURE]
   python report.py source=wandb study=NAME[,NAME...] [project=NAME] [entity=NAME]
 
@@ -24,6 +25,11 @@ Make the report of a study from its run records, without training anything.
   keep        true: keep the study's records beside its report, without weights and logs, in
               reports/<study>/records.tar.xz, so that the report can be made from them where runs/ is not;
               from then on every report of the study in that folder keeps its own
+  paper       true: parts for a paper as well, in reports/<study>/paper/: a figure of panels (PDF, and PGF
+              where LaTeX is installed), a narrow table, a methods paragraph, all settings, BibTeX of every
+              scheme used, and paper.tex, which has them all in two columns
+  columns     of the paper's table, such as columns=rank,sliding_1x,sliding_8x,tokens_to_target; a wrong name
+              lists all; default: those of the report's first screen
   checkpoint  chosen runs instead of whole studies, each by its directory, its checkpoint.pt or its artifact
               in W&B (checkpoint-<run>:latest, entity/project/checkpoint-<run>:v3); the report of one run goes
               to reports/<run>/, of several to reports/<study>-<n>-runs-<hash>/
@@ -39,7 +45,7 @@ Make the report of a study from its run records, without training anything.
 """
 NAME = "report.py"
 RECORDS = ("study", "runs", "checkpoint", "source", "project", "entity")  # keys that say what is reported
-KEYS = (*RECORDS, "reports", "reference", "primary", "keep")
+KEYS = (*RECORDS, "reports", "reference", "primary", "keep", "paper", "columns")
 
 
 def main(arguments: list[str]) -> int:
@@ -86,8 +92,9 @@ def _report(options: dict[str, str]) -> "Report":
 
     runs, reports = Path(options.get("runs", "runs")), Path(options.get("reports", "reports"))
     reference, primary = options.get("reference"), options.get("primary")
+    kit = _paper(options)
     if "checkpoint" in options:
-        return write_chosen(_directories(options), reports, reference, primary)
+        return write_chosen(_directories(options), reports, reference, primary, kit=kit)
     # Whoever says where the records are does not mean those of another folder.
     kept = None if "source" in options else Path(options.get("runs", reports))
     if "source" in options:
@@ -102,7 +109,19 @@ def _report(options: dict[str, str]) -> "Report":
             raise ReportError(f"no records in {runs}; train a study first: python train.py -m pos=rope,alibi")
         options["study"] = known[0]
     keep = "keep" in options
-    return write_report(options["study"], runs, reports, reference, primary, kept=kept, keep=keep)
+    return write_report(options["study"], runs, reports, reference, primary, kept=kept, keep=keep, kit=kit)
+
+
+def _paper(options: dict[str, str]) -> "Kit | None":
+    """What writes the paper kit beside the report, where it is wanted."""
+    if "paper" not in options:
+        return None
+    from functools import partial
+
+    from poslab.paper.write import write_paper
+
+    names = options["columns"].split(",") if "columns" in options else None
+    return partial(write_paper, columns=names)
 
 
 def _directories(options: dict[str, str]) -> list[Path]:
@@ -143,6 +162,10 @@ def _conflict(options: dict[str, str]) -> str | None:
         return f"source={options['source']} is unknown; there is source=wandb, and this machine without it"
     if options.get("keep", "true") != "true":
         return f"keep={options['keep']} is unknown; there is keep=true, and a report without it"
+    if options.get("paper", "true") != "true":
+        return f"paper={options['paper']} is unknown; there is paper=true, and a report without it"
+    if "columns" in options and "paper" not in options:
+        return "columns= is for the table of a paper: give paper=true as well"
     if "keep" in options and "," in options.get("study", ""):
         return "keep=true keeps the records of one study beside its report: give it with each study by itself"
     for key in ("study", "runs", "source", "keep"):

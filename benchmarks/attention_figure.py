@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from attention_growth import Row
-from poslab.report.palette import DASHES, LIGHT, MARKERS
+from poslab.analysis.palette import DASHES, LIGHT, MARKERS
 from poslab.report.render.paper import STYLE, WIDE
 
 GREY = "#bdbdbd"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from poslab.config.schema import ConfigError
+from poslab.config.request import BESIDE_THE_RESULT, Config
+from poslab.config.schema import ConfigError, RunConfig
 from poslab.study.run.plan import plan
 from support.commands import ROOT, command
 from support.runs import request
@@ -92,3 +93,8 @@ def test_a_sweep_names_its_study_and_what_it_varies(path, tmp_path):
     assert "\nstudy: mine\n" in of_mine
     assert "max_steps: 5000\n" in of_mine  # the size for a GPU: its budget and its length too
     assert "context_length: 512\n" in of_mine
+
+
+def test_every_setting_beside_the_result_has_the_value_that_a_trained_model_is_loaded_with():
+    """A checkpoint leaves them out: one that is missing here could not be loaded."""
+    assert BESIDE_THE_RESULT.keys() == Config.model_fields.keys() - RunConfig.model_fields.keys()

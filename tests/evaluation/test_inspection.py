@@ -30,7 +30,7 @@ def looked_at(pos, attention="softmax", longest=4 * L, **changes):
 def test_relative_turns_are_those_of_queries_and_keys(pos):
     """Vectors of ones: their product at a distance is the sum of all turns' real parts, over that at 0."""
     scheme = build_scheme(SCHEMES[pos], Geometry(64, 4, L, layers=4)).double()
-    turns = scheme.relative_turns(DISTANCE)
+    turns = scheme.relative_rotation(DISTANCE)
     if turns is None:
         return
     ones = torch.ones(1, 4, len(DISTANCE), 16, dtype=torch.float64)
@@ -48,7 +48,7 @@ def test_a_scheme_that_rotates_by_the_distance_alone_says_how():
             type(layer).rotate_queries is not Scheme.rotate_queries or type(layer).rotate is not Scheme.rotate
         )
         if rotates and layer.shift_invariant:
-            assert layer.relative_turns(DISTANCE) is not None, pos
+            assert layer.relative_rotation(DISTANCE) is not None, pos
 
 
 def test_the_upper_bound_bounds_and_is_ropes_formula():

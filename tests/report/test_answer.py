@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from poslab.analysis.palette import arm_numbers, look
 from poslab.analysis.results import Results, gather
 from poslab.config.compose import arms
-from poslab.report.palette import arm_numbers, look
 from poslab.report.sections.answer import answer, sentences, table
 from support.commands import ROOT
 from support.records import plan, write_run

@@ -1,7 +1,6 @@
 """The page as its readers have it, in Chromium: by mouse and keyboard, small, dark, printed."""
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,16 +9,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from poslab.analysis.results import gather
+from poslab.analysis.palette import arm_numbers, look
 from poslab.report.formatting import DASH, interval, multiple, quantity
-from poslab.report.palette import arm_numbers, look
-from poslab.report.render.page import page as whole_page
-from poslab.report.sections.contents import document
-from poslab.report.write import write_sheets
-from support.browser import Reader, Scheme, started
-from support.records import FLAT, LINES, STEEP, plan, read, write_rescaled, write_run
+from support.browser import Scheme, started
+from support.pages import head, visits, write_page
+from support.records import read
 
-HOSTILE = "<script>window.poslabCanary=1</script>|[x](javascript:alert(1))"
 CHARTS = ["bits_per_byte_by_length", "sliding_loss_by_length", "loss_by_position", "validation_loss"]
 ROPE, ALIBI = arm_numbers([("rope", "softmax"), ("alibi", "softmax")])
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
@@ -33,40 +28,12 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Arms of three seeds: rescaled, never at the target, sometimes at it, not defined past L, hostile."""
-    home = tmp_path_factory.mktemp("page")
-    runs = home / "runs"
-    same = {"config": {"evaluate": {"longest": 8}}}
-    for seed in range(3):
-        write_rescaled(runs, f"rope-{seed}", LINES, shift=0.01 * seed, seed=seed)
-        write_run(runs, f"alibi-{seed}", "alibi", seed, sliding=FLAT, shift=0.9 + 0.02 * seed**2, **same)
-        write_run(runs, f"late-{seed}", "late", seed, sliding=STEEP, shift=-0.1 + 0.5 * seed, **same)
-        short = {"max_length": 8, "sliding": {1.0: 1.7}, "shift": 0.05 + 0.03 * seed, **same}
-        write_run(runs, f"learned-{seed}", "learned", seed, **short)
-        write_run(runs, f"hostile-{seed}", HOSTILE, seed, shift=-0.02 * seed, **same)
-    write_run(runs, "gone", "t5", status="failed", reason="out of memory", **same)
-    names = [f"{arm}-{seed}" for arm in ("rope", "alibi", "late", "learned", "hostile") for seed in range(3)]
-    plan(runs, names, "rope")
-    # As write_report does, without the seconds that the paper figures take.
-    made = document(gather("made_up", runs, None))
-    (home / "index.html").write_text(whole_page(made))
-    write_sheets(home, made.sheets)
-    return home
+    return write_page(tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture
 def visit(browser: Browser, report: Path) -> Iterator[Callable[..., Page]]:
-    """Opens the report; at the end no page may have fetched, complained or asked anything."""
-    readers: list[Reader] = []
-
-    def opened(path: Path = report / "index.html", scheme: Scheme = "light", width: int = 1280) -> Page:
-        readers.append(Reader(browser, path, scheme, width))
-        return readers[-1].page
-
-    yield opened
-    for reader in readers:
-        reader.page.close()
-        assert reader.faults == []
+    yield from visits(browser, report / "index.html")
 
 
 def colour(page: Page, figure: str, value: str) -> int:
@@ -181,69 +148,6 @@ def test_an_arm_that_is_switched_off_is_gone_everywhere(visit: Callable[..., Pag
     page.keyboard.press("Escape")
     assert row.is_visible()
     assert {name: (colour(page, name, mine), drawn(page, name)) for name in CHARTS} == before
-
-
-def order(page: Page, table: str) -> list[str]:
-    return [text.strip() for text in page.locator(f"{table} tbody th[scope=row]").all_text_contents()]
-
-
-def head(page: Page, table: str, title: str) -> Locator:
-    return page.locator(f"{table} th button", has_text=re.compile(f"^{re.escape(title)}$"))
-
-
-@pytest.mark.parametrize(
-    ("title", "column"), [("4 L", "sliding_4x_mean"), ("Own loss", "usable_length_min"), ("Mean", "target")]
-)
-def test_tables_sort_by_what_the_sheet_says(
-    visit: Callable[..., Page], report: Path, title: str, column: str
-) -> None:
-    page, rows = visit(), read(report / "arms.csv")
-    reported = order(page, "#arms")
-    assert reported == [row["arm"] for row in rows]
-
-    def key(row: dict[str, str]) -> float | None:
-        if column != "target":
-            past = 0.5 if row.get("usable_length_min_at_least") == "true" and column.startswith("us") else 0
-            return float(row[column]) + past if row[column] else None
-        if row["tokens_to_target_mean"]:
-            return float(row["tokens_to_target_mean"])
-        hits = int(row["reached"] or 0)
-        return None if not row["reached"] else math.inf if not hits else 1e300 / hits
-
-    found = {row["arm"]: key(row) for row in rows}
-    known = [arm for arm in reported if found[arm] is not None]
-    last = [arm for arm in reported if found[arm] is None]
-    ascending = sorted(known, key=lambda arm: found[arm] or 0.0)
-    descending = sorted(known, key=lambda arm: -(found[arm] or 0.0))
-    assert last
-    assert ascending not in (reported, descending)
-    button = head(page, "#arms", title)
-    cell = button.locator("..")
-    for state, expected in (
-        ("ascending", ascending + last),
-        ("descending", descending + last),
-        ("none", reported),
-    ):
-        button.focus()
-        page.keyboard.press("Enter")
-        assert cell.get_attribute("aria-sort") == state
-        assert order(page, "#arms") == expected
-    head(page, "#arms", "Arm").click()
-    button.click()
-    assert page.locator("#arms [aria-sort=ascending], #arms [aria-sort=descending]").count() == 1
-
-
-def test_a_grouped_table_sorts_inside_its_groups(visit: Callable[..., Page]) -> None:
-    page = visit()
-    groups = page.locator("#rescaled tbody").all_inner_texts()
-    before = order(page, "#rescaled")
-    head(page, "#rescaled", "8 L").click()
-    after = order(page, "#rescaled")
-    assert after == ["YaRN s=8", "interpolation s=8", "as trained"]
-    assert after != before
-    assert [text.splitlines()[0] for text in page.locator("#rescaled tbody").all_inner_texts()] == [
-        text.splitlines()[0] for text in groups
-    ]
 
 
 def scale(page: Page, figure: str, axis: str, name: str) -> Locator:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from poslab.analysis.curves import point
 from poslab.analysis.results import gather
 from poslab.analysis.statistics import Estimate
 from poslab.record.reader import load
-from poslab.report.document import LineChart, Series, point
+from poslab.report.charts import LineChart, Series
 from poslab.report.render.paper import MANY, NAMED, draw
 from poslab.report.sections import overview
 from poslab.report.write import write_report

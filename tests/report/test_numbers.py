@@ -9,26 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from poslab.analysis.curves import point
+from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import gather
 from poslab.analysis.statistics import Estimate
 from poslab.record.files import write_sealed
 from poslab.record.seal import read_sealed
 from poslab.record.writer import RunRecord
 from poslab.report import cells
-from poslab.report.document import (
-    Chapter,
-    Column,
-    Document,
-    LineChart,
-    Row,
-    Section,
-    Series,
-    Table,
-    point,
-    sheet,
-)
-from poslab.report.palette import arm_numbers
+from poslab.report.charts import LineChart, Series
+from poslab.report.document import Chapter, Document, Section
 from poslab.report.sections.contents import OPTIONAL, document
+from poslab.report.tables import Column, Row, Table, sheet
 from poslab.report.write import write_document, write_report
 from support.reading import (
     chart_data,

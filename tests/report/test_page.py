@@ -14,11 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from poslab.analysis.palette import COLOURS, SCHEMES
 from poslab.record.reader import ReportError
 from poslab.report import cells
-from poslab.report.document import Cell, Row
 from poslab.report.render.terminal import terminal_table
+from poslab.report.tables import Cell, Row
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import plan, read, seal, write_run
@@ -271,6 +273,15 @@ def test_cells_sort_by_the_number_that_they_stand_for(
     assert orders == sorted(set(orders))
     for cell, row in zip(shown, rows, strict=True):
         assert cell.value is None or cell.value in row.values()
+
+
+def test_a_scheme_has_the_colour_of_the_figures_in_the_terminal(study: Path) -> None:
+    report = write_report("made_up", study / "runs", study / "reports")
+    console = Console(force_terminal=True, color_system="truecolor", width=120)
+    with console.capture() as capture:
+        console.print(terminal_table(report))
+    red, green, blue = (int(COLOURS[SCHEMES["rope"]][0][i : i + 2], 16) for i in (1, 3, 5))
+    assert f"38;2;{red};{green};{blue}mrope" in capture.get()
 
 
 def test_the_terminal_table_has_a_row_an_arm(study: Path) -> None:

@@ -1,12 +1,10 @@
 """The launcher for Slurm against a real cluster of this one machine; see tests/slurm/cluster.sh."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,52 +12,22 @@ import pytest
 
 from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
-from poslab.study.launch.contract import End, Launcher, Task, launcher_class
-from poslab.study.launch.launchers import slurm as module
+from poslab.study.launch.contract import End, Task
 from support.models import CONF
-from support.slurm import start_cluster, stop_cluster
-
-PATIENCE = 60  # seconds
-ENDS_ON_SIGTERM = "import signal, time, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
-# As a run does: the first SIGTERM begins a checkpoint, which takes a while; a second one breaks it off.
-WRITES_ON_SIGTERM = """
-import os, signal, sys, time
-from pathlib import Path
-told = []
-signal.signal(signal.SIGTERM, lambda *_: told.append(1))
-Path("started").touch()
-while not told:
-    time.sleep(0.05)
-time.sleep(2)
-print("told", len(told), "times", flush=True)
-sys.exit(143)
-"""
-WAITS_FOR_A_WORD = """
-import sys, time
-from pathlib import Path
-Path("started").touch()
-while not Path("go").exists():
-    time.sleep(0.05)
-sys.exit(5)
-"""
-TWO_TURNS = """
-import os
-rank = os.environ["SLURM_PROCID"]
-if rank != "0":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-from pathlib import Path
-first = not Path("started" + rank).exists()
-Path("started" + rank).touch()
-while first:
-    time.sleep(0.05)
-print("second turn")
-"""
-
-
-def launcher(**changes: object) -> Launcher:
-    section = {**arms(CONF / "launcher")["slurm"], "cores_per_run": 1, "minutes": 5, **changes}
-    kind, options = launcher_class(section)
-    return kind(options, 1)
+from support.slurm import (
+    ENDS_ON_SIGTERM,
+    WAITS_FOR_A_WORD,
+    clean_cluster,
+    ends,
+    job_of,
+    launcher,
+    slurm,
+    start_cluster,
+    state_of,
+    stop_cluster,
+    task,
+    until,
+)
 
 
 def test_without_sbatch_one_line_says_what_to_do(monkeypatch, tmp_path):
@@ -97,56 +65,7 @@ def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def cluster(_cluster: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The cluster's folder; what a test leaves in the queue is cancelled."""
-    monkeypatch.setenv("SLURM_CONF", str(_cluster / "slurm.conf"))
-    monkeypatch.setattr(module, "POLL", 0.2)
-    yield _cluster
-    slurm("scancel", "--user=root")
-    subprocess.run(["scancel", "--full", "--signal=KILL", "--user=root"], capture_output=True, check=False)
-    until(lambda: not slurm("squeue", "--noheader"))
-
-
-def slurm(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def task(folder: Path, code: str, name: str = "run", devices: int = 1, cuda: bool = False) -> Task:
-    return Task(
-        name=name,
-        command=(sys.executable, "-c", code),
-        working_directory=folder,
-        log=folder / "study" / name / "log.txt",
-        study=folder / "study",
-        cuda=cuda,
-        devices=devices,
-        nodes=1,
-    )
-
-
-def ends(of: Launcher, number: int = 1) -> list[End]:
-    found: list[End] = []
-
-    def are_there() -> bool:
-        found.extend(of.ended())
-        return len(found) >= number
-
-    until(are_there)
-    return found
-
-
-def job_of(made: Task) -> str:
-    return str(json.loads((made.study / ".launcher" / "slurm.json").read_text())[made.name])
-
-
-def state_of(made: Task) -> str:
-    return slurm("squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job_of(made)}")
+    yield from clean_cluster(_cluster, monkeypatch)
 
 
 @pytest.mark.cluster
@@ -212,107 +131,6 @@ def test_a_process_that_fails_ends_the_others(cluster, tmp_path):
     assert slurm_launcher.start(made)
     (end,) = ends(slurm_launcher)
     assert end.status == 3
-
-
-@pytest.mark.cluster
-def test_a_cancelled_run_is_told_once_and_may_finish_its_checkpoint(cluster, tmp_path):
-    check_cancelling(tmp_path)
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize("tracking", ["cgroup", "pgid"])
-def test_the_same_where_slurm_finds_processes_otherwise(tracking, tmp_path, monkeypatch):
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    start_cluster(folder, tracking)
-    try:
-        monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
-        check_cancelling(tmp_path)
-        check_time_limit(tmp_path)
-    finally:
-        stop_cluster(folder)
-
-
-def check_cancelling(folder: Path) -> None:
-    made = task(folder, WRITES_ON_SIGTERM, "cancelled")
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    until((folder / "started").exists)
-    slurm("scancel", job_of(made))
-    assert ends(slurm_launcher) == [End(made, 143, f"Slurm job {job_of(made)} was cancelled", again=False)]
-    assert made.log.read_text() == "told 1 times\n"
-
-
-@pytest.mark.cluster
-def test_stop_cancels_what_waits_and_tells_what_runs(cluster, tmp_path):
-    cores = int(slurm("sinfo", "--noheader", "--format=%c"))
-    slurm_launcher = launcher(cores_per_run=cores)
-    running, waiting = task(tmp_path, WRITES_ON_SIGTERM, "running"), task(tmp_path, "", "waiting")
-    assert slurm_launcher.start(running)
-    until((tmp_path / "started").exists)
-    assert slurm_launcher.start(waiting)
-    slurm_launcher.stop()
-    found = {end.task.name: end for end in ends(slurm_launcher, 2)}
-    assert found["running"].status == 143
-    assert found["waiting"].status is None
-    assert all(end.reason == f"Slurm job {job_of(end.task)} was cancelled" for end in found.values())
-    assert not any(end.again for end in found.values())
-
-
-@pytest.mark.cluster
-def test_kill_does_not_wait(cluster, tmp_path):
-    made = task(
-        tmp_path,
-        "import signal, time; signal.signal(15, signal.SIG_IGN); open('started', 'w'); time.sleep(300)",
-    )
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    until((tmp_path / "started").exists)
-    begun = time.monotonic()
-    slurm_launcher.kill()
-    (end,) = ends(slurm_launcher)
-    assert end.status in (None, -9)
-    assert time.monotonic() - begun < 12  # the cluster's KillWait is 15
-
-
-@pytest.mark.cluster
-def test_a_requeued_run_is_made_again(cluster, tmp_path):
-    made = task(tmp_path, ENDS_ON_SIGTERM + TWO_TURNS)
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    until((tmp_path / "started0").exists)
-    job = job_of(made)
-    slurm("scontrol", "requeue", job)
-    assert ends(slurm_launcher) == [End(made, 0)]
-    assert made.log.read_text() == "second turn\n"
-    assert job_of(made) == job
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize("devices", [1, 2])
-def test_near_its_time_limit_a_run_is_told_and_goes_on_in_another_turn(cluster, tmp_path, devices):
-    check_time_limit(tmp_path, devices)
-
-
-def check_time_limit(folder: Path, devices: int = 1) -> None:
-    made = task(folder, ENDS_ON_SIGTERM + TWO_TURNS, "long", devices)
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    until((folder / f"started{devices - 1}").exists)
-    until((folder / "started0").exists)
-    slurm("scancel", "--signal=USR2", job_of(made))  # what Slurm itself does 90 seconds before the limit
-    assert ends(slurm_launcher) == [End(made, 0)]
-    assert made.log.read_text() == "second turn\n"
-
-
-@pytest.mark.cluster
-def test_a_run_that_fails_when_it_is_told_is_not_made_again(cluster, tmp_path):
-    made = task(tmp_path, ENDS_ON_SIGTERM.replace("143", "4") + TWO_TURNS)
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    until((tmp_path / "started0").exists)
-    slurm("scancel", "--signal=USR2", job_of(made))
-    assert ends(slurm_launcher) == [End(made, 4)]
 
 
 @pytest.mark.cluster

@@ -1,15 +1,58 @@
-"""A Slurm cluster of this one machine."""
+"""A Slurm cluster of this one machine, and the launcher that is tried on it."""
 
+import json
 import os
 import shutil
 import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from poslab.config.compose import arms
+from poslab.study.launch.contract import End, Launcher, Task, launcher_class
+from poslab.study.launch.launchers import slurm as module
 from support.commands import ROOT
+from support.models import CONF
 
 CLUSTER = ROOT / "tests" / "slurm" / "cluster.sh"
+PATIENCE = 60  # seconds
+ENDS_ON_SIGTERM = "import signal, time, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+# As a run does: the first SIGTERM begins a checkpoint, which takes a while; a second one breaks it off.
+WRITES_ON_SIGTERM = """
+import os, signal, sys, time
+from pathlib import Path
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+Path("started").touch()
+while not told:
+    time.sleep(0.05)
+time.sleep(2)
+print("told", len(told), "times", flush=True)
+sys.exit(143)
+"""
+WAITS_FOR_A_WORD = """
+import sys, time
+from pathlib import Path
+Path("started").touch()
+while not Path("go").exists():
+    time.sleep(0.05)
+sys.exit(5)
+"""
+TWO_TURNS = """
+import os
+rank = os.environ["SLURM_PROCID"]
+if rank != "0":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+from pathlib import Path
+first = not Path("started" + rank).exists()
+Path("started" + rank).touch()
+while first:
+    time.sleep(0.05)
+print("second turn")
+"""
 
 
 def start_cluster(folder: Path, tracking: str = "linuxproc") -> None:
@@ -26,3 +69,62 @@ def start_cluster(folder: Path, tracking: str = "linuxproc") -> None:
 
 def stop_cluster(folder: Path) -> None:
     subprocess.run([CLUSTER, "stop", folder], check=True, timeout=180)
+
+
+def clean_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The cluster's folder; what a test leaves in the queue is cancelled."""
+    monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+    monkeypatch.setattr(module, "POLL", 0.2)
+    yield folder
+    slurm("scancel", "--user=root")
+    subprocess.run(["scancel", "--full", "--signal=KILL", "--user=root"], capture_output=True, check=False)
+    until(lambda: not slurm("squeue", "--noheader"))
+
+
+def launcher(**changes: object) -> Launcher:
+    section = {**arms(CONF / "launcher")["slurm"], "cores_per_run": 1, "minutes": 5, **changes}
+    kind, options = launcher_class(section)
+    return kind(options, 1)
+
+
+def slurm(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def task(folder: Path, code: str, name: str = "run", devices: int = 1, cuda: bool = False) -> Task:
+    return Task(
+        name=name,
+        command=(sys.executable, "-c", code),
+        working_directory=folder,
+        log=folder / "study" / name / "log.txt",
+        study=folder / "study",
+        cuda=cuda,
+        devices=devices,
+        nodes=1,
+    )
+
+
+def ends(of: Launcher, number: int = 1) -> list[End]:
+    found: list[End] = []
+
+    def are_there() -> bool:
+        found.extend(of.ended())
+        return len(found) >= number
+
+    until(are_there)
+    return found
+
+
+def job_of(made: Task) -> str:
+    return str(json.loads((made.study / ".launcher" / "slurm.json").read_text())[made.name])
+
+
+def state_of(made: Task) -> str:
+    return slurm("squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job_of(made)}")

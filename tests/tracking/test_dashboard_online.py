@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import wandb
 
+from poslab.analysis.palette import arm_numbers, look
 from poslab.record.reader import load
 from poslab.tracking.dashboard.contents import from_records, from_wandb
 from poslab.tracking.dashboard.documents import make_workspace, specification
@@ -68,6 +69,11 @@ def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(
     workspace, report = after
     contents = from_records(STUDY, Path("runs"))
     assert workspace["spec"] == specification(make_workspace(STUDY, contents, "someone", "poslab"))
+    # In W&B, too, a scheme has the colour of poslab's figures.
+    colour = look(arm_numbers([("rope", "softmax")])[0]).light
+    assert colour in workspace["spec"]["section"]["customRunColors"].values()
+    grids = [block for block in report["spec"]["blocks"] if block["type"] == "panel-grid"]
+    assert all(colour in grid["metadata"]["customRunColors"].values() for grid in grids)
     for runs in run_sets(report):
         assert (runs["project"]["entityName"], runs["project"]["name"]) == ("someone", "poslab")
     assert not Path("reports").exists()
@@ -111,7 +117,10 @@ def test_without_records_the_runs_in_wandb_tell_the_same(server: Server, capsys:
                 project="poslab",
                 group=STUDY,
                 job_type="train",
-                config={"part": "tuning" if record.tunes else "comparison"},
+                config={
+                    "part": "tuning" if record.tunes else "comparison",
+                    "arm": f"{record.pos} / {record.attention}",
+                },
                 notes=QUESTION,
                 settings=wandb.Settings(silent=True, console="off"),
             )

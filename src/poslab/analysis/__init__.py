@@ -1,1 +1,1 @@
-"""Records into figures: arms, estimates over seeds, comparisons, claims. No text and no picture in here."""
+"""Records into figures: arms and colours, estimates over seeds, comparisons, claims. No picture in here."""

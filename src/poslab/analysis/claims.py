@@ -19,7 +19,7 @@ TARGET = ""  # the target that the verdict speaks of, at 75 % of the reference's
 TIME = f"tokens_to_target{TARGET}_ratio"
 
 
-class Part(Enum):
+class Group(Enum):
     """What a test is for, with its share of the family's false alarms.
 
     The tested figure against the reference keeps three fifths. With five seeds, a study of six arms then
@@ -40,7 +40,7 @@ class Part(Enum):
 class Claim:
     """One test of the family: an arm against another (or against 0) on a figure, of arms by their labels."""
 
-    part: Part
+    group: Group
     figure: str
     arm: str
     other: str | None
@@ -86,14 +86,14 @@ def claims(
     loss_at_length = None if primary is None or primary == at_length(primary) else at_length(primary)
     tests = [*_between_arms(pairs, label, primary), *_gains(everything, multiples)]
     tests += [
-        Claim(Part.OTHER, item.figure, item.arm.label, label, item.difference.n, item.difference.p)
+        Claim(Group.OTHER, item.figure, item.arm.label, label, item.difference.n, item.difference.p)
         for item in comparisons
         if item.figure == loss_at_length and item.difference.p is not None
     ]
     tests += _times(everything, reference)
-    count = {part: sum(test.part is part for test in tests) for part in Part}
-    whole = sum(part.share for part in Part if count[part])
-    weights = {i: test.part.share / count[test.part] / whole for i, test in enumerate(tests)}
+    count = {group: sum(test.group is group for test in tests) for group in Group}
+    whole = sum(group.share for group in Group if count[group])
+    weights = {i: test.group.share / count[test.group] / whole for i, test in enumerate(tests)}
     adjusted = holm({i: test.p for i, test in enumerate(tests)}, weights)
     family = tuple(replace(test, weight=weights[i], p_holm=adjusted[i]) for i, test in enumerate(tests))
     by_ends = {(test.figure, *sorted((test.arm, test.other or ""))): test.p_holm for test in family}
@@ -115,8 +115,8 @@ def _between_arms(pairs: Sequence[Pair], reference: str, primary: str | None) ->
         ends = pair.arm.label, pair.other.label
         arm, other = ends[::-1] if ends[0] == reference else ends
         if primary is not None and pair.difference.p is not None:
-            part = Part.REFERENCE if other == reference else Part.RANKS
-            tests.append(Claim(part, primary, arm, other, pair.difference.n, pair.difference.p))
+            group = Group.REFERENCE if other == reference else Group.RANKS
+            tests.append(Claim(group, primary, arm, other, pair.difference.n, pair.difference.p))
     return tests
 
 
@@ -138,7 +138,7 @@ def _gains(everything: Sequence[ArmFigures], multiples: Sequence[float]) -> list
         return []
     values = [(item.arm.label, list(item.by_seed(gain(longest)).values())) for item in everything]
     return [
-        Claim(Part.OTHER, gain(longest), label, None, len(by_seed), p)
+        Claim(Group.OTHER, gain(longest), label, None, len(by_seed), p)
         for label, by_seed in values
         if len(by_seed) > 1 and (p := p_value(by_seed)) is not None
     ]
@@ -148,7 +148,7 @@ def _times(everything: Sequence[ArmFigures], reference: ArmFigures) -> list[Clai
     """A ratio that is not known keeps its place in the family, or what was cut off would decide its size."""
     return [
         Claim(
-            Part.OTHER, TIME, item.arm.label, reference.arm.label, over.n, 1.0 if over.p is None else over.p
+            Group.OTHER, TIME, item.arm.label, reference.arm.label, over.n, 1.0 if over.p is None else over.p
         )
         for item in everything
         if item is not reference and (over := item.ratios.get(TARGET)) is not None and over.n > 1

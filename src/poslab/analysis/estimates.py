@@ -154,7 +154,7 @@ def estimate_columns(figures: Mapping[str, Estimate], names: Iterable[str]) -> d
 
 
 def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> dict[str, Value]:
-    """The shortest and the longest usable length of an arm's runs; nothing where none is defined.
+    """The shortest and the longest usable length of an arm's runs; None where none is defined.
 
     `key` is RELATIVE or FIXED.
     """
@@ -163,9 +163,7 @@ def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> 
         for row in rows
         if isinstance(value := row.get(key), int)
     )
-    if not lengths:
-        return {}
-    low, high = lengths[0], lengths[-1]
+    low, high = (lengths[0], lengths[-1]) if lengths else ((None, None, None),) * 2
     return {
         f"{key}_min": low[0],
         f"{key}_max": high[0],
@@ -173,6 +171,18 @@ def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> 
         f"{key}_max_at_least": high[2],
         f"{key}_multiple_min": low[1],
         f"{key}_multiple_max": high[1],
+    }
+
+
+def position_columns(rows: Iterable[Mapping[str, Value]], key: str) -> dict[str, Value]:
+    """The first and the last position over an arm's runs, and how many of those measured have one."""
+    measured = [row for row in rows if row[f"{key}_found"] is not None]
+    positions = [value for row in measured if isinstance(value := row[key], int)]
+    return {
+        f"{key}_min": min(positions, default=None),
+        f"{key}_max": max(positions, default=None),
+        f"{key}_found": len(positions),
+        f"{key}_of": len(measured),
     }
 
 
@@ -191,9 +201,11 @@ def fixed_limit(reference: Iterable[Mapping[str, Value]]) -> float | None:
 def target_columns(item: ArmFigures) -> dict[str, Value]:
     """How many of an arm's runs reached each target, and how long they took over the reference's."""
     row: dict[str, Value] = {}
-    for suffix, (hits, n) in item.reached.items():
+    for suffix in TARGETS.values():
+        hits, n = item.reached.get(suffix, (None, None))
         row |= {f"reached{suffix}": hits, f"reached{suffix}_of": n}
-    for suffix, over in item.ratios.items():
-        values = (over.n, over.mean, over.low, over.high, over.kind)
+    for suffix in TARGETS.values():
+        over = item.ratios.get(suffix)
+        values = (None,) * 5 if over is None else (over.n, over.mean, over.low, over.high, over.kind)
         row |= {f"tokens_to_target{suffix}_ratio{e}": v for e, v in zip(RATIO, values, strict=True)}
     return row

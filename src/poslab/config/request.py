@@ -114,8 +114,17 @@ def whole_numbers(settings: Mapping[str, Any], kind: type[Options] = Config) -> 
     return read
 
 
-# Keys that do not decide a run's result: where it is stored, logged and launched, what it is compared with.
-BESIDE_THE_RESULT = set(Config.model_fields) - set(RunConfig.model_fields)
+# Settings that do not decide a run's result: where it is stored, logged and launched, what it is compared
+# with. A checkpoint leaves them out; these are the values with which a trained model is loaded.
+BESIDE_THE_RESULT: Mapping[str, Any] = {
+    "study": "loaded",
+    "question": None,
+    "tune": {"factors": [], "scheme_factors": [], "seeds": []},
+    "reference": None,
+    "primary": None,
+    "logger": {"name": "local"},
+    "launcher": {"name": "local"},
+}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poslab.config.schema import MULTIPLES, ConfigError
 from poslab.data.verification import block_digests, content_digest, fingerprint, verify
 from poslab.record.seal import DamagedError, sealed, unsealed
 
@@ -85,6 +86,40 @@ class Corpus:
 def _reload(directory: Path, name: str, part: str) -> "Corpus | None":
     corpus = load(directory, name)
     return corpus.for_tuning() if corpus is not None and part == "tuning" else corpus
+
+
+def check_lengths(corpus: Corpus, context_length: int, longest: int) -> None:
+    """Raise ConfigError where the text is too short to train, to validate or to extrapolate on.
+
+    `context_length` and `longest`, a multiple of it, are in tokens.
+    """
+    train, validation = len(corpus.train), len(corpus.validation)
+    begins, ends = corpus.validation_documents.T
+    document = int((ends - begins).max(initial=0))
+    multiple = longest // context_length
+    window = f"one window of {context_length + 1:,}"
+    if train <= context_length:
+        short = f"training part ({train:,}) is shorter than {window}"
+    elif validation <= context_length:
+        short = f"validation part ({validation:,}) is shorter than {window}"
+    elif document <= 2 * longest:
+        part = "part" if len(begins) == 1 else "part's longest document"
+        needed = f"{2 * longest + 1:,} that evaluation at {multiple:,} x {context_length:,} needs"
+        short = f"validation {part} ({document:,}) is shorter than the {needed}"
+    else:
+        return
+    remedies = []
+    if train > context_length < validation:
+        reachable = [multiple for multiple in MULTIPLES if 2 * multiple * context_length < document]
+        remedies += [f"evaluate.longest={multiple}" for multiple in reachable[-1:]]
+    fitting = min(train - 1, validation - 1, (document - 1) // (2 * multiple))
+    if fitting > 0:
+        remedies.append(f"context_length={1 << (fitting.bit_length() - 1)}")  # a power of two
+    others = "".join(f", {remedy}" for remedy in remedies[:-1])
+    others += "".join(f" or {remedy}" for remedy in remedies[-1:])
+    raise ConfigError(
+        f"{corpus.name} has {train + validation:,} tokens; its {short}; use a longer text{others}"
+    )
 
 
 def write_manifest(

@@ -7,7 +7,7 @@ fixed window is scored twice.
 import numpy as np
 from numpy.typing import NDArray
 
-from poslab.config.schema import MULTIPLES, ConfigError
+from poslab.config.schema import ConfigError
 from poslab.data.corpus import Corpus
 
 
@@ -48,40 +48,6 @@ def extrapolation_segments(corpus: Corpus, count: int, longest: int) -> NDArray[
         needs = f"the {2 * longest + 1:,} tokens that evaluation at length {longest:,} needs"
         raise ConfigError(f"no validation document of {corpus.name} has {needs}")
     return _windows(corpus.validation, starts, 2 * longest + 1)
-
-
-def check_lengths(corpus: Corpus, context_length: int, longest: int) -> None:
-    """Raise ConfigError where the text is too short to train, to validate or to extrapolate on.
-
-    `context_length` and `longest`, a multiple of it, are in tokens.
-    """
-    train, validation = len(corpus.train), len(corpus.validation)
-    begins, ends = corpus.validation_documents.T
-    document = int((ends - begins).max(initial=0))
-    multiple = longest // context_length
-    window = f"one window of {context_length + 1:,}"
-    if train <= context_length:
-        short = f"training part ({train:,}) is shorter than {window}"
-    elif validation <= context_length:
-        short = f"validation part ({validation:,}) is shorter than {window}"
-    elif document <= 2 * longest:
-        part = "part" if len(begins) == 1 else "part's longest document"
-        needed = f"{2 * longest + 1:,} that evaluation at {multiple:,} x {context_length:,} needs"
-        short = f"validation {part} ({document:,}) is shorter than the {needed}"
-    else:
-        return
-    remedies = []
-    if train > context_length < validation:
-        reachable = [multiple for multiple in MULTIPLES if 2 * multiple * context_length < document]
-        remedies += [f"evaluate.longest={multiple}" for multiple in reachable[-1:]]
-    fitting = min(train - 1, validation - 1, (document - 1) // (2 * multiple))
-    if fitting > 0:
-        remedies.append(f"context_length={1 << (fitting.bit_length() - 1)}")  # a power of two
-    others = "".join(f", {remedy}" for remedy in remedies[:-1])
-    others += "".join(f" or {remedy}" for remedy in remedies[-1:])
-    raise ConfigError(
-        f"{corpus.name} has {train + validation:,} tokens; its {short}; use a longer text{others}"
-    )
 
 
 def _windows(tokens: NDArray[np.generic], starts: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -46,12 +46,12 @@ def inspect(gpt: GPT, windows: Int[np.ndarray, "N T+1"], longest: int) -> Inspec
     distances = spaced(limit)
     for index, layer in _different_layers(gpt):
         tables.bias.extend(_bias(index, layer, distances, device) + gates.get(index, []))
-        turns = layer.relative_turns(torch.tensor(distances))
-        if turns is not None:
+        rotations = layer.relative_rotation(torch.tensor(distances))
+        if rotations is not None:
             tables.rotation.extend(_rotation(index, layer))
             tables.bound.extend(
                 {"layer": index, "distance": distance, "bound": value}
-                for distance, value in zip(distances, upper_bound(turns), strict=True)
+                for distance, value in zip(distances, upper_bound(rotations), strict=True)
             )
     return tables
 
@@ -64,12 +64,12 @@ def spaced(limit: int) -> list[int]:
     return sorted(distance for distance in distances if 0 <= distance < limit)
 
 
-def upper_bound(turns: Complex[Tensor, "C N"]) -> list[float]:
+def upper_bound(rotations: Complex[Tensor, "C N"]) -> list[float]:
     """RoPE's upper bound of decay at each distance, over its value at distance 0, which comes first.
 
     The mean over pairs of |S_j|, S_j the sum of the first j pairs' turns (Su et al. 2021, section 3.4.3).
     """
-    sums = turns.cumsum(dim=0).abs().mean(dim=0)
+    sums = rotations.cumsum(dim=0).abs().mean(dim=0)
     bound: list[float] = (sums / sums[0]).tolist()
     return bound
 
@@ -103,9 +103,9 @@ def _bias(index: int, layer: Scheme, distances: list[int], device: torch.device)
 
 
 def _rotation(index: int, layer: Scheme) -> Rows:
-    turns = layer.relative_turns(torch.tensor([1]))
-    assert turns is not None
-    angles = turns[:, 0].angle().abs().tolist()
+    rotations = layer.relative_rotation(torch.tensor([1]))
+    assert rotations is not None
+    angles = rotations[:, 0].angle().abs().tolist()
     return [
         {"layer": index, "pair": pair, "wavelength": 2 * math.pi / angle if angle > STILL else None}
         for pair, angle in enumerate(angles)

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from poslab.analysis.estimates import FIXED, RELATIVE, ArmFigures
+from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import Estimate
 from poslab.record import measures
 from poslab.record.measures import Value, family, name
-from poslab.report.document import Cell, Column, HeatPanel, Row
+from poslab.report.charts import HeatPanel
 from poslab.report.formatting import DASH, count, interval, multiple, number, percents, quantity, share
-from poslab.report.palette import arm_numbers
+from poslab.report.tables import Cell, Column, Row
 
 Show = Callable[[Row, str], Cell]
 

@@ -44,27 +44,27 @@ def interval(mean: float | None, half_width: float | None, digits: int = 4, sign
     return _minus(f"{mean:{'+' if sign else ''}.{decimals}f} ± {half_width:.{decimals}f}")
 
 
-def percent(part: float | None) -> str:
+def percent(fraction: float | None) -> str:
     """A relative change: +38.8 %."""
-    if part is None or not math.isfinite(part):
+    if fraction is None or not math.isfinite(fraction):
         return DASH
-    decimals = 0 if abs(part) >= 1 else 1
-    return _minus(f"{100 * part:+.{decimals}f} %")
+    decimals = 0 if abs(fraction) >= 1 else 1
+    return _minus(f"{100 * fraction:+.{decimals}f} %")
 
 
-def percents(part: float | None, half_width: float | None) -> str:
+def percents(fraction: float | None, half_width: float | None) -> str:
     """A relative change in percent with half its interval: +1.70 ± 0.11; no sign of percent."""
-    if part is None or not math.isfinite(part):
+    if fraction is None or not math.isfinite(fraction):
         return DASH
     half = "" if half_width is None else f" ± {100 * half_width:.2f}"
-    return _minus(f"{100 * part:+.2f}{half}")
+    return _minus(f"{100 * fraction:+.2f}{half}")
 
 
-def share(part: float | None, half_width: float | None = None) -> str:
+def share(fraction: float | None, half_width: float | None = None) -> str:
     """A share in percent with half its interval: 42.0 ± 3.1; no sign of percent."""
-    if part is None or not math.isfinite(part):
+    if fraction is None or not math.isfinite(fraction):
         return DASH
-    return f"{100 * part:.1f}" + ("" if half_width is None else f" ± {100 * half_width:.1f}")
+    return f"{100 * fraction:.1f}" + ("" if half_width is None else f" ± {100 * half_width:.1f}")
 
 
 def count(value: float | None) -> str:

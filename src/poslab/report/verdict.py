@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from poslab.analysis.claims import TARGET, TIME, Part, gain, holds, longest_gain
+from poslab.analysis.claims import TARGET, TIME, Group, gain, holds, longest_gain
 from poslab.analysis.comparisons import Comparison
 from poslab.analysis.estimates import FIXED, RELATIVE, ArmFigures, target_columns, usable_columns
 from poslab.analysis.protocols import BothProtocols, at_length, counterpart
@@ -335,7 +335,7 @@ def _belief(results: Results) -> str:
 def _family(results: Results) -> str:
     """That all claims above are one family of tests, and how its false alarms are shared out."""
     kept = ""
-    if results.primary is not None and any(test.part is Part.REFERENCE for test in results.claims):
+    if results.primary is not None and any(test.group is Group.REFERENCE for test in results.claims):
         figure = figure_words(results.primary)
         kept = f"; most of these 5 % are kept for the {figure} against {results.reference.arm.label}"
     besides = any(both.changes_places for both in results.both_protocols)

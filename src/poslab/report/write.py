@@ -3,7 +3,7 @@
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +13,17 @@ from poslab.config.text import plain
 from poslab.record.files import remove_unfinished, write_atomic, write_table
 from poslab.record.kept import KEPT, is_same, load_available, pack, unpack
 from poslab.record.measures import Value
-from poslab.record.reader import Records, ReportError, Run, load_run, no_collecting, study_list_of
-from poslab.record.schema import MANIFEST, TABLE_SUFFIX
+from poslab.record.reader import Records, ReportError, load_chosen
+from poslab.record.schema import TABLE_SUFFIX
 from poslab.record.study_list import studies
-from poslab.report.document import FORMATS, Document, Sheet
+from poslab.report.charts import FORMATS
+from poslab.report.document import Document
 from poslab.report.listed import write_list
 from poslab.report.sections.contents import OPTIONAL, document
+from poslab.report.tables import Sheet
 from poslab.report.written import Report
+
+Kit = Callable[[Results, Path], Path]  # writes more of a study beside its report and names the folder
 
 # Of the files of a report.
 SUFFIXES = {TABLE_SUFFIX, ".md", ".tex", ".html", ".xz", *(f".{kind}" for kind in FORMATS)}
@@ -35,6 +39,7 @@ def write_report(
     *,
     kept: Path | None = None,
     keep: bool = False,
+    kit: Kit | None = None,
 ) -> Report:
     """Make the report of `runs`/`study` in `reports`/`study` from its records alone.
 
@@ -42,9 +47,10 @@ def write_report(
     give the same bytes. `reference` names the arm that the others are compared with and `primary` the figure
     that is tested (sliding_8x, loss_8x, ...), over the study's own choices. `kept` is a folder of reports
     beside which records are kept: those of a study that has none in `runs` are read there. With `keep` the
-    study's records are kept beside its report; where they were kept before, they are in any case. Raises
-    ReportError, one line that says what to do, where there is no such study, no finished run, no such arm or
-    no such figure, or where the records cannot be kept or those kept are damaged.
+    study's records are kept beside its report; where they were kept before, they are in any case. `kit`
+    writes more of the study beside the report, such as a paper's parts. Raises ReportError, one
+    line that says what to do, where there is no such study, no finished run, no such arm or no such figure,
+    or where the records cannot be kept or those kept are damaged.
     """
     path = reports / study / KEPT
     packed = None
@@ -59,7 +65,8 @@ def write_report(
     results = figures(records, subject_of(study), reference, primary)
     if packed is not None and not is_same(packed, path):
         write_atomic(path, packed)
-    return replace(write(results, reports), notices=tuple(_notices(records, packed)))
+    report = write(results, reports, kit)
+    return replace(report, notices=(*_notices(records, packed), *report.notices))
 
 
 def _notices(records: Sequence[Records], packed: bytes | None) -> Iterator[str]:
@@ -72,7 +79,12 @@ def _notices(records: Sequence[Records], packed: bytes | None) -> Iterator[str]:
 
 
 def write_chosen(
-    directories: Sequence[Path], reports: Path, reference: str | None = None, primary: str | None = None
+    directories: Sequence[Path],
+    reports: Path,
+    reference: str | None = None,
+    primary: str | None = None,
+    *,
+    kit: Kit | None = None,
 ) -> Report:
     """Make the report of these run directories alone, of one study or of several; it is named by them.
 
@@ -87,43 +99,15 @@ def write_chosen(
     # A report is published: the command names the runs as a study has them, not where they lay.
     option = f"checkpoint={','.join(f'runs/{name}' for name in names)}"
     subject = Subject(names[0].partition("/")[2] if len(names) == 1 else several, option)
-    return write(figures(records, subject, reference, primary), reports)
+    return write(figures(records, subject, reference, primary), reports, kit)
 
 
-def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:
-    """Their records, by study, in the order given.
-
-    Raises ReportError where one is no run directory, or given twice.
-    """
-    runs: dict[str, dict[str, Run]] = {}
-    commands: dict[str, list[str]] = {}
-    with no_collecting():
-        for directory in map(Path.resolve, directories):
-            study, name = directory.parent.name, directory.name
-            if not (directory / MANIFEST).exists():
-                raise ReportError(f"{name} holds no record of a run")
-            if name in runs.setdefault(study, {}):
-                raise ReportError(f"{name} of study={study} is named twice")
-            runs[study][name] = load_run(directory)
-            commands.setdefault(study, []).extend(study_list_of(directory.parent).commands)
-    return tuple(
-        Records(
-            study,
-            tuple(
-                replace(run, name=f"{study}/{name}" if len(runs) > 1 else name, study=study)
-                for name, run in by_name.items()
-            ),
-            True,
-            None,
-            tuple(dict.fromkeys(commands[study])),
-        )
-        for study, by_name in runs.items()
-    )
-
-
-def write(results: Results, reports: Path) -> Report:
-    """The report of `results`, in a folder of its name in `reports`."""
-    return write_document(document(results), reports)
+def write(results: Results, reports: Path, kit: Kit | None = None) -> Report:
+    """The report of `results`, in a folder of its name in `reports`, and what `kit` writes beside it."""
+    # First, since it may refuse what it is to have.
+    folder = None if kit is None else kit(results, reports / results.study)
+    report = write_document(document(results), reports)
+    return report if folder is None else replace(report, notices=(f"The paper kit is in {folder}.",))
 
 
 def write_document(made: Document, reports: Path) -> Report:

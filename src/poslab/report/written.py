@@ -18,7 +18,7 @@ from poslab.record.remembered import Remembered
 from poslab.record.schema import MANIFEST, STUDY_LIST, TABLE_SUFFIX
 
 PACKAGE = Path(__file__).parents[1]  # of poslab
-ROOMS = ("config", "record", "report")  # whose code and assets turn records into a report
+ROOMS = ("config", "record", "analysis", "report")  # whose code and assets turn records into a report
 LIBRARIES = ("jinja2", "markupsafe", "matplotlib", "numpy", "pydantic", "scipy")
 REPORTS = 200  # that are remembered
 

@@ -26,6 +26,7 @@ from poslab.record.study_list import enlist, recorded_runs
 from poslab.report.render.terminal import show
 from poslab.report.written import Report, recall_report, remember_report, report_inputs
 from poslab.study.display.bar import with_bar
+from poslab.study.display.live_page import LivePage, Shown, lead_on
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
 from poslab.study.launch.memory import gpu_memory, machine_memory
@@ -57,6 +58,7 @@ class _Command:
     references: Mapping[str, str]
     primaries: Mapping[str, str]
     questions: Mapping[str, str]
+    reports: Path
 
 
 def run_study(requests: Sequence[Request], runs: Path, reports: Path, command: str) -> int:
@@ -72,7 +74,7 @@ def run_study(requests: Sequence[Request], runs: Path, reports: Path, command: s
         check_sweep(requests)
         launcher, _ = _launcher(requests)
         references, primaries = _references(requests, runs), _primaries(requests)
-        study_facts = _Command(command, references, primaries, _questions(requests))
+        study_facts = _Command(command, references, primaries, _questions(requests), reports)
         planned = plan_all(requests, runs, launcher, console)
         _check_primaries(primaries, planned.jobs, runs)
         trial_members: list[Member] = []
@@ -227,9 +229,35 @@ def _make(planned: Plan, command: _Command, console: Console, stopper: Stopper) 
     waiting = [each for each in members if each.entry.state == "waiting"]
     if waiting:
         memory = _shared_memory(waiting, console) if kind.here(options) else {}
-        with StudyDisplay(console, [each.entry for each in waiting]) as display:
+        with (
+            StudyDisplay(console, [each.entry for each in waiting]) as display,
+            _live_pages(members, command, display, console),
+        ):
             Pool(waiting, launcher, options.restarts, display, stopper, memory).run()
     return members
+
+
+@contextmanager
+def _live_pages(
+    members: Sequence[Member], command: _Command, display: StudyDisplay, console: Console
+) -> Iterator[None]:
+    """A page of each study that loads itself again while its runs are made; none is left of a stopped one."""
+    pages = []
+    for study in dict.fromkeys(each.job.config.study for each in members):
+        runs = [
+            Shown(each.entry, each.job.request.pos, each.job.request.attention)
+            for each in members
+            if each.job.config.study == study
+        ]
+        pages.append(LivePage(command.reports, study, command.questions.get(study, ""), runs, display))
+        display.followers.append(pages[-1].update)
+    console.print(f"follow in a browser: {', '.join(str(page.path) for page in pages)}")
+    try:
+        yield
+    except BaseException:
+        for page in pages:
+            page.remove()
+        raise
 
 
 def _shared_memory(members: Sequence[Member], console: Console) -> dict[bool, list[int]]:
@@ -286,6 +314,7 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
         try:
             with holding(runs / study / ".report.lock", LOCK_SECONDS):
                 report = _written_report(study, runs, reports)
+                lead_on(reports, study, report.page)
                 show(report)
                 show_report(study, jobs, runs, report, console)
         except ReportError as error:

@@ -16,7 +16,7 @@ from poslab.study.run.plan import Job
 from poslab.tracking import first_place, in_wandb_sweep
 from poslab.tracking.login import requested_place, uses_wandb
 from poslab.tracking.send.background import error_line
-from poslab.tracking.send.offline import VIEW, parts
+from poslab.tracking.send.offline import VIEW, offline_folders
 from poslab.tracking.send.published import is_published
 
 
@@ -100,7 +100,7 @@ def print_unsynced(jobs: Sequence[Job], console: Console) -> None:
 
 def _is_unsent(directory: Path) -> bool:
     """Whether W&B's offline files of a directory are not all marked as sent by `wandb sync`."""
-    return any(not list(part.glob("*.synced")) for part in parts(directory))
+    return any(not list(folder.glob("*.synced")) for folder in offline_folders(directory))
 
 
 def _place(job: Job) -> WandbPlace:

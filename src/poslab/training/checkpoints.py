@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from poslab.config.registry import find
-from poslab.config.request import Config
+from poslab.config.request import BESIDE_THE_RESULT, Config
 from poslab.config.schema import ConfigError, check
 from poslab.model import positions
 from poslab.model.gpt import GPT, build
@@ -29,6 +29,7 @@ from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import FINAL, MANIFEST, Manifest
 from poslab.record.seal import DamagedError, UnreadableError
+from poslab.training.observer import State
 
 FORMAT = 2  # of what a checkpoint holds
 READABLE = (2,)
@@ -37,22 +38,19 @@ NAME = re.compile(r"(\d{8,})-([0-9a-f]{16})\.pt")
 RUN = re.compile(r".+-[0-9a-f]{12}")  # how the directory of a run is called
 ASIDE = ".other"  # behind the name of a file that is called as a state but is none of the run
 
-# What a run goes on from once it is trained, and what besides it trains on from.
-STATE = {"config", "threads", "rows", "kernel", "step", "weights", "validation_seconds", "sums"}
-TRAINING = {"optimizer", "schedule", "random", "training_seconds", "last_row"}
-
-# The settings that a checkpoint leaves out, since they do not decide the result.
-NOT_DECIDING: Mapping[str, Any] = {
-    "study": "loaded",
-    "question": None,
-    "tune": {"factors": [], "scheme_factors": [], "seeds": []},
-    "reference": None,
-    "primary": None,
-    "logger": {"name": "local"},
-    "launcher": {"name": "local"},
-}
 # The settings that older checkpoints lack, with the values under which they were trained.
 EARLIER: Mapping[str, Any] = {"probe": {"tasks": []}, "part": "comparison"}
+
+
+class SavedState(State):
+    """A state in a file, with whose it is and what it was made under."""
+
+    format: int
+    identity: str
+    config: dict[str, Any]
+    threads: int
+    rows: list[dict[str, Any]]  # of metrics.csv, up to the step
+    kernel: str | None
 
 
 def to_bytes(content: Mapping[str, Any]) -> bytes:
@@ -80,7 +78,7 @@ def write_checkpoint(folder: Path, step: int, content: Mapping[str, Any]) -> Non
 
 def newest_checkpoint(
     folder: Path, identity: str, config: Mapping[str, Any], note: Callable[[str], None]
-) -> dict[str, Any] | None:
+) -> SavedState | None:
     """The newest whole state of the run `identity`, which has the settings `config`.
 
     Others are left out, with a line to `note`: damaged ones are removed, and those whose checksum is right
@@ -106,9 +104,7 @@ def newest_checkpoint(
     return None
 
 
-def state_of(
-    data: bytes, identity: str, config: Mapping[str, Any], step: int | None = None
-) -> dict[str, Any]:
+def state_of(data: bytes, identity: str, config: Mapping[str, Any], step: int | None = None) -> SavedState:
     """The state in a file whose checksum is right, if a run can go on from it.
 
     Raises UnreadableError, whose message goes on after the file's name.
@@ -124,7 +120,7 @@ def state_of(
         raise UnreadableError("is a state of another run")
     tensors = content.get("weights")
     whole = (
-        content.keys() >= STATE
+        content.keys() >= SavedState.__required_keys__
         and isinstance(content["config"], dict)
         and isinstance(content["step"], int)
         and step in (None, content["step"])
@@ -134,11 +130,14 @@ def state_of(
         and all(isinstance(tensor, Tensor) for tensor in tensors.values())
         and "embedding.weight" in tensors
         and tensors["embedding.weight"].shape[1:] == (config["model"]["width"],)
-        and (content["step"] == config["trainer"]["max_steps"] or content.keys() >= TRAINING)
+        and (
+            content["step"] == config["trainer"]["max_steps"]
+            or content.keys() >= SavedState.__optional_keys__
+        )
     )
     if not whole:
         raise DamagedError("lacks a part of the state of its run")
-    return content
+    return cast(SavedState, content)
 
 
 def remove_states(folder: Path) -> None:
@@ -232,7 +231,7 @@ def read_trained_model(directory: Path) -> TrainedModel:
     if whose != manifest.identity:
         raise DamagedError(f"{path} is of another run than the {MANIFEST} beside it")
     try:
-        settings = {**EARLIER, **saved["config"], **NOT_DECIDING}
+        settings = {**EARLIER, **saved["config"], **BESIDE_THE_RESULT}
         settings["trainer"] = {"scheme_rate": 1.0, **settings["trainer"], "checkpoint_seconds": 0}
         settings["pos"] = _with_rates(settings["pos"])
         return TrainedModel(manifest, settings, saved["weights"], int(saved["threads"]))

@@ -10,7 +10,7 @@ import math
 import random
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ from poslab.model.gpt import GPT
 from poslab.model.rescaling import Rescaling
 from poslab.training.batches import MadeAhead, TrainingBatches
 from poslab.training.module import LanguageModel
-from poslab.training.observer import DivergedError, Observer, State
+from poslab.training.observer import DivergedError, Observer, RandomState, State
 
 LIGHTNING_PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
@@ -52,7 +52,7 @@ class ValidationCallback(lightning.Callback):
         self.first = self.step = int(state["step"]) if state else 0  # steps done, at the start and now
         self.training_seconds: float = state["training_seconds"] if state else 0.0
         self.validation_seconds: float = state["validation_seconds"] if state else 0.0
-        self.last_row: tuple[int, float] = tuple(state["last_row"]) if state else (0, 0.0)  # step, seconds
+        self.last_row: tuple[int, float] = (*state["last_row"],) if state else (0, 0.0)  # step, seconds
 
     def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         if trainer.strategy.broadcast(self.step) != self.step:
@@ -216,7 +216,7 @@ def _fit(
                 torch.distributed.destroy_process_group()  # evaluation runs in one process
 
 
-def _random_state() -> dict[str, Any]:
+def _random_state() -> RandomState:
     kind, keys, *rest = np.random.get_state(legacy=True)
     assert isinstance(keys, np.ndarray)
     version, numbers, gauss = random.getstate()
@@ -228,7 +228,7 @@ def _random_state() -> dict[str, Any]:
     }
 
 
-def _set_random_state(state: Mapping[str, Any]) -> None:
+def _set_random_state(state: RandomState) -> None:
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available() and state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])

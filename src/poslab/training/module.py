@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytorch_lightning as lightning
@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from poslab.config.schema import TrainerOptions
 from poslab.model.gpt import GPT, named_stream
 from poslab.training.batches import moved
+from poslab.training.observer import State, Sums
 
 BETA1 = 0.9
 FINAL_SHARE = 0.1  # of the learning rate, at the end of a cosine
@@ -29,7 +30,7 @@ class LanguageModel(lightning.LightningModule):
         options: TrainerOptions,
         seed: int,
         first_step: int = 0,
-        state: Mapping[str, Any] | None = None,
+        state: State | None = None,
     ) -> None:
         """Steps count from `first_step`. `state` is that of an earlier training which this one continues."""
         super().__init__()
@@ -38,15 +39,15 @@ class LanguageModel(lightning.LightningModule):
         self.seed = seed
         self.first_step = first_step
         self.state = state
-        sums = (state or {}).get("sums", {})
+        sums = _no_sums() if state is None else state["sums"]
         self.last_loss = torch.zeros(())  # nats a token, of the last part of a batch
-        self.nll_sum = sums.get("nll_sum", torch.zeros((), dtype=torch.float64))
-        self.token_count: int = sums.get("token_count", 0)
-        self.gradient_norm_sum = sums.get("gradient_norm_sum", torch.zeros(()))
-        self.gradient_norm_count: int = sums.get("gradient_norm_count", 0)
-        self.batches: str = sums.get("batches", "")
+        self.nll_sum = sums["nll_sum"]
+        self.token_count = sums["token_count"]
+        self.gradient_norm_sum = sums["gradient_norm_sum"]
+        self.gradient_norm_count = sums["gradient_norm_count"]
+        self.batches = sums["batches"]
 
-    def sums(self) -> dict[str, Any]:
+    def sums(self) -> Sums:
         """The sums since the last row and the digest of all batches, as `state["sums"]` takes them."""
         return {
             "nll_sum": self.nll_sum,
@@ -126,6 +127,16 @@ class LanguageModel(lightning.LightningModule):
         self.nll_sum, self.token_count = torch.zeros_like(self.nll_sum), 0
         self.gradient_norm_sum, self.gradient_norm_count = torch.zeros_like(self.gradient_norm_sum), 0
         return sums
+
+
+def _no_sums() -> Sums:
+    return {
+        "nll_sum": torch.zeros((), dtype=torch.float64),
+        "token_count": 0,
+        "gradient_norm_sum": torch.zeros(()),
+        "gradient_norm_count": 0,
+        "batches": "",
+    }
 
 
 def learning_rate_share(options: TrainerOptions) -> Callable[[int], float]:

@@ -1,9 +1,52 @@
 """What training reports while it goes on, to whoever records or shows it."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
-State = dict[str, Any]  # all that training needs to go on from a step: tensors and plain values
+from torch import Tensor
+
+
+class TrainedSums(TypedDict):
+    """What is left of the sums of a training that has ended."""
+
+    batches: str  # the digest of all batches
+
+
+class Sums(TrainedSums, total=False):
+    """What the module has added up since the last row."""
+
+    nll_sum: Tensor
+    token_count: int
+    gradient_norm_sum: Tensor
+    gradient_norm_count: int
+
+
+class RandomState(TypedDict):
+    """The states of the generators of random numbers, as tensors and plain values."""
+
+    torch: Tensor
+    cuda: list[Tensor]
+    numpy: list[Any]
+    python: list[Any]
+
+
+class TrainedState(TypedDict):
+    """What a run goes on from once it is trained: tensors and plain values."""
+
+    step: int
+    weights: Mapping[str, Tensor]
+    validation_seconds: float
+    sums: Sums
+
+
+class State(TrainedState, total=False):
+    """All that training needs to go on from a step, besides what is needed once it has ended."""
+
+    optimizer: dict[str, Any]
+    schedule: dict[str, Any]
+    random: RandomState
+    training_seconds: float
+    last_row: list[Any]  # its step and its seconds
 
 
 class DivergedError(RuntimeError):

@@ -31,7 +31,7 @@ class Performer(Linear):
 
     def __init__(self, options: PerformerOptions, geometry: Geometry, scheme: Scheme) -> None:
         super().__init__(options, geometry, scheme)
-        if not scheme.turns(options.features):
+        if not scheme.can_rotate(options.features):
             raise PairError(
                 f"pos.scheme={scheme.name} cannot turn vectors of attention.features={options.features}: "
                 f"choose attention.features={geometry.head_width}, or attention=linear"

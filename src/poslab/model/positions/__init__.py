@@ -18,9 +18,9 @@ It says what it is where that differs from the defaults:
     max_length       the longest sequence that it is defined for                      learned, xPos
     shift_invariant  False where logits depend on more than the distance              sinusoidal, FIRE
     length_dependent True where more tokens after a token change its logits         dynamic NTK, randomised
-    turns(width)     the widths that it can rotate                                    RoPE: even ones
+    can_rotate       the widths that it can rotate                                    RoPE: even ones
     tail()           where its bias becomes geometric, which linear attention needs   T5, ALiBi
-    relative_turns   what its rotation does at a distance, for the record             RoPE, PoPE
+    relative_rotation what its rotation does at a distance, for the record             RoPE, PoPE
     rescale          whether a trained rotation can turn by other frequencies         RoPE, PoPE
 
 Its parameters start as GPT-2's do (GPT.initialise: matrices N(0, 0.02), vectors as constructed); `draw` sets
@@ -155,7 +155,7 @@ class Scheme(nn.Module):
         return x
 
     def rotate(self, x: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T W"]:
-        """Queries or keys turned by their positions, alike; of any width that `turns` accepts."""
+        """Queries or keys turned by their positions, alike; of any width that `can_rotate` accepts."""
         return x
 
     def rotate_queries(
@@ -169,11 +169,11 @@ class Scheme(nn.Module):
     ) -> Float[Tensor, "B H T V"]:
         return self.rotate(k, positions)
 
-    def turns(self, width: int) -> bool:
+    def can_rotate(self, width: int) -> bool:
         """Whether vectors of this width can be rotated."""
         return True
 
-    def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
+    def relative_rotation(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
         """The factor on the product of each pair of a query and a key at each distance in tokens, complex128.
 
         At the training length. None where nothing is rotated, or not by the distance alone.

@@ -53,14 +53,14 @@ class PoPE(Scheme):
         delta = self.delta.double().reshape(self.geometry.heads, 1, -1)
         return _polar(k, self._phases(positions)[None] - delta)
 
-    def turns(self, width: int) -> bool:
+    def can_rotate(self, width: int) -> bool:
         return width == self.geometry.head_width  # delta has one value for each of them
 
     def rescale(self, rescaling: Rescaling | None) -> bool:
         self.rescaling = rescaling
         return True
 
-    def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"]:
+    def relative_rotation(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"]:
         """Without delta, whose turn does not depend on the distance."""
         return turns_at(self._frequencies(torch.arange(self.geometry.context_length)), distance)
 

@@ -60,7 +60,7 @@ class RoPE(Scheme):
             theta = self.rescaling.frequencies(theta, length, self.geometry.context_length)
         return theta
 
-    def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
+    def relative_rotation(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
         theta = self.frequencies(self.geometry.head_width, torch.arange(self.geometry.context_length))
         return turns_at(theta, distance)
 
@@ -81,7 +81,7 @@ class RoPE(Scheme):
         """Whether a rescaling has switched the rotation off."""
         return self.rescaling is not None and self.rescaling.method == "drop"
 
-    def turns(self, width: int) -> bool:
+    def can_rotate(self, width: int) -> bool:
         return width % 2 == 0
 
     def rescale(self, rescaling: Rescaling | None) -> bool:

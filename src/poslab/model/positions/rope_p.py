@@ -24,7 +24,7 @@ class PRoPE(RoPE):
     def __init__(self, options: PRoPEOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         pairs = geometry.head_width // 2
-        if not self.turns(geometry.head_width):
+        if not self.can_rotate(geometry.head_width):
             raise ConfigError(
                 f"pos.fraction={options.fraction:g} of {pairs} pairs turns {self._turned(pairs)}: "
                 "choose one that turns some and leaves some"
@@ -35,7 +35,7 @@ class PRoPE(RoPE):
         number = torch.arange(theta.shape[0], device=theta.device)
         return theta * (number < self._turned(theta.shape[0]))
 
-    def turns(self, width: int) -> bool:
+    def can_rotate(self, width: int) -> bool:
         return width % 2 == 0 and 0 < self._turned(width // 2) < width // 2
 
     def _turned(self, pairs: int) -> int:

@@ -23,7 +23,7 @@ class PartialRoPE(RoPE):
 
     def __init__(self, options: PartialOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
-        if not self.turns(geometry.head_width):
+        if not self.can_rotate(geometry.head_width):
             raise ConfigError(
                 f"pos.fraction={options.fraction:g} of heads {geometry.head_width} wide is "
                 f"{self._turned(geometry.head_width)}, and pairs are turned: "
@@ -34,13 +34,13 @@ class PartialRoPE(RoPE):
         width = self._turned(x.shape[-1])
         return torch.cat([super().rotate(x[..., :width], positions), x[..., width:]], dim=-1)
 
-    def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"]:
+    def relative_rotation(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"]:
         width = self.geometry.head_width
         turned = self.frequencies(self._turned(width), torch.arange(self.geometry.context_length))
         still = turned.new_zeros(width // 2 - turned.shape[0])
         return turns_at(torch.cat([turned, still]), distance)
 
-    def turns(self, width: int) -> bool:
+    def can_rotate(self, width: int) -> bool:
         turned = self._turned(width)
         return turned > 0 and turned % 2 == 0
 

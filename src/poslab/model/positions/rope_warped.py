@@ -26,7 +26,7 @@ class WarpedRoPE(RoPE):
     def shift_invariant(self) -> bool:
         return False
 
-    def relative_turns(self, distance: Int[Tensor, "N"]) -> None:
+    def relative_rotation(self, distance: Int[Tensor, "N"]) -> None:
         return None  # what a pair turns by depends on more than the distance
 
     def phases(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "T W/2"]:

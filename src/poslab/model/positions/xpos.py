@@ -42,8 +42,8 @@ class XPos(RoPE):
     ) -> Float[Tensor, "B H T W"]:
         return self.rotate(k, positions) / self._scales(k, positions)
 
-    def relative_turns(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
-        turned = super().relative_turns(distance)
+    def relative_rotation(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
+        turned = super().relative_rotation(distance)
         if turned is None or self.dropped:
             return turned
         pairs = torch.arange(turned.shape[0], dtype=torch.float64)

@@ -10,7 +10,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from poslab.report.document import Column, Document
+from poslab.report.document import Document
+from poslab.report.tables import Column
 
 # In braces are a bracket and a star, which after \\ would be its argument.
 _SPECIAL = {
@@ -79,13 +80,15 @@ _LIGATURES = "-',"  # twice in a row, they are drawn as one other mark
 
 def latex(document: Document) -> str:
     """The whole of table.tex."""
-    return _environment().get_template("table.tex").render(document=document, table=document.paper_table)
+    environment = latex_environment(FileSystemLoader(Path(__file__).parent / "templates"))
+    return environment.get_template("table.tex").render(document=document, table=document.paper_table)
 
 
 @cache
-def _environment() -> Environment:
+def latex_environment(loader: FileSystemLoader) -> Environment:
+    """For templates of LaTeX: what they are filled with is escaped, unless it is Markup."""
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=loader,
         undefined=StrictUndefined,
         finalize=lambda text: text if isinstance(text, Markup) else escape_latex(text),
         keep_trailing_newline=True,
@@ -95,7 +98,7 @@ def _environment() -> Environment:
         variable_start_string="<<",
         variable_end_string=">>",
     )
-    environment.filters |= {"groups": _groups, "reference": _reference}
+    environment.filters |= {"groups": _groups, "reference": _reference, "as_it_is": Markup}
     return environment
 
 

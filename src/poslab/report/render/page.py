@@ -15,20 +15,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from poslab.report.document import (
-    SCALE_FROM,
-    Cell,
-    Chapter,
-    Column,
-    Document,
-    LineChart,
-    PanelChart,
-    Point,
-    Section,
-    Table,
-)
+from poslab.analysis.curves import Point
+from poslab.analysis.palette import look
+from poslab.report.charts import SCALE_FROM, LineChart, PanelChart
+from poslab.report.document import Chapter, Document, Section
 from poslab.report.formatting import interval, quantity
-from poslab.report.palette import look
+from poslab.report.tables import Cell, Column, Table
 
 HERE = Path(__file__).parent
 SCRIPTS = ("numbers.js", "chart.js", "figure.js", "table.js", "page.js")  # in this order, as one

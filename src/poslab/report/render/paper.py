@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-from poslab.report.document import FORMATS, HeatPanel, HeatPanels, LineChart, PanelChart, Series, TargetChart
+from poslab.analysis.palette import look
+from poslab.report.charts import FORMATS, HeatPanel, HeatPanels, LineChart, PanelChart, Series, TargetChart
 from poslab.report.formatting import quantity
-from poslab.report.palette import look
 
 WIDTH = 3.35  # inches: a column of a two-column paper
 WIDE = 6.9  # both columns
@@ -73,22 +73,22 @@ STYLE: dict[str, Any] = {
 
 def draw(chart: LineChart | TargetChart | PanelChart | HeatPanels) -> dict[str, bytes]:
     """The figure in each format, by file ending."""
-    with _style():
+    with style():
         figure = _drawn(chart)
         figure.draw_without_rendering()  # laid out once, not once more for each format
         figure.set_layout_engine("none")
-        return {kind: _save(figure, kind) for kind in FORMATS}
+        return {kind: save(figure, kind) for kind in FORMATS}
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def style() -> Iterator[None]:
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # a reader's own settings must not change the figure
         matplotlib.style.use(STYLE)
         yield
 
 
-def _save(figure: Figure, kind: str) -> bytes:
+def save(figure: Figure, kind: str) -> bytes:
     # No date and no version: the same records give the same bytes.
     metadata: dict[str, dict[str, Any]] = {
         "svg": {"Date": None, "Creator": None},
@@ -105,7 +105,7 @@ def _drawn(chart: object) -> Figure:
     raise TypeError(f"no figure of a {type(chart).__name__}")
 
 
-def _canvas(width: float, height: float) -> Figure:
+def canvas(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -113,23 +113,23 @@ def _canvas(width: float, height: float) -> Figure:
 
 @_drawn.register
 def _lines(chart: LineChart) -> Figure:
-    shown = _named(chart.series)
+    shown = named(chart.series)
     legend = [(series.arm, series.label) for series in shown]
-    columns = _legend_columns(legend, 48)
+    columns = legend_columns(legend, 48)
     left_out = len(chart.series) - len(shown)
     rows = math.ceil(len(legend) / columns) + 2 * bool(left_out)
-    figure = _canvas(WIDTH, HEIGHT + LEGEND_ROW * rows)
+    figure = canvas(WIDTH, HEIGHT + LEGEND_ROW * rows)
     axes = figure.add_subplot()
-    _axes(axes, chart, shown)
+    axes_of(axes, chart, shown)
     axes.set_ylim(*(limits(chart.series) if chart.frame is None else _within(chart.frame)))
     axes.set_xlabel(verbatim(chart.x_label))
     axes.set_ylabel(verbatim(chart.y_label))
     heading = f"The {len(shown)} that end lowest; {left_out} others in grey,\nwhich the page tells apart"
-    _legend(figure, legend, columns, heading if left_out else None)
+    legend_of(figure, legend, columns, heading if left_out else None)
     return figure
 
 
-def _named(series: Sequence[Series]) -> Sequence[Series]:
+def named(series: Sequence[Series]) -> Sequence[Series]:
     """The lines in the legend: of more than it has room for, those that end lowest.
 
     Lowest where the longest lines end; those that end before come last.
@@ -148,13 +148,13 @@ def _panels(chart: PanelChart) -> Figure:
     across = min(n, 4)
     down = math.ceil(n / across)
     width = WIDTH if n == 1 else WIDE
-    columns = _legend_columns(chart.legend, 48 if n == 1 else 110)
+    columns = legend_columns(chart.legend, 48 if n == 1 else 110)
     height = (HEIGHT if n == 1 else PANEL * down) + LEGEND_ROW * math.ceil(len(chart.legend) / columns) + 0.2
-    figure = _canvas(width, height)
+    figure = canvas(width, height)
     grid = figure.subplots(down, across, squeeze=False, sharey=True).flatten()
     bounds = limits([series for panel in chart.panels for series in panel.series], chart.panels[0].ceiling)
     for axes, panel in zip(grid, chart.panels, strict=False):
-        _axes(axes, panel, panel.series)
+        axes_of(axes, panel, panel.series)
         axes.set_ylim(*bounds)
         axes.set_title(verbatim("\n".join(textwrap.wrap(panel.title, 120 // across))), fontsize=8.5)
     for axes in grid[n:]:
@@ -162,11 +162,11 @@ def _panels(chart: PanelChart) -> Figure:
     labels = dict.fromkeys(panel.x_label for panel in chart.panels)
     figure.supxlabel(verbatim(" or ".join(labels)), fontsize=8.5)
     figure.supylabel(verbatim(chart.panels[0].y_label), fontsize=8.5)
-    _legend(figure, chart.legend, columns)
+    legend_of(figure, chart.legend, columns)
     return figure
 
 
-def _axes(axes: Axes, chart: LineChart, shown: Sequence[Series]) -> None:
+def axes_of(axes: Axes, chart: LineChart, shown: Sequence[Series]) -> None:
     """The lines of `shown`, and those of the others in grey behind them."""
     axes.set_xscale("log", base=chart.base)
     named = {series.arm for series in shown}
@@ -248,7 +248,7 @@ def _targets(chart: TargetChart) -> Figure:
     fractions = sorted({reach.target.fraction for reach in chart.reaches})
     labels = {arm: textwrap.wrap(label, 20) for arm, label in arms}
     least = 2 if len(arms) <= MANY else 1  # lines of text that a row is high
-    figure = _canvas(WIDTH, 0.95 + 0.16 * sum(max(least, len(lines)) for lines in labels.values()))
+    figure = canvas(WIDTH, 0.95 + 0.16 * sum(max(least, len(lines)) for lines in labels.values()))
     axes = figure.add_subplot()
     rows = {arm: -i for i, (arm, _) in enumerate(arms)}
     heights = {(arm, f): rows[arm] + 0.24 * (1 - i) for arm in rows for i, f in enumerate(fractions)}
@@ -292,12 +292,12 @@ def _mark(fraction: float) -> str:
     return {0.5: "s", 0.75: "o", 0.9: "^"}.get(fraction, "D")
 
 
-def _legend_columns(legend: Sequence[tuple[int, str]], room: int) -> int:
+def legend_columns(legend: Sequence[tuple[int, str]], room: int) -> int:
     """As many columns as the longest label leaves room for, in letters."""
     return max(1, min(len(legend), max(4, room // 20), room // (max(len(label) for _, label in legend) + 6)))
 
 
-def _legend(
+def legend_of(
     figure: Figure, legend: Sequence[tuple[int, str]], columns: int, heading: str | None = None
 ) -> None:
     handles = []
@@ -324,7 +324,7 @@ def _heat(chart: HeatPanels) -> Figure:
     titles = [textwrap.wrap(panel.label, int((cell * columns + 0.3) / 0.07)) for panel in chart.panels]
     heading = 0.15 * max(len(lines) for lines in titles)
     height = down * (rows * CELL + heading + 0.28) + 0.3
-    figure = _canvas(width, height)
+    figure = canvas(width, height)
     grid = figure.subplots(down, across, squeeze=False).flatten()
     norm, shades = Normalize(chart.low, chart.high), matplotlib.colormaps["Blues"].resampled(SHADES)
     for axes, panel, lines in zip(grid, chart.panels, titles, strict=False):

@@ -12,6 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from poslab.analysis.palette import COLOURS, GREY, arm_numbers, look
 from poslab.config.text import plain
 from poslab.record.losses import TRAINED, Segments
 from poslab.record.measures import mean_loss
@@ -38,11 +39,20 @@ def terminal_table(report: "Report") -> Table:
             justify=side,
             no_wrap=True,
         )
-    for row in report.table:
+    for row, colour in zip(report.table, _colours(report), strict=True):
         scheme = "\n".join(textwrap.wrap(row["scheme"], WIDTH))
         rest = (value.replace(" ± ", "\n± ") for title, value in row.items() if title != "scheme")
-        table.add_row(Text(scheme), *map(Text, rest))
+        table.add_row(Text(scheme, style=colour), *map(Text, rest))
     return table
+
+
+def _colours(report: "Report") -> list[str]:
+    """The colour of each arm's scheme as in the figures; "" for grey, which a dark terminal would swallow."""
+    # A label begins with its study where there are several, and ends with what else differs.
+    schemes = [row["scheme"].rpartition(": ")[2].partition(",")[0] for row in report.table]
+    arms = zip(schemes, (row["attention"] for row in report.table), strict=True)
+    colours = [look(number).light for number in arm_numbers(arms)]
+    return ["" if colour == COLOURS[GREY][0] else colour for colour in colours]
 
 
 def evaluation_table(run: Run) -> Table:

@@ -10,11 +10,12 @@ from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.measures import TOLERANCES, multiple, name
 from poslab.report import cells
-from poslab.report.document import Answer, Cell, Column, Row, Rows, Table
+from poslab.report.document import Answer
 from poslab.report.formatting import count, quantity
 from poslab.report.formatting import multiple as length_words
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.overview import arms_sheet
+from poslab.report.tables import Cell, Column, Row, Rows, Table
 from poslab.report.verdict import NAMED, differences_at_length, winner
 
 SOURCES = ("arms.csv", "differences.csv")
@@ -144,10 +145,10 @@ def table(results: Results) -> Table:
             f"Holm's correction is {FALSE_ALARMS:g} or more",
         ),
     )
-    return Table("Answer", "", columns, _by_rank(results), SOURCES)
+    return Table("Answer", "", columns, ranked_rows(results), SOURCES)
 
 
-def _by_rank(results: Results) -> Rows:
+def ranked_rows(results: Results) -> Rows:
     """The rows of arms.csv, the best rank first; of equals the lower mean, and what has none last."""
     key = f"{results.primary}_mean"
 

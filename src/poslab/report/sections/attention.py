@@ -4,25 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from poslab.analysis.estimates import ArmFigures, estimate_columns, estimates
 from poslab.analysis.results import Results
-from poslab.analysis.statistics import Estimate, estimate
+from poslab.analysis.schemes import ATTENDED, attended_cells, attended_figures, heads_of, uniform
 from poslab.record.reader import Run
 from poslab.report.cells import arm_column, arms, half_widths, heat_panel, loss, rounded
-from poslab.report.document import SCALE_FROM, Column, HeatPanels, Row, Rows, Sheet, Table, sheet
+from poslab.report.charts import SCALE_FROM, HeatPanels
 from poslab.report.formatting import number
+from poslab.report.tables import Column, Row, Rows, Sheet, Table, sheet
 
 FILES = ("attention_distance", "attention_distance_arms", "attention_distance_runs")
-FIGURES = ("mean", "nearest", "farthest")
-
-
-def uniform(length: int) -> float:
-    """Mean distance in tokens of attention spread evenly, over the queries of a window's second half."""
-    queries = range(length // 2, length)
-    return sum(i / 2 for i in queries) / len(queries)
-
-
-def heads_of(run: Run) -> dict[tuple[int, int], float]:
-    """Mean distance in tokens by layer and head."""
-    return {key: one.distance / one.queries for key, one in (run.scheme.attended or {}).items()}
 
 
 def attended_arms(results: Results) -> list[tuple[int, ArmFigures]]:
@@ -34,7 +23,7 @@ def attended_heat(results: Results) -> HeatPanels | None:
     """Layers by heads, a panel an arm, or None where no run has it on record."""
     panels, rows = [], []
     for i, item in attended_arms(results):
-        cells = _cells(item)
+        cells = attended_cells(item)
         even = uniform(item.arm.context_length)
         panels.append(heat_panel(i, item, cells, str, str))
         rows += [
@@ -67,26 +56,6 @@ def attended_heat(results: Results) -> HeatPanels | None:
         tuple(panels),
         rows,
     )
-
-
-def _cells(item: ArmFigures) -> dict[tuple[float, float], Estimate | None]:
-    """The mean distance of each head over the seeds, by layer and head."""
-    by_run = [heads_of(run) for run in item.arm.finished]
-    layers = sorted({layer for heads in by_run for layer, _ in heads})
-    heads = sorted({head for heads in by_run for _, head in heads})
-    return {
-        (layer, head): estimate([of_run[layer, head] for of_run in by_run if (layer, head) in of_run])
-        for layer in layers
-        for head in heads
-    }
-
-
-def run_figures(run: Run) -> dict[str, float]:
-    """The mean over all heads, and that of the nearest and of the farthest head; nothing without a record."""
-    heads = heads_of(run).values()
-    if not heads:
-        return {}
-    return {"mean": sum(heads) / len(heads), "nearest": min(heads), "farthest": max(heads)}
 
 
 def attended_table(results: Results) -> Table | None:
@@ -123,7 +92,7 @@ def _by_arm(results: Results) -> Rows:
     return [
         row | {"uniform_distance": uniform(item.arm.context_length)}
         for row, (_, item) in zip(
-            arm_rows(results, run_figures, FIGURES), attended_arms(results), strict=True
+            arm_rows(results, attended_figures, ATTENDED), attended_arms(results), strict=True
         )
     ]
 

@@ -1,30 +1,18 @@
 """On the way: validation loss by tokens, tokens to target, and how often an arm is the fastest."""
 
 import math
-from collections.abc import Sequence
 
+from poslab.analysis.curves import validation_losses
 from poslab.analysis.estimates import ArmFigures, estimate_columns, target_columns
+from poslab.analysis.profile import factors, problems, solved_within
 from poslab.analysis.results import Results
-from poslab.analysis.statistics import Estimate, Time
-from poslab.record.reader import Run
 from poslab.report.cells import arms, bars, to_target
-from poslab.report.document import (
-    Chart,
-    LineChart,
-    Point,
-    Reach,
-    Row,
-    Section,
-    Series,
-    TargetChart,
-    Values,
-    decades,
-    point,
-)
+from poslab.report.charts import Chart, LineChart, Reach, Series, TargetChart, decades
+from poslab.report.document import Section
 from poslab.report.sections.extrapolation import lines
+from poslab.report.tables import Row
 
 FILES = ("validation_loss", "performance_profile", "tokens_to_target")
-Problem = tuple[str, int]  # a target, by its suffix, and a seed
 TICKS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
@@ -37,14 +25,7 @@ def section(results: Results) -> Section:
 
 
 def _validation_loss(results: Results) -> LineChart:
-    def values(run: Run) -> Values:
-        return {
-            (float(point.tokens), (("tokens", point.tokens), ("step", point.step))): point.loss
-            for point in run.validations
-            if point.tokens > 0 and abs(point.loss) < float("inf")
-        }
-
-    series = lines(results, values)
+    series = lines(results, validation_losses)
     return LineChart(
         "validation_loss",
         "Validation loss by training tokens",
@@ -106,13 +87,13 @@ def performance_profile(results: Results) -> list[LineChart]:
     solvable = problems([item for _, item in timed])
     if len(timed) < 2 or not solvable:
         return []
-    factors = {i: _factors(item, [one for _, one in timed], solvable) for i, item in timed}
-    finite = sorted({factor for mine in factors.values() for factor in mine if math.isfinite(factor)})
+    over = {i: factors(item, [one for _, one in timed], solvable) for i, item in timed}
+    finite = sorted({factor for mine in over.values() for factor in mine if math.isfinite(factor)})
     if not finite:
         return []
     edge = finite[-1] if finite[-1] > 1 else 2.0
     series = tuple(
-        Series(i, item.arm.label, _steps(factors[i], sorted({1.0, *finite, edge}))) for i, item in timed
+        Series(i, item.arm.label, solved_within(over[i], sorted({1.0, *finite, edge}))) for i, item in timed
     )
     seeds = len({seed for _, seed in solvable})
     caption = (
@@ -137,38 +118,6 @@ def performance_profile(results: Results) -> list[LineChart]:
             frame=(0.0, 1.0),
         )
     ]
-
-
-def problems(items: Sequence[ArmFigures]) -> list[Problem]:
-    """Every target on every seed that all the arms have, whatever became of the runs."""
-    tried = [{(suffix, seed) for suffix, by_seed in item.times.items() for seed in by_seed} for item in items]
-    return sorted(set.intersection(*tried)) if tried else []
-
-
-def _factors(item: ArmFigures, items: Sequence[ArmFigures], solvable: Sequence[Problem]) -> list[float]:
-    """The arm's tokens over the fastest arm's on each problem, infinite where it did not get there."""
-    factors = []
-    for suffix, seed in solvable:
-        fastest = min(_tokens(one.times[suffix][seed]) for one in items)
-        mine = _tokens(item.times[suffix][seed])
-        # Where the fastest arm had got there before its first step, no other is within a factor of it.
-        factor = mine / fastest if math.isfinite(mine) and fastest > 0 else math.inf
-        factors.append(1.0 if mine == fastest < math.inf else factor)
-    return factors
-
-
-def _tokens(time: Time) -> float:
-    return time.tokens if time.reached else math.inf
-
-
-def _steps(factors: Sequence[float], at: Sequence[float]) -> tuple[Point, ...]:
-    steps = []
-    for x in at:
-        solved = sum(factor <= x for factor in factors)
-        share = solved / len(factors)
-        keys: Row = {"factor": x, "solved": solved}
-        steps.append(point(x, Estimate(len(factors), share, None, share, share), keys))
-    return tuple(steps)
 
 
 def _ticks(edge: float) -> tuple[float, ...]:

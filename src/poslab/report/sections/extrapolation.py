@@ -1,14 +1,15 @@
 """Past the training length: what a longer context is worth, and loss by evaluation length and by position."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from poslab.analysis.comparisons import comparable
+from poslab.analysis.curves import Point, Values, by_length, by_position, in_bits, points, row_by_length
 from poslab.analysis.protocols import OTHER
 from poslab.analysis.results import Results
-from poslab.record.measures import Bin, Value, mean_bits, mean_loss, name, position_bins
 from poslab.record.reader import Run
 from poslab.report.cells import arms, bars, loss_family, training_length
-from poslab.report.document import LineChart, Point, Section, Series, Values, octaves, points
+from poslab.report.charts import LineChart, Series, octaves
+from poslab.report.document import Section
 from poslab.report.formatting import count, multiple
 
 FILES = (
@@ -62,14 +63,6 @@ def _gains(results: Results) -> list[LineChart]:
 
 def _by_length(results: Results, family: str, title: str, caption: str) -> LineChart:
     """A figure of the rows of the runs by the multiple of L in its column's name."""
-
-    def values(run: Run) -> Values:
-        return {
-            (k, _length(run, k)): value
-            for k in results.multiples
-            if isinstance(value := rows[run.name].get(f"{family}_{name(k)}"), float)
-        }
-
     rows = {run.name: row for run, row in zip(results.runs, results.rows, strict=True)}
     return LineChart(
         f"{family}_by_length",
@@ -80,12 +73,8 @@ def _by_length(results: Results, family: str, title: str, caption: str) -> LineC
         2,
         tuple((k, multiple(k)) for k in results.multiples),
         1.0,
-        lines(results, values),
+        lines(results, lambda run: row_by_length(run, rows[run.name], family, results.multiples)),
     )
-
-
-def _length(run: Run, k: float) -> tuple[tuple[str, Value], ...]:
-    return ("multiple", k), ("length", round(k * run.context_length))
 
 
 def _loss_by_length(results: Results, family: str, bits: bool) -> LineChart:
@@ -107,18 +96,6 @@ def _loss_by_length(results: Results, family: str, bits: bool) -> LineChart:
         1.0,
         lines(results, lambda run: by_length(run, PROTOCOLS[family], results.multiples, bits)),
     )
-
-
-def by_length(run: Run, protocol: str, lengths: Sequence[float], bits: bool) -> Values:
-    """Bits per byte, or nats a token, at each multiple of L that has them."""
-    measure = mean_bits if bits else mean_loss
-    losses = {k: measure(run.segments.get((protocol, k), {}).values()) for k in lengths}
-    return {(k, _length(run, k)): loss for k, loss in losses.items() if loss is not None}
-
-
-def in_bits(runs: Iterable[Run]) -> bool:
-    """Whether every loss of the runs has a count of bytes."""
-    return all(part.bytes for run in runs for parts in run.segments.values() for part in parts.values())
 
 
 def _loss_by_position(results: Results) -> LineChart:
@@ -161,15 +138,6 @@ def _position_less_reference(results: Results) -> LineChart:
         float(shared or 1),
         tuple(series),
     )
-
-
-def by_position(run: Run, unit: int, start: float = 0) -> Values:
-    """Loss in each bin of positions from `start` on, by the tokens seen there in units of so many tokens."""
-    return {(item.center / unit, _bin(item)): item.loss for item in position_bins(run) if item.first >= start}
-
-
-def _bin(item: Bin) -> tuple[tuple[str, Value], ...]:
-    return ("first_position", item.first), ("last_position", item.last), ("tokens_seen", item.center)
 
 
 def lines(

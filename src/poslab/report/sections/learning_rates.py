@@ -2,25 +2,16 @@
 
 from collections.abc import Sequence
 
+from poslab.analysis.curves import Point, point
 from poslab.analysis.learning_rates import Tried, Tuning
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import Estimate
 from poslab.config.text import listing, rate_text
 from poslab.report.cells import looks, loss, named, text
-from poslab.report.document import (
-    Cell,
-    Column,
-    LineChart,
-    Point,
-    Row,
-    Rows,
-    Section,
-    Series,
-    Sheet,
-    Table,
-    point,
-)
+from poslab.report.charts import LineChart, Series
+from poslab.report.document import Section
 from poslab.report.formatting import DASH
+from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 from poslab.report.warnings import EDGE, RATE_NAMES, rates_text
 
 FILES = ("learning_rates", "rates")
@@ -148,26 +139,12 @@ def _without(tried: Tried) -> str:
 
 def rates_sheet(results: Results) -> Sheet:
     """rates.csv: a row an arm and rate. The loss is empty unless every seed has one."""
-    columns = [
-        "study",
-        "arm",
-        "learning_rate",
-        "scheme_rate",
-        "seeds",
-        "n",
-        "diverged",
-        "without_loss",
-        "mean",
-    ]
-    columns += ["half_width", "lowest", "highest", "chosen", "edge", "compared"]
     rows: Rows = []
     for one in results.tunings:
         for tried in one.tried:
-            at = tried.estimate
-            chosen = tried is one.chosen
+            at, chosen = tried.estimate, tried is one.chosen
             rows.append(
                 {
-                    **({} if at is None else at.row),
                     "study": one.runs[0].study,
                     "arm": one.label,
                     **tried.rates._asdict(),
@@ -175,9 +152,10 @@ def rates_sheet(results: Results) -> Sheet:
                     "n": len(tried.losses),
                     "diverged": tried.without.count("diverged"),
                     "without_loss": len(tried.without),
+                    **(dict.fromkeys(("mean", "half_width", "lowest", "highest")) if at is None else at.row),
                     "chosen": chosen,
                     "edge": chosen and one.choice is not None and bool(one.choice.edges),
                     "compared": tried.rates in one.used,
                 }
             )
-    return columns, rows
+    return sheet(rows)

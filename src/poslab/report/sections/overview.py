@@ -3,13 +3,11 @@
 from dataclasses import replace
 from functools import partial
 
+from poslab.analysis.comparisons import Rank
 from poslab.analysis.estimates import (
     BY_LENGTH,
     CHANGES,
-    ESTIMATE,
     FIXED,
-    RATIO,
-    RELATIVE,
     SINGLE,
     TARGETS,
     estimate_columns,
@@ -22,16 +20,15 @@ from poslab.config.text import listing, plain, rate_text
 from poslab.record.measures import TOLERANCES, name
 from poslab.record.reader import Run
 from poslab.report import cells
-from poslab.report.document import Cell, Column, Row, Rows, Section, Sheet, Table
+from poslab.report.document import Section
 from poslab.report.formatting import DASH, duration, multiple, number, quantity, web_link
 from poslab.report.sections import pairs
+from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 
 REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", "_multiple", "_at_least")]
 REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]
 REACH += ["plateau"]
 FIXED_REACH = [f"{FIXED}{end}" for end in ("", "_multiple", "_at_least")]
-ENDS = ("min", "max", "min_at_least", "max_at_least", "multiple_min", "multiple_max")
-USABLE, FIXED_USABLE = ([f"{key}_{end}" for end in ENDS] for key in (RELATIVE, FIXED))
 MANY = 100  # runs from which on a column of one value is taken out of their table
 
 
@@ -49,16 +46,7 @@ def arms_sheet(results: Results) -> Sheet:
     """arms.csv: a row an arm; of every figure the mean, half its 95 % interval and the seeds that have it."""
     figures = [f"{family}_{name(k)}" for family in (*BY_LENGTH, *CHANGES) for k in results.multiples]
     figures += [*SINGLE, *(f"tokens_to_target{suffix}" for suffix in TARGETS.values())]
-    columns = ["study", "arm", "pos", "attention", "reference", "context_length", "parameters"]
-    columns += ["seeds_asked", "seeds_finished"]
-    columns += [f"{figure}_{end}" for figure in figures for end in ESTIMATE]
-    columns += [*USABLE, *FIXED_USABLE]
-    for suffix in TARGETS.values():
-        columns += [f"reached{suffix}", f"reached{suffix}_of"]
-    for suffix in TARGETS.values():
-        columns += [f"tokens_to_target{suffix}_ratio{end}" for end in RATIO]
-    columns += ["rank_best", "rank_worst"]
-    rows: Rows = [
+    return sheet(
         {
             "study": item.arm.study,
             "arm": item.arm.label,
@@ -73,14 +61,15 @@ def arms_sheet(results: Results) -> Sheet:
             **usable_columns(item.rows),
             **usable_columns(item.rows, FIXED),
             **target_columns(item),
+            **_rank_columns(results.ranks.get(item.arm.label)),
         }
         for item in results.arms
-    ]
-    for row in rows:
-        places = results.ranks.get(str(row["arm"]))
-        if places is not None:
-            row |= {"rank_best": places.best, "rank_worst": places.worst}
-    return columns, rows
+    )
+
+
+def _rank_columns(places: Rank | None) -> Row:
+    best, worst = (None, None) if places is None else (places.best, places.worst)
+    return {"rank_best": best, "rank_worst": worst}
 
 
 def arms_table(results: Results) -> Table:

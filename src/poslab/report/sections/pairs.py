@@ -2,7 +2,7 @@
 
 from poslab.analysis.protocols import BothProtocols, counterpart
 from poslab.analysis.results import Results
-from poslab.report.document import Row, Rows, Sheet
+from poslab.report.tables import Row, Rows, Sheet
 
 
 def pairs_sheet(results: Results) -> Sheet:
@@ -50,7 +50,7 @@ def claims_sheet(results: Results) -> Sheet:
     columns = ["part", "figure", "arm", "other", "n", "p", "weight", "p_holm", "claimed"]
     rows: Rows = [
         {
-            "part": test.part.label,
+            "part": test.group.label,
             "figure": test.figure,
             "arm": test.arm,
             "other": test.other,

@@ -5,8 +5,9 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from poslab.analysis.claims import Part
+from poslab.analysis.claims import Group
 from poslab.analysis.estimates import TARGETS
+from poslab.analysis.profile import problems
 from poslab.analysis.protocols import LONGEST_TESTED
 from poslab.analysis.results import Results
 from poslab.analysis.spread import FEWEST_SEGMENTS
@@ -29,12 +30,13 @@ from poslab.record.measures import (
 )
 from poslab.record.reader import Run
 from poslab.report.cells import SMALLEST_P, arm_column, text
-from poslab.report.document import SCALE_FROM, Column, Origin, Row, Rows, Sheet, Table
+from poslab.report.charts import SCALE_FROM
+from poslab.report.document import Origin
 from poslab.report.formatting import count, quantity
-from poslab.report.sections.convergence import problems
 from poslab.report.sections.rescalings import CEILING, START
 from poslab.report.sections.retrieval import BEFORE_QUESTION, EVERY_ANSWER, LEARNED, SYMBOLS, WINDOW_START
 from poslab.report.sections.schemes import AN_OCTAVE, BOUND_OVER, BOUND_SOURCE, COUNTED_FROM, DEPTH
+from poslab.report.tables import Column, Row, Rows, Sheet, Table
 from poslab.report.verdict import NAMED
 from poslab.report.warnings import EXPECTED_VALIDATIONS
 
@@ -281,8 +283,12 @@ def method_sheet() -> Sheet:
         ),
         ("false_alarms", FALSE_ALARMS, "p with Holm's correction under which the verdict claims something"),
         *(
-            (f"share_{part.name.lower()}", part.share, f"of 5: of the verdict's false alarms, {part.label}")
-            for part in Part
+            (
+                f"share_{group.name.lower()}",
+                group.share,
+                f"of 5: of the verdict's false alarms, {group.label}",
+            )
+            for group in Group
         ),
         ("fewest_segments", FEWEST_SEGMENTS, "that a standard error over text takes"),
         ("smallest_p", SMALLEST_P, "a smaller p is shown as less than this"),

@@ -1,8 +1,10 @@
 """Trained models under other rotations: what they reach, and what it costs at the training length."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
-from poslab.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, usable_columns
+from poslab.analysis.curves import Values, by_length, by_position, in_bits, points
+from poslab.analysis.estimates import ArmFigures, estimate_columns, position_columns, usable_columns
+from poslab.analysis.palette import line_number
 from poslab.analysis.rescalings import FAMILIES, Line, RescaledArm, measured
 from poslab.analysis.results import Results
 from poslab.config.text import listing, plain
@@ -11,25 +13,11 @@ from poslab.record.measures import MULTIPLES, TOLERANCES, Value, name
 from poslab.record.reader import Run
 from poslab.record.schema import RESCALED
 from poslab.report import cells
-from poslab.report.document import (
-    Cell,
-    Column,
-    LineChart,
-    PanelChart,
-    Row,
-    Rows,
-    Section,
-    Series,
-    Sheet,
-    Table,
-    Values,
-    octaves,
-    points,
-)
+from poslab.report.charts import LineChart, PanelChart, Series, octaves
+from poslab.report.document import Section
 from poslab.report.formatting import DASH, count, multiple
-from poslab.report.palette import line_number
-from poslab.report.sections.extrapolation import by_length, by_position, in_bits
-from poslab.report.sections.overview import REACH, USABLE
+from poslab.report.sections.overview import REACH
+from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 
 FILES = (
     "rescaled",
@@ -80,34 +68,23 @@ def rescaled_sheet(results: Results) -> Sheet:
 def arms_sheet(results: Results) -> Sheet:
     """rescaled_arms.csv: a row an arm and rotation, over the seeds as in arms.csv."""
     figures = [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples] + ["plateau"]
-    columns = ["study", "arm", "pos", "attention", "context_length", "rescale", "line", "seeds_finished"]
-    columns += [f"{figure}_{end}" for figure in figures for end in ESTIMATE]
-    columns += USABLE
-    columns += [f"{key}_{end}" for key in POSITIONS for end in ("min", "max", "found", "of")]
-    rows: Rows = []
-    for item in (line.item for one in results.rescaled for line in one.lines):
-        rows.append({key: item.rows[0][key] for key in columns[:7]} | {"seeds_finished": len(item.rows)})
-        rows[-1] |= estimate_columns(item.figures, figures) | _reach(item)
-    return columns, rows
+    shared = ("study", "arm", "pos", "attention", "context_length", "rescale", "line")
+    return sheet(
+        {key: line.item.rows[0][key] for key in shared}
+        | {"seeds_finished": len(line.item.rows)}
+        | estimate_columns(line.item.figures, figures)
+        | _reach(line.item)
+        for one in results.rescaled
+        for line in one.lines
+    )
 
 
 def _reach(item: ArmFigures) -> dict[str, Value]:
     """The columns that say how far a line's figures reach, and what that costs at L."""
     row = usable_columns(item.rows) | estimate_columns(item.figures, [PRICE])
     for key in POSITIONS:
-        row |= _positions(item.rows, key)
+        row |= position_columns(item.rows, key)
     return row
-
-
-def _positions(rows: Iterable[Mapping[str, Value]], key: str) -> dict[str, Value]:
-    measured = [row for row in rows if row[f"{key}_found"] is not None]
-    positions = [value for row in measured if isinstance(value := row[key], int)]
-    return {
-        f"{key}_min": min(positions, default=None),
-        f"{key}_max": max(positions, default=None),
-        f"{key}_found": len(positions),
-        f"{key}_of": len(measured),
-    }
 
 
 def rescaled_table(results: Results) -> Table:

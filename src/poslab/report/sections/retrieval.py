@@ -5,39 +5,37 @@ last few tokens alone. A probe asks for something that stands at a given depth o
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from poslab.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, estimates
+from poslab.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns
 from poslab.analysis.results import Results
-from poslab.analysis.statistics import Estimate, estimate
+from poslab.analysis.retrieval import (
+    FIGURES,
+    TaskFigures,
+    exact_share,
+    over_seeds,
+    parts_of,
+    shares,
+    training_share,
+)
+from poslab.analysis.statistics import Estimate
 from poslab.config.text import listing, plain
 from poslab.data.questions import TASKS as QUESTIONS
 from poslab.record.measures import Value, name
 from poslab.record.reader import Run
-from poslab.record.retrieval import Retrieved
 from poslab.report.cells import arms, half_widths, heat_panel, looks, loss, named, percent, text
-from poslab.report.document import SCALE_FROM, Column, HeatPanels, Rows, Section, Table, sheet
+from poslab.report.charts import SCALE_FROM, HeatPanels
+from poslab.report.document import Section
 from poslab.report.formatting import multiple, number, share
+from poslab.report.tables import Column, Rows, Table, sheet
 
 FILES = ("retrieval", "retrieval_arms", "retrieval_passkey", "retrieval_copy")
 TASKS = {"passkey": "Pass-key", "copy": "Copy"}
-FIGURES = ("exact_share", "token_share", "nats_per_token")
 SYMBOLS = {task: len(kind.symbols) for task, kind in QUESTIONS.items()}  # that an answer is drawn from
 LEARNED = 0.05  # of all samples at L, exact: with less, an arm has not learned the task
 
 WINDOW_START, BEFORE_QUESTION = 0.0, 1.0  # depths
 EVERY_ANSWER = 1.0  # where the scale ends
-
-
-@dataclass(frozen=True)
-class TaskFigures:
-    """One task, and the lengths and depths that any arm was probed at."""
-
-    task: str
-    title: str
-    lengths: tuple[float, ...]  # multiples of L
-    depths: tuple[float, ...]
 
 
 def section(results: Results) -> Section | None:
@@ -59,8 +57,8 @@ def section(results: Results) -> Section | None:
 
 
 def _trained_on(results: Results) -> str:
-    shares = {training_share(run) for run in results.finished if run.probe}
-    part = shares.pop() if len(shares) == 1 else None
+    parts = {training_share(run) for run in results.finished if run.probe}
+    part = parts.pop() if len(parts) == 1 else None
     return "" if part is None else f" {100 * part:g} % of the training windows held such questions."
 
 
@@ -106,13 +104,6 @@ def _guessing(tasks: Sequence[TaskFigures]) -> str:
     return f"; guessing among the symbols of the answer loses {listing(losses)}" if losses else ""
 
 
-def training_share(run: Run) -> float | None:
-    """The share of the training windows with a question in them."""
-    probe = run.config.get("probe")
-    share = probe.get("share") if isinstance(probe, Mapping) else None
-    return float(share) if isinstance(share, int | float) else None
-
-
 def tasks_of(runs: Sequence[Run]) -> list[TaskFigures]:
     """The tasks on record, those with a figure first."""
     tasks = list(dict.fromkeys(task for run in runs for task, _, _ in run.probe))
@@ -128,40 +119,10 @@ def tasks_of(runs: Sequence[Run]) -> list[TaskFigures]:
     ]
 
 
-def _summed(run: Run, task: str, length: float) -> Retrieved | None:
-    """One length over all depths."""
-    parts = [one for (at, k, _), one in run.probe.items() if (at, k) == (task, length)]
-    if not parts:
-        return None
-    return Retrieved(
-        parts[0].length,
-        sum(part.samples for part in parts),
-        sum(part.exact for part in parts),
-        sum(part.correct for part in parts),
-        math.fsum(part.nll for part in parts),
-        sum(part.tokens for part in parts),
-    )
-
-
-def _shares(one: Retrieved) -> dict[str, float | None]:
-    """The figures of what was retrieved, by the names of their columns."""
-    return {
-        "exact_share": one.exact / one.samples,
-        "token_share": one.correct / one.tokens,
-        "nats_per_token": one.nll / one.tokens if math.isfinite(one.nll) else None,
-    }
-
-
-def over_seeds(item: ArmFigures, task: str, length: float) -> dict[str, Estimate]:
-    """The figures at one length over all depths."""
-    by_seed = [one for run in item.arm.finished if (one := _summed(run, task, length)) is not None]
-    return estimates(list(map(_shares, by_seed)), FIGURES)
-
-
 def _heat(results: Results, task: TaskFigures) -> HeatPanels:
     panels, rows = [], []
     for i, item in arms(results):
-        cells = {(depth, k): _cell(item, task, k, depth) for depth in task.depths for k in task.lengths}
+        cells = {(depth, k): exact_share(item, task, k, depth) for depth in task.depths for k in task.lengths}
         if any(cells.values()):
             panels.append(heat_panel(i, item, cells, "{:g}".format, multiple))
             rows += [_heat_row(item, task, *place, cell) for place, cell in cells.items() if cell]
@@ -182,11 +143,6 @@ def _heat(results: Results, task: TaskFigures) -> HeatPanels:
     )
 
 
-def _cell(item: ArmFigures, task: TaskFigures, length: float, depth: float) -> Estimate | None:
-    by_seed = [run.probe.get((task.task, length, depth)) for run in item.arm.finished]
-    return estimate([one.exact / one.samples for one in by_seed if one is not None])
-
-
 def _heat_row(
     item: ArmFigures, task: TaskFigures, depth: float, length: float, cell: Estimate
 ) -> dict[str, Value]:
@@ -203,18 +159,6 @@ def _heat_row(
         "answer_tokens": answer,
         "chance": SYMBOLS[task.task] ** -answer,
     }
-
-
-def parts_of(
-    runs: Iterable[Run], task: TaskFigures, length: float | None = None, depth: float | None = None
-) -> list[Retrieved]:
-    """What was retrieved of a task, at one length and depth or at all."""
-    return [
-        one
-        for run in runs
-        for (kind, k, at), one in run.probe.items()
-        if kind == task.task and length in (None, k) and depth in (None, at)
-    ]
 
 
 def _samples(results: Results, task: TaskFigures) -> str:
@@ -265,7 +209,7 @@ def runs_sheet(results: Results) -> Rows:
             "tokens": one.tokens,
             "nll": one.nll,
             "training_share": training_share(run),
-            **_shares(one),
+            **shares(one),
         }
         for item in results.arms
         for run in item.arm.finished

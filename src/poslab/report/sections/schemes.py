@@ -1,35 +1,25 @@
 """What the trained schemes do: biases and rotations by distance, and how far back attention then reaches."""
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 
+from poslab.analysis.curves import Point
+from poslab.analysis.palette import head_number
 from poslab.analysis.results import Results
+from poslab.analysis.schemes import (
+    WAVELENGTHS,
+    biases_by_distance,
+    bound_by_distance,
+    over_seeds,
+    wavelength_figures,
+)
 from poslab.config.text import listing
-from poslab.record.reader import Run
 from poslab.record.scheme import SchemeRecord
 from poslab.report.cells import arm_column, bars, fewer, figure, loss, scale, training_length
-from poslab.report.document import (
-    Cell,
-    Chart,
-    Column,
-    LineChart,
-    PanelChart,
-    Point,
-    Row,
-    Rows,
-    Section,
-    Series,
-    Sheet,
-    Table,
-    Values,
-    octaves,
-    points,
-    sheet,
-)
+from poslab.report.charts import Chart, LineChart, PanelChart, Series, octaves
+from poslab.report.document import Section
 from poslab.report.formatting import count, number
-from poslab.report.palette import head_number
 from poslab.report.sections import attention, extrapolation
+from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 
 FILES = ("bias_by_distance", "rotation_bound", "wavelengths", "wavelength_pairs")
 DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
@@ -37,7 +27,6 @@ BOUND_SOURCE = "Su et al. 2021, section 3.4.3"
 BOUND_OVER = 0  # the distance in tokens whose bound the others are divided by
 AN_OCTAVE = 12  # points of a line that are drawn, where there are more
 COUNTED_FROM = 0  # layers, heads and pairs
-WAVELENGTHS = ("pairs", "turning", "fastest", "slowest", "under_a_turn_in_L", "under_a_turn_in_longest")
 
 MEASURED: dict[str, Callable[[SchemeRecord], object]] = {
     "biases": lambda scheme: scheme.bias,
@@ -108,7 +97,7 @@ def bias_chart(results: Results) -> PanelChart | None:
     drawn: list[tuple[str, list[tuple[int, tuple[Point, ...], tuple[Point, ...]]]]] = []
     rows: Rows = []
     for item in results.arms:
-        heads = _heads(item.arm.finished)
+        heads = biases_by_distance(item.arm.finished)
         layers = sorted({layer for layer, _ in heads})
         for layer in layers:
             title = item.arm.label + (f", layer {layer}" if len(layers) > 1 else "")
@@ -160,30 +149,6 @@ def bias_chart(results: Results) -> PanelChart | None:
     )
 
 
-def _heads(runs: Sequence[Run]) -> dict[tuple[int, int], tuple[Point, ...]]:
-    """Each head's bias by distance over the seeds, by layer and head."""
-    heads = sorted({key for run in runs for key in run.scheme.bias or {}})
-    lines = {
-        key: over_seeds([_values((run.scheme.bias or {}).get(key, {}), 1) for run in runs]) for key in heads
-    }
-    return {key: line for key, line in lines.items() if line}
-
-
-def _values(by_distance: Mapping[int, float], shift: int) -> Values:
-    return {
-        (float(distance + shift), (("distance", distance),)): value
-        for distance, value in by_distance.items()
-        if math.isfinite(value) and distance + shift > 0
-    }
-
-
-def over_seeds(by_seed: Sequence[Values]) -> tuple[Point, ...]:
-    """Means over the seeds; what is the same in every seed, such as a fixed slope, has no interval."""
-    return tuple(
-        replace(point, half_width=None) if point.half_width == 0 else point for point in points(by_seed)
-    )
-
-
 def shown(line: Sequence[Point]) -> tuple[Point, ...]:
     """The part of a head's line that is drawn: from its highest point on to where it is DEPTH under it."""
     top = max(range(len(line)), key=lambda i: line[i].mean)
@@ -211,7 +176,7 @@ def _same(drawn: Iterable[Point]) -> str:
 
 def bound_chart(results: Results) -> LineChart | None:
     """The upper bound of decay of the arms that turn queries and keys, or None where none does."""
-    series = extrapolation.lines(results, _bound, lambda by_seed: thinned(over_seeds(by_seed)))
+    series = extrapolation.lines(results, bound_by_distance, lambda by_seed: thinned(over_seeds(by_seed)))
     if not series:
         return None
     several = any(len(run.scheme.bound or {}) > 1 for run in results.finished)
@@ -236,32 +201,8 @@ def bound_chart(results: Results) -> LineChart | None:
     )
 
 
-def _bound(run: Run) -> Values:
-    """The mean over the layers on record at each distance that all of them have."""
-    layers = list((run.scheme.bound or {}).values())
-    shared = set.intersection(*(set(layer) for layer in layers)) if layers else set()
-    mean = {distance: math.fsum(layer[distance] for layer in layers) / len(layers) for distance in shared}
-    return _values(mean, 0)
-
-
 def _mark(results: Results) -> float | None:
     return None if results.context_length is None else float(results.context_length)
-
-
-def run_figures(run: Run) -> dict[str, float]:
-    """A run's figures over all layers on record; nothing where it turns nothing."""
-    pairs = list((run.scheme.wavelengths or {}).values())
-    turning = [wavelength for wavelength in pairs if wavelength is not None]
-    if not pairs:
-        return {}
-    longest = run.context_length * max((k for _, k in run.segments), default=1.0)
-    counts: dict[str, float] = {
-        "pairs": len(pairs),
-        "turning": len(turning),
-        "under_a_turn_in_L": sum(wavelength > run.context_length for wavelength in turning),
-        "under_a_turn_in_longest": sum(wavelength > longest for wavelength in turning),
-    }
-    return counts | ({"fastest": min(turning), "slowest": max(turning)} if turning else {})
 
 
 def wavelengths_table(results: Results) -> Table | None:
@@ -310,7 +251,7 @@ def _wavelength_sheets(results: Results) -> dict[str, Sheet]:
 
 def _wavelengths(results: Results) -> Rows:
     """A row an arm that turns anything."""
-    return attention.arm_rows(results, run_figures, WAVELENGTHS)
+    return attention.arm_rows(results, wavelength_figures, WAVELENGTHS)
 
 
 def _pairs(results: Results) -> Rows:

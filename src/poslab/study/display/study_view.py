@@ -86,6 +86,7 @@ class StudyDisplay:
         self.live = Live(console=console, auto_refresh=False) if console.is_interactive else None
         self.shown = {entry.directory: _Shown(entry.state) for entry in entries}
         self.read_at = self.printed_at = clock()
+        self.followers: list[Callable[[], None]] = []  # called at each update, after the runs have been read
 
     def __enter__(self) -> Self:
         try:
@@ -121,6 +122,8 @@ class StudyDisplay:
             self._read_progress()
         if due or changed:
             self._show()
+        for follow in self.followers:
+            follow()
 
     def print_line(self, text: str) -> None:
         """Print a line above the live view."""
@@ -129,13 +132,13 @@ class StudyDisplay:
     def lines(self) -> list[str]:
         """The view as lines: the counts, the runs under way, and those that failed or were stopped."""
         self._read_progress()
-        progress = self._progress()
+        progress = self.progress()
         under_way = [clause(entry, progress.get(entry.directory)) for entry in _under_way(self.entries)]
-        return [counts(self.entries, self._seconds_left()).plain, *under_way, *failure_lines(self.entries)]
+        return [counts(self.entries, self.seconds_left()).plain, *under_way, *failure_lines(self.entries)]
 
     def _show(self) -> None:
         if self.live is not None:
-            view = frame(self.console, self.entries, self._progress(), self._seconds_left())
+            view = frame(self.console, self.entries, self.progress(), self.seconds_left())
             self.live.update(view, refresh=True)
         elif self.clock() - self.printed_at >= self.seconds_between_lines:
             self.printed_at = self.clock()
@@ -182,10 +185,12 @@ class StudyDisplay:
             shown.ends[shown.progress.phase] = progress.phase_started
         shown.progress = progress
 
-    def _progress(self) -> dict[Path, Progress]:
+    def progress(self) -> dict[Path, Progress]:
+        """How far each run is that has begun, by its directory."""
         return {path: shown.progress for path, shown in self.shown.items() if shown.progress is not None}
 
-    def _seconds_left(self) -> float | None:
+    def seconds_left(self) -> float | None:
+        """Until the last run ends, as far as that can be known yet."""
         courses = []
         for entry in self.entries:
             if entry.state == "running":
@@ -199,11 +204,11 @@ class StudyDisplay:
         return seconds_left(self.pace.finished, courses, waiting)
 
     def _line(self) -> str:
-        under_way, progress = _under_way(self.entries), self._progress()
+        under_way, progress = _under_way(self.entries), self.progress()
         clauses = [clause(entry, progress.get(entry.directory)) for entry in under_way[:NAMED]]
         if len(under_way) > NAMED:
             clauses.append(f"... and {len(under_way) - NAMED} more")
-        line = counts(self.entries, self._seconds_left()).plain
+        line = counts(self.entries, self.seconds_left()).plain
         return " · ".join([line, *(["; ".join(clauses)] if clauses else [])])
 
 

@@ -30,6 +30,7 @@ from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking import NoTracker, Tracker, first_place, open_tracker
 from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
 from poslab.training.checkpoints import (
+    SavedState,
     is_state,
     newest_checkpoint,
     remove_states,
@@ -37,7 +38,7 @@ from poslab.training.checkpoints import (
     to_bytes,
     write_checkpoint,
 )
-from poslab.training.observer import DivergedError, SilentObserver
+from poslab.training.observer import DivergedError, SilentObserver, State
 
 OPEN_SECONDS = 30.0  # that the end of a run waits for W&B to open it
 STOP_SECONDS = 1.0  # that W&B has to take the last points where the run is asked to stop
@@ -187,7 +188,7 @@ class RunMaker:
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         self.display.step(step, loss, tokens_per_second)
 
-    def maybe_checkpoint(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
+    def maybe_checkpoint(self, step: int, state: Callable[[], State]) -> None:
         last = step == self.job.config.trainer.max_steps
         if last or self.stopper.number is not None or time.monotonic() - self.checkpoint_at >= self.interval:
             begun = time.monotonic()
@@ -225,7 +226,7 @@ class RunMaker:
         config, corpus = job.config, job.corpus
         self.gpt = gpt = build(config, corpus.vocabulary)
         record.update(parameters=gpt.parameter_count(), max_length=gpt.scheme.max_length)
-        kernel = (self.state or {}).get("kernel")
+        kernel = None if self.state is None else self.state["kernel"]
         with self.display.phase("training", config.trainer.max_steps), self.stopper.deferred():
             trained = train(gpt, config, corpus, self, self._take_state())
         self.stopper.check()
@@ -253,7 +254,7 @@ class RunMaker:
         measure(job, gpt, record, self.display, self.stopper)
         record.update(memory_bytes=peak_memory())
 
-    def _take_state(self) -> dict[str, Any] | None:
+    def _take_state(self) -> SavedState | None:
         """The state to go on from; it is dropped here, being as large as all that training holds."""
         state, self.state = self.state, None
         return state
@@ -265,7 +266,7 @@ class RunMaker:
             self._note(str(error))
             return Manifest()
 
-    def _newest_state(self, earlier: Manifest) -> dict[str, Any] | None:
+    def _newest_state(self, earlier: Manifest) -> SavedState | None:
         """The newest undamaged state of the run: a checkpoint, else the final weights."""
         directory = self.job.directory
         identity, config = self.job.identity, self.job.config.result_settings()

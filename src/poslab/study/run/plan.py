@@ -7,9 +7,8 @@ from pathlib import Path
 
 from poslab.config.request import Config, Request
 from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
-from poslab.data.corpus import Corpus
+from poslab.data.corpus import Corpus, check_lengths
 from poslab.data.questions import ROOM
-from poslab.data.windows import check_lengths
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest, remove_record
 from poslab.record.schema import ENDED, FORMAT
 from poslab.record.seal import DamagedError

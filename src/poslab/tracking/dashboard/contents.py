@@ -35,6 +35,7 @@ class Contents:
     bias: tuple[tuple[int, tuple[int, ...]], ...]  # a layer and its heads
     bound: tuple[int, ...]  # layers
     attended: bool
+    arms: tuple[str, ...]  # their names in W&B: scheme / attention / other settings
     failed: bool  # a run failed past L: its loss by position rose over 5 % above the plateau
 
     @property
@@ -47,7 +48,9 @@ def from_records(study: str, runs: Path) -> Contents:
     """What the records in `runs`/`study` hold. Raises ReportError where there are none."""
     compared = [run for run in load(study, runs).runs if run.readable and not run.tunes]
     keys = {key for run in compared for key in _keys(run)}
-    return _contents(keys, [_question(runs / study)], len(compared))
+    # Of settings that differ besides, a record does not say how the command line named them.
+    arms = [f"{run.pos} / {run.attention}" for run in compared]
+    return _contents(keys, [_question(runs / study)], len(compared), arms)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ def from_wandb(runs: Iterable[Tracked]) -> Contents:
     """What W&B has of a study."""
     compared = [run for run in runs if run.config.get("part") != "tuning"]
     keys = {key for run in compared for key in run.keys}
-    return _contents(keys, [run.notes for run in compared], len(compared))
+    arms = [one_line(run.config["arm"]) for run in compared if isinstance(run.config.get("arm"), str)]
+    return _contents(keys, [run.notes for run in compared], len(compared), arms)
 
 
 def _keys(run: Run) -> Iterable[str]:
@@ -73,7 +77,7 @@ def _keys(run: Run) -> Iterable[str]:
         yield from row
 
 
-def _contents(keys: Collection[str], questions: Iterable[object], runs: int) -> Contents:
+def _contents(keys: Collection[str], questions: Iterable[object], runs: int, arms: Iterable[str]) -> Contents:
     heads: dict[int, list[int]] = {}
     for layer, head in sorted((int(one), int(other)) for one, other in _matches(BIAS, keys)):
         heads.setdefault(layer, []).append(head)
@@ -87,6 +91,7 @@ def _contents(keys: Collection[str], questions: Iterable[object], runs: int) -> 
         bias=tuple((layer, tuple(numbers)) for layer, numbers in heads.items()),
         bound=tuple(sorted(int(layer) for (layer,) in _matches(BOUND, keys))),
         attended=ATTENDED in keys,
+        arms=tuple(sorted(set(arms))),
         failed=FAILURE in keys,
     )
 

@@ -8,6 +8,7 @@ import wandb_workspaces.reports.v2.interface as wr
 import wandb_workspaces.workspaces as ws
 from wandb_workspaces import expr
 
+from poslab.analysis.palette import arm_numbers, look
 from poslab.tracking.dashboard import words
 from poslab.tracking.dashboard.contents import Contents
 from poslab.tracking.dashboard.panels import ARM, Group, groups, headline, identifier, shown
@@ -63,6 +64,7 @@ def make_workspace(study: str, contents: Contents, entity: str, project: str) ->
             filters=_of_study(study),
             groupby=[ws.Config(ARM)],
             order=[ws.Ordering(ws.Metric("Name"))],
+            group_colors=dict(colours(contents).items()),
             pinned_columns=[f"summary:{name}" for name in ("status", "parameters", *headline(contents))],
         ),
     )
@@ -102,7 +104,14 @@ def make_report(
         sections += [
             wr.H1(group.name),
             wr.UnorderedList(items=list(words.section(group.name, contents))),
-            wr.PanelGrid(runsets=[runs], panels=_placed(group)),
+            wr.PanelGrid(
+                runsets=[runs],
+                panels=_placed(group),
+                custom_run_colors={
+                    wr.RunsetGroup(study, (wr.RunsetGroupKey(wr.Config(ARM), name),)): colour
+                    for name, colour in colours(contents).items()
+                },
+            ),
         ]
     return wr.Report(
         project=project,
@@ -117,6 +126,13 @@ def make_report(
 def specification(document: ws.Workspace | wr.Report) -> Any:
     """What is sent to W&B of a document, as JSON."""
     return json.loads(document._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
+
+
+def colours(contents: Contents) -> dict[str, str]:
+    """The colour of each arm, by its name in W&B: that of its scheme in every figure of poslab."""
+    parts = [[*name.split(" / "), ""][:2] for name in contents.arms]
+    numbers = arm_numbers((pos, attention) for pos, attention in parts)
+    return {name: look(number).light for name, number in zip(contents.arms, numbers, strict=True)}
 
 
 def _of_study(study: str) -> expr.And:

@@ -12,9 +12,9 @@ NAME = re.compile(r"(offline-)?run-(?P<begun>\d{8}_\d{6})-(?P<id>.+?)(-\d{1,2})?
 VIEW = "leet"  # in a study's folder: what `wandb leet` opens
 
 
-def identifier(part: Path) -> str | None:
+def identifier(folder: Path) -> str | None:
     """W&B's id of the run that a directory belongs to."""
-    match = NAME.fullmatch(part.name)
+    match = NAME.fullmatch(folder.name)
     return match["id"] if match else None
 
 
@@ -28,22 +28,22 @@ def last_identifier(directory: Path) -> str | None:
     return max(identifiers)[1] if identifiers else None
 
 
-def parts(directory: Path) -> list[Path]:
+def offline_folders(directory: Path) -> list[Path]:
     """The offline directories below a run directory, the oldest first."""
     return sorted(path for path in (directory / "wandb").glob("offline-run-*") if identifier(path))
 
 
-def written(part: Path) -> int:
+def written(folder: Path) -> int:
     """Bytes that W&B has written of the run."""
-    return sum(path.stat().st_size for path in part.glob("*.wandb"))
+    return sum(path.stat().st_size for path in folder.glob("*.wandb"))
 
 
-def show_in_terminal(part: Path, directory: Path) -> None:
-    """Let `wandb leet runs/<study>/leet` show a run, whose W&B files are in `part`, by links in that folder.
+def show_in_terminal(folder: Path, directory: Path) -> None:
+    """Let `wandb leet runs/<study>/leet` show a run, whose W&B files are in `folder`, by links there.
 
     leet shows the runs of one folder, by the names of their directories there.
     """
-    match = NAME.fullmatch(part.name)
+    match = NAME.fullmatch(folder.name)
     if not match:
         return
     view, run = directory.parent / VIEW, directory.name
@@ -53,6 +53,6 @@ def show_in_terminal(part: Path, directory: Path) -> None:
         shown.mkdir(parents=True, exist_ok=True)
         link = shown / f"run-{run}.wandb"
         link.unlink(missing_ok=True)
-        link.symlink_to(os.path.relpath(part / f"run-{match['id']}.wandb", shown))
+        link.symlink_to(os.path.relpath(folder / f"run-{match['id']}.wandb", shown))
     for path in earlier:
         shutil.rmtree(path, ignore_errors=True)

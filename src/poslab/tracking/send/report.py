@@ -20,7 +20,7 @@ from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import UnreadableError
 from poslab.record.study_list import StudyList, read_study_list, recorded_runs
 from poslab.tracking.send.card import Card
-from poslab.tracking.send.offline import parts
+from poslab.tracking.send.offline import offline_folders
 from poslab.tracking.send.published import (
     PLACE,
     known_place,
@@ -64,7 +64,7 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
             "runs": list(listed.runs),
         },
     )
-    earlier = parts(runs)
+    earlier = offline_folders(runs)
     with staged_beside(runs):
         shutil.rmtree(runs / "wandb" / "artifacts", ignore_errors=True)  # of earlier reports
         run, place = open_run(options, card, runs, number)

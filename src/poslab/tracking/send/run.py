@@ -25,7 +25,7 @@ from poslab.record.writer import RunRecord
 from poslab.tracking import first_place, in_wandb_sweep, login
 from poslab.tracking.send.card import Card, as_sent
 from poslab.tracking.send.charts import AXES, chart_rows, sheets, summary, training_row
-from poslab.tracking.send.offline import identifier, parts, show_in_terminal, written
+from poslab.tracking.send.offline import identifier, offline_folders, show_in_terminal, written
 
 ONLINE_SECONDS = 20  # that W&B's server has to answer before a run goes offline
 FINISH_SECONDS = 120  # to send the rest; what is not sent by then stays on disk, for `wandb sync`
@@ -59,7 +59,7 @@ class TrackedRun:
         """
         self.options = options
         self.directory = directory
-        self.replaced = [part for part in parts(directory) if identifier(part) == number]
+        self.replaced = [folder for folder in offline_folders(directory) if identifier(folder) == number]
         self.run, self.place = open_run(options, card, directory, number, stop)
         show_in_terminal(Path(self.run.dir).parent, directory)
         define_axes(self.run)
@@ -123,8 +123,8 @@ class TrackedRun:
             self.run.log_artifact(weights)
 
     def _remove_replaced(self) -> None:
-        for part in self.replaced:
-            shutil.rmtree(part, ignore_errors=True)
+        for folder in self.replaced:
+            shutil.rmtree(folder, ignore_errors=True)
         self.replaced = []
 
 

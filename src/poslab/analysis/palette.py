@@ -26,19 +26,8 @@ COLOURS = (
 )
 PLAIN = 7  # of them, for lines that are no arms
 GREY = 6
-SCHEMES = {  # the place of each scheme's colour; another scheme's follows from its name
-    "rope": 0,
-    "alibi": 1,
-    "t5": 2,
-    "learned": 3,
-    "sinusoidal": 4,
-    "xpos": 5,
-    "none": GREY,
-    "fire": 7,
-    "fox": 8,
-    "kerple": 9,
-    "pope": 10,
-}
+# The schemes in the order of their colours; another scheme's follows from its name.
+SCHEMES = ("rope", "alibi", "t5", "learned", "sinusoidal", "xpos", "none", "fire", "fox", "kerple", "pope")
 # Variants of RoPE in the order of their tints; another's follows from its name.
 ROPES = "500 1k 2k 5k 50k 100k 500k 1m pi ntk yarn dynamic llama3 learned none partial p randomised sqrt log"
 # Of variants: how far towards white, or below 0 towards black.
@@ -116,10 +105,10 @@ def _place(pos: str) -> tuple[int, int]:
     if scheme not in SCHEMES:
         return _hashed(pos, len(COLOURS)), 0
     if not variant:
-        return SCHEMES[scheme], 0
+        return SCHEMES.index(scheme), 0
     ropes = ROPES.split()
     known = ropes.index(variant) if variant in ropes else len(ropes) + _hashed(variant, VARIANTS // 2)
-    return SCHEMES[scheme], 1 + known
+    return SCHEMES.index(scheme), 1 + known
 
 
 def _hashed(name: str, n: int) -> int:

@@ -1,0 +1,78 @@
+"""Curves over the seeds: a run's losses by length and by position, and an arm's means at every x."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from poslab.analysis.statistics import Estimate, estimate
+from poslab.record.measures import Bin, Value, mean_bits, mean_loss, name, position_bins
+from poslab.record.reader import Run
+
+# A run's values, by x and by what the CSV calls that x.
+Place = tuple[float, tuple[tuple[str, Value], ...]]
+Values = dict[Place, float]
+
+
+@dataclass(frozen=True)
+class Point(Estimate):
+    """An arm's mean over its seeds at x."""
+
+    x: float
+    keys: Mapping[str, Value]  # what x is, for the CSV
+
+    @property
+    def row(self) -> dict[str, Value]:
+        return {**self.keys, **super().row}
+
+
+def point(x: float, at: Estimate, keys: Mapping[str, Value]) -> Point:
+    return Point(at.n, at.mean, at.half_width, at.lowest, at.highest, x, keys)
+
+
+def points(by_seed: Sequence[Values]) -> tuple[Point, ...]:
+    """Means over the seeds at every x that one of them has."""
+    places: list[Place] = sorted({place for values in by_seed for place in values})
+    estimates = [estimate([values[place] for values in by_seed if place in values]) for place in places]
+    return tuple(point(x, at, dict(keys)) for (x, keys), at in zip(places, estimates, strict=True) if at)
+
+
+def by_length(run: Run, protocol: str, lengths: Sequence[float], bits: bool) -> Values:
+    """Bits per byte, or nats a token, at each multiple of L that has them."""
+    measure = mean_bits if bits else mean_loss
+    losses = {k: measure(run.segments.get((protocol, k), {}).values()) for k in lengths}
+    return {(k, _length(run, k)): loss for k, loss in losses.items() if loss is not None}
+
+
+def row_by_length(run: Run, row: Mapping[str, Value], family: str, lengths: Sequence[float]) -> Values:
+    """A figure of a run's row at each multiple of L in its columns' names."""
+    return {
+        (k, _length(run, k)): value
+        for k in lengths
+        if isinstance(value := row.get(f"{family}_{name(k)}"), float)
+    }
+
+
+def validation_losses(run: Run) -> Values:
+    """Validation loss by the training tokens before it."""
+    return {
+        (float(point.tokens), (("tokens", point.tokens), ("step", point.step))): point.loss
+        for point in run.validations
+        if point.tokens > 0 and abs(point.loss) < float("inf")
+    }
+
+
+def in_bits(runs: Iterable[Run]) -> bool:
+    """Whether every loss of the runs has a count of bytes."""
+    return all(part.bytes for run in runs for parts in run.segments.values() for part in parts.values())
+
+
+def _length(run: Run, k: float) -> tuple[tuple[str, Value], ...]:
+    return ("multiple", k), ("length", round(k * run.context_length))
+
+
+def by_position(run: Run, unit: int, start: float = 0) -> Values:
+    """Loss in each bin of positions from `start` on, by the tokens seen there in units of so many tokens."""
+    return {(item.center / unit, _bin(item)): item.loss for item in position_bins(run) if item.first >= start}
+
+
+def _bin(item: Bin) -> tuple[tuple[str, Value], ...]:
+    return ("first_position", item.first), ("last_position", item.last), ("tokens_seen", item.center)

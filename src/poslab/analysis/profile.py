@@ -1,0 +1,44 @@
+"""How often an arm is the fastest to a target: performance profiles (Dolan and More 2002)."""
+
+import math
+from collections.abc import Sequence
+
+from poslab.analysis.curves import Point, point
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.statistics import Estimate, Time
+from poslab.record.measures import Value
+
+Problem = tuple[str, int]  # a target, by its suffix, and a seed
+
+
+def problems(items: Sequence[ArmFigures]) -> list[Problem]:
+    """Every target on every seed that all the arms have, whatever became of the runs."""
+    tried = [{(suffix, seed) for suffix, by_seed in item.times.items() for seed in by_seed} for item in items]
+    return sorted(set.intersection(*tried)) if tried else []
+
+
+def factors(item: ArmFigures, items: Sequence[ArmFigures], solvable: Sequence[Problem]) -> list[float]:
+    """The arm's tokens over the fastest arm's on each problem, infinite where it did not get there."""
+    over = []
+    for suffix, seed in solvable:
+        fastest = min(_tokens(one.times[suffix][seed]) for one in items)
+        mine = _tokens(item.times[suffix][seed])
+        # Where the fastest arm had got there before its first step, no other is within a factor of it.
+        factor = mine / fastest if math.isfinite(mine) and fastest > 0 else math.inf
+        over.append(1.0 if mine == fastest < math.inf else factor)
+    return over
+
+
+def _tokens(time: Time) -> float:
+    return time.tokens if time.reached else math.inf
+
+
+def solved_within(factors: Sequence[float], at: Sequence[float]) -> tuple[Point, ...]:
+    """The share of the problems that an arm with these factors solves within each of `at`."""
+    steps = []
+    for x in at:
+        solved = sum(factor <= x for factor in factors)
+        share = solved / len(factors)
+        keys: dict[str, Value] = {"factor": x, "solved": solved}
+        steps.append(point(x, Estimate(len(factors), share, None, share, share), keys))
+    return tuple(steps)

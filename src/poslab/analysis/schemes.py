@@ -1,0 +1,92 @@
+"""What trained schemes do: biases, bounds and wavelengths of rotations, and how far back heads attend."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from poslab.analysis.curves import Point, Values, points
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.statistics import Estimate, estimate
+from poslab.record.reader import Run
+
+ATTENDED = ("mean", "nearest", "farthest")
+WAVELENGTHS = ("pairs", "turning", "fastest", "slowest", "under_a_turn_in_L", "under_a_turn_in_longest")
+
+
+def biases_by_distance(runs: Sequence[Run]) -> dict[tuple[int, int], tuple[Point, ...]]:
+    """Each head's bias by distance over the seeds, by layer and head."""
+    heads = sorted({key for run in runs for key in run.scheme.bias or {}})
+    lines = {
+        key: over_seeds([_values((run.scheme.bias or {}).get(key, {}), 1) for run in runs]) for key in heads
+    }
+    return {key: line for key, line in lines.items() if line}
+
+
+def _values(by_distance: Mapping[int, float], shift: int) -> Values:
+    return {
+        (float(distance + shift), (("distance", distance),)): value
+        for distance, value in by_distance.items()
+        if math.isfinite(value) and distance + shift > 0
+    }
+
+
+def over_seeds(by_seed: Sequence[Values]) -> tuple[Point, ...]:
+    """Means over the seeds; what is the same in every seed, such as a fixed slope, has no interval."""
+    return tuple(
+        replace(point, half_width=None) if point.half_width == 0 else point for point in points(by_seed)
+    )
+
+
+def bound_by_distance(run: Run) -> Values:
+    """The mean over the layers on record at each distance that all of them have."""
+    layers = list((run.scheme.bound or {}).values())
+    shared = set.intersection(*(set(layer) for layer in layers)) if layers else set()
+    mean = {distance: math.fsum(layer[distance] for layer in layers) / len(layers) for distance in shared}
+    return _values(mean, 0)
+
+
+def wavelength_figures(run: Run) -> dict[str, float]:
+    """A run's figures over all layers on record; nothing where it turns nothing."""
+    pairs = list((run.scheme.wavelengths or {}).values())
+    turning = [wavelength for wavelength in pairs if wavelength is not None]
+    if not pairs:
+        return {}
+    longest = run.context_length * max((k for _, k in run.segments), default=1.0)
+    counts: dict[str, float] = {
+        "pairs": len(pairs),
+        "turning": len(turning),
+        "under_a_turn_in_L": sum(wavelength > run.context_length for wavelength in turning),
+        "under_a_turn_in_longest": sum(wavelength > longest for wavelength in turning),
+    }
+    return counts | ({"fastest": min(turning), "slowest": max(turning)} if turning else {})
+
+
+def uniform(length: int) -> float:
+    """Mean distance in tokens of attention spread evenly, over the queries of a window's second half."""
+    queries = range(length // 2, length)
+    return sum(i / 2 for i in queries) / len(queries)
+
+
+def heads_of(run: Run) -> dict[tuple[int, int], float]:
+    """Mean distance in tokens by layer and head."""
+    return {key: one.distance / one.queries for key, one in (run.scheme.attended or {}).items()}
+
+
+def attended_cells(item: ArmFigures) -> dict[tuple[float, float], Estimate | None]:
+    """The mean distance of each head over the seeds, by layer and head."""
+    by_run = [heads_of(run) for run in item.arm.finished]
+    layers = sorted({layer for heads in by_run for layer, _ in heads})
+    heads = sorted({head for heads in by_run for _, head in heads})
+    return {
+        (layer, head): estimate([of_run[layer, head] for of_run in by_run if (layer, head) in of_run])
+        for layer in layers
+        for head in heads
+    }
+
+
+def attended_figures(run: Run) -> dict[str, float]:
+    """The mean over all heads, and that of the nearest and of the farthest head; nothing without a record."""
+    heads = heads_of(run).values()
+    if not heads:
+        return {}
+    return {"mean": sum(heads) / len(heads), "nearest": min(heads), "farthest": max(heads)}

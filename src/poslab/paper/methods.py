@@ -1,0 +1,153 @@
+"""How a study was made, in the words of a methods section: every number from the records."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from poslab.analysis.results import Results
+from poslab.config.text import listing, plain, rate_text
+from poslab.paper.references import cited
+from poslab.record.measures import STRIDE
+from poslab.record.reader import Run
+from poslab.report import cells
+from poslab.report.formatting import count, quantity
+from poslab.report.sections.provenance import differing
+
+
+@dataclass(frozen=True)
+class Cited:
+    """A piece of a sentence: its text and the keys of what is cited after it."""
+
+    text: str
+    keys: tuple[str, ...] = ()
+
+
+def paragraph(results: Results) -> Iterator[Cited]:
+    """The methods paragraph, piece by piece; where arms differ in a value, all its values stand there."""
+    every = _Values(results)
+    model = every.of("model")
+    yield Cited("We trained decoder-only Transformers in the style of GPT-2", cited("always", "model"))
+    yield Cited(
+        f" with {model('layers')} layers, width {model('width')} and {model('heads')} heads "
+        f"({every(lambda run: quantity(run.manifest.parameters))} parameters) that differ in "
+    )
+    yield from _compared(results)
+    yield Cited(". ")
+    trainer = every.of("trainer")
+    data = every(lambda run: plain(run.data_name, 60))
+    vocabulary = every(lambda run: str(run.vocabulary))
+    yield Cited(
+        f"Each was trained on {every(lambda run: quantity(run.budget))} tokens of {data} (a vocabulary of "
+        f"{vocabulary} tokens) in {trainer('max_steps')} steps of {trainer('batch_size')} windows of "
+        f"{every(lambda run: count(run.context_length))} tokens, the training length L, with AdamW"
+    )
+    yield Cited("", cited("always", "optimizer"))
+    rates = every(lambda run: rate_text(run.learning_rate) if run.learning_rate is not None else "")
+    yield Cited(
+        f" (second moment's decay {trainer('beta2')}, weight decay {trainer('weight_decay')}, gradients "
+        f"clipped at norm {trainer('clip_norm')}). The learning rate rose to {rates} in "
+        f"{trainer('warmup_steps')} steps and then followed the schedule {trainer('schedule')}"
+    )
+    yield Cited(f"{_own_rates(results)}. ")
+    if results.tunings:
+        yield Cited("The learning rate of each arm was chosen on seeds and text of its own. ")
+    yield Cited(_measured(results))
+    yield from _tested(results)
+    yield Cited(
+        f"Training ran in {every(lambda run: plain(run.manifest.precision, 20))} on "
+        f"{every(lambda run: plain(run.manifest.device, 60))}. All was done with poslab"
+    )
+    yield Cited("", cited("always", "poslab"))
+    yield Cited(".")
+
+
+class _Values:
+    """What the finished runs have in common, or all their values."""
+
+    def __init__(self, results: Results) -> None:
+        self.runs = results.finished
+
+    def __call__(self, value: Callable[[Run], str]) -> str:
+        return listing(list(dict.fromkeys(value(run) for run in self.runs)), 6)
+
+    def of(self, section: str) -> Callable[[str], str]:
+        """The values of a section of the configuration, by name."""
+
+        def value(name: str) -> str:
+            return self(lambda run: plain((run.config.get(section) or {}).get(name, "(not recorded)"), 40))
+
+        return value
+
+
+def _compared(results: Results) -> Iterator[Cited]:
+    """The arms, each with its sources where its scheme or attention is first named, and what else differs."""
+    attentions = {item.arm.attention for item in results.arms}
+    cited_before: set[str] = set()
+    yield Cited(
+        "their positional scheme and attention: " if len(attentions) > 1 else "their positional scheme: "
+    )
+    last = len(results.arms) - 1
+    for i, item in enumerate(results.arms):
+        yield Cited("" if i == 0 else " and " if i == last else ", ")
+        config = item.arm.finished[0].config if item.arm.finished else {}
+        keys = _sources("scheme", config.get("pos"))
+        if len(attentions) > 1:
+            keys += _sources("attention", config.get("attention"))
+        new = tuple(dict.fromkeys(key for key in keys if key not in cited_before))
+        cited_before |= set(new)
+        yield Cited(item.arm.label, new)
+    if len(attentions) == 1:
+        config = results.finished[0].config
+        yield Cited(
+            f", all under {attentions.pop()} attention", _sources("attention", config.get("attention"))
+        )
+    others = [key for key in differing(results) if not key.startswith(("pos.", "attention."))]
+    if others:
+        yield Cited(f". The arms also differ in {listing(others, 12)}")
+
+
+def _sources(kind: str, options: Any) -> tuple[str, ...]:
+    if not isinstance(options, Mapping):
+        return ()
+    return cited(kind, str(options.get("scheme" if kind == "scheme" else "kind")))
+
+
+def _own_rates(results: Results) -> str:
+    """At which multiples of the learning rate the parameters of schemes trained, where not at 1."""
+    rates = []
+    for item in results.arms:
+        config = item.arm.finished[0].config if item.arm.finished else {}
+        own, common = config.get("pos") or {}, config.get("trainer") or {}
+        rate = own.get("rate", 1.0) * common.get("scheme_rate", 1.0)
+        if rate != 1:
+            rates.append(f"{rate:g} times for {item.arm.label}")
+    words = f"; what a scheme itself learns trained at a multiple of this rate, {listing(rates, 20)}"
+    return words if rates else ""
+
+
+def _measured(results: Results) -> str:
+    windows = (
+        f"of windows that slide by L/{round(1 / STRIDE)} the last L/{round(1 / STRIDE)} tokens are scored"
+        if cells.loss_family(results) == "sliding"
+        else "every token of windows side by side is scored"
+    )
+    lengths = listing([f"{k:g} L" if k != 1 else "L" for k in results.multiples if k >= 1], 12)
+    return f"Losses are in nats a token on held-out text: {windows}, at lengths of {lengths}. "
+
+
+def _tested(results: Results) -> Iterator[Cited]:
+    n = results.seeds
+    yield Cited(f"We trained {n} seed{'s' if n > 1 else ''} of each arm")
+    if n < 2:
+        yield Cited(", so no interval is given and nothing is tested. ")
+        return
+    yield Cited(" and give 95 % Student-t intervals over them")
+    if results.primary is None:
+        yield Cited(". ")
+        return
+    yield Cited(
+        f"; arms are compared on the {cells.figure_words(results.primary)} by paired t tests, corrected "
+        f"with the {len(results.claims)} claims that are made in all by Holm's method"
+    )
+    yield Cited("", cited("always", "tests"))
+    yield Cited(". ")

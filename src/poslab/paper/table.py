@@ -1,0 +1,153 @@
+"""The narrow table of a paper: an arm a row, chosen columns, the best loss in bold, a mark for a test."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from poslab.analysis.results import Results
+from poslab.analysis.statistics import FALSE_ALARMS
+from poslab.config.text import listing
+from poslab.record.measures import multiple, name
+from poslab.record.reader import ReportError
+from poslab.report import cells
+from poslab.report.formatting import multiple as length_words
+from poslab.report.formatting import quantity
+from poslab.report.render.latex import escape_latex
+from poslab.report.sections.answer import ranked_rows
+from poslab.report.sections.overview import arms_table
+from poslab.report.tables import Cell, Column, Row
+
+ARM = "arm"
+STAR = Markup("$^{*}$")
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table as LaTeX sets it: `rows` are cells that are already LaTeX."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Markup, ...], ...]
+
+
+def choices(results: Results) -> dict[str, Column]:
+    """The columns that a paper's table may have, by the names that columns= takes."""
+    known = {column.key: column for column in arms_table(results).columns[1:]}
+    known |= {"seeds": known.pop("seeds_finished")}
+    protocol = cells.loss_family(results)
+    lengths = [k for k in results.multiples if f"{protocol}_{name(k)}" in known]
+    for other in cells.LOSSES:  # both protocols, whichever is tested
+        for k in lengths:
+            known[f"{other}_{name(k)}"] = Column(
+                f"{other}_{name(k)}", length_words(k), cells.loss, f"{cells.LOSSES[other]}, nats per token"
+            )
+    against = f"Against {results.reference.arm.label}"
+    known["difference"] = Column("difference", against, lambda row, key: _difference(results, row))
+    speed = cells.mean(lambda value, half: quantity(value))
+    known["tokens_per_second"] = Column("tokens_per_second", "Tokens/s", speed)
+    return known
+
+
+def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTable:
+    """The arms, the best rank first, with the columns of these names, or with those of the report's answer.
+
+    Raises ReportError where there is no such column, naming those that there are.
+    """
+    known = choices(results)
+    chosen = list(dict.fromkeys(names or _default(results, known)))
+    if unknown := [one for one in chosen if one not in known]:
+        raise ReportError(
+            f"columns={','.join(unknown)}: the paper's table has no such column; there are "
+            f"{listing(list(known), len(known))}"
+        )
+    columns = (cells.arm_column(results), *(known[one] for one in chosen))
+    records = ranked_rows(results)
+    shown = [[column.show(row, column.key) for column in columns] for row in records]
+    best = {
+        i: _best(results, column.key, records, [row[i] for row in shown])
+        for i, column in enumerate(columns)
+        if column.key.startswith(tuple(f"{family}_" for family in cells.LOSSES))
+    }
+    claimed = {item.arm.label for item in results.comparisons if _claimed(results, item.arm.label)}
+    rows = tuple(
+        tuple(
+            _latex(cell, j in best.get(i, ()), columns[i].key == "difference" and row[0].text in claimed)
+            for i, cell in enumerate(row)
+        )
+        for j, row in enumerate(shown)
+    )
+    return PaperTable(_caption(results, chosen), columns, rows)
+
+
+def _default(results: Results, known: Mapping[str, Column]) -> list[str]:
+    protocol = cells.loss_family(results)
+    tested = 1.0 if results.primary is None else multiple(results.primary)
+    losses = dict.fromkeys(f"{protocol}_{name(k)}" for k in (1.0, tested))
+    return [one for one in ("rank", *losses, "difference") if one in known]
+
+
+def _best(results: Results, key: str, records: Sequence[Row], column: Sequence[Cell]) -> set[int]:
+    """The rows in bold: the lowest mean, and of the tested loss every arm that is not separated from it."""
+    if key == results.primary and results.ranks:
+        return {j for j, row in enumerate(records) if row.get("rank_best") == 1}
+    if results.seeds < 2:
+        return set()  # of one seed no winner is claimed
+    values = [cell.value for cell in column if cell.value is not None]
+    return {j for j, cell in enumerate(column) if values and cell.value == min(values)}
+
+
+def _difference(results: Results, row: Row) -> Cell:
+    """The arm less the reference in the tested loss."""
+    if row["reference"] is True:
+        return Cell("reference")
+    for item in results.comparisons:
+        if item.arm.label == row["arm"] and item.figure == results.primary:
+            ends = {"d_mean": item.difference.mean, "d_half_width": item.difference.half_width}
+            return cells.nats(ends, "d")
+    return Cell("–")
+
+
+def _claimed(results: Results, label: str) -> bool:
+    """Whether the tests separate the arm from the reference in the tested loss."""
+    return any(
+        item.arm.label == label
+        and item.figure == results.primary
+        and item.p_holm is not None
+        and item.p_holm < FALSE_ALARMS
+        for item in results.comparisons
+    )
+
+
+def _latex(cell: Cell, bold: bool, star: bool) -> Markup:
+    text = Markup(escape_latex(cell.text))
+    if bold:
+        # Bold reaches mathematics, such as ±, only in boldmath.
+        text = Markup("{\\boldmath\\bfseries ") + text + Markup("}")
+    return text + STAR if star else text
+
+
+def _caption(results: Results, names: Sequence[str]) -> str:
+    """What the columns are, and how sure."""
+    lengths = [one for one in names if one.startswith(tuple(f"{family}_" for family in cells.LOSSES))]
+    sentences = []
+    if lengths:
+        sentences.append("Losses in nats a token at the training length L and past it; lower is better.")
+    if "rank" in names and results.primary is not None:
+        sentences.append(
+            f"The rank is by the {cells.figure_words(results.primary)}: only arms that are separated bound "
+            "it."
+        )
+    if "difference" in names:
+        sentences.append(
+            f"The difference is that from {results.reference.arm.label} in the tested loss, paired by "
+            f"seed; * marks p < {FALSE_ALARMS:g} of the paired t test with Holm's correction."
+        )
+    if results.seeds < 2:
+        sentences.append("One seed an arm: no interval, no winner claimed.")
+    else:
+        sentences.append(f"Means over {results.seeds} seeds with 95 % Student-t intervals.")
+        tested = " or, in the tested loss, not separated from it" if results.primary in lengths else ""
+        if lengths:
+            sentences.append(f"Bold: the lowest mean of a column{tested}.")
+    return " ".join(sentences)

@@ -1,0 +1,83 @@
+"""A study's paper kit, reports/STUDY/paper/: figure, tables, methods, references, and a paper of them."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
+
+from poslab.analysis.results import Results
+from poslab.paper.methods import paragraph
+from poslab.paper.panels import caption, draw, panels
+from poslab.paper.references import bibliography, used, without_source
+from poslab.paper.table import paper_table
+from poslab.record.files import remove_unfinished, write_atomic
+from poslab.report.render.latex import escape_latex, latex_environment
+from poslab.report.sections.answer import sentences
+from poslab.report.sections.provenance import facts_sheet
+
+FOLDER = "paper"
+SUFFIXES = (".tex", ".bib", ".pdf", ".pgf")
+TEMPLATES = Path(__file__).parent / "templates"
+BREAKABLE = re.compile(r"([=,/._+-])")  # where a long command line may go on in the next line
+SETTING = "configuration."
+
+
+def write_paper(results: Results, directory: Path, columns: Sequence[str] | None = None) -> Path:
+    """Write the paper kit of `results` into `directory`/paper, and return that folder.
+
+    figure.pdf (and figure.pgf where LaTeX is there), table.tex, methods.tex, settings.tex, references.bib,
+    and paper.tex, a two-column document of them all. The same records give the same bytes. `columns` are
+    those of table.tex (table.choices). Raises ReportError where there is no such column.
+    """
+    table = paper_table(results, columns)
+    folder = directory / FOLDER
+    remove_unfinished(folder, lambda name: Path(name).suffix in SUFFIXES)
+    charts = panels(results)
+    drawn = draw(charts) if charts else {}
+    for suffix, content in drawn.items():
+        write_atomic(folder / f"figure.{suffix}", content)
+    subjects = list(used(results.finished))
+    texts = {
+        "table.tex": _fill("table.tex", table=table, results=results),
+        "methods.tex": _fill("methods.tex", pieces=list(paragraph(results))),
+        "settings.tex": _fill("settings.tex", settings=_settings(results), results=results),
+        "references.bib": bibliography(subjects),
+        "paper.tex": _fill(
+            "paper.tex",
+            title=results.questions[0] if len(results.questions) == 1 else results.study,
+            answer=" ".join(sentences(results)),
+            charts=charts,
+            caption=caption(charts),
+            commands=results.commands,
+            results=results,
+            without_source=without_source(subjects),
+        ),
+    }
+    for name, text in texts.items():
+        write_atomic(folder / name, text)
+    return folder
+
+
+def _settings(results: Results) -> list[tuple[str, str]]:
+    """The whole configuration of the run that stands for the study, by key."""
+    rows = [(str(row["key"]), str(row["value"])) for row in facts_sheet(results)[1]]
+    return [(key.removeprefix(SETTING), value) for key, value in rows if key.startswith(SETTING)]
+
+
+def _fill(template: str, **values: object) -> str:
+    return _environment().get_template(template).render(**values)
+
+
+@cache
+def _environment() -> Environment:
+    environment = latex_environment(FileSystemLoader(TEMPLATES))
+    environment.filters |= {"breakable": _breakable}
+    return environment
+
+
+def _breakable(text: str) -> Markup:
+    """A command line or a key that may go on in the next line after any of its separators."""
+    return Markup(BREAKABLE.sub("\\1\\\\allowbreak{}", escape_latex(text)))

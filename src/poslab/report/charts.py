@@ -1,0 +1,239 @@
+"""Charts of a report, with the rows of the CSV files beside them, before they are drawn."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from poslab.analysis.curves import Point
+from poslab.analysis.statistics import Estimate
+from poslab.record.measures import Value
+from poslab.record.summary import Target
+from poslab.report.formatting import DASH, number, quantity, share
+from poslab.report.tables import Cell, Rows
+
+FORMATS = ("svg", "png", "pdf")  # of each paper figure
+SCALE_FROM = 0.0  # where the scales of shaded tables and of tokens to target begin
+SPELLED_OUT = 120  # dots of a figure that its description lists one by one
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a chart."""
+
+    arm: int  # the number of its look, or of its rotation's
+    label: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines over a logarithmic x."""
+
+    name: str
+    title: str
+    caption: str
+    x_label: str
+    y_label: str
+    base: int  # of the logarithm of x
+    ticks: tuple[tuple[float, str], ...]
+    mark: float | None  # where the training length L lies
+    series: tuple[Series, ...]
+    level: float | None = None  # a loss past L above which a line has failed
+    ceiling: float | None = None  # where y ends, if lines go on above it
+    stepped: bool = False  # whether a line keeps its value until the next point
+    frame: tuple[float, float] | None = None  # the ends of y, where they do not depend on the lines
+
+    @property
+    def rows(self) -> Rows:
+        """The CSV file beside the figure."""
+        return [{"arm": series.label, **point.row} for series in self.series for point in series.points]
+
+    @property
+    def description(self) -> str:
+        """The figure in words, for those who do not see it."""
+        ends = [
+            f"{s.label} from {number(s.points[0].mean)} at {self._where(s.points[0])} "
+            f"to {number(s.points[-1].mean)} at {self._where(s.points[-1])}"
+            for s in self.series
+        ]
+        return f"{self.title}. {self.y_label} by {self.x_label}. {'; '.join(ends)}."
+
+    def _where(self, point: Point) -> str:
+        return dict(self.ticks).get(point.x) or quantity(point.x)
+
+
+def octaves(series: Sequence[Series], label: Callable[[float], str]) -> tuple[tuple[float, str], ...]:
+    """Ticks at powers of two over all of x, every second one where there are many."""
+    low, high = _range(series)
+    powers = range(math.ceil(math.log2(low) - 1e-9), math.ceil(math.log2(high)) + 1)
+    return tuple((2.0**i, label(2.0**i)) for i in powers if len(powers) <= 7 or (powers[-1] - i) % 2 == 0)
+
+
+def decades(series: Sequence[Series]) -> tuple[tuple[float, str], ...]:
+    """Ticks at 1, 2, 5, 10, ... over all of x, the powers of ten alone where there are many."""
+    low, high = _range(series)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [part * 10.0**i for i in powers for part in (1, 2, 5) if low <= part * 10.0**i <= high]
+    tens = [tick for tick in ticks if math.log10(tick).is_integer()]
+    return tuple((tick, quantity(tick)) for tick in (ticks if len(ticks) <= 7 or len(tens) < 2 else tens))
+
+
+def _range(series: Sequence[Series]) -> tuple[float, float]:
+    x = [point.x for one in series for point in one.points]
+    return min(x, default=1.0), max(x, default=1.0)
+
+
+@dataclass(frozen=True)
+class PanelChart:
+    """Line charts of several arms beside each other, under one legend."""
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[LineChart, ...]  # each has its arm's label as its title
+    legend: tuple[tuple[int, str], ...]  # of all panels: the number of each look, and what it stands for
+    legend_of: str  # what its lines are: rotations, heads
+    rows: Rows  # the CSV file beside the figure
+
+
+@dataclass(frozen=True)
+class HeatPanel:
+    """One arm's numbers; None where it has no value."""
+
+    arm: int  # the number of its look
+    label: str
+    seeds: int
+    row_titles: tuple[str, ...]
+    column_titles: tuple[str, ...]
+    cells: tuple[tuple[Estimate | None, ...], ...]  # rows of columns
+
+    @property
+    def known(self) -> Iterator[tuple[Estimate, str, str]]:
+        """Every number with the titles of its row and column."""
+        for row_title, row in zip(self.row_titles, self.cells, strict=True):
+            for column_title, cell in zip(self.column_titles, row, strict=True):
+                if cell is not None:
+                    yield cell, row_title, column_title
+
+
+@dataclass(frozen=True)
+class HeatPanels:
+    """Numbers by row and column, shaded by size: a panel an arm, one scale for all panels."""
+
+    name: str
+    title: str
+    caption: str
+    row_label: str
+    column_label: str
+    unit: str
+    low: float  # where the scale begins
+    high: float
+    in_percent: bool  # whether the numbers are shares
+    panels: tuple[HeatPanel, ...]
+    rows: Rows  # the CSV file beside the figure
+
+    def shown(self, value: float) -> str:
+        """A number as a reader sees it, without its interval."""
+        return share(value) if self.in_percent else number(value, 3)
+
+    def end(self, value: float) -> str:
+        """An end of the scale, without decimals that say nothing: 100.0 is 100."""
+        text = self.shown(value)
+        return text.rstrip("0").removesuffix(".") if "." in text else text
+
+    def half(self, cell: Estimate, panel: HeatPanel) -> str:
+        """What stands under a number: half its interval, and of how many seeds where not of all."""
+        parts = []
+        if cell.half_width is not None:
+            parts.append(f"± {share(cell.half_width) if self.in_percent else number(cell.half_width, 2)}")
+        if cell.n < panel.seeds:
+            parts.append(f"n = {cell.n}")
+        return ", ".join(parts)
+
+    def fraction(self, value: float) -> float:
+        """How far along the scale a number lies, from 0 to 1."""
+        extent = self.high - self.low
+        return min(1.0, max(0.0, (value - self.low) / extent)) if extent > 0 else 0.0
+
+    @property
+    def description(self) -> str:
+        """The figure in words, for those who do not see it."""
+        ends = []
+        for panel in self.panels:
+            ordered = sorted(panel.known, key=lambda one: one[0].mean)
+            if ordered:
+                where = [f"{self.shown(cell.mean)} at {row}, {column}" for cell, row, column in ordered]
+                ends.append(f"{panel.label} from {where[0]} to {where[-1]}")
+        ranges = "; ".join(ends) or DASH
+        return f"{self.title}. {self.unit} by {self.row_label} and {self.column_label}. {ranges}."
+
+
+@dataclass(frozen=True)
+class Reach:
+    """When one run reached one target; `tokens` is None where it did not within its budget."""
+
+    arm: int
+    label: str
+    seed: int
+    target: Target
+    tokens: float | None
+    budget: int
+
+    @property
+    def row(self) -> dict[str, Value]:
+        """Its row in the CSV file beside the figure."""
+        return {
+            "arm": self.label,
+            "seed": self.seed,
+            "target_fraction": self.target.fraction,
+            "target_loss": self.target.loss,
+            "reached": self.tokens is not None,
+            "tokens_to_target": self.tokens,
+            "budget": self.budget,
+        }
+
+
+@dataclass(frozen=True)
+class TargetChart:
+    """Tokens to each target, a dot a run."""
+
+    name: str
+    title: str
+    caption: str
+    reaches: tuple[Reach, ...]
+    targets: tuple[Target, ...]
+    times: Mapping[int, tuple[Cell, ...]]  # of each arm, by its number: the mean time to each target
+
+    @property
+    def rows(self) -> Rows:
+        """The CSV file beside the figure."""
+        return [reach.row for reach in self.reaches]
+
+    @property
+    def edge(self) -> float:  # the largest budget, where the scale ends
+        return max(reach.budget for reach in self.reaches)
+
+    @property
+    def by_arm(self) -> dict[tuple[int, str], list[Reach]]:
+        """The reaches of each arm, by its number and label."""
+        arms: dict[tuple[int, str], list[Reach]] = {}
+        for reach in self.reaches:
+            arms.setdefault((reach.arm, reach.label), []).append(reach)
+        return arms
+
+    @property
+    def description(self) -> str:
+        """The figure in words, for those who do not see it; of many runs how many of an arm's got there."""
+        if len(self.reaches) > SPELLED_OUT:
+            hits = {label: [r.tokens is not None for r in mine] for (_, label), mine in self.by_arm.items()}
+            parts = [f"{label}: {sum(hit)} of {len(hit)} reached" for label, hit in hits.items()]
+        else:
+            parts = [
+                f"{r.label} seed {r.seed}, target {number(r.target.loss)}: "
+                f"{quantity(r.tokens) if r.tokens is not None else 'not reached'}"
+                for r in self.reaches
+            ]
+        return f"{self.title}. {'; '.join(parts)}."
+
+
+Chart = LineChart | TargetChart | PanelChart | HeatPanels

@@ -1,0 +1,62 @@
+"""Tables of a report, each a view of a CSV file, before they are laid out."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from poslab.record.measures import Value
+
+Row = Mapping[str, Value]  # of a CSV file, by the names of its columns
+Rows = list[dict[str, Value]]
+Sheet = tuple[list[str], Rows]  # a CSV file: its columns and rows
+
+
+def sheet(rows: Iterable[Row]) -> Sheet:
+    """A CSV file whose columns are those of its rows."""
+    listed = [dict(row) for row in rows]
+    return list(dict.fromkeys(key for row in listed for key in row)), listed
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a reader sees in a table, and the number of the CSV file that it shows."""
+
+    text: str
+    value: float | None = None
+    sort: float | None = None  # what it sorts by if not its value: bounds, and what was never reached
+    link: str | None = None
+    arm: int | None = None  # the look of its arm or rotation, whose colour goes with it
+
+    @property
+    def order(self) -> float | None:
+        """The number that it sorts by; None for words."""
+        return self.value if self.sort is None else self.sort
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: `show` makes a cell of a row of the CSV file and the name of a column there."""
+
+    key: str
+    title: str
+    show: Callable[[Row, str], Cell]
+    group: str = ""  # a heading that neighbouring columns share
+    number: bool = True
+    about: str = ""  # what the column is, shown on its head
+
+
+@dataclass(frozen=True)
+class Table:
+    """A view of rows of a CSV file."""
+
+    title: str
+    caption: str
+    columns: tuple[Column, ...]
+    records: Sequence[Row]  # of the CSV file; what else of them is shown, such as a link, stands beside
+    sources: tuple[str, ...]  # the CSV file with the same figures in full, and one with them run by run
+    grouped: bool = False  # whether rows with the same first cell are shown under it
+    folded: bool = False  # whether the page shows its title alone until a reader opens it
+
+    @cached_property
+    def rows(self) -> tuple[tuple[Cell, ...], ...]:
+        return tuple(tuple(column.show(row, column.key) for column in self.columns) for row in self.records)

@@ -1,0 +1,151 @@
+"""The paper kit: numbers are those of arms.csv, everybody used is cited, and LaTeX sets it in two columns."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from poslab.analysis.results import Results, gather
+from poslab.paper.references import cited, references
+from poslab.paper.table import choices, paper_table
+from poslab.paper.write import write_paper
+from poslab.record.reader import ReportError
+from poslab.report.sections.overview import arms_sheet
+from support.commands import ROOT
+from support.records import plan, write_run
+
+HOSTILE = r"\input{/etc/passwd} 50% #1 a_b^c~d & {e} $x$ [f] * -- <g> é Δβ"
+TEX = shutil.which("pdflatex") and shutil.which("bibtex")
+
+
+def _config(scheme: str) -> dict[str, Any]:
+    return {"pos": {"scheme": scheme}, "attention": {"kind": "softmax"}}
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    """Three arms over three seeds: t5 is clearly the best, the hostile one clearly the worst."""
+    runs = tmp_path / "runs"
+    for seed in (0, 1, 2):
+        write_run(runs, f"rope-{seed}", seed=seed, shift=0.01 * seed, config=_config("rope"))
+        write_run(runs, f"t5-{seed}", pos="t5", seed=seed, shift=-1.0 + 0.011 * seed, config=_config("t5"))
+        write_run(
+            runs, f"other-{seed}", pos=HOSTILE, seed=seed, shift=0.3 + 0.02 * seed, config=_config("mine")
+        )
+    plan(runs, ["rope-0"], "rope")
+    return gather("made_up", runs, None)
+
+
+def _rows(kit: Path) -> list[list[str]]:
+    body = (kit / "table.tex").read_text().split(r"\midrule")[1].split(r"\bottomrule")[0]
+    return [
+        line.removesuffix(r"\\").strip().split(" & ") for line in body.splitlines() if line.endswith(r"\\")
+    ]
+
+
+def test_the_table_has_the_numbers_of_arms_csv(results: Results, tmp_path: Path) -> None:
+    kit = write_paper(results, tmp_path, ["sliding_1x", "loss_8x", "difference", "seeds"])
+    rows = _rows(kit)
+    assert len(rows) == 3
+    by_arm = {str(row["arm"]): row for row in arms_sheet(results)[1]}
+    (hostile,) = by_arm.keys() - {"rope", "t5"}
+    for row in rows:
+        arm = row[0] if row[0] in by_arm else hostile
+        for text, key in ((row[1], "sliding_1x"), (row[2], "loss_8x")):
+            mean, half = by_arm[arm][f"{key}_mean"], by_arm[arm][f"{key}_half_width"]
+            assert f"{mean:.3f} $\\pm$ {half:.3f}" in text
+        assert row[4] == "3"
+
+
+def test_bold_and_stars_are_no_more_than_the_tests_allow(results: Results, tmp_path: Path) -> None:
+    rows = _rows(write_paper(results, tmp_path))
+    assert [row[0] for row in rows][:2] == ["t5", "rope"]  # by rank
+    assert all(("bfseries" in cell) == (row[0] == "t5") for row in rows for cell in row[2:4])
+    starred = {row[0] for row in rows if row[4].endswith("$^{*}$")}
+    claimed = {
+        item.arm.label for item in results.comparisons if item.p_holm is not None and item.p_holm < 0.05
+    }
+    assert "t5" in claimed
+    assert len(starred) == len(claimed)
+
+
+def test_of_one_seed_nothing_is_bold(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "a")
+    write_run(tmp_path / "runs", "b", pos="t5", shift=0.5)
+    plan(tmp_path / "runs", ["a", "b"], "rope")
+    text = (write_paper(gather("made_up", tmp_path / "runs", None), tmp_path) / "table.tex").read_text()
+    assert "bfseries" not in text
+    assert "no winner claimed" in text
+
+
+def test_an_unknown_column_is_refused_with_those_that_there_are(results: Results) -> None:
+    with pytest.raises(ReportError, match=r"columns=nope: .*there are rank, .*tokens_to_target"):
+        paper_table(results, ["rank", "nope"])
+
+
+def test_every_column_that_can_be_chosen_can_be_set(results: Results) -> None:
+    table = paper_table(results, list(choices(results)))
+    assert {len(row) for row in table.rows} == {len(choices(results)) + 1}
+
+
+def test_every_scheme_and_attention_of_conf_has_a_source() -> None:
+    for path in sorted((ROOT / "conf" / "pos").glob("*.yaml")):
+        options = OmegaConf.to_container(OmegaConf.load(path))
+        names = re.findall(r"'scheme': '(\w+)'", str(options))
+        # Schemes made of others cite those that they are made of.
+        assert any(cited("scheme", name) for name in names), path.name
+    for path in sorted((ROOT / "conf" / "attention").glob("*.yaml")):
+        assert cited("attention", str(OmegaConf.load(path).kind)), path.name
+
+
+def test_all_that_is_cited_is_in_the_bibliography(results: Results, tmp_path: Path) -> None:
+    kit = write_paper(results, tmp_path)
+    keys = {
+        key
+        for group in re.findall(r"\\cite\{([^}]*)\}", (kit / "methods.tex").read_text())
+        for key in group.split(",")
+    }
+    entries = set(re.findall(r"^@\w+\{([^,]+),", (kit / "references.bib").read_text(), re.MULTILINE))
+    assert {
+        "radford2019language",
+        "poslab",
+        "holm1979simple",
+        "su2021roformer",
+        "raffel2020exploring",
+    } <= keys
+    assert keys <= entries
+    assert "keywords" not in (kit / "references.bib").read_text()
+    assert len({one.key for one in references()}) == len(references())
+
+
+def test_the_same_records_give_the_same_bytes(results: Results, tmp_path: Path) -> None:
+    first, second = write_paper(results, tmp_path / "a"), write_paper(results, tmp_path / "b")
+    names = sorted(path.name for path in first.iterdir())
+    assert {"figure.pdf", "methods.tex", "paper.tex", "references.bib", "settings.tex", "table.tex"} <= set(
+        names
+    )
+    assert names == sorted(path.name for path in second.iterdir())
+    assert all((first / name).read_bytes() == (second / name).read_bytes() for name in names)
+
+
+@pytest.mark.skipif(not TEX, reason="no LaTeX here")
+def test_latex_sets_it_in_two_columns_and_nothing_runs_over(results: Results, tmp_path: Path) -> None:
+    kit = write_paper(results, tmp_path, list(choices(results)))
+    text = (kit / "paper.tex").read_text()
+    # The figure in LaTeX's own type as well.
+    text = text.replace(
+        r"\end{document}",
+        "\\clearpage\\onecolumn\\noindent\\resizebox{\\textwidth}{!}{\\input{figure.pgf}}\n\\end{document}",
+    )
+    (kit / "paper.tex").write_text(text.replace("microtype}", "microtype,pgf}"))
+    for command in ("pdflatex", "bibtex", "pdflatex", "pdflatex"):
+        mode = ["-interaction=nonstopmode", "-halt-on-error"] if command == "pdflatex" else []
+        done = subprocess.run([command, *mode, "paper"], cwd=kit, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+    log = (kit / "paper.log").read_text(errors="replace")
+    assert "Overfull" not in log
+    assert "undefined" not in log

@@ -1,0 +1,84 @@
+"""What is retrieved, in the report: hand-computed figures, from records made up here."""
+
+from pathlib import Path
+
+import pytest
+
+from poslab.analysis.results import gather
+from poslab.report.document import Section
+from poslab.report.sections import retrieval as probes
+from support.records import L, answers, write_scheme
+
+T_1 = 12.706204736432102  # Student t, 95 %, with one degree of freedom
+
+
+def retrieval(runs: Path) -> Section:
+    section = probes.section(gather("made_up", runs, None))
+    assert section is not None
+    return section
+
+
+def test_what_is_exact_is_a_share_a_seed_and_then_a_mean(tmp_path: Path) -> None:
+    for seed, exact in enumerate((10, 8)):
+        found = {(1.0, 0.0): exact, (1.0, 1.0): 10, (2.0, 0.0): 0, (2.0, 1.0): 4 * seed}
+        write_scheme(tmp_path, f"a{seed}", answers(found, nats=1 + seed), seed=seed)
+    section = retrieval(tmp_path)
+    (chart,) = section.charts
+    rows = {(row["multiple"], row["depth"]): row for row in chart.rows}
+    assert rows[1.0, 0.0]["mean"] == pytest.approx(0.9)
+    assert rows[1.0, 0.0]["half_width"] == pytest.approx(T_1 * 0.1)
+    assert (rows[1.0, 0.0]["n"], rows[1.0, 0.0]["lowest"], rows[1.0, 0.0]["highest"]) == (2, 0.8, 1.0)
+    assert (rows[1.0, 0.0]["answer_tokens"], rows[1.0, 0.0]["chance"]) == (5, pytest.approx(1e-5))
+    _, sheet = section.sheets["retrieval_arms"]
+    # Over both depths: 1 and 0.9, then 0 and 0.2.
+    assert [row["exact_share_mean"] for row in sheet] == pytest.approx([0.95, 0.1])
+    assert sheet[0]["exact_share_half_width"] == pytest.approx(T_1 * 0.05)
+    assert sheet[0]["nats_per_token_mean"] == pytest.approx(1.5)
+    assert sheet[0]["token_share_mean"] == pytest.approx(0.95)
+    (table,) = section.tables
+    assert [cell.text for cell in table.rows[0]] == [
+        "Pass-key", "rope", "95.0 ± 63.5", "10.0 ± 127.1", "1.500 ± 6.353", "1.500 ± 6.353",
+    ]  # fmt: skip
+    assert section.findings == (
+        "Pass-key, percent exact at L and at 2 L: rope (95.0 and 10.0).",
+        "Descriptive: no difference between arms is tested.",
+    )
+
+
+def test_a_length_without_answers_is_a_dash_and_says_so(tmp_path: Path) -> None:
+    write_scheme(tmp_path, "a", answers({(1.0, 0.0): 10, (4.0, 0.0): 2}))
+    ends = [*answers({(1.0, 0.0): 9}), {**answers({(4.0, 0.0): 0})[0], "samples": 0, "tokens": 0, "nll": ""}]
+    write_scheme(tmp_path, "b", ends, pos="learned", sliding={1.0: 2.0}, max_length=L)
+    section = retrieval(tmp_path)
+    by_arm = {row[1].text: [cell.text for cell in row[2:]] for row in section.tables[0].rows}
+    assert by_arm["learned"] == ["90.0", "–", "1.000", "–"]
+    assert {(row["arm"], row["multiple"]) for row in section.charts[0].rows} == {
+        ("rope", 1.0), ("rope", 4.0), ("learned", 1.0),
+    }  # fmt: skip
+    assert "learned (90.0 and not defined) and rope (100.0 and 20.0)" in section.findings[0]
+    assert section.findings[-1] == "One seed: no interval, no winner claimed."
+
+
+def test_an_arm_that_has_not_learned_the_task_says_nothing_past_L(tmp_path: Path) -> None:
+    nothing = {(1.0, depth / 10): 0 for depth in range(10)} | {(2.0, 0.0): 10}
+    write_scheme(tmp_path, "a", answers(nothing))
+    assert retrieval(tmp_path).findings[0] == (
+        "Pass-key: no arm learned the task at L (less than 5 % exact), so what happens past L says nothing."
+    )
+    write_scheme(tmp_path, "b", answers({(1.0, 0.0): 1, (2.0, 0.0): 0}), pos="alibi")
+    assert retrieval(tmp_path).findings[0] == (
+        "Pass-key, percent exact at L and at 2 L: alibi (10.0 and 0.0). Not learned at L (less than 5 % "
+        "exact): rope; past L, its figures say nothing."
+    )
+    write_scheme(tmp_path, "c", answers({(2.0, 0.0): 10}, "copy"), pos="t5")
+    assert "Copy: not measured at L, so what happens past L says nothing." in retrieval(tmp_path).findings
+
+
+def test_a_seed_without_answers_is_counted_out(tmp_path: Path) -> None:
+    for seed in range(3):
+        probe = answers({(1.0, 0.0): 10 - seed}) if seed else None
+        write_scheme(tmp_path, f"a{seed}", probe, seed=seed)
+    section = retrieval(tmp_path)
+    assert section.tables[0].rows[0][2].text.endswith("(n = 2)")
+    (chart,) = section.charts
+    assert chart.rows[0]["n"] == 2

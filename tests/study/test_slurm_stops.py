@@ -1,0 +1,137 @@
+"""Runs on a real Slurm cluster that are cancelled, stopped, killed, requeued or near their time limit."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from poslab.study.launch.contract import End
+from support.slurm import (
+    ENDS_ON_SIGTERM,
+    TWO_TURNS,
+    WRITES_ON_SIGTERM,
+    clean_cluster,
+    ends,
+    job_of,
+    launcher,
+    slurm,
+    start_cluster,
+    stop_cluster,
+    task,
+    until,
+)
+
+
+@pytest.fixture(scope="module")
+def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("slurm")
+    start_cluster(folder)
+    yield folder
+    stop_cluster(folder)
+
+
+@pytest.fixture
+def cluster(_cluster: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    yield from clean_cluster(_cluster, monkeypatch)
+
+
+@pytest.mark.cluster
+def test_a_cancelled_run_is_told_once_and_may_finish_its_checkpoint(cluster, tmp_path):
+    check_cancelling(tmp_path)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("tracking", ["cgroup", "pgid"])
+def test_the_same_where_slurm_finds_processes_otherwise(tracking, tmp_path, monkeypatch):
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    start_cluster(folder, tracking)
+    try:
+        monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+        check_cancelling(tmp_path)
+        check_time_limit(tmp_path)
+    finally:
+        stop_cluster(folder)
+
+
+def check_cancelling(folder: Path) -> None:
+    made = task(folder, WRITES_ON_SIGTERM, "cancelled")
+    slurm_launcher = launcher()
+    assert slurm_launcher.start(made)
+    until((folder / "started").exists)
+    slurm("scancel", job_of(made))
+    assert ends(slurm_launcher) == [End(made, 143, f"Slurm job {job_of(made)} was cancelled", again=False)]
+    assert made.log.read_text() == "told 1 times\n"
+
+
+@pytest.mark.cluster
+def test_stop_cancels_what_waits_and_tells_what_runs(cluster, tmp_path):
+    cores = int(slurm("sinfo", "--noheader", "--format=%c"))
+    slurm_launcher = launcher(cores_per_run=cores)
+    running, waiting = task(tmp_path, WRITES_ON_SIGTERM, "running"), task(tmp_path, "", "waiting")
+    assert slurm_launcher.start(running)
+    until((tmp_path / "started").exists)
+    assert slurm_launcher.start(waiting)
+    slurm_launcher.stop()
+    found = {end.task.name: end for end in ends(slurm_launcher, 2)}
+    assert found["running"].status == 143
+    assert found["waiting"].status is None
+    assert all(end.reason == f"Slurm job {job_of(end.task)} was cancelled" for end in found.values())
+    assert not any(end.again for end in found.values())
+
+
+@pytest.mark.cluster
+def test_kill_does_not_wait(cluster, tmp_path):
+    made = task(
+        tmp_path,
+        "import signal, time; signal.signal(15, signal.SIG_IGN); open('started', 'w'); time.sleep(300)",
+    )
+    slurm_launcher = launcher()
+    assert slurm_launcher.start(made)
+    until((tmp_path / "started").exists)
+    begun = time.monotonic()
+    slurm_launcher.kill()
+    (end,) = ends(slurm_launcher)
+    assert end.status in (None, -9)
+    assert time.monotonic() - begun < 12  # the cluster's KillWait is 15
+
+
+@pytest.mark.cluster
+def test_a_requeued_run_is_made_again(cluster, tmp_path):
+    made = task(tmp_path, ENDS_ON_SIGTERM + TWO_TURNS)
+    slurm_launcher = launcher()
+    assert slurm_launcher.start(made)
+    until((tmp_path / "started0").exists)
+    job = job_of(made)
+    slurm("scontrol", "requeue", job)
+    assert ends(slurm_launcher) == [End(made, 0)]
+    assert made.log.read_text() == "second turn\n"
+    assert job_of(made) == job
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("devices", [1, 2])
+def test_near_its_time_limit_a_run_is_told_and_goes_on_in_another_turn(cluster, tmp_path, devices):
+    check_time_limit(tmp_path, devices)
+
+
+def check_time_limit(folder: Path, devices: int = 1) -> None:
+    made = task(folder, ENDS_ON_SIGTERM + TWO_TURNS, "long", devices)
+    slurm_launcher = launcher()
+    assert slurm_launcher.start(made)
+    until((folder / f"started{devices - 1}").exists)
+    until((folder / "started0").exists)
+    slurm("scancel", "--signal=USR2", job_of(made))  # what Slurm itself does 90 seconds before the limit
+    assert ends(slurm_launcher) == [End(made, 0)]
+    assert made.log.read_text() == "second turn\n"
+
+
+@pytest.mark.cluster
+def test_a_run_that_fails_when_it_is_told_is_not_made_again(cluster, tmp_path):
+    made = task(tmp_path, ENDS_ON_SIGTERM.replace("143", "4") + TWO_TURNS)
+    slurm_launcher = launcher()
+    assert slurm_launcher.start(made)
+    until((tmp_path / "started0").exists)
+    slurm("scancel", "--signal=USR2", job_of(made))
+    assert ends(slurm_launcher) == [End(made, 4)]
