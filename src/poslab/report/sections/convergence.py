@@ -26,15 +26,19 @@ TICKS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 def section(results: Results) -> Section:
     """Validation loss by training tokens, the performance profile and tokens to target: those with data."""
-    losses = _validation_loss(results)
-    shown: list[Chart] = [losses, *_by_cost(results, losses)] if losses.series else []
+    losses = validation_chart(results)
+    shown: list[Chart] = [] if losses is None or results.is_about_learning else [losses]
+    shown += [] if losses is None else _by_cost(results, losses)
     shown += [*performance_profile(results), *target_charts(results)]
     findings = tuple(filter(None, [unsteady(results)]))
     return Section("convergence", "Loss during training", findings=findings, charts=tuple(shown))
 
 
-def _validation_loss(results: Results) -> LineChart:
+def validation_chart(results: Results) -> LineChart | None:
+    """Validation loss by training tokens, which is the first figure of a study of nothing past L."""
     series = lines(results, validation_losses)
+    if not series:
+        return None
     return LineChart(
         "validation_loss",
         "Validation loss by training tokens",
@@ -76,7 +80,7 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
             losses,
             name=f"validation_loss_by_{figure}",
             title=f"Validation loss by {what}",
-            caption=f"The figure above, by {what}: an arm's tokens times its mean a token. {warning}",
+            caption=f"Validation loss by {what}: an arm's tokens times its mean a token. {warning}",
             x_label=label,
             ticks=decades(series),
             series=series,

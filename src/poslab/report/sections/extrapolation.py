@@ -9,7 +9,7 @@ from poslab.analysis.protocols import OTHER
 from poslab.analysis.results import Results
 from poslab.record.reader import Run
 from poslab.report.cells import arms, bars, loss_family, training_length
-from poslab.report.charts import LineChart, PanelChart, Series, octaves
+from poslab.report.charts import Chart, LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import count, multiple
 
@@ -35,10 +35,14 @@ def section(results: Results) -> Section:
     other = _loss_by_length(results, OTHER[loss_family(results)], in_bits(results.finished))
     losses = (other, _loss_by_position(results), _position_less_reference(results))
     by_attention = _by_attention(results)
+    # Where it is not the first figure.
+    tested = tested_chart(results) if results.is_about_learning else None
+    shown: list[Chart] = [] if tested is None else [tested]
+    shown += [*by_attention, *(one for one in losses if one.series)]
     return Section(
         "lengths",
         "By length and by position",
-        charts=(*by_attention, *(chart for chart in losses if chart.series), *_gains(results)),
+        charts=(*shown, *_gains(results)),
     )
 
 
