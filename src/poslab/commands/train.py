@@ -117,7 +117,12 @@ COLUMN = 48  # where the notes begin; one beside a longer command stands in the 
 
 def _examples() -> str:
     """The end of --help, with the commands as the user calls them."""
-    lines = ["A comma sweeps a setting with -m; everything else is one run:", ""]
+    lines = [
+        f"{typed('train')} --help settings explains every setting, --help trainer those of a group.",
+        "",
+        "A comma sweeps a setting with -m; everything else is one run:",
+        "",
+    ]
     for command, arguments, note in EXAMPLES:
         line = f"  {typed(command)} {arguments}"
         if len(line) + 2 > COLUMN:
