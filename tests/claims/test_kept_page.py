@@ -86,6 +86,18 @@ def test_the_readme_shows_the_verdicts_of_the_page() -> None:
     assert list(zip(cells[::2], cells[1::2], strict=True)) == expected
 
 
+def test_the_report_of_a_study_called_claims_is_not_written_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "claims" / "facts.csv"
+    report.parent.mkdir()
+    report.write_text("key,value\n")
+    main = runpy.run_path(str(ROOT / "claims.py"))["main"]
+    assert main([f"reports={tmp_path}"]) == 2
+    assert "is the report of a study" in capsys.readouterr().err
+    assert made(tmp_path) == {"claims/facts.csv": b"key,value\n"}
+
+
 def test_a_wrong_argument_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     main = runpy.run_path(str(ROOT / "claims.py"))["main"]
     assert main(["claim=3"]) == 2

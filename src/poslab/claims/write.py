@@ -1,5 +1,6 @@
 """The claims judged and written: index.html, claims.md, claims.csv and figures."""
 
+import errno
 from pathlib import Path
 
 import torch
@@ -37,9 +38,12 @@ def rendered(entries: tuple[Entry, ...], studies: Studies) -> dict[str, bytes]:
 
 def write(runs: Path, reports: Path) -> tuple[Path, tuple[Entry, ...], Studies]:
     """Judge all claims and write them to `reports`/claims; the page, and what it says. Raises OSError."""
+    folder = reports / FOLDER
+    if (folder / "facts.csv").exists():
+        why = "is the report of a study of that name; give another folder with reports="
+        raise FileExistsError(errno.EEXIST, why, str(folder))
     studies = Studies(runs, reports)
     entries = judged(studies)
-    folder = reports / FOLDER
     content = rendered(entries, studies)
     for name, data in content.items():
         write_atomic(folder / name, data)

@@ -60,7 +60,7 @@ def _distance_alone(studies: Studies) -> Judgement:
         f"one by {other:.2g}",
         "The score of one query and one key stays the same wherever the two stand, to rounding, and a "
         "rotated vector keeps "
-        "its length. It holds because phases are formed in float64."
+        "its length. Phases are formed in float64 here; claim 22 has lower precisions."
         if holds
         else "The score changes when both tokens move by as much, or does not depend on the distance.",
     )

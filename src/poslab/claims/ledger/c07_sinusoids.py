@@ -56,7 +56,7 @@ def _identity(studies: Studies) -> Judgement:
         worst = max(worst, float((left - right).abs().max()))
     return Judgement(
         exactly(worst < 1e-9),
-        f"both sides differ by at most {small(worst)} in 32 frequencies",
+        f"both sides differ by {small(worst)} in 32 frequencies",
         "An identity of trigonometry, true of every column of the table that is added."
         if worst < 1e-9
         else "The columns of the table are not the sines and cosines of its frequencies.",

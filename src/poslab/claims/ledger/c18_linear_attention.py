@@ -64,6 +64,17 @@ def operations(kind: str, of: Scheme, length: int) -> int:
     return int(counter.get_total_flops())
 
 
+def _bucket() -> tuple[float, ...]:
+    """Which number of its table each distance up to 128 reads, from a bias whose table counts its buckets."""
+    counting = parts.scheme("t5", 16, buckets=32, max_distance=128, rate=30.0)
+    with torch.no_grad():
+        for table in counting.parameters():
+            table.copy_(torch.arange(table.numel()).reshape(table.shape))
+        bias = counting.bias(torch.arange(129))
+    assert bias is not None
+    return tuple((bias[0].double() / math.sqrt(16)).round().tolist())
+
+
 def _exponent(kind: str, of: Scheme) -> float:
     return math.log2(operations(kind, of, LONG) / operations(kind, of, SHORT))
 
@@ -83,6 +94,11 @@ def _bias_is_linear(studies: Studies) -> Judgement:
     site, attention = Site(t5, torch.arange(LENGTH)), parts.attention("linear", t5)
     with torch.no_grad():
         off = float((attention.attend(q, k, v, site) - attention.weights(q, k, site) @ v).abs().max())
+    buckets = _bucket()
+    control(
+        buckets[:17] == tuple(range(17)) and buckets.index(31) == 113 and max(buckets) == 31,
+        "T5's published buckets: one each up to 16 tokens, the last from 113 tokens on",
+    )
     control(off < 1e-9, "linear attention under T5 as the masked product of all pairs")
     biased = {
         name: _exponent("linear", scheme)
@@ -100,6 +116,9 @@ def _bias_is_linear(studies: Studies) -> Judgement:
         "no such form."
         if max(biased.values()) <= LINEAR
         else "Under an additive bias the operations grow faster than the length.",
+        (Figure("t5_buckets", "T5's buckets: which number of its table a distance reads", "Distance, "
+        "tokens", "Bucket",
+                (Line("bucket", tuple(range(129)), buckets),), stepped=True),),
     )  # fmt: skip
 
 

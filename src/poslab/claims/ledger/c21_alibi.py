@@ -34,13 +34,6 @@ def _fixed_and_linear(studies: Studies) -> Judgement:
     control(bool(torch.allclose(slopes, published)), "the published slopes, 1/2 to 1/256")
     learned = any(parameter.requires_grad for parameter in alibi.parameters())
     bend = float((bias[:, 2:] - 2 * bias[:, 1:-1] + bias[:, :-2]).abs().max())
-    t5 = parts.scheme("t5", buckets=32, max_distance=128, rate=30.0)
-    with torch.no_grad():
-        for table in t5.parameters():
-            table.copy_(torch.arange(table.numel()).reshape(table.shape) / 8)
-        t5_bias = t5.bias(distance)
-    assert t5_bias is not None
-    steps = t5_bias[0].double() * 8 / parts.WIDTH**0.5
     biases = tuple(
         Line(f"ALiBi, head {head}", tuple(range(129)), tuple(bias[head].tolist())) for head in (0, 2, 4, 7)
     )
@@ -54,9 +47,6 @@ def _fixed_and_linear(studies: Studies) -> Judgement:
         "factor on a weight; and the slopes fall exponentially from head to head.",
         (
             Figure("alibi_slopes", f"ALiBi's bias, {HEADS} heads", "Distance, tokens", "Bias, nats", biases),
-            Figure("t5_buckets", "T5's buckets: which number of its table a distance reads", "Distance, "
-            "tokens",
-                   "Bucket", (Line("bucket", tuple(range(129)), tuple(steps.tolist())),), stepped=True),
         ),
     )  # fmt: skip
 
