@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -22,10 +23,12 @@ if __name__ == "__main__":  # before the imports, which take seconds
 
 from typing import Any
 
-from poslab.config.arguments import FAILED, refuse
+from poslab.config.arguments import FAILED, HELP, refuse
 from poslab.config.schema import ConfigError
-from poslab.config.text import error_text, one_line, without_secrets
+from poslab.config.text import error_text, without_secrets
 from poslab.record.locks import TakenError
+
+CONF = Path(__file__).parent / "conf"
 
 
 def single(composed: Any) -> None:
@@ -37,7 +40,7 @@ def single(composed: Any) -> None:
 
     hydra_config = HydraConfig.get()
     settings: Any = OmegaConf.to_container(composed, resolve=True)
-    request = request_from(settings, hydra_config.runtime.choices, Path(__file__).parent / "conf")
+    request = request_from(settings, hydra_config.runtime.choices, CONF)
     # Imported only now, so that --help and a wrong setting are answered at once.
     from poslab.study.conduct import run_study
 
@@ -47,13 +50,9 @@ def single(composed: Any) -> None:
 
 def refuse_request(error: Exception) -> int:
     """Print in one line what is wrong with the command; the exit status."""
-    text = without_secrets(one_line(error))
-    missing, options = getattr(error, "missing_cfg_file", None), getattr(error, "options", None)
-    if missing and options:  # of Hydra's MissingConfigException
-        text = f"{str(missing).replace('/', '=')} does not exist; there are {', '.join(options)}"
-    elif text.startswith("Could not override"):  # the rest tells how to add a key, which nothing reads
-        text = f"{text.split(' To append')[0]} `python train.py --cfg job` prints every setting."
-    return refuse("poslab", text)
+    from poslab.config.mistakes import explained
+
+    return refuse("poslab", without_secrets(explained(error, CONF)))
 
 
 def show_status(arguments: list[str]) -> int:
@@ -62,6 +61,14 @@ def show_status(arguments: list[str]) -> int:
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ends the view
     return status([argument for argument in arguments if argument != "status"])
+
+
+def show_settings(arguments: list[str]) -> int:
+    """What --help says of single settings and groups; the exit status."""
+    from poslab.study.settings import help_text
+
+    print(help_text(CONF, [argument for argument in arguments if argument not in HELP]), end="")
+    return 0
 
 
 def train() -> None:
@@ -79,13 +86,16 @@ def train() -> None:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
+    from poslab.config.mistakes import check_arguments
+
+    check_arguments(sys.argv[1:], CONF)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra's errors arrive here and become one line
     try:
         hydra.main(config_path="conf", config_name="config", version_base="1.3")(without_failing)()
+        if failures:
+            raise failures[0]
     except (HydraException, OmegaConfBaseException) as error:
         sys.exit(refuse_request(error))
-    if failures:
-        raise failures[0]
 
 
 def main() -> None:
@@ -93,6 +103,12 @@ def main() -> None:
     try:
         if "status" in arguments:
             sys.exit(show_status(arguments))
+        if (
+            not HELP.isdisjoint(arguments)
+            and all(re.fullmatch(r"[\w.]+", each) for each in arguments if each not in HELP)
+            and len(arguments) > 1
+        ):
+            sys.exit(show_settings(arguments))
         train()
     except ConfigError as error:
         sys.exit(refuse_request(error))

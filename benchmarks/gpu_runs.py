@@ -51,12 +51,11 @@ def config(steps: int, device: str) -> RunConfig:
             "trainer": {
                 **trainer,
                 "max_steps": steps,
-                "warmup_steps": min(steps, trainer["warmup_steps"]),
                 "accelerator": device,
                 "precision": "bfloat16" if device == "cuda" else "float32",
                 "compile": False,
             },
-            "evaluate": {**evaluate, "validations": min(steps, evaluate["validations"]), "longest": 1},
+            "evaluate": {**evaluate, "longest": 1},
             "probe": {"tasks": []},
             "part": "comparison",
         },

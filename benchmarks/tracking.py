@@ -50,7 +50,6 @@ def settings(logger: str, steps: int) -> list[str]:
     return [
         f"logger={logger}",
         f"trainer.max_steps={steps}",
-        f"trainer.warmup_steps={min(40, steps // 2)}",
         f"evaluate.validations={steps // EVERY}",
         "evaluate.longest=2",
         "evaluate.segments=8",

@@ -9,10 +9,6 @@ from support.commands import ROOT, command
 from support.runs import request
 
 REFUSED = {
-    "an unknown scheme": (["pos=rotary"], "pos=rotary does not exist; there are alibi"),
-    "an unknown key": (["trainer.max_step=3"], "Could not override 'trainer.max_step'"),
-    "an added key": (["+trainer.max_step=3"], "trainer.max_step is not a setting; trainer has max_steps"),
-    "a wrong type": (["trainer.max_steps=many"], "trainer.max_steps='many': input should be a valid integer"),
     "an odd head width": (["model.width=12"], "heads of odd width 3: choose an even one"),
     "heads that do not divide": (["model.heads=3"], "width=128 is not a multiple of heads=3"),
     "a length below 1": (

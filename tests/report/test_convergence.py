@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from poslab.analysis.results import Results, gather
+from poslab.report.sections.answer import answer
+from poslab.report.sections.contents import document
 from poslab.report.sections.convergence import target_charts
 from support.records import BATCH, STEPS, L, plan, write_run
 
@@ -18,6 +20,24 @@ def falling(runs: Path, shifts: dict[str, list[float]], **trainer: object) -> Re
             write_run(runs, f"{pos}-{seed}", pos=pos, seed=seed, shift=shift, config=config)
     plan(runs, [f"{pos}-{seed}" for pos, values in shifts.items() for seed in range(len(values))], "rope")
     return gather("made_up", runs, None)
+
+
+def test_a_study_of_nothing_past_l_begins_with_who_is_the_fastest(tmp_path: Path) -> None:
+    for seed in range(5):
+        for pos, gain in (("rope", 0.0), ("t5", 0.4)):
+            curve = [3 - i / 100 - gain * (i > 5) + 0.001 * seed for i in range(101)]
+            sliding = {1.0: 2.0 - gain + 0.001 * seed}
+            write_run(tmp_path, f"{pos}-{seed}", pos, seed, sliding=sliding, curve=curve)
+    plan(tmp_path, [f"{pos}-{seed}" for pos in ("rope", "t5") for seed in range(5)], "rope")
+    results = gather("made_up", tmp_path, None)
+    first = answer(results)
+    assert first.sentences[0] == "The loss of rope at 75 % of its budget is reached sooner by t5."
+    assert first.chart is not None
+    assert first.chart.name == "validation_loss"
+    assert "Tokens to target" in [column.title for column in first.table.columns]
+    names = [chart.name for chart in document(results).charts]
+    assert len(names) == len(set(names))
+    assert {"validation_loss", "sliding_loss_by_length"} <= set(names)
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "wsd", "constant"])

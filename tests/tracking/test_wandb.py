@@ -273,7 +273,7 @@ def test_an_agent_of_a_sweep_makes_runs_and_stops_one(shown, tmp_path):
     tiny = {**dict(item.split("=") for item in TINY), **fixed, "evaluate.validations": 500}
     server = shown.server
     server.trials = [
-        {**tiny, "trainer.max_steps": 20, "trainer.learning_rate": 0.003},
+        {**tiny, "trainer.max_steps": 20, "evaluate.validations": 20, "trainer.learning_rate": 0.003},
         {**tiny, "trainer.max_steps": 20_000, "trainer.learning_rate": 0.004},
     ]
     with online(server):

@@ -110,6 +110,24 @@ def pairs(everything: Sequence[ArmFigures], reference: ArmFigures, primary: str 
     )
 
 
+def mean_ranks(everything: Sequence[ArmFigures], figure: str) -> dict[str, float]:
+    """Each arm's mean rank in `figure` over the seeds that all ranked arms have, the lowest loss first.
+
+    Arms without the figure have no rank; equal losses share theirs. Empty without a common seed.
+    """
+    by_arm = {item.arm.label: values for item in everything if (values := item.by_seed(figure))}
+    seeds = set.intersection(*(set(values) for values in by_arm.values())) if by_arm else set()
+    if not seeds:
+        return {}
+
+    def rank(label: str, seed: int) -> float:
+        mine = by_arm[label][seed]
+        losses = [values[seed] for values in by_arm.values()]
+        return sum(loss < mine for loss in losses) + (1 + sum(loss == mine for loss in losses)) / 2
+
+    return {label: sum(rank(label, seed) for seed in seeds) / len(seeds) for label in by_arm}
+
+
 def ranks(pairs: Sequence[Pair]) -> dict[str, Rank]:
     """The rank of each arm by label, of those that share two seeds or more with another arm."""
     compared = [pair for pair in pairs if pair.difference.n >= 2]

@@ -1,11 +1,14 @@
 """Curves over the seeds: a run's losses by length and by position, and an arm's means at every x."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from poslab.analysis.statistics import Estimate, estimate
 from poslab.record.measures import Bin, Value, mean_bits, mean_loss, name, position_bins
 from poslab.record.reader import Run
+
+STEADY = 0.7  # of the speed of a run's fast stretches: what its slow ones keep on a machine of its own
 
 # A run's values, by x and by what the CSV calls that x.
 Place = tuple[float, tuple[tuple[str, Value], ...]]
@@ -58,6 +61,28 @@ def validation_losses(run: Run) -> Values:
         for point in run.validations
         if point.tokens > 0 and abs(point.loss) < float("inf")
     }
+
+
+def by_cost(curve: Sequence[Point], per_token: float, name: str) -> tuple[Point, ...]:
+    """A curve over training tokens as one over what these cost, `per_token` each; the CSV calls it `name`."""
+    return tuple(
+        replace(one, x=one.x * per_token, keys={**one.keys, name: one.x * per_token}) for one in curve
+    )
+
+
+def is_steady(run: Run) -> bool:
+    """Whether the run trained at one speed, as far as its validations show it.
+
+    A machine that others use slows a run for a while: beside other work, the slow tenth of a run's stretches
+    between validations went at 0.3 to 0.7 of the speed of the fast tenth; with the machine to itself, at 0.73
+    and more.
+    """
+    timed = [(one.tokens, one.seconds) for one in run.validations if one.seconds is not None]
+    speeds = sorted(
+        (after - before) / (end - start) for (before, start), (after, end) in pairwise(timed) if end > start
+    )
+    tenth = len(speeds) // 10
+    return bool(speeds) and speeds[tenth] >= STEADY * speeds[-1 - tenth]
 
 
 def in_bits(runs: Iterable[Run]) -> bool:

@@ -91,6 +91,12 @@ class Results:
         return lengths.pop() if len(lengths) == 1 else None
 
     @property
+    def is_about_learning(self) -> bool:
+        """Whether nothing past L is tested, but losses on the way are measured."""
+        at_length = self.primary is not None and measures.multiple(self.primary) == 1
+        return at_length and any(run.validations for run in self.finished)
+
+    @property
     def seeds(self) -> int:
         """The largest number of finished seeds of any arm."""
         return max(len(item.rows) for item in self.arms)

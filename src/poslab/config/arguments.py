@@ -5,6 +5,7 @@ It imports nothing that takes time, so that a mistake is answered at once.
 
 import sys
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 FAILED, WRONG_COMMAND, INTERRUPTED = 1, 2, 130  # exit statuses
 HELP = {"-h", "--help", "help"}
@@ -32,7 +33,9 @@ def read_options(arguments: Iterable[str], keys: Sequence[str]) -> dict[str, str
         key, equals, value = argument.lstrip("-").partition("=")
         if key not in keys or not equals:
             known = ", ".join(f"{name}=..." for name in keys)
-            raise ArgumentError(f"{argument[:100]!r} is not understood; the arguments are {known}")
+            near = get_close_matches(key, keys, n=1)
+            meant = f" (did you mean {near[0]}=...?)" if near else ""
+            raise ArgumentError(f"{argument[:100]!r} is not understood{meant}; the arguments are {known}")
         if not value:
             raise ArgumentError(f"{key}= has no value")
         if key in options:

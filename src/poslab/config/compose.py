@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
-from poslab.config.schema import ConfigError, check
+from poslab.config.schema import ConfigError, check, following_max_steps
 from poslab.config.text import override_text, without_secrets
 
 # Config groups that decide a result, other than pos and attention, which every label names.
@@ -44,13 +44,11 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Path)
         for group, choice in item.items()
     }
     default["trainer"] = choices["model"]  # each size has a budget that suits it
-    written: dict[str, Any] = {}
-    changed = []
-    for group in GROUPS:
-        if choices[group] != default[group]:
-            changed.append(f"{group}={choices[group]}")
-        section = _load(conf / group / f"{choices[group]}.yaml")
-        written |= flat_settings(section if group == "model" else {group: dict(section)})
+    sections = {group: dict(_load(conf / group / f"{choices[group]}.yaml")) for group in GROUPS}
+    changed = [f"{group}={choices[group]}" for group in GROUPS if choices[group] != default[group]]
+    written = flat_settings(sections.pop("model"))  # which sets context_length too
+    sections["trainer"]["max_steps"], steps = config.trainer.max_steps, sections["trainer"]["max_steps"]
+    written |= flat_settings(following_max_steps(sections)) | {"trainer.max_steps": steps}
     settings = config.result_settings()
     settings = flat_settings({key: settings[key] for key in settings if key in (*GROUPS, "context_length")})
     changed += [

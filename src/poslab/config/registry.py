@@ -5,7 +5,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from poslab.config.schema import ConfigError, Options, check
+from poslab.config.schema import ConfigError, Options, check, did_you_mean
 
 Part = TypeVar("Part")
 
@@ -18,7 +18,9 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
     folder = importlib.import_module(package)
     names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
     if name not in names:
-        raise ConfigError(f"{key}={name!r} is unknown; there are {', '.join(names)}")
+        raise ConfigError(
+            f"{key}={name!r} is unknown{did_you_mean(str(name), names)}; there are {', '.join(names)}"
+        )
     module = importlib.import_module(f"{package}.{name}")
     parts = [
         value

@@ -20,7 +20,7 @@ class TuneOptions(Options):
     scheme_factors: list[float] = Field(
         description="of trainer.scheme_rate, for arms whose scheme has parameters of its own"
     )
-    seeds: list[int]
+    seeds: list[int] = Field(description="of the trials; the study's own seeds must be others")
 
     @model_validator(mode="after")
     def _all_or_none(self) -> Self:
@@ -41,10 +41,14 @@ class TuneOptions(Options):
 
 
 class LoggerOptions(Options):
-    name: Literal["wandb", "local"]
-    project: str | None = Field(default=None, min_length=1, max_length=128)
-    entity: str | None = None
-    checkpoints: bool | None = None
+    name: Literal["wandb", "local"] = Field(description="the module that tracks runs")
+    project: str | None = Field(default=None, min_length=1, max_length=128, description="of W&B")
+    entity: str | None = Field(
+        default=None, description="the account or team of W&B; null: your account's own"
+    )
+    checkpoints: bool | None = Field(
+        default=None, description="whether each finished run's weights go to W&B as an artifact"
+    )
 
     @model_validator(mode="after")
     def _project_belongs_to_wandb(self) -> Self:
@@ -60,13 +64,13 @@ class LoggerOptions(Options):
 class Config(RunConfig):
     """All settings of a run: what decides its result, and where it is stored, logged and launched."""
 
-    study: str
+    study: str = Field(description="runs lie in runs/STUDY/, the report in reports/STUDY/")
     question: str | None = Field(min_length=1, max_length=500, description="what the study is to answer")
     tune: TuneOptions
     reference: str | None = Field(description="the arm that a study's others are compared with")
     primary: str | None = Field(description="the figure that a study's report tests, such as sliding_8x")
     logger: LoggerOptions
-    launcher: dict[str, Any]
+    launcher: dict[str, Any] = Field(description="the section of the launcher, which launcher=NAME chooses")
 
     @model_validator(mode="after")
     def _tuning_has_seeds_of_its_own(self) -> Self:

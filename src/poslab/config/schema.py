@@ -8,10 +8,16 @@ This module is part of every run's hash, so what does not decide a result (where
 launched) stands in request.py: a new logger option must not make finished runs stale.
 """
 
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 
 class ConfigError(ValueError):
@@ -29,9 +35,9 @@ class Options(BaseModel):
 
 
 class ModelOptions(Options):
-    layers: int = Field(ge=1)
-    width: int = Field(ge=1)
-    heads: int = Field(ge=1)
+    layers: int = Field(ge=1, description="blocks of the GPT")
+    width: int = Field(ge=1, description="of the residual stream; a multiple of heads")
+    heads: int = Field(ge=1, description="of each attention")
 
     @model_validator(mode="after")
     def _heads_divide_the_width(self) -> Self:
@@ -41,20 +47,26 @@ class ModelOptions(Options):
 
 
 class TrainerOptions(Options):
-    max_steps: int = Field(ge=1)
+    max_steps: int = Field(ge=1, description="optimizer steps, the budget")
     batch_size: int = Field(ge=1, description="windows an optimizer step, whatever `accumulate` is")
     accumulate: int = Field(ge=1, description="parts that a batch is cut into to save memory")
-    learning_rate: float = Field(gt=0)
+    learning_rate: float = Field(gt=0, description="at the peak of the schedule")
     scheme_rate: float = Field(
         gt=0, description="times the `rate` of a scheme that has parameters of its own"
     )
-    schedule: Literal["cosine", "constant", "wsd"]
-    warmup_steps: int = Field(ge=0)
-    weight_decay: float = Field(ge=0)
-    beta2: float = Field(gt=0, lt=1)
-    clip_norm: float = Field(gt=0)
-    precision: Literal["auto", "float32", "bfloat16"]
-    accelerator: Literal["auto", "cpu", "cuda"]
+    schedule: Literal["cosine", "constant", "wsd"] = Field(
+        description="after the warm-up; wsd: constant, then linear to zero over the last fifth"
+    )
+    warmup_steps: int = Field(
+        ge=0, description="steps before the rate reaches its peak; 10%: a tenth of max_steps, rounded up"
+    )
+    weight_decay: float = Field(ge=0, description="of AdamW, on matrices alone")
+    beta2: float = Field(gt=0, lt=1, description="of AdamW")
+    clip_norm: float = Field(gt=0, description="gradients with a larger norm are scaled down to it")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        description="auto: bfloat16 on a GPU that has it, else float32"
+    )
+    accelerator: Literal["auto", "cpu", "cuda"] = Field(description="auto: a GPU where there is one")
     devices: int = Field(ge=1, description="GPUs, or processes on CPU, that share each batch; of a node")
     nodes: int = Field(ge=1, description="machines with so many devices each")
     compile: Literal["auto"] | bool = Field(
@@ -63,6 +75,13 @@ class TrainerOptions(Options):
     checkpoint_seconds: float = Field(
         ge=0, description="between two checkpoints: the most training that a crash can cost"
     )
+
+    @field_validator("warmup_steps", mode="before")
+    @classmethod
+    def _steps_or_a_share(cls, value: Any) -> Any:
+        if isinstance(value, str):  # a share that could be read is a number by now
+            raise ValueError(f"{value[:60]!r} is neither a number of steps nor a share such as 10%")
+        return value
 
     @model_validator(mode="after")
     def _steps_and_batches_divide(self) -> Self:
@@ -83,6 +102,8 @@ class TrainerOptions(Options):
         return self
 
 
+SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
+VALIDATIONS = 100  # what convergence figures need
 Multiple = Literal[1, 2, 4, 8, 16]  # of L: the lengths that a model can be evaluated up to
 MULTIPLES: tuple[Multiple, ...] = get_args(Multiple)
 Rescale = Literal["none", "pi", "ntk", "dynamic", "yarn", "drop"]
@@ -94,9 +115,9 @@ class EvaluateOptions(Options):
     """How a run is validated while it trains, and extrapolated afterwards. Lengths are multiples of L."""
 
     validations: int = Field(
-        ge=1, description="validations a run, evenly spaced; 100 for the convergence figures"
+        ge=1, description="validations a run, evenly spaced; auto: 100, or one a step where there are fewer"
     )
-    validation_windows: int = Field(ge=1)
+    validation_windows: int = Field(ge=1, description="windows of L tokens that each validation scores")
     longest: Literal["auto", Multiple] = Field(description="auto: 8 on CPU, 16 on a GPU")
     segments: int = Field(ge=1, description="stretches of the longest length that are scored")
     sliding_windows: int = Field(
@@ -128,7 +149,7 @@ class EvaluateOptions(Options):
 class ProbeOptions(Options):
     """Questions among the training windows, and how what was learned of them is measured."""
 
-    tasks: list[Literal["passkey", "copy"]]
+    tasks: list[Literal["passkey", "copy"]] = Field(description="the questions; none by default")
     share: float | None = Field(default=None, gt=0, lt=1, description="of the training windows hold one")
     samples: int | None = Field(default=None, ge=1, description="a task, length and depth")
     depths: int | None = Field(default=None, ge=2, description="evenly spaced, both ends among them")
@@ -146,11 +167,13 @@ class ProbeOptions(Options):
 class RunConfig(Options):
     """What decides a run's result. `pos`, `attention` and `data` are checked by the part that each names."""
 
-    seed: int = Field(ge=0, lt=2**63)
-    context_length: int = Field(ge=1)
-    pos: dict[str, Any]
-    attention: dict[str, Any]
-    data: dict[str, Any]
+    seed: int = Field(ge=0, lt=2**63, description="decides the order of the data and every initial weight")
+    context_length: int = Field(ge=1, description="L, the tokens of a training window; model=NAME sets it")
+    pos: dict[str, Any] = Field(description="the section of the positional scheme, which pos=NAME chooses")
+    attention: dict[str, Any] = Field(
+        description="the section of the attention, which attention=NAME chooses"
+    )
+    data: dict[str, Any] = Field(description="the section of the text, which data=NAME chooses")
     model: ModelOptions
     trainer: TrainerOptions
     evaluate: EvaluateOptions
@@ -158,6 +181,11 @@ class RunConfig(Options):
     part: Literal["comparison", "tuning"] = Field(
         description="tuning: trained and validated on parts of the training text alone"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_that_follow(cls, settings: Any) -> Any:
+        return following_max_steps(settings) if isinstance(settings, Mapping) else settings
 
     @model_validator(mode="after")
     def _scheme_rate_has_parameters(self) -> Self:
@@ -180,9 +208,34 @@ class RunConfig(Options):
         """
         plain = self.model_dump(mode="json", include=set(RunConfig.model_fields))
         del plain["trainer"]["checkpoint_seconds"]
-        if plain["data"].get("source") == "text" and plain["data"].get("path"):
+        if plain["data"].get("source") == "text" and isinstance(plain["data"].get("path"), str):
             plain["data"]["path"] = Path(plain["data"]["path"]).name
+        if is_tokenizer_file(plain["data"].get("vocabulary")):
+            plain["data"]["vocabulary"] = Path(plain["data"]["vocabulary"]).name
         return plain
+
+
+def following_max_steps(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with a number for each one that follows `trainer.max_steps` unless it is set.
+
+    `trainer.warmup_steps` can be a share such as 10%, and `evaluate.validations` auto. Any budget has a
+    number for both, so that a change of `max_steps` alone is a run that works.
+    """
+    trainer, evaluate = settings.get("trainer"), settings.get("evaluate")
+    read = dict(settings)
+    steps = trainer.get("max_steps") if isinstance(trainer, Mapping) else None
+    if type(steps) is not int or steps < 1:
+        steps = 1  # whose own check refuses it
+    if isinstance(trainer, Mapping) and (share := SHARE.fullmatch(str(trainer.get("warmup_steps")))):
+        read["trainer"] = {**trainer, "warmup_steps": math.ceil(Fraction(share[1]) / 100 * steps)}
+    if isinstance(evaluate, Mapping) and evaluate.get("validations") == "auto":
+        read["evaluate"] = {**evaluate, "validations": min(VALIDATIONS, steps)}
+    return read
+
+
+def is_tokenizer_file(vocabulary: Any) -> bool:
+    """Whether `data.vocabulary` is a file, tokenizer.json, rather than bytes or a number of entries."""
+    return isinstance(vocabulary, str) and vocabulary != "bytes"
 
 
 def _holds_rate(section: Any) -> bool:
@@ -202,20 +255,57 @@ def check(kind: type[Section], values: Any, where: str) -> Section:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("; ".join(_explain(item, kind, where) for item in error.errors())) from None
+        # A value that may be of several types has an error for each of them.
+        lines: dict[str, list[str]] = {}
+        for item in error.errors():
+            path, reason = _explain(item, kind, where)
+            lines.setdefault(path, []).append(reason)
+        joined = (
+            f"{path}{' or '.join(dict.fromkeys(reasons)).replace(' or input should be ', ' or ')}"
+            for path, reasons in lines.items()
+        )
+        raise ConfigError("; ".join(joined)) from None
 
 
-def _explain(error: Any, kind: type[Options], where: str) -> str:
-    path = ".".join([where, *map(str, error["loc"])] if where else map(str, error["loc"]))
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` (did you mean rope?)`, with the known name that is nearest or the two; nothing where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=2)
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
+
+
+def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
+    """The name of what is wrong as the line begins with it, and why."""
+    location = _location(error["loc"], kind)
+    path = ".".join([where, *location] if where else location)
     if error["type"] == "extra_forbidden":
         section, known = _section(error["loc"], kind, where)
-        return f"{path} is not a setting; {section} has {', '.join(known) or 'none'}"
+        name = str(error["loc"][-1])
+        has = f"{section} has {', '.join(known) or 'none'}"
+        return path, f" is not a setting{did_you_mean(name, known)}; {has}"
     if error["type"] == "missing":
-        return f"{path} is missing"
+        return path, " is missing"
     if error["type"] == "value_error":
-        return f"{path}: {error['ctx']['error']}" if path else str(error["ctx"]["error"])
-    shown = repr(error["input"])
-    return f"{path}={shown[:60]}: {error['msg'][0].lower()}{error['msg'][1:]}"
+        return path, f": {error['ctx']['error']}" if path else str(error["ctx"]["error"])
+    shown = json.dumps(error["input"]) if isinstance(error["input"], bool | None) else repr(error["input"])
+    reason = f"{error['msg'][0].lower()}{error['msg'][1:]}"
+    if error["type"] == "literal_error":
+        choices = re.findall(r"'([^']+)'", error["ctx"]["expected"])
+        reason += did_you_mean(str(error["input"]), choices)
+    return f"{path}={shown[:60]}: ", reason
+
+
+def _location(location: tuple[str | int, ...], kind: type[Options]) -> list[str]:
+    """The names of a setting and of the sections that hold it, without pydantic's names of types."""
+    names: list[str] = []
+    holder: Any = kind
+    for part in location:
+        known = isinstance(holder, type) and issubclass(holder, Options)
+        if not known and not isinstance(part, int):
+            break  # of a union: the type that was tried
+        names.append(str(part))
+        field = holder.model_fields.get(str(part)) if known else None
+        holder = None if field is None else field.annotation
+    return names
 
 
 def _section(location: tuple[str | int, ...], kind: type[Options], where: str) -> tuple[str, list[str]]:

@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poslab.config.schema import ConfigError
-from poslab.data import sources
+from poslab.config.schema import ConfigError, is_tokenizer_file
+from poslab.data import sources, tokenizer_file
 from poslab.data.corpus import FORMAT, Corpus, load, write_manifest
 from poslab.data.directories import cache_directory
 from poslab.data.split import hold_out, spool
+from poslab.data.tokenizer_file import TokenizerFile
 from poslab.data.tokens import Bpe, Bytes, Tokenizer
 from poslab.record.seal import DamagedError
 
@@ -38,6 +39,8 @@ def prepare(data: Mapping[str, Any]) -> Corpus:
     name = source.label()
     content = None if source.pinned else _digest(source)
     decided_by = source.model_dump(mode="json") if content is None else {"vocabulary": source.vocabulary}
+    if is_tokenizer_file(source.vocabulary):
+        decided_by["vocabulary"] = tokenizer_file.digest(Path(str(source.vocabulary)))
     key = hashlib.sha256(json.dumps([FORMAT, decided_by, content], sort_keys=True).encode()).hexdigest()
     root = cache_directory()
     directory = root / key[:32]
@@ -98,7 +101,13 @@ def _build(source: sources.TextSource, key: str, directory: Path) -> None:
         train, validation = documents.ranges, validating.ranges
         count = len(documents) + len(validating)
     entries = source.vocabulary
-    tokenizer: Tokenizer = Bytes() if entries == "bytes" else Bpe(_documents(text, train), int(entries))
+    tokenizer: Tokenizer
+    if entries == "bytes":
+        tokenizer = Bytes()
+    elif is_tokenizer_file(entries):
+        tokenizer = TokenizerFile(Path(str(entries)))
+    else:
+        tokenizer = Bpe(_documents(text, train), int(entries))
     lengths = np.array([len(spelling) for spelling in tokenizer.spellings], dtype="<i8")
     for name, ranges in (("train", train), ("validation", validation)):
         offsets, written = _write_tokens(

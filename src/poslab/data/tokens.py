@@ -70,21 +70,21 @@ class Bpe:
             raise ConfigError(
                 f"data.vocabulary={entries} is more than this text gives; use at most {most} or bytes"
             )
-        byte_of = _byte_of_letter()
+        byte_of = byte_of_letter()
         ordered = sorted(learned, key=learned.__getitem__)
         self.spellings = (*(bytes(byte_of[letter] for letter in token) for token in ordered), SEPARATOR)
         self.separator = entries - 1
         self.dtype = np.dtype("<u2" if entries <= 2**16 else "<u4")
 
     def encode(self, documents: Iterable[memoryview]) -> Iterator[NDArray[Any]]:
-        for batch in _batches(documents):
-            chunks = [_chunks(document) for document in batch]
-            encodings = iter(self._tokenizer.encode_batch_fast(list(chain.from_iterable(chunks))))
-            for part in chunks:
+        for batch in batches(documents):
+            pieces = [chunks(document) for document in batch]
+            encodings = iter(self._tokenizer.encode_batch_fast(list(chain.from_iterable(pieces))))
+            for part in pieces:
                 yield np.concatenate([np.array(next(encodings).ids, dtype=self.dtype) for _ in part])
 
 
-def _chunks(document: memoryview) -> list[str]:
+def chunks(document: memoryview) -> list[str]:
     """Pieces of at most CHUNK bytes, cut after a line where there is one, else between characters."""
     pieces = []
     start = 0
@@ -105,7 +105,8 @@ def character_start(text: memoryview, offset: int) -> int:
     return offset
 
 
-def _batches(documents: Iterable[memoryview]) -> Iterator[list[memoryview]]:
+def batches(documents: Iterable[memoryview]) -> Iterator[list[memoryview]]:
+    """The documents in lists of at least BATCH bytes, but for the last."""
     batch: list[memoryview] = []
     size = 0
     for document in documents:
@@ -121,11 +122,11 @@ def _batches(documents: Iterable[memoryview]) -> Iterator[list[memoryview]]:
 def _sample(documents: Sequence[memoryview]) -> Iterator[str]:
     """All of the text, or evenly spaced chunks of it where it is longer than SAMPLE."""
     every = -(-sum(map(len, documents)) // SAMPLE)
-    chunks = chain.from_iterable(map(_chunks, documents))
-    return (chunk for index, chunk in enumerate(chunks) if index % every == 0)
+    everything = chain.from_iterable(map(chunks, documents))
+    return (chunk for index, chunk in enumerate(everything) if index % every == 0)
 
 
-def _byte_of_letter() -> dict[str, int]:
+def byte_of_letter() -> dict[str, int]:
     """Byte-level BPE writes each byte as a printable letter: GPT-2's table, inverted.
 
     https://github.com/openai/gpt-2/blob/master/src/encoder.py

@@ -236,4 +236,47 @@ class TargetChart:
         return f"{self.title}. {'; '.join(parts)}."
 
 
-Chart = LineChart | TargetChart | PanelChart | HeatPanels
+@dataclass(frozen=True)
+class Place:
+    """Where an arm stands among the others in the tested loss."""
+
+    arm: int
+    label: str
+    mean: float  # of its ranks over the seeds that all arms have
+    best: int  # the places that the tests leave it
+    worst: int
+
+    @property
+    def row(self) -> dict[str, Value]:
+        """Its row in the CSV file beside the figure."""
+        return {"arm": self.label, "rank_mean": self.mean, "rank_best": self.best, "rank_worst": self.worst}
+
+
+@dataclass(frozen=True)
+class RankChart:
+    """The places of the arms, a row an arm: a dot at its mean rank, a bar over the places it may have."""
+
+    name: str
+    title: str
+    caption: str
+    places: tuple[Place, ...]  # the best mean rank first
+
+    @property
+    def rows(self) -> Rows:
+        """The CSV file beside the figure."""
+        return [place.row for place in self.places]
+
+    @property
+    def description(self) -> str:
+        """The figure in words, for those who do not see it."""
+        parts = [
+            f"{one.label} {number(one.mean, 2)}, places {one.best} to {one.worst}" for one in self.places
+        ]
+        return f"{self.title}. Mean rank: {'; '.join(parts)}."
+
+    def along(self, rank: float) -> float:
+        """How far along the scale a rank lies, in percent."""
+        return 100 * (rank - 0.5) / len(self.places)
+
+
+Chart = LineChart | TargetChart | PanelChart | HeatPanels | RankChart

@@ -1,4 +1,7 @@
-"""Tables of a report, each a view of a CSV file, before they are laid out."""
+"""Tables of a report, each a view of a CSV file, before they are laid out.
+
+A column names a cell of that file and says how it is shown, and what is shown keeps the number.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -12,9 +12,9 @@ The text is split, turned into tokens and cached by poslab.data.cache; a source 
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from poslab.config import registry
 from poslab.config.schema import Options, check
@@ -25,8 +25,11 @@ MOST_ENTRIES = 2**20
 class TextSource(Options):
     """A source of documents, which are UTF-8 without NUL bytes, and the options that every source has."""
 
-    source: str
-    vocabulary: Literal["bytes"] | int  # a token a byte, or the entries of a BPE trained on the text
+    source: str = Field(description="the module that reads the text")
+    vocabulary: int | str = Field(
+        description="bytes: a token a byte; a number: the entries of a BPE trained on the text; "
+        "FILE.json: a tokenizer's file"
+    )
 
     # Whether the options alone fix the text, so that prepared data can be found without reading it.
     pinned: ClassVar[bool] = False
@@ -34,9 +37,16 @@ class TextSource(Options):
     @field_validator("vocabulary", mode="before")
     @classmethod
     def _bytes_or_entries(cls, value: Any) -> Any:
-        if value == "bytes" or (type(value) is int and 256 < value <= MOST_ENTRIES):
+        if (
+            value == "bytes"
+            or (isinstance(value, str) and value.endswith(".json"))
+            or (type(value) is int and 256 < value <= MOST_ENTRIES)
+        ):
             return value
-        raise ValueError(f"{value!r} is neither bytes nor the entries of a BPE (257 to {MOST_ENTRIES:,})")
+        raise ValueError(
+            f"{value!r} is neither bytes nor the entries of a BPE (257 to {MOST_ENTRIES:,}), "
+            "nor a tokenizer's file, FILE.json"
+        )
 
     def label(self) -> str:
         """The name of this text in reports; no path of this machine, since reports are published."""

@@ -22,11 +22,11 @@ LETTERS = np.frombuffer(string.ascii_letters.encode(), dtype=np.uint8)
 
 
 class Source(TextSource):
-    source: Literal["copy"]
+    source: Literal["copy"] = Field(description="the module that makes the text")
     span: int = Field(ge=1, description="letters in a string")
     symbols: int = Field(ge=2, le=len(LETTERS), description="different letters")
     tokens: int = Field(ge=20, le=2**33, description="bytes in all; a tenth of them to validate on")
-    seed: int = Field(ge=0, lt=2**63)
+    seed: int = Field(ge=0, lt=2**63, description="of the random letters")
 
     def label(self) -> str:
         return f"copy of {self.span} letters out of {self.symbols}"

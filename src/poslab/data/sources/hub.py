@@ -22,16 +22,16 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class Source(TextSource):
-    source: Literal["hub"]
+    source: Literal["hub"] = Field(description="the module that reads the text")
     path: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="OWNER/NAME on the hub")
     name: str | None = Field(min_length=1, description="the configuration of the data set")
     files: str | None = Field(
         min_length=1, description="a pattern of files in the repository, instead of `name`"
     )
-    split: str = Field(min_length=1)
+    split: str = Field(min_length=1, description="of the data set; several are joined with +")
     revision: str = Field(min_length=1, description="a commit hash; a branch only together with sha256")
     sha256: str | None = Field(pattern=r"^[0-9a-f]{64}$", description="of all documents one after the other")
-    column: str = Field(min_length=1)
+    column: str = Field(min_length=1, description="the column that holds the text")
     documents: int | None = Field(ge=1, description="the first so many; null is all")
     document_start: str | None = Field(
         description="where rows are lines: what the first line of a document matches"

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Literal
 
+from pydantic import Field
+
 from poslab.config.schema import ConfigError
 from poslab.data.sources import TextSource
 
@@ -19,7 +21,7 @@ LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "s
 
 
 class Source(TextSource):
-    source: Literal["stdlib"]
+    source: Literal["stdlib"] = Field(description="the module that reads the text")
 
     def label(self) -> str:
         return f"Python {platform.python_version()} standard library"

@@ -1,4 +1,7 @@
-"""Text files: one file, or a directory whose files are a document each; gzip is read too."""
+"""Text of one's own: files that are a document each, or files of rows that are; gzip is read too.
+
+A directory is read for its text files; for its files of rows where `field` is set or it has no text files.
+"""
 
 import gzip
 import os
@@ -10,6 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from poslab.config.schema import ConfigError
+from poslab.data import rows
 from poslab.data.sources import TextSource
 
 SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", ".py")  # in a directory; each also with .gz
@@ -17,8 +21,13 @@ GZIP = b"\x1f\x8b"
 
 
 class Source(TextSource):
-    source: Literal["text"]
+    source: Literal["text"] = Field(description="the module that reads the text")
     path: str | None = Field(min_length=1, description="a file, or a directory that is searched recursively")
+    field: str | None = Field(
+        default=None,
+        min_length=1,
+        description="of .jsonl, .parquet and saved data sets: what holds a row's text; null: text",
+    )
 
     def label(self) -> str:
         return self._path().resolve().name
@@ -26,21 +35,36 @@ class Source(TextSource):
     def read(self) -> Iterator[bytes]:
         """Each file that is not empty, sorted by its path. Raises ConfigError where one cannot be text."""
         path = self._path()
-        if path.is_dir():
-            files = sorted(_text_files(path), key=lambda file: file.relative_to(path).parts)
-            if not files:
-                known = " ".join(SUFFIXES)
-                raise ConfigError(f"data.path={path} has no text files ({known}, or these with .gz)")
-        else:
-            files = [path]
         empty = True
-        for file in files:
-            content = read_text(file)
-            if content:
+        for document in self._documents(path):
+            if document:
                 empty = False
-                yield content
+                yield document
         if empty:
             raise ConfigError(f"data.path={path} is empty")
+
+    def _documents(self, path: Path) -> Iterator[bytes]:
+        field = self.field or "text"
+        if rows.holds_rows(path):
+            yield from rows.documents(path, field)
+            return
+        if path.is_file():
+            if self.field is not None:
+                raise ConfigError(
+                    f"data.field={field} is for files of rows ({' '.join(rows.SUFFIXES)}), not {path}"
+                )
+            yield read_text(path)
+            return
+        texts = [] if self.field is not None else _files(path, SUFFIXES)
+        for file in texts:
+            yield read_text(file)
+        if not texts:
+            files = _files(path, tuple(suffix.removesuffix(".gz") for suffix in rows.SUFFIXES))
+            if not files:
+                known = " ".join(rows.SUFFIXES if self.field is not None else (*SUFFIXES, *rows.SUFFIXES))
+                raise ConfigError(f"data.path={path} has no text files ({known}, or text with .gz)")
+            for file in files:
+                yield from rows.documents(file, field)
 
     def _path(self) -> Path:
         if self.path is None:
@@ -68,6 +92,9 @@ def read_text(path: Path) -> bytes:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
             raise ConfigError(f"data.path={path} is a damaged gzip file: {error}") from None
+    elif path.name.lower().endswith(".gz"):
+        raise ConfigError(f"data.path={path} is named .gz but is no gzip file: rename it")
+    content = content.removeprefix(rows.BOM)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ConfigError(f"data.path={path} is UTF-16, not UTF-8; {_conversion('UTF-16')}")
     if b"\0" in content:
@@ -86,8 +113,13 @@ def _conversion(encoding: str) -> str:
     return f"if it is {encoding}, convert it: iconv -f {encoding} -t UTF-8 FILE > NEW"
 
 
-def _text_files(root: Path) -> Iterator[Path]:
-    """The text files below `root`; hidden files and directories are left out, links are followed once."""
+def _files(root: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """The files below `root` with one of the suffixes, sorted by their paths."""
+    return sorted(_walk(root, suffixes), key=lambda file: file.relative_to(root).parts)
+
+
+def _walk(root: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
+    """As `_files`, in any order; hidden files and directories are left out, links are followed once."""
     seen = set()
 
     def refuse(error: OSError) -> None:
@@ -101,5 +133,5 @@ def _text_files(root: Path) -> Iterator[Path]:
         seen.add(real)
         below[:] = sorted(name for name in below if not name.startswith("."))
         for name in files:
-            if not name.startswith(".") and name.lower().removesuffix(".gz").endswith(SUFFIXES):
+            if not name.startswith(".") and name.lower().removesuffix(".gz").endswith(suffixes):
                 yield Path(directory, name)

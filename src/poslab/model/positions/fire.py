@@ -17,7 +17,7 @@ LEAST = 1e-6  # added to the denominator: the quotient stays finite at position 
 
 
 class FIREOptions(LearnedOptions):
-    hidden: int = Field(ge=1)
+    hidden: int = Field(ge=1, description="width of the hidden layer of the function of the distance")
     threshold: float = Field(gt=0, description="share of L; from there on the query's position counts")
 
 

@@ -21,7 +21,7 @@ from poslab.model.rescaling import Rescaling
 
 
 class PoPEOptions(LearnedOptions):
-    base: float = Field(gt=1)
+    base: float = Field(gt=1, description="number c of a head's K turns by base^(-c/K) radians a token")
 
 
 class PoPE(Scheme):

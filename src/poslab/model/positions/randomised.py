@@ -20,7 +20,7 @@ from poslab.model.rescaling import Rescaling
 
 class RandomisedOptions(Options):
     stretch: int = Field(ge=2, description="positions are drawn below stretch L")
-    of: dict[str, Any]
+    of: dict[str, Any] = Field(description="the section of the scheme whose positions are drawn")
 
 
 class Randomised(Scheme):

@@ -20,8 +20,8 @@ Pairing = Literal["half", "interleaved"]
 
 
 class RoPEOptions(Options):
-    base: float = Field(gt=0)
-    pairing: Pairing
+    base: float = Field(gt=0, description="pair c of W/2 turns by base^(-2c/W) radians a token")
+    pairing: Pairing = Field(description="a pair is (c, c + W/2) under half, (2c, 2c + 1) under interleaved")
 
 
 class RoPE(Scheme):

@@ -14,7 +14,7 @@ from poslab.model.rescaling import dynamic_ntk
 
 
 class DynamicNTKOptions(RoPEOptions):
-    factor: float = Field(ge=1)
+    factor: float = Field(ge=1, description="s = factor l / L - (factor - 1) at length l past L")
 
 
 class DynamicNTKRoPE(RoPE):

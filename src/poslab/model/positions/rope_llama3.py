@@ -16,10 +16,12 @@ from poslab.model.rescaling import llama3
 
 
 class Llama3Options(RoPEOptions):
-    factor: float = Field(gt=1)
-    low: float = Field(gt=0)
-    high: float = Field(gt=0)
-    original_length: int | None = Field(ge=1, description="tokens; None: the training length L")
+    factor: float = Field(gt=1, description="by which the slow pairs are slowed")
+    low: float = Field(
+        gt=0, description="pairs with fewer turns over original_length are slowed by the whole factor"
+    )
+    high: float = Field(gt=0, description="pairs with more turns over original_length are left as they are")
+    original_length: int | None = Field(ge=1, description="tokens; null: the training length L")
 
     @model_validator(mode="after")
     def _low_is_below_high(self) -> Self:

@@ -14,7 +14,9 @@ from poslab.model.rescaling import ntk
 
 
 class NTKOptions(RoPEOptions):
-    factor: float = Field(gt=1)
+    factor: float = Field(
+        gt=1, description="the base grows so that the slowest pair turns so many times slower"
+    )
 
 
 class NTKRoPE(RoPE):

@@ -14,7 +14,7 @@ from poslab.model.positions.rope import RoPE, RoPEOptions
 
 
 class PRoPEOptions(RoPEOptions):
-    fraction: float = Field(gt=0, lt=1)
+    fraction: float = Field(gt=0, lt=1, description="of the pairs, the fastest, that turn")
 
 
 class PRoPE(RoPE):

@@ -14,7 +14,7 @@ from poslab.model.positions.rope import RoPE, RoPEOptions, turns_at
 
 
 class PartialOptions(RoPEOptions):
-    fraction: float = Field(gt=0, lt=1)
+    fraction: float = Field(gt=0, lt=1, description="of a head's width that turns")
 
 
 class PartialRoPE(RoPE):

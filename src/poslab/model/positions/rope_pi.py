@@ -9,7 +9,7 @@ from poslab.model.rescaling import interpolated
 
 
 class InterpolatedOptions(RoPEOptions):
-    factor: float = Field(gt=1)
+    factor: float = Field(gt=1, description="positions are divided by it")
 
 
 class InterpolatedRoPE(RoPE):

@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import Field
 from torch import Tensor
 
 from poslab.model.positions.rope import RoPE, RoPEOptions
@@ -15,7 +16,7 @@ WARPS = {"sqrt": torch.sqrt, "log": torch.log1p}
 
 
 class WarpedOptions(RoPEOptions):
-    warp: Literal["sqrt", "log"]
+    warp: Literal["sqrt", "log"] = Field(description="the function of the position that pairs turn by")
 
 
 class WarpedRoPE(RoPE):

@@ -14,9 +14,9 @@ from poslab.model.rescaling import yarn, yarn_query_key_scale
 
 
 class YaRNOptions(RoPEOptions):
-    base: float = Field(gt=1)
-    factor: float = Field(gt=1)
-    original_length: int | None = Field(ge=1, description="tokens; None: the training length L")
+    base: float = Field(gt=1, description="pair c of W/2 turns by base^(-2c/W) radians a token")
+    factor: float = Field(gt=1, description="times the training length that the slow pairs are stretched to")
+    original_length: int | None = Field(ge=1, description="tokens; null: the training length L")
 
 
 class YaRN(RoPE):

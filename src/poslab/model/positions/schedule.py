@@ -15,8 +15,12 @@ from poslab.model.rescaling import Rescaling
 
 
 class ScheduleOptions(Options):
-    layers: list[str] = Field(min_length=1)
-    schemes: dict[str, dict[str, Any]]
+    layers: list[str] = Field(
+        min_length=1, description="the name in schemes of each layer's scheme, repeated over the layers"
+    )
+    schemes: dict[str, dict[str, Any]] = Field(
+        description="the sections of the schemes, by a name of your own"
+    )
 
 
 class Schedule(Scheme):

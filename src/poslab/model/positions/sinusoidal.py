@@ -17,8 +17,10 @@ from poslab.model.positions import Geometry, Scheme
 
 
 class SinusoidalOptions(Options):
-    base: float = Field(gt=0)
-    amplitude: float = Field(gt=0)
+    base: float = Field(gt=0, description="the slowest wave is 2 pi base tokens long")
+    amplitude: float = Field(
+        gt=0, description="of the waves, beside token embeddings that start with deviation 0.02"
+    )
 
 
 class Sinusoidal(Scheme):

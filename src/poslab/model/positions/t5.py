@@ -19,8 +19,8 @@ from poslab.model.positions import Geometry, LearnedOptions, Scheme, Tail
 
 
 class T5Options(LearnedOptions):
-    buckets: int = Field(ge=2)
-    max_distance: int = Field(ge=2)
+    buckets: int = Field(ge=2, description="numbers that each head learns, for ranges of distance")
+    max_distance: int = Field(ge=2, description="tokens from which all distances share the last bucket")
 
 
 class T5(Scheme):

@@ -19,8 +19,10 @@ HIGHEST_EXPONENT = 80.0  # the largest float32 is about exp(88)
 
 
 class XPosOptions(RoPEOptions):
-    gamma: float = Field(gt=0)
-    scale_base: float = Field(gt=0, description="tokens")
+    gamma: float = Field(
+        gt=0, description="pair c keeps (2c/W + gamma) / (1 + gamma) every scale_base tokens"
+    )
+    scale_base: float = Field(gt=0, description="tokens over which a pair decays once")
 
 
 class XPos(RoPE):

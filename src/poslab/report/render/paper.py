@@ -19,7 +19,17 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from poslab.analysis.palette import look
-from poslab.report.charts import FORMATS, HeatPanel, HeatPanels, LineChart, PanelChart, Series, TargetChart
+from poslab.report.charts import (
+    FORMATS,
+    Chart,
+    HeatPanel,
+    HeatPanels,
+    LineChart,
+    PanelChart,
+    RankChart,
+    Series,
+    TargetChart,
+)
 from poslab.report.formatting import quantity
 
 WIDTH = 3.35  # inches: a column of a two-column paper
@@ -71,7 +81,7 @@ STYLE: dict[str, Any] = {
 }
 
 
-def draw(chart: LineChart | TargetChart | PanelChart | HeatPanels) -> dict[str, bytes]:
+def draw(chart: Chart) -> dict[str, bytes]:
     """The figure in each format, by file ending."""
     with style():
         figure = _drawn(chart)
@@ -286,6 +296,24 @@ def _dots(axes: Axes, arm: int, x: Sequence[float], y: float, marker: str, misse
         linestyle="none",
         clip_on=False,
     )
+
+
+@_drawn.register
+def _ranks(chart: RankChart) -> Figure:
+    labels = [textwrap.wrap(place.label, 20) for place in chart.places]
+    figure = canvas(WIDTH, 0.55 + 0.17 * sum(map(len, labels)))
+    axes = figure.add_subplot()
+    for y, place in enumerate(chart.places):
+        style = look(place.arm)
+        axes.plot([place.best, place.worst], [-y, -y], color=style.light, linewidth=4, alpha=0.35)
+        axes.plot([place.mean], [-y], marker=style.marker, color=style.light, markeredgewidth=0)
+    axes.set_yticks([-y for y in range(len(labels))], [verbatim("\n".join(lines)) for lines in labels])
+    axes.set_ylim(0.6 - len(labels), 0.6)
+    axes.set_xlim(0.5, len(labels) + 0.5)
+    axes.set_xticks(range(1, len(labels) + 1, math.ceil(len(labels) / 12)))
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("Rank (bar: the places that the tests leave)")
+    return figure
 
 
 def _mark(fraction: float) -> str:

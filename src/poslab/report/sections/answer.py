@@ -1,6 +1,7 @@
 """The answer: what a reader sees before all else, and no more than the tests allow."""
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -13,26 +14,35 @@ from poslab.report import cells
 from poslab.report.document import Answer
 from poslab.report.formatting import count, quantity
 from poslab.report.formatting import multiple as length_words
+from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.overview import arms_sheet
 from poslab.report.tables import Cell, Column, Row, Rows, Table
-from poslab.report.verdict import NAMED, differences_at_length, winner
+from poslab.report.verdict import NAMED, convergence, differences_at_length, winner
 
+PARENTHESES = re.compile(r" \([^()]*\)")
 SOURCES = ("arms.csv", "differences.csv")
 
 
 def answer(results: Results) -> Answer:
     """Words, figure and table of what the study tests."""
-    return Answer(tuple(sentences(results)), tuple(belief(results)), tested_chart(results), table(results))
+    chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
+    return Answer(tuple(sentences(results)), tuple(belief(results)), chart, table(results))
 
 
 def sentences(results: Results) -> Iterator[str]:
-    """Who is best at the tested length, who keeps its loss that far, and who is best at L."""
+    """Who is best at the tested length, who keeps its loss that far, and who is best at L.
+
+    Where nothing past L is tested, first who reaches a loss in the fewest tokens.
+    """
     if results.primary is None or not results.ranks:
         text = winner(results)
         yield f"{text[0].upper()}{text[1:]}."
         return
     tested = multiple(results.primary)
+    if results.is_about_learning:
+        # The table beside has the numbers.
+        yield from (PARENTHESES.sub("", text) for text in convergence(results))
     few = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""
     where = f"{few}{'at' if few else 'At'} {_times(tested)}"
     yield f"{where}, {_lowest(results)}."
@@ -136,6 +146,18 @@ def table(results: Results) -> Table:
                 f"{cells.LOSSES[protocol]}, nats per token",
             )
             for k in lengths
+        ),
+        *(
+            [
+                Column(
+                    "tokens_to_target_ratio",
+                    "Tokens to target",
+                    cells.over_reference,
+                    about=f"until the loss that {label} has at 75 % of its budget, over its own",
+                )
+            ]
+            if results.is_about_learning and results.targets
+            else []
         ),
         Column(
             "difference",

@@ -15,6 +15,7 @@ from poslab.report.document import Chapter, Document, Section
 from poslab.report.sections import (
     attention,
     convergence,
+    cost,
     extrapolation,
     learning_rates,
     overview,
@@ -55,7 +56,7 @@ CHAPTERS = (
         "learning",
         "How fast it learns",
         verdict.convergence,
-        (convergence.section, learning_rates.section),
+        (convergence.section, cost.section, learning_rates.section),
     ),
     Plan("what", "What the schemes do", lambda results: (), (schemes.section,)),
     Plan(
@@ -68,6 +69,7 @@ CHAPTERS = (
 
 # Every file that some reports lack: what an earlier report left and the present one has not is removed.
 OPTIONAL = (
+    *(*overview.FILES, *cost.FILES),
     *(*extrapolation.FILES, *convergence.FILES, *learning_rates.FILES, *rescalings.FILES),
     *(*retrieval.FILES, *schemes.FILES, *attention.FILES, *provenance.FILES),
 )

@@ -1,31 +1,44 @@
 """On the way: validation loss by tokens, tokens to target, and how often an arm is the fastest."""
 
 import math
+from dataclasses import replace
 
-from poslab.analysis.curves import validation_losses
+from poslab.analysis.curves import by_cost, validation_losses
 from poslab.analysis.estimates import ArmFigures, estimate_columns, target_columns
 from poslab.analysis.profile import factors, problems, solved_within
 from poslab.analysis.results import Results
 from poslab.report.cells import arms, bars, to_target
 from poslab.report.charts import Chart, LineChart, Reach, Series, TargetChart, decades
 from poslab.report.document import Section
+from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import lines
 from poslab.report.tables import Row
 
-FILES = ("validation_loss", "performance_profile", "tokens_to_target")
+FILES = (
+    "validation_loss",
+    "validation_loss_by_seconds",
+    "validation_loss_by_flops",
+    "performance_profile",
+    "tokens_to_target",
+)
 TICKS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
 def section(results: Results) -> Section:
     """Validation loss by training tokens, the performance profile and tokens to target: those with data."""
-    losses = _validation_loss(results)
-    shown: list[Chart] = [losses] if losses.series else []
+    losses = validation_chart(results)
+    shown: list[Chart] = [] if losses is None or results.is_about_learning else [losses]
+    shown += [] if losses is None else _by_cost(results, losses)
     shown += [*performance_profile(results), *target_charts(results)]
-    return Section("convergence", "Loss during training", charts=tuple(shown))
+    findings = tuple(filter(None, [unsteady(results)]))
+    return Section("convergence", "Loss during training", findings=findings, charts=tuple(shown))
 
 
-def _validation_loss(results: Results) -> LineChart:
+def validation_chart(results: Results) -> LineChart | None:
+    """Validation loss by training tokens, which is the first figure of a study of nothing past L."""
     series = lines(results, validation_losses)
+    if not series:
+        return None
     return LineChart(
         "validation_loss",
         "Validation loss by training tokens",
@@ -37,6 +50,51 @@ def _validation_loss(results: Results) -> LineChart:
         None,
         series,
     )
+
+
+def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
+    """The same losses by training time and by floating-point operations, at each arm's mean a token."""
+    items = {item.arm.label: item for item in results.arms}
+    words = {
+        "seconds": (
+            "training time",
+            "Seconds of training",
+            "Times compare only between runs that had their part of the machine to themselves.",
+        ),
+        "flops": (
+            "training compute",
+            "Floating-point operations",
+            "They are counted from the sizes of the model, not measured.",
+        ),
+    }
+    charts = []
+    if unsteady(results):
+        del words["seconds"]
+    for figure, (what, label, warning) in words.items():
+        series = tuple(
+            replace(one, points=by_cost(one.points, per_token, figure))
+            for one in losses.series
+            if (per_token := _per_token(items[one.label], figure)) is not None
+        )
+        chart = replace(
+            losses,
+            name=f"validation_loss_by_{figure}",
+            title=f"Validation loss by {what}",
+            caption=f"Validation loss by {what}: an arm's tokens times its mean a token. {warning}",
+            x_label=label,
+            ticks=decades(series),
+            series=series,
+        )
+        charts += [chart] if series else []
+    return charts
+
+
+def _per_token(item: ArmFigures, figure: str) -> float | None:
+    """The mean of an arm's figure of whole runs over their training tokens."""
+    mean = item.mean(figure)
+    tokens = {row.get("tokens") for row in item.rows}
+    whole = [float(one) for one in tokens if isinstance(one, int | float)]
+    return mean / whole[0] if mean is not None and len(whole) == len(tokens) == 1 and whole[0] > 0 else None
 
 
 def target_charts(results: Results) -> list[TargetChart]:

@@ -1,6 +1,7 @@
 """Past the training length: what a longer context is worth, and loss by evaluation length and by position."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from poslab.analysis.comparisons import comparable
 from poslab.analysis.curves import Point, Values, by_length, by_position, in_bits, points, row_by_length
@@ -8,11 +9,13 @@ from poslab.analysis.protocols import OTHER
 from poslab.analysis.results import Results
 from poslab.record.reader import Run
 from poslab.report.cells import arms, bars, loss_family, training_length
-from poslab.report.charts import LineChart, Series, octaves
+from poslab.report.charts import Chart, LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import count, multiple
 
 FILES = (
+    "sliding_loss_by_length_by_attention",
+    "loss_by_length_by_attention",
     "context_gain_by_length",
     "early_token_curse_by_length",
     "bits_per_byte_by_length",
@@ -31,10 +34,15 @@ def section(results: Results) -> Section:
     """Loss by length in the protocol that is not tested and by position, gain and curse by length."""
     other = _loss_by_length(results, OTHER[loss_family(results)], in_bits(results.finished))
     losses = (other, _loss_by_position(results), _position_less_reference(results))
+    by_attention = _by_attention(results)
+    # Where it is not the first figure.
+    tested = tested_chart(results) if results.is_about_learning else None
+    shown: list[Chart] = [] if tested is None else [tested]
+    shown += [*by_attention, *(one for one in losses if one.series)]
     return Section(
         "lengths",
         "By length and by position",
-        charts=(*(chart for chart in losses if chart.series), *_gains(results)),
+        charts=(*shown, *_gains(results)),
     )
 
 
@@ -42,6 +50,30 @@ def tested_chart(results: Results) -> LineChart | None:
     """Loss by length in the protocol that is tested, or None where no run has it."""
     chart = _loss_by_length(results, loss_family(results), bits=False)
     return chart if chart.series else None
+
+
+def _by_attention(results: Results) -> list[PanelChart]:
+    """The tested chart once more with a panel an attention, where there are several."""
+    tested = tested_chart(results)
+    attention_of = {item.arm.label: item.arm.attention for item in results.arms}
+    attentions = dict.fromkeys(attention_of.values())
+    if tested is None or len(attentions) < 2:
+        return []
+    panels = [
+        replace(tested, title=one, series=tuple(s for s in tested.series if attention_of[s.label] == one))
+        for one in attentions
+    ]
+    return [
+        PanelChart(
+            f"{tested.name}_by_attention",
+            f"{tested.title}, by attention",
+            f"The first figure again, each attention by itself. {bars(results)}",
+            tuple(panel for panel in panels if panel.series),
+            tuple((series.arm, series.label) for series in tested.series),
+            "Arms",
+            tested.rows,
+        )
+    ]
 
 
 def _gains(results: Results) -> list[LineChart]:

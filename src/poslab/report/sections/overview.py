@@ -29,6 +29,7 @@ REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", 
 REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]
 REACH += ["plateau"]
 FIXED_REACH = [f"{FIXED}{end}" for end in ("", "_multiple", "_at_least")]
+FILES = ("ranks",)
 MANY = 100  # runs from which on a column of one value is taken out of their table
 
 
@@ -161,6 +162,7 @@ def differences(results: Results) -> Section:
     return Section(
         "differences",
         "Against the reference",
+        charts=tuple(pairs.rank_chart(results)),
         tables=() if table is None else (table,),
         sheets={"differences": differences_sheet(results)},
     )

@@ -1,8 +1,31 @@
-"""pairs.csv and claims.csv: arms two by two in both protocols, and every test that the verdict rests on."""
+"""Ranks, pairs.csv and claims.csv: arms two by two in both protocols, and all tests of the verdict."""
 
+from poslab.analysis.comparisons import mean_ranks
 from poslab.analysis.protocols import BothProtocols, counterpart
 from poslab.analysis.results import Results
+from poslab.report import cells
+from poslab.report.charts import Place, RankChart
 from poslab.report.tables import Row, Rows, Sheet
+
+
+def rank_chart(results: Results) -> list[RankChart]:
+    """The places of the arms in the tested loss; nothing with one seed or fewer than three arms."""
+    if results.primary is None or len(results.ranks) < 3:
+        return []
+    looks = cells.looks(results)
+    ranked = [item for item in results.arms if item.arm.label in results.ranks]
+    means = mean_ranks(ranked, results.primary)
+    places = [
+        Place(looks[label], label, mean, results.ranks[label].best, results.ranks[label].worst)
+        for label, mean in means.items()
+    ]
+    caption = (
+        f"By the {cells.figure_words(results.primary)}: the dot is an arm's mean rank over the seeds that "
+        "all arms have, the bar the places that the tests leave it. Arms whose bars overlap may change "
+        "places; a bar no longer than one place is a rank that is claimed."
+    )
+    ordered = tuple(sorted(places, key=lambda one: (one.mean, one.best)))
+    return [RankChart("ranks", "Ranks", caption, ordered)] if ordered else []
 
 
 def pairs_sheet(results: Results) -> Sheet:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from poslab.analysis.claims import Group
+from poslab.analysis.curves import STEADY
 from poslab.analysis.estimates import TARGETS
 from poslab.analysis.profile import problems
 from poslab.analysis.protocols import LONGEST_TESTED
@@ -305,6 +306,11 @@ def method_sheet() -> Sheet:
         *(("target_fraction", part, "of the reference's budget: its loss is a target") for part in TARGETS),
         ("confirmations", CONFIRMATIONS, "validations in a row at or below a target that reach it"),
         ("expected_validations", EXPECTED_VALIDATIONS, "a run; with fewer, a note says so"),
+        (
+            "steady_speed",
+            STEADY,
+            "of a run's fast stretches: if slow ones have less, speeds are not compared",
+        ),
         ("named", NAMED, "arms in one list of the verdict; it counts the others"),
         ("position_panels_from", START, "of L: where loss by position under other rotations begins"),
         ("ceiling", CEILING, "of the highest plateau: where loss by position under other rotations ends"),

@@ -27,9 +27,11 @@ text has so many is not known before it is prepared.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from poslab.config.schema import MULTIPLES, ConfigError, RunConfig
+from poslab.config.schema import MULTIPLES, VALIDATIONS, ConfigError, RunConfig, is_tokenizer_file
+from poslab.data import tokenizer_file
 from poslab.study.launch.memory import Memory, free_memory, gpu_memory, machine_memory, size_text
 
 INTERPRETER = 150 * 2**20  # of each process: Python with PyTorch
@@ -37,7 +39,6 @@ BLOCK = 20 * 2**10  # of each layer, whatever its width: the objects of its modu
 ROW = 500  # of a row of a table while it is kept as Python's objects
 TOKENS_A_BATCH = 2_048  # of an evaluation on a CPU, and no fewer on a GPU
 LOGITS_A_BATCH = 2**29  # of an evaluation
-MOST_VALIDATIONS = 10**6  # more than a run has steps are listed one by one, for seconds
 MOST_PARTS = 10_000  # of a batch, that are proposed
 SLACK = 2.0  # what is proposed takes half of what there is at most, by the same bound
 # What no machine has, where runs are made elsewhere.
@@ -95,7 +96,7 @@ def size_of(config: RunConfig, max_length: int | None = None, scheme_parameters:
         width=config.model.width,
         layers=config.model.layers,
         heads=config.model.heads,
-        vocabulary=vocabulary if isinstance(vocabulary, int) else 256,
+        vocabulary=_entries(vocabulary),
         scheme_parameters=scheme_parameters,
         context_length=config.context_length,
         longest=int(evaluate.longest),
@@ -116,6 +117,13 @@ def size_of(config: RunConfig, max_length: int | None = None, scheme_parameters:
         compiled=trainer.compile is True,
         cuda=trainer.accelerator == "cuda",
     )
+
+
+def _entries(vocabulary: Any) -> int:
+    """The tokens of a vocabulary. Raises ConfigError where it is a file that is no tokenizer."""
+    if is_tokenizer_file(vocabulary):
+        return tokenizer_file.entries(Path(vocabulary))
+    return vocabulary if isinstance(vocabulary, int) else 256
 
 
 def device_needs(size: Size, trained: bool = False) -> list[Needs]:
@@ -211,10 +219,10 @@ def check_memory(size: Size, there: Room, trained: bool = False, unbuilt: bool =
 
     `unbuilt`: the scheme may be defined up to L only, which is known once it is built.
     """
-    if not trained and size.validations > max(size.max_steps, MOST_VALIDATIONS):
+    if not trained and size.validations > size.max_steps:
         raise BudgetError(
             f"evaluate.validations={size.validations} is more than the {size.max_steps} steps of training "
-            f"(trainer.max_steps): choose evaluate.validations={min(size.max_steps, 100)}"
+            f"(trainer.max_steps): choose evaluate.validations={min(size.max_steps, VALIDATIONS)}"
         )
     least = replace(size, max_length=size.context_length) if unbuilt else size
     checks: list[tuple[Callable[[Size, bool], list[Needs]], Memory]] = [(machine_needs, there.machine)]

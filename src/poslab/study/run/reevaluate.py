@@ -18,7 +18,7 @@ import torch
 from poslab.config.arguments import refuse
 from poslab.config.overrides import logger, with_overrides
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
-from poslab.config.schema import ConfigError, check
+from poslab.config.schema import ConfigError, check, is_tokenizer_file
 from poslab.config.text import is_file_name, plain
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
@@ -127,16 +127,23 @@ def _is_text_of(manifest: Manifest, job: Job) -> bool:
 
 def _check_text(trained: Config, config: Config, overrides: Mapping[str, Any]) -> None:
     """Raise ConfigError where the text cannot be the model's, before it is read."""
-    if config.data.get("vocabulary") != trained.data["vocabulary"] or (
+    if _vocabulary(config) != _vocabulary(trained) or (
         trained.data["vocabulary"] != "bytes" and "data" in overrides
     ):
+        key = "data.vocabulary" if "data.vocabulary" in overrides else "data"
         raise ConfigError(
-            f"data={overrides['data']}: the model's vocabulary is not bytes but made from its own text, the "
+            f"{key}={overrides[key]}: the model's vocabulary is not bytes but made from its own text, the "
             "only one that it can be evaluated on"
         )
     path = None if overrides.keys() & {"data", "data.path"} else config.data.get("path")
     if config.data.get("source") == "text" and path is not None and not Path(path).exists():
         raise ConfigError(f"the text {plain(path)} of the run is not in this directory: give data.path=FILE")
+
+
+def _vocabulary(config: Config) -> Any:
+    """Of a tokenizer's file the name alone: it may lie elsewhere, and its tokens are compared later."""
+    vocabulary = config.data.get("vocabulary")
+    return Path(str(vocabulary)).name if is_tokenizer_file(vocabulary) else vocabulary
 
 
 def _finished(directory: Path) -> Manifest | None:

@@ -41,7 +41,7 @@ class Chart {
     this.looks = data[chart.of];
     this.off = off[chart.of];
     this.beside = chart.panels > 1; // a narrow panel among others, which have the same scale
-    this.few = chart.x.length <= 8;
+    this.few = chart.x.length <= 8 || chart.series.every((s) => s.mean.filter((y) => y != null).length < 2);
     this.labels = new Map(chart.ticks.map(([x, text]) => [x, text]));
     this.unit = chart.ticks.some(([, text]) => text.includes("L")) ? " L" : ""; // of x between the ticks
   }

@@ -42,7 +42,7 @@ class RayOptions(LauncherOptions):
     address: str | None = Field(
         pattern=r"^(auto|[^/\s]+:\d+)$", description="of the cluster to join; null: start Ray on this machine"
     )
-    cores_per_run: int = Field(ge=1)
+    cores_per_run: int = Field(ge=1, description="CPU cores that a process of a run has")
     runs_per_gpu: int = Field(ge=1, description="runs that share a GPU")
 
 

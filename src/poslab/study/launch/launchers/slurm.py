@@ -53,15 +53,15 @@ TRY_AGAIN = (  # errors of sbatch that pass: the user has too many jobs, the con
 
 
 class SlurmOptions(LauncherOptions):
-    partition: str | None = Field(min_length=1)
-    account: str | None = Field(min_length=1)
-    qos: str | None = Field(min_length=1)
+    partition: str | None = Field(min_length=1, description="null: the cluster's default")
+    account: str | None = Field(min_length=1, description="null: the cluster's default")
+    qos: str | None = Field(min_length=1, description="null: the cluster's default")
     minutes: int = Field(
         ge=3, description="a run's time limit; one that needs longer goes on in another turn"
     )
     cores_per_run: int = Field(ge=1, description="for each of a run's processes")
     memory_gb: float | None = Field(gt=0, description="a node; null: what the cluster gives")
-    setup: list[str]
+    setup: list[str] = Field(description="lines of shell before each run, such as [module load cuda]")
 
 
 class Slurm(Launcher):

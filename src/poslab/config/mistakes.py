@@ -1,0 +1,153 @@
+"""What is wrong with a command of train.py, in one line that names what to write instead.
+
+`check_arguments` reads the arguments before Hydra does: what it refuses here Hydra would take for something
+else, or answer with a traceback. `explained` is for what Hydra itself refuses.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, QuotedString
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from poslab.config.request import Config, flat_settings
+from poslab.config.schema import ConfigError, Options, did_you_mean
+from poslab.config.text import one_line, override_text
+
+LISTED = "`python train.py --help settings` lists every setting"
+CAN_BE_NULL = {"sweep"}  # groups without an option by default
+
+
+def check_arguments(arguments: Sequence[str], conf: Path) -> None:
+    """Raise ConfigError for arguments that cannot be a command, whatever their settings do."""
+    parser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        _, is_setting, dashed = message.partition("unrecognized arguments: ")
+        argument = dashed.split(" ")[0]
+        if is_setting and "=" in argument:
+            bare = override_text(argument.lstrip("-"))
+            raise ConfigError(f"settings have no dashes: write {bare}")
+        raise ConfigError(f"{one_line(message)}; `python train.py --help` shows how a command is written")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    read = parser.parse_args(list(arguments))
+    if read.help or read.hydra_help or read.shell_completion:
+        return
+    groups = {path.name for path in conf.iterdir() if path.is_dir()}
+    for argument in read.overrides:
+        _check_override(argument, groups, conf)
+
+
+def _check_override(argument: str, groups: set[str], conf: Path) -> None:
+    shown = override_text(argument)
+    key, is_set, _ = argument.lstrip("+").partition("=")
+    if argument.startswith("~"):
+        raise ConfigError(
+            f"{shown}: a setting cannot be left out; give it another value, or none or null where it has one"
+        )
+    if not is_set or not key:
+        options = [f"{group}={key}" for group in sorted(groups) if (conf / group / f"{key}.yaml").is_file()]
+        meant = (
+            f"did you mean {' or '.join(options)}?"
+            if options
+            else "a setting is NAME=VALUE, such as pos=rope"
+        )
+        raise ConfigError(f"{shown!r} is not understood: {meant}")
+    try:
+        override = OverridesParser.create().parse_override(argument)
+    except HydraException:
+        raise ConfigError(
+            f"{shown!r} cannot be read: look at its commas, brackets and quotes; text with signs in it takes "
+            f"quotes of both kinds, {key}='\"TEXT\"'"
+        ) from None
+    group = override.key_or_group
+    if argument.startswith("+") and (group in groups or group in known_settings(conf)):
+        raise ConfigError(f"{shown}: {group} is there already, write {shown.lstrip('+')}")
+    if group in groups:
+        _check_option(shown, group, override, conf)
+
+
+def _check_option(shown: str, group: str, override: Override, conf: Path) -> None:
+    """Raise ConfigError where the value of a group is no option's name."""
+    if override.package is not None:
+        raise ConfigError(f"{shown}: an option of {group} is chosen with {group}=OPTION")
+    for value in _values(override):
+        if isinstance(value, list):
+            names = ",".join(map(str, value))
+            raise ConfigError(f"{shown}: for a run with each, write -m {group}={names}")
+        named = isinstance(value, str | QuotedString) and str(getattr(value, "text", value))
+        if not named and not (value is None and group in CAN_BE_NULL):
+            options = ", ".join(sorted(path.stem for path in (conf / group).glob("*.yaml")))
+            raise ConfigError(f"{shown} names no option; there are {options}")
+
+
+def _values(override: Override) -> Iterator[Any]:
+    """What a group is set to, each value of a sweep; none where Hydra works them out (a range, a glob)."""
+    if not override.is_sweep_override():
+        yield override.value()
+    elif override.is_choice_sweep():
+        yield from override.sweep_iterator()
+
+
+def explained(error: Exception, conf: Path) -> str:
+    """Hydra's or OmegaConf's error in one line, secrets hidden where it repeats a setting."""
+    text = one_line(error)
+    missing, options = getattr(error, "missing_cfg_file", None), getattr(error, "options", None)
+    if missing and options:  # of Hydra's MissingConfigException
+        inside = str(missing).removeprefix("hydra/")
+        group, name = inside.split("/", 1) if "/" in inside else ("config", inside)
+        return f"{group}={name} does not exist{did_you_mean(name, options)}; there are {', '.join(options)}"
+    if several := re.match(r"Ambiguous value for argument '([^']*)'", text):
+        key = several[1].partition("=")[0]
+        return (
+            f"{override_text(several[1])} has several values: for a run with each add -m, "
+            f"`python train.py -m {override_text(several[1])}`; a list is {key}=[...]"
+        )
+    if unknown := re.match(r"Could not override '([^']*)'", text):
+        return _unknown_setting(unknown[1], conf)
+    return text
+
+
+def _unknown_setting(key: str, conf: Path) -> str:
+    known = known_settings(conf)
+    if owners := known.get(key):
+        return f"{key} is a setting of {owners} alone; {LISTED}"
+    section, _, name = key.rpartition(".")
+    inside = [each.removeprefix(f"{section}.") for each in known if each.startswith(f"{section}.")]
+    elsewhere = [each for each in known if each.rpartition(".")[2] == name]
+    if section and inside:
+        near = did_you_mean(name, inside) + f"; {section} has {', '.join(inside)}"
+    elif elsewhere:  # max_steps for trainer.max_steps
+        near = f" (did you mean {' or '.join(elsewhere[:2])}?)"
+    else:
+        near = did_you_mean(key, [each for each in known if "." not in each])
+    return f"{key} is not a setting{near}; {LISTED}"
+
+
+def known_settings(conf: Path) -> dict[str, str]:
+    """Every name that can be set, with the options that have it where they do not all: `pos=t5, fire`."""
+    names = dict.fromkeys((*_fields(Config), *(path.name for path in conf.iterdir() if path.is_dir())), "")
+    for folder in sorted(path for path in conf.iterdir() if path.is_dir() and path.name != "sweep"):
+        files: dict[str, Any] = {
+            path.stem: OmegaConf.to_container(OmegaConf.load(path)) for path in sorted(folder.glob("*.yaml"))
+        }
+        for option, section in files.items():
+            for name in flat_settings(section if folder.name == "model" else {folder.name: section}):
+                if name not in names or names[name]:
+                    names[name] = ", ".join(filter(None, [names.get(name), f"{folder.name}={option}"]))
+        everywhere = ", ".join(f"{folder.name}={option}" for option in files)
+        names.update({name: "" for name, owners in names.items() if owners == everywhere})
+    return names
+
+
+def _fields(kind: type[Options], prefix: str = "") -> Iterator[str]:
+    for name, field in kind.model_fields.items():
+        yield f"{prefix}{name}"
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Options):
+            yield from _fields(field.annotation, f"{prefix}{name}.")

@@ -1,0 +1,114 @@
+"""Documents in rows: JSON Lines, Parquet and folders that `datasets` has saved, a document a row.
+
+A row is named in every error by its file and its number there, from 1, since that is where it is mended.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from poslab.config.schema import ConfigError, did_you_mean
+
+LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+SUFFIXES = (*LINES, ".parquet")
+SAVED = "state.json"  # of a folder of datasets' save_to_disk
+SAVED_SPLITS = "dataset_dict.json"  # of one with a folder a split
+BOM = b"\xef\xbb\xbf"
+GZIP = b"\x1f\x8b"
+
+
+def holds_rows(path: Path) -> bool:
+    """Whether the file, by its name, or the folder, by its files, has documents in rows."""
+    if path.is_dir():
+        return (path / SAVED).is_file() or (path / SAVED_SPLITS).is_file()
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def documents(path: Path, field: str) -> Iterator[bytes]:
+    """The text in `field` of each row, in UTF-8. Raises ConfigError, which names the file and the row."""
+    rows = _saved(path) if path.is_dir() else _parquet(path) if _is_parquet(path) else _lines(path)
+    unit = "line" if not path.is_dir() and not _is_parquet(path) else "row"
+    for number, row in rows:
+        yield _text(row, field, f"data.path={path}: {unit} {number:,}")
+
+
+def _text(row: Any, field: str, where: str) -> bytes:
+    if not isinstance(row, Mapping):
+        raise ConfigError(f"{where} is no object with fields but {_kind(row)}")
+    if field not in row:
+        known = ", ".join(map(str, row)) or "none"
+        near = did_you_mean(field, map(str, row))
+        raise ConfigError(f"{where} has no field {field!r}{near}; it has {known}: choose data.field=NAME")
+    text = row[field]
+    if not isinstance(text, str):
+        raise ConfigError(f"{where} holds {_kind(text)} in the field {field!r}, not text")
+    if "\0" in text:
+        raise ConfigError(f"{where} holds a NUL character, which separates documents: take it out")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{where} holds half a character (U+{ord(text[error.start]):04X})") from None
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.name.lower().endswith(".parquet")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+    number = 0
+    try:
+        with path.open("rb") as file:
+            zipped = file.read(2) == GZIP
+        if path.name.lower().endswith(".gz") and not zipped:
+            raise ConfigError(f"data.path={path} is named .gz but is no gzip file: rename it")
+        with gzip.open(path) if zipped else path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if stripped := (line.removeprefix(BOM) if number == 1 else line).strip():
+                    yield number, json.loads(stripped)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        why = (
+            error.msg if isinstance(error, json.JSONDecodeError) else "it is not UTF-8, or nested too deeply"
+        )
+        raise ConfigError(f"data.path={path}: line {number:,} is not JSON ({why})") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ConfigError(f"data.path={path} is a damaged gzip file: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"data.path={path} cannot be read: {error.strerror}") from None
+
+
+def _parquet(path: Path) -> Iterator[tuple[int, Any]]:
+    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow.parquet  # type: ignore[import-untyped]
+
+    number = 0
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=256):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = str(error).strip().splitlines()[0][:200]
+        raise ConfigError(f"data.path={path} cannot be read as Parquet: {reason}") from None
+
+
+def _saved(path: Path) -> Iterator[tuple[int, Any]]:
+    if (path / SAVED_SPLITS).is_file():
+        splits = sorted(each.name for each in path.iterdir() if (each / SAVED).is_file())
+        named = " or ".join(f"data.path={path / split}" for split in splits) or "it has none"
+        raise ConfigError(f"data.path={path} holds a data set in splits: choose {named}")
+    import datasets  # seconds to import
+
+    try:
+        rows = datasets.load_from_disk(str(path))
+        yield from enumerate(rows, start=1)
+    except Exception as error:  # whatever datasets and pyarrow raise for damaged files
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise ConfigError(f"data.path={path} cannot be read as a data set: {reason}") from None

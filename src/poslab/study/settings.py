@@ -1,0 +1,235 @@
+"""Every setting of a run, by name, as its schema describes it: what docs/settings.md and --help list.
+
+`python -m poslab.study.settings`, in the project's folder, prints the page. The words come from the
+descriptions of the fields alone, and the defaults from the files in conf/.
+"""
+
+import importlib
+import pkgutil
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+
+from poslab.config.compose import arms
+from poslab.config.registry import find
+from poslab.config.request import Config, flat_settings
+from poslab.config.schema import ConfigError, Options, did_you_mean
+from poslab.data.sources import TextSource
+from poslab.model.attention import Attention
+from poslab.model.positions import Scheme
+from poslab.study.launch.contract import LAUNCHERS, Launcher
+
+# The groups whose options choose a module: the key that names it, the module's contract and its package.
+PARTS: dict[str, tuple[str, Any, str]] = {
+    "pos": ("scheme", Scheme, "poslab.model.positions"),
+    "attention": ("kind", Attention, "poslab.model.attention"),
+    "data": ("source", TextSource, "poslab.data.sources"),
+    "launcher": ("name", Launcher, LAUNCHERS),
+}
+NULL = "null"
+BY_OPTION = "as its option has it"
+LONGEST_DEFAULT = 60  # letters
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting as a user types it."""
+
+    name: str  # trainer.max_steps
+    values: str  # its type and range, or its choices
+    default: str  # that of the default options; `40 (model=nano)` where the size decides
+    description: str
+    owners: tuple[str, ...] = ()  # the modules that have it, where a group's option decides: rope, xpos
+
+
+def settings(conf: Path) -> dict[str, list[Setting]]:
+    """All settings by their group, "" for those without one; `conf` is the folder of option files."""
+    defaults = _defaults(conf)
+    sections: dict[str, list[Setting]] = {"": []}
+    for name, field in Config.model_fields.items():
+        if name in PARTS:
+            sections[name] = list(_of_parts(name, defaults, conf))
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, Options):
+            fields = field.annotation.model_fields.items()
+            sections[name] = [_setting(f"{name}.{inner}", of, defaults) for inner, of in fields]
+        else:
+            sections[""].append(_setting(name, field, defaults))
+    return sections
+
+
+def _of_parts(group: str, defaults: Mapping[str, str], conf: Path) -> Iterator[Setting]:
+    """The settings of a group's modules, each once for all modules that describe it alike."""
+    selector, contract, package = PARTS[group]
+    modules = sorted(each.name for each in pkgutil.iter_modules(importlib.import_module(package).__path__))
+    yield Setting(
+        f"{group}.{selector}",
+        " | ".join(modules),
+        defaults.get(f"{group}.{selector}", ""),
+        "the module; the option chooses it",
+    )
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for module in modules:
+        part = find(module, contract, package, f"{group}.{selector}")
+        kind: type[Options] = getattr(part, "options_class", part)
+        for name, field in kind.model_fields.items():
+            if name != selector:
+                row = (f"{group}.{name}", _values(field), field.description or "")
+                rows.setdefault(row, []).append(module)
+    for (name, values, description), owners in sorted(rows.items()):
+        yield Setting(name, values, _default_of(name, owners, conf), description, tuple(owners))
+
+
+def _default_of(name: str, owners: list[str], conf: Path) -> str:
+    """The value that the options of these modules have; where they differ, of a few options alone."""
+    group, _, key = name.partition(".")
+    sections = arms(conf / group).items()
+    having = {
+        option: _text(each[key])
+        for option, each in sections
+        if each[PARTS[group][0]] in owners and key in each
+    }
+    own = {option: value for option, value in having.items() if option in owners} or having
+    if len(set(own.values())) <= 1:
+        return next(iter(own.values()), "")
+    named = ", ".join(f"{value} ({option})" for option, value in own.items())
+    return named if len(named) <= LONGEST_DEFAULT else BY_OPTION
+
+
+def _setting(name: str, field: FieldInfo, defaults: Mapping[str, str]) -> Setting:
+    return Setting(name, _values(field), defaults.get(name, ""), field.description or "")
+
+
+def _defaults(conf: Path) -> dict[str, str]:
+    """The values of the default options and, of the sizes and their budgets, those of each size."""
+    main = arms(conf)["config"]
+    chosen = {
+        group: option for item in main["defaults"] if isinstance(item, dict) for group, option in item.items()
+    }
+    values: dict[str, Any] = {
+        name: value for name, value in main.items() if name not in ("defaults", "hydra")
+    }
+    for group, option in chosen.items():
+        if group not in ("model", "trainer") and (section := arms(conf / group).get(str(option))):
+            values |= flat_settings({group: section})
+    shown = {name: _text(value) for name, value in values.items()}
+    for group in ("model", "trainer"):
+        sizes = {
+            size: flat_settings(section if group == "model" else {group: section})
+            for size, section in arms(conf / group).items()
+        }
+        for name, value in sizes[str(chosen["model"])].items():
+            others = [f"{_text(each[name])} ({size})" for size, each in sizes.items() if each[name] != value]
+            shown[name] = ", ".join([_text(value), *others])
+    return shown
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str({None: NULL, True: "true", False: "false"}[value])
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}: {_text(item)}' for name, item in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _values(field: FieldInfo) -> str:
+    """What a setting can be: `auto | true | false`, `whole number, 1 or more`."""
+    bounds = {type(each).__name__: each for each in field.metadata}
+    limits = [
+        f"{word} {_text(getattr(bounds[kind], attribute))}"
+        for kind, attribute, word in (
+            ("Ge", "ge", "at least"),
+            ("Gt", "gt", "above"),
+            ("Le", "le", "at most"),
+            ("Lt", "lt", "below"),
+        )
+        if kind in bounds
+    ]
+    return " ".join([_type(field.annotation), *([f"({', '.join(limits)})"] if limits else [])])
+
+
+def _type(annotation: Any) -> str:
+    names = {int: "whole number", float: "number", str: "text", bool: "true | false", type(None): NULL}
+    if annotation in names:
+        return names[annotation]
+    inner = get_args(annotation)
+    origin = getattr(annotation, "__origin__", None)
+    if origin is list:
+        return f"list of {_type(inner[0])}"
+    if origin is dict:
+        return "section"
+    if any(isinstance(each, type) or get_args(each) for each in inner):
+        return " | ".join(map(_type, inner))
+    return " | ".join(map(_text, inner))
+
+
+def page(conf: Path) -> str:
+    """docs/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "Every setting of `python train.py` with its default, as its schema describes it. `python train.py`",
+        "with `--help settings`, or `--help trainer`, lists the same in the terminal.",
+        "`python -m poslab.study.settings > docs/settings.md` makes this page.",
+        "A group's option sets several at once: `pos=alibi` is the file conf/pos/alibi.yaml.",
+    ]
+    for group, rows in settings(conf).items():
+        lines += ["", f"## {group or 'At the top'}", ""]
+        if group:
+            lines += [f"Options: {', '.join(f'`{group}={option}`' for option in arms(conf / group))}.", ""]
+        owned = any(row.owners for row in rows)
+        lines += [
+            f"| setting | values | default |{' of |' if owned else ''} what it is |",
+            "|---" * (5 if owned else 4) + "|",
+        ]
+        for row in rows:
+            cells = [
+                f"`{row.name}`",
+                row.values,
+                _shown(row.default),
+                *([", ".join(row.owners)] if owned else []),
+                row.description,
+            ]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(default: str) -> str:
+    return f"`{default}`" if default and default != BY_OPTION else default
+
+
+def help_text(conf: Path, topics: list[str]) -> str:
+    """The settings in a terminal: all for `settings`, else those of the groups or names in `topics`.
+
+    Raises ConfigError for a topic that is none.
+    """
+    sections = settings(conf)
+    names = [row.name for rows in sections.values() for row in rows]
+    shown: list[str] = []
+    for topic in topics:
+        rows = [
+            row for group, each in sections.items() for row in each if topic in ("settings", group, row.name)
+        ]
+        if not rows:
+            near = did_you_mean(topic, ["settings", *filter(None, sections), *names])
+            groups = ", ".join(filter(None, sections))
+            raise ConfigError(f"--help {topic}: there is no such setting{near}; there are settings, {groups}")
+        shown += map(_entry, rows)
+    return "\n".join(shown) + "\n"
+
+
+def _entry(row: Setting) -> str:
+    of = f" [{', '.join(row.owners)}]" if row.owners else ""
+    head = f"{row.name}={row.default}{of}" if row.default not in ("", BY_OPTION) else f"{row.name}{of}"
+    body = re.sub(r"\s+", " ", f"{row.values}. {row.description}")
+    return head + "\n" + textwrap.fill(body, 100, initial_indent="    ", subsequent_indent="    ")
+
+
+if __name__ == "__main__":
+    print(page(Path("conf")), end="")

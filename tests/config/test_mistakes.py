@@ -1,0 +1,157 @@
+"""Wrong commands of every kind: each is refused in one line that says what to write."""
+
+import pytest
+
+from support.commands import command
+from support.texts import words
+
+# What is typed, and a part of the answer.
+NAMES = {
+    "pso=rope": "pso is not a setting (did you mean pos?)",
+    "atention=flash": "atention is not a setting (did you mean attention",
+    "sed=1": "sed is not a setting (did you mean seed?)",
+    "max_steps=10": "max_steps is not a setting (did you mean trainer.max_steps?)",
+    "trainer.max_step=10": "trainer.max_step is not a setting (did you mean max_steps",
+    "+trainer.max_step=3": "trainer.max_step is not a setting (did you mean max_steps",
+    "trainer.lr=0.1": "trainer has max_steps, batch_size, accumulate, learning_rate",
+    "trainer.max_steps.x=1": "trainer.max_steps.x is not a setting",
+    "model.widht=64": "model.widht is not a setting (did you mean width?)",
+    "pos.bse=10": "pos.bse is not a setting (did you mean base",
+    "pos.rate=2": "pos.rate is a setting of pos=fire, pos=fox",
+    "data.path=x": "data.path is a setting of data=enwik8",
+    "+foo=1": "foo is not a setting; the configuration has seed",
+    "pos=ropee": "pos=ropee does not exist (did you mean rope",
+    "pos=rotary": "pos=rotary does not exist; there are alibi",
+    "-m pos=rope,alibbi": "pos=alibbi does not exist (did you mean alibi?)",
+    "model=nan0": "model=nan0 does not exist (did you mean nano?)",
+    "data=shakespeare": "(did you mean tiny_shakespeare?)",
+    "logger=none": "logger=none does not exist; there are local, wandb",
+    "launcher=slrm": "(did you mean slurm?)",
+    "pos.scheme=ropes": "pos.scheme='ropes' is unknown (did you mean rope",
+    "attention.kind=foo": "attention.kind='foo' is unknown; there are flash",
+    "trainer.schedule=cosin": "(did you mean cosine?)",
+    "status stuyd=x": "study=NAME",
+}
+VALUES = {
+    "seed=-1": "seed=-1: input should be greater than or equal to 0",
+    "seed=": "seed='': input should be a valid integer",
+    "seed=null": "seed=null: input should be a valid integer",
+    "seed=99999999999999999999999": "input should be less than",
+    "context_length=0": "context_length=0: input should be greater",
+    "context_length=100000000000": "of memory",
+    "trainer.max_steps=many": "trainer.max_steps='many': input should be a valid integer",
+    "trainer.max_steps=0": "trainer.max_steps=0: input should be greater",
+    "trainer.max_steps=1.5": "trainer.max_steps=1.5: input should be a valid integer",
+    "trainer.max_steps=nan": "trainer.max_steps=nan: input should be a valid integer",
+    "trainer.max_steps=1e400": "trainer.max_steps=inf: input should be a valid integer",
+    "trainer.max_steps=true": "trainer.max_steps=true: input should be a valid integer",
+    "trainer.max_steps=[1]": "trainer.max_steps=[1]: input should be a valid integer",
+    "trainer.max_steps={a:1}": "trainer.max_steps={'a': 1}: input should be a valid integer",
+    "trainer.warmup_steps=ten": "'ten' is neither a number of steps nor a share such as 10%",
+    "trainer.warmup_steps=150%": "warmup_steps=600 is more than max_steps=400",
+    "trainer.max_steps=20 evaluate.validations=50": "choose evaluate.validations=20",
+    "trainer.learning_rate=nan": "trainer.learning_rate=nan: input should be a finite number",
+    "trainer.compile=maybe": "trainer.compile='maybe': input should be 'auto' or a valid boolean",
+    "pos.base=inf": "pos.base=inf: input should be a finite number",
+    "pos.base=": "pos.base='': input should be a valid number",
+    "model.heads=0": "model.heads=0: input should be greater",
+    "evaluate.longest=3": "evaluate.longest=3: input should be 'auto', 1, 2, 4, 8 or 16",
+    "tune.factors=abc": "tune.factors='abc': input should be a valid list",
+    "question=": "question='': string should have at least 1 character",
+    "study=": "study: '' must be letters",
+    "study=${foo}": "Interpolation key 'foo' not found",
+    "data.vocabulary=7": "data.vocabulary: 7 is neither",
+}
+SYNTAX = {
+    "pos=null": "pos=null names no option; there are alibi",
+    "attention=null": "attention=null names no option; there are flash",
+    "pos=": "pos= names no option",
+    "-m pos=": "pos= names no option",
+    "pos={a:1}": "pos={a:1} names no option",
+    "pos=[rope,alibi]": "for a run with each, write -m pos=rope,alibi",
+    "-m pos=rope,null": "pos=rope,null names no option",
+    "-m pos=rope,": "'pos=rope,' cannot be read",
+    "-m pos=rope,,alibi": "cannot be read: look at its commas",
+    "pos=rope,alibi": "add -m, `python train.py -m pos=rope,alibi`",
+    "pos=[rope": "cannot be read: look at its commas, brackets",
+    "pos=ro(pe": "cannot be read",
+    "pos='rope": "cannot be read",
+    "pos==rope": "cannot be read",
+    "pos@x=rope": "is chosen with pos=OPTION",
+    "+pos=rope": "write pos=rope",
+    "++pos=rope": "write pos=rope",
+    "+model.width=3": "write model.width=3",
+    "~pos": "cannot be left out",
+    "~model.width": "cannot be left out",
+    "pos": "a setting is NAME=VALUE",
+    "rope": "did you mean pos=rope?",
+    "=rope": "a setting is NAME=VALUE",
+    "--pos=rope": "write pos=rope",
+    "--foo": "unrecognized arguments: --foo",
+}
+FILES = {
+    "data=text": "data=text needs data.path=FILE",
+    "data=text data.path=": "data.path='': string should have at least 1 character",
+    "data=text data.path=5": "data.path=5: input should be a valid string",
+    "data=text data.path=[a]": "data.path=['a']: input should be a valid string",
+    "data=text data.path=nowhere.txt": "data.path=nowhere.txt does not exist",
+    "data=text data.path=text.txt/below": "cannot be read: Not a directory",
+    "data=text data.path=folder": "data.path=folder has no text files",
+    "data=text data.path=empty.txt": "data.path=empty.txt is empty",
+    "data=copy data.vocabulary=nowhere.json": "data.vocabulary=nowhere.json cannot be read: No such file",
+    "data=text data.path=/dev/null": "is neither a file nor a directory",
+}
+OTHER_COMMANDS = {
+    "report.py study=nope": "nope",
+    "report.py stdy=x": "(did you mean study=...?)",
+    "report.py study=": "study= has no value",
+    "report.py checkpoint=nowhere": "nowhere",
+    "dashboard.py study=../x": "cannot be the name of a study",
+    "evaluate.py checkpoint=nowhere": "nowhere",
+    "evaluate.py checkpoint=folder": "folder",
+    "evaluate.py checkpoint=text.txt": "text.txt",
+    "evaluate.py": "checkpoint=",
+}
+
+
+def refused(line, cwd):
+    script, *rest = line.split(" ") if line.split(" ")[0].endswith(".py") else ("train.py", *line.split(" "))
+    ended = command(*rest, cwd=cwd, script=script)
+    assert ended.returncode == 2, ended.stderr
+    assert not ended.stdout
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert not list(cwd.rglob("manifest.json"))
+    return ended.stderr
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "text.txt").write_text(words(2000, 0))
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", NAMES)
+def test_an_unknown_name_is_answered_with_the_nearest(line, folder):
+    assert NAMES[line] in refused(line, folder)
+
+
+@pytest.mark.parametrize("line", VALUES)
+def test_a_value_of_a_wrong_type_or_range_is_named(line, folder):
+    assert VALUES[line] in refused(line, folder)
+
+
+@pytest.mark.parametrize("line", SYNTAX)
+def test_a_command_that_cannot_be_read_is_answered_with_one_that_can(line, folder):
+    assert SYNTAX[line] in refused(line, folder)
+
+
+@pytest.mark.parametrize("line", FILES)
+def test_a_file_that_cannot_be_read_is_named(line, folder):
+    assert FILES[line] in refused(line, folder)
+
+
+@pytest.mark.parametrize("line", OTHER_COMMANDS)
+def test_the_other_commands_refuse_in_one_line_too(line, folder):
+    assert OTHER_COMMANDS[line] in refused(line, folder)

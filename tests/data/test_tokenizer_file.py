@@ -1,0 +1,94 @@
+"""A tokenizer of one's own: every byte comes back, special tokens are text, other kinds are refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from poslab.config.overrides import evaluation_overrides
+from poslab.config.schema import ConfigError
+from poslab.data.cache import prepare
+from support.runs import request
+from support.texts import ODD, documents, options, words, write_documents
+
+TEXTS = [words(300, seed) for seed in range(5)]
+
+
+def trained(path: Path, entries: int = 300) -> Path:
+    """A byte-level BPE with a special token, as the `tokenizers` library saves it."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(
+        TEXTS,
+        trainers.BpeTrainer(
+            vocab_size=entries,
+            initial_alphabet=alphabet,
+            special_tokens=["<|endoftext|>"],
+            show_progress=False,
+        ),
+    )
+    tokenizer.save(str(path))
+    return path
+
+
+def changed(path: Path, **changes: object) -> Path:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return path
+
+
+def test_every_byte_comes_back_and_special_tokens_are_text(tmp_path: Path, novels: Path) -> None:
+    (novels / "odd.txt").write_text(ODD)
+    tokenizer = trained(tmp_path / "mine.json")
+    corpus = prepare(options("text", path=str(novels), vocabulary=str(tokenizer)))
+    entries = Tokenizer.from_file(str(tokenizer)).get_vocab_size()
+    assert corpus.vocabulary == entries + 1  # one more separates documents
+    read = {text for part in ("train", "validation") for text in documents(corpus, part)}
+    assert read == {path.read_bytes() for path in novels.iterdir()}
+    everything = Tokenizer.from_file(str(tokenizer)).encode(words(300, 3))
+    assert len(everything.ids) < len(words(300, 3)) / 2  # its merges are used
+
+
+def test_the_tokens_follow_the_file_and_not_its_place(tmp_path: Path, novels: Path) -> None:
+    first = prepare(options("text", path=str(novels), vocabulary=str(trained(tmp_path / "a.json"))))
+    same = prepare(options("text", path=str(novels), vocabulary=str(trained(tmp_path / "b.json"))))
+    other = prepare(options("text", path=str(novels), vocabulary=str(trained(tmp_path / "a.json", 280))))
+    assert first.fingerprint == same.fingerprint != other.fingerprint
+
+
+def test_a_record_has_the_files_name_alone() -> None:
+    config = request(data={**options("copy"), "vocabulary": "/home/someone/mine.json"}).config
+    assert config.result_settings()["data"]["vocabulary"] == "mine.json"
+
+
+def test_an_evaluation_may_say_where_the_file_is_now() -> None:
+    assert evaluation_overrides(["data.vocabulary=there/mine.json"]) == {"data.vocabulary": "there/mine.json"}
+    with pytest.raises(ConfigError, match="cannot be set for an evaluation"):
+        evaluation_overrides(["data.vocabulary=512"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "is no tokenizer.json with a vocabulary"),
+        ("not json", "is no tokenizer.json with a vocabulary"),
+        (json.dumps({"model": {"vocab": {"\u2581the": 0}}}), "is no byte-level BPE"),
+        (json.dumps({"model": {"vocab": {"a": 0}}}), "is not read as a tokenizer"),
+    ],
+)
+def test_a_file_that_is_no_such_tokenizer_is_refused(
+    content: str, message: str, tmp_path: Path, novels: Path
+) -> None:
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(ConfigError, match=message) as raised:
+        prepare(options("text", path=str(novels), vocabulary=str(tmp_path / "x.json")))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_tokenizer_that_changes_text_is_refused(tmp_path: Path) -> None:
+    novels = write_documents(tmp_path / "capitals", 2)
+    (novels / "00.txt").write_text("The Whale " * 99)
+    lower = changed(trained(tmp_path / "lower.json"), normalizer={"type": "Lowercase"})
+    with pytest.raises(ConfigError, match="changes text"):
+        prepare(options("text", path=str(novels), vocabulary=str(lower)))

@@ -1,0 +1,38 @@
+"""Every setting is described once, in its schema; docs/settings.md and --help say the same."""
+
+from poslab.study.settings import page, settings
+from support.commands import ROOT, command
+from support.models import CONF
+
+
+def test_every_setting_says_what_it_is():
+    for rows in settings(CONF).values():
+        for row in rows:
+            assert row.description, row.name
+            assert row.values, row.name
+
+
+def test_the_page_is_that_of_the_schema():
+    """`python -m poslab.study.settings > docs/settings.md` makes it again."""
+    assert (ROOT / "docs" / "settings.md").read_text() == page(CONF)
+
+
+def test_help_lists_a_group_a_setting_or_all(tmp_path):
+    everything = command("--help", "settings", cwd=tmp_path)
+    assert everything.returncode == 0, everything.stderr
+    for rows in settings(CONF).values():
+        for row in rows:
+            assert f"\n{row.name}" in f"\n{everything.stdout}"
+    one = command("--help", "trainer.max_steps", cwd=tmp_path).stdout
+    assert one.startswith("trainer.max_steps=400, 5000 (micro), 20000 (small)\n")
+    assert "optimizer steps" in one
+    trainer = command("--help", "trainer", cwd=tmp_path).stdout
+    assert "trainer.beta2" in trainer
+    assert "evaluate.longest" not in trainer
+
+
+def test_help_on_what_is_no_setting_names_the_nearest(tmp_path):
+    ended = command("--help", "trainr", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "(did you mean trainer or trainer.nodes?)" in ended.stderr
+    assert "groups" not in ended.stdout
