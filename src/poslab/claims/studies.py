@@ -5,14 +5,17 @@ within the study's own tests: a difference that they correct is used with that c
 correction over the comparisons that the claim makes.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from poslab.analysis.claims import TARGET
+from poslab.analysis.comparisons import comparable
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results, figures, subject_of
-from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, Ratio, paired, ratio
+from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, Ratio, p_value, paired, ratio
 from poslab.config.text import plain
 from poslab.record.kept import kept_studies, load_available
 from poslab.record.reader import ReportError
@@ -103,13 +106,13 @@ def arm(results: Results, label: str) -> ArmFigures | None:
 
 
 def compared(results: Results, figure: str, one: str, other: str, comparisons: int = 1) -> Compared | None:
-    """Arm `one` less `other`, or None where they share no seed.
+    """Arm `one` less `other`, or None where they share no seed or their losses do not mean the same.
 
     `comparisons` is how many the claim makes of those that the study does not test itself: their p values
     are multiplied by it (Bonferroni).
     """
     mine, theirs = arm(results, one), arm(results, other)
-    if mine is None or theirs is None:
+    if mine is None or theirs is None or not all(comparable(run, theirs.arm) for run in mine.arm.finished):
         return None
     difference = paired(mine.by_seed(figure), theirs.by_seed(figure))
     if difference is None:
@@ -156,12 +159,33 @@ def gain_reading(results: Results, figure: str, one: str) -> Compared | None:
     return Compared(difference, p, read_difference(difference, p))
 
 
-def time_ratio(results: Results, one: str, other: str, target: str = "") -> Ratio | None:
-    """Tokens to the study's target of one arm over another's; `target` by its suffix."""
+def time_ratio(
+    results: Results, one: str, other: str, share: float, comparisons: int
+) -> tuple[Ratio, Reading] | None:
+    """Tokens to the study's target of one arm over another's, and on which side of `share` that lies.
+
+    An exact ratio needs its interval on one side and, as in `compared`, a corrected p; a bound is made with
+    99 % and needs no correction for a few comparisons.
+    """
     mine, theirs = arm(results, one), arm(results, other)
     if mine is None or theirs is None:
         return None
-    return ratio(mine.times.get(target, {}), theirs.times.get(target, {}))
+    times, others = mine.times.get(TARGET, {}), theirs.times.get(TARGET, {})
+    value = ratio(times, others)
+    if value is None:
+        return None
+    side: Reading = "open"
+    if value.high is not None and value.high < share:
+        side = "lower"
+    elif value.low is not None and value.low > share:
+        side = "higher"
+    if value.kind == "exact":
+        seeds = sorted(times.keys() & others.keys())
+        logs = [math.log(times[seed].tokens / others[seed].tokens / share) for seed in seeds]
+        p = p_value(logs) if len(logs) > 1 else None
+        if p is None or comparisons * p >= FALSE_ALARMS:
+            side = "open"
+    return value, side if value.n >= EXPLORATORY else "open"
 
 
 def ratio_text(value: Ratio) -> str:

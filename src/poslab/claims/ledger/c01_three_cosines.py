@@ -60,8 +60,7 @@ def _tables(studies: Studies) -> Judgement:
         Verdict.UNDECIDED,
         f"{first}; by a second frequency of 0.01 at 1, 2, 10, 100: {second}".replace("-", "−"),
         "These are the true digits, which the rotation gives to twelve decimals; the digits that the note "
-        "prints "
-        "are not in the ledger, so whoever has the note can compare them.",
+        "prints are not in the ledger, so whoever has the note can compare them.",
     )
 
 

@@ -52,12 +52,11 @@ def _falls(studies: Studies) -> Judgement:
     return Judgement(
         exactly(falls),
         f"equal q, k: rises at {100 * rises:.0f} % of the steps to 256, mean {near:.2f} up to 63 and "
-        f"{far:.2f} at 192 to 255; "
-        f"random q, k: size at 256 is {sizes[3]:.2f} of that at 0; toy: {two:.2f} at 2, {twenty:.2f} at 20",
+        f"{far:.2f} at 192 to 255; random q, k: size at 256 is {sizes[3]:.2f} of that at 0; toy: {two:.2f} "
+        f"at 2, {twenty:.2f} at 20",
         "No: with random queries and keys a score does not fall at all, and with equal ones only its trend "
-        "does, while it "
-        "rises at nearly every second step. Trained queries and keys were not looked at: that takes "
-        "checkpoints.",
+        "does, while it rises at nearly every second step. Trained queries and keys were not looked at: "
+        "that takes checkpoints.",
         (Figure("score_by_distance", "The score of equal queries and keys under RoPE", "Distance, tokens",
                 "Score, 1 at distance 0", lines),),
     )  # fmt: skip
@@ -72,8 +71,7 @@ def _lower_score(studies: Studies) -> Judgement:
         exactly(not highest),
         f"a query and a key score {scores[0]:.2f} side by side and {scores[3]:.2f} at 100 tokens",
         "No: a bound on scores falls, but the score itself is what a query and a key make of it, and some "
-        "fit "
-        "best 100 tokens apart. What heads do in trained models was not measured by distance."
+        "fit best 100 tokens apart. What heads do in trained models was not measured by distance."
         if highest
         else "The score of every query and key that was tried is highest at the shortest distance.",
     )
@@ -91,8 +89,8 @@ def _rises_again(studies: Studies) -> Judgement:
         f"from {float(scores[start]):.2f} at {start:,} tokens to {float(scores[start + within]):.2f} at "
         f"{start + within:,}",
         "The score of equal queries and keys does: the sum of cosines comes back wherever many pairs "
-        "complete a turn "
-        "together. Whether a trained model's attention rises with it depends on its queries and keys."
+        "complete a turn together. Whether a trained model's attention rises with it depends on its queries "
+        "and keys."
         if rise > 0.1
         else "From 256 to 4,096 tokens the score never rises by a tenth within 16 tokens.",
     )
@@ -126,8 +124,8 @@ CLAIMS = (
         14,
         "At some far distances attention suddenly rises again.",
         (BLOG,),
-        "Beyond 256 tokens the score of equal queries and keys rises by more than 0.1 of its maximum "
-        "within 16 tokens.",
+        "Beyond 256 tokens the score of equal queries and keys rises by more than 0.1 of its maximum within "
+        "16 tokens.",
         "The score of equal queries and keys (K = 64, base 10,000) at every distance up to 4,096.",
         "Attention weights of trained models at these distances.",
         _rises_again,

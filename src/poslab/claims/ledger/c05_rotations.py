@@ -37,8 +37,7 @@ def _matrix(studies: Studies) -> Judgement:
         f"{product:.3f} and "
         f"{apart:.3f}".replace("-", "−"),
         "All of it. Where the note's second vector is not on record, (1, 2) was taken for the product of 5 "
-        "and the two "
-        "axes for that of −0.5."
+        "and the two axes for that of −0.5."
         if holds
         else "The rotation of the code is another one.",
     )
@@ -55,12 +54,10 @@ def _distance_alone(studies: Studies) -> Judgement:
     holds = spread < 1e-8 < 1e-3 < other and abs(float(norm) - 1) < 1e-12
     return Judgement(
         exactly(holds),
-        f"at a distance of 37 the score differs by {small(spread)} between positions 0 and 100,000; at 38 "
-        f"it is another "
-        f"one by {other:.2g}",
-        "The score of one query and one key stays the same wherever the two stand, to rounding, and a "
-        "rotated vector keeps "
-        "its length. Phases are formed in float64 here; claim 22 has lower precisions."
+        f"at a distance of 37 the score differs by {small(spread)} between positions 0 and 100,000; at 38 it "
+        f"is another one by {other:.2g}",
+        "Yes: the score of one query and one key stays the same wherever the two stand, to rounding, and a "
+        "rotated vector keeps its length. Phases are formed in float64 here; claim 22 has lower precisions."
         if holds
         else "The score changes when both tokens move by as much, or does not depend on the distance.",
     )
@@ -69,9 +66,8 @@ def _distance_alone(studies: Studies) -> Judgement:
 CLAIMS = (
     Claim(
         5,
-        "A rotation has determinant 1 and R^T R = I; 60° turn (3, 1) into (0.634, 3.098) and keep a "
-        "product of 5.0; two "
-        "vectors turned by 30° and 60° have the product −0.5.",
+        "A rotation has determinant 1 and R^T R = I; 60° turn (3, 1) into (0.634, 3.098) and keep a product "
+        "of 5.0; two vectors turned by 30° and 60° have the product −0.5.",
         (DEMO,),
         "These five numbers, to three decimals.",
         "The function that turns queries and keys, on these vectors.",

@@ -39,9 +39,9 @@ def _cross_terms(studies: Studies) -> Judgement:
         exactly(holds),
         f"the score moves by {moved:.1f}, its cross terms by {through:.1f}, its positional term by "
         f"{small(still)}",
-        "Of the four products that a score is made of, the one of the two encodings depends on the "
-        "distance alone; the two "
-        "of a token with the other's position do not, and the whole score moves by what they move."
+        "Of the four products that a score is made of, the one of the two encodings depends on the distance "
+        "alone; the two of a token with the other's position do not, and the whole score moves by what they "
+        "move."
         if holds
         else "The score does not change when both tokens move by as much.",
     )  # fmt: skip

@@ -21,8 +21,7 @@ def _order(studies: Studies) -> Judgement:
         exactly(theta == sorted(theta)),
         f"pair 0 turns once in {first:.2f} tokens, the last of {HEAD // 2} pairs once in {last:,.0f}",
         "It is the other way round: the first pairs turn fastest and tell neighbours apart, the last ones "
-        "turn slowest and "
-        "tell long distances apart."
+        "turn slowest and tell long distances apart."
         if backwards
         else "The first pair is the slowest.",
         (Figure("wavelengths", f"Tokens in which a pair turns once, K = {HEAD}", "Pair",

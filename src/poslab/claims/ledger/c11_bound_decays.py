@@ -35,12 +35,11 @@ def _decays(studies: Studies) -> Judgement:
     )
     return Judgement(
         exactly(falls and min(rises) > 0),
-        f"K = 128, base 10,000: mean {near:.2f} up to 63 tokens, {far:.2f} at 192 to 256; in 12 settings "
-        f"the bound rises at "
-        f"{100 * min(rises):.0f} to {100 * max(rises):.0f} % of the steps",
-        "In trend, for all twelve widths and bases: it falls and swings. In narrow heads it also comes "
-        "back (K = 32, base 500: "
-        f"{bounds[32, 500.0][256]:.2f} at 256). It bounds the score, which need not follow: claim 12.",
+        f"K = 128, base 10,000: mean {near:.2f} up to 63 tokens, {far:.2f} at 192 to 256; in 12 settings the "
+        f"bound rises at {100 * min(rises):.0f} to {100 * max(rises):.0f} % of the steps",
+        "Yes, in trend, for all twelve widths and bases: it falls and swings. In narrow heads it also comes "
+        f"back (K = 32, base 500: {bounds[32, 500.0][256]:.2f} at 256). It bounds the score, which need not "
+        "follow: claim 12.",
         (Figure("rotation_bound", "RoFormer's bound on a score, over its value at distance 0", "Distance, "
         "tokens",
                 "Bound", lines),),
@@ -56,11 +55,9 @@ def _spread(studies: Studies) -> Judgement:
     return Judgement(
         exactly(still and far < 0.5),
         f"mean bound at 192 to 256 tokens, K = 128: one theta {_mean(constant[192:]):.2f}; base 500 "
-        f"{others[500.0]:.2f}, "
-        f"10,000 {far:.2f}, 500,000 {others[500_000.0]:.2f}",
+        f"{others[500.0]:.2f}, 10,000 {far:.2f}, 500,000 {others[500_000.0]:.2f}",
         "The spread does: with one frequency for all pairs the bound stays where it is. 10,000 is nothing "
-        "special: a smaller "
-        "base falls faster, a larger one slower.",
+        "special: a smaller base falls faster, a larger one slower.",
         missing=() if studies.results(BASES.study) else (BASES,),
     )
 
@@ -81,8 +78,8 @@ CLAIMS = (
         13,
         "The base of 10,000 and the spread of frequencies give the decay; one constant theta gives none.",
         (BLOG,),
-        "With one frequency for all pairs the bound is 1 at every distance; with base 10,000 it falls "
-        "below 0.5.",
+        "With one frequency for all pairs the bound is 1 at every distance; with base 10,000 it falls below "
+        "0.5.",
         "The bound with base 1, where all pairs turn alike, and with bases 500, 10,000 and 500,000.",
         "What the base does to trained models: the study bases.",
         _spread,

@@ -38,11 +38,9 @@ def _ntk(studies: Studies) -> Judgement:
     return Judgement(
         exactly(off < 1e-6 and presses_high),
         f"s = {FACTOR:.0f}, K = {HEAD}: the fastest pair turns {float(slower[0]):.2f} and the slowest "
-        f"{float(slower[-1]):.2f} times "
-        f"slower; the stated formula gives the slowest {float(stated[-1]):.2f}",
-        "Neither part holds. The published base is 10000 · s^(K/(K−2)), from which the stated one is off "
-        "by up to "
-        f"{100 * off:.1f} %; and both press the low frequencies and leave the highest where it is.",
+        f"{float(slower[-1]):.2f} times slower; the stated formula gives the slowest {float(stated[-1]):.2f}",
+        "Neither part holds. The published base is 10000 · s^(K/(K−2)), from which the stated one is off by "
+        f"up to {100 * off:.1f} %; and both press the low frequencies and leave the highest where it is.",
         (Figure("rescaling_factors", f"How many times slower a pair turns, s = {FACTOR:.0f}", "Pair (0 is "
         "the fastest)",
                 "Times slower", lines),),
@@ -71,8 +69,7 @@ def _yarn(studies: Studies) -> Judgement:
         f"the query "
         f"({once:.2f}, then {twice:.2f})".replace("-", "−"),
         "It is explicit and no bias: new frequencies, pair by pair, and queries and keys times 0.1 ln s + "
-        "1. What it changes "
-        "grows with the query, as nothing that is added to a score does.",
+        "1. What it changes grows with the query, as nothing that is added to a score does.",
     )
 
 

@@ -18,8 +18,7 @@ def _equivariance(studies: Studies) -> Judgement:
     return Judgement(
         exactly(min(moved["sqrt"], moved["log"]) > 1e-3),
         f"both tokens 1,000 places on, the score moves by {moved['sqrt']:.1f} (square root), "
-        f"{moved['log']:.1f} (logarithm) and "
-        f"{small(moved['plain'])} (plain)",
+        f"{moved['log']:.1f} (logarithm) and {small(moved['plain'])} (plain)",
         "Equal distances turn by less and less as positions grow."
         if min(moved["sqrt"], moved["log"]) > 1e-3
         else "A score at a warped position does not move when both tokens do.",

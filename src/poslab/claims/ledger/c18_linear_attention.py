@@ -42,12 +42,11 @@ def _negative(studies: Studies) -> Judgement:
     )
     return Judgement(
         exactly(made < 0),
-        f"chosen q, k: {made:.2f} of the plain denominator; Gaussian q, k, {SAMPLES} x {LENGTH} queries: "
-        f"at or below 0 in {shown}"
+        f"chosen q, k: {made:.2f} of the plain denominator; Gaussian q, k, {SAMPLES} x {LENGTH} queries: at "
+        f"or below 0 in {shown}"
         .replace("-", "−"),
         "It could, as four tokens show, and on Gaussian inputs it is rare. How often it would in trained "
-        "models was not "
-        "measured: that takes their checkpoints."
+        "models was not measured: that takes their checkpoints."
         if made < 0
         else "The rotated denominator stays positive in the example that was made to turn it.",
         (Figure("rotated_denominators", f"The lowest rotated denominator so far, of {SAMPLES} random "
@@ -108,12 +107,11 @@ def _bias_is_linear(studies: Studies) -> Judgement:
     return Judgement(
         exactly(max(biased.values()) > LINEAR),
         f"operations from {SHORT:,} to {LONG:,} tokens grow as T^{biased['t5']:.2f} under T5, "
-        f"T^{biased['alibi']:.2f} under ALiBi and "
-        f"T^{turned:.2f} under RoPE; the result is exact to {small(off)}",
-        "A bias that is constant, or falls by a fixed amount a token, from some distance on needs exact "
-        "weights for the near "
-        "keys and one decayed sum for all others: O(L), for T5 and ALiBi as for RoPE. KERPLE and FIRE have "
-        "no such form."
+        f"T^{biased['alibi']:.2f} under ALiBi and T^{turned:.2f} under RoPE; the result is exact to "
+        f"{small(off)}",
+        "No: a bias that is constant, or falls by a fixed amount a token, from some distance on needs exact "
+        "weights for the near keys and one decayed sum for all others: O(L), for T5 and ALiBi as for RoPE. "
+        "KERPLE and FIRE have no such form."
         if max(biased.values()) <= LINEAR
         else "Under an additive bias the operations grow faster than the length.",
         (Figure("t5_buckets", "T5's buckets: which number of its table a distance reads", "Distance, "
@@ -127,11 +125,10 @@ def _costs(studies: Studies) -> Judgement:
     softmax, linear = _exponent("softmax", none), _exponent("linear", none)
     return Judgement(
         exactly(softmax > QUADRATIC and linear < LINEAR),
-        f"operations from {SHORT:,} to {LONG:,} tokens grow as T^{softmax:.2f} (softmax) and "
-        f"T^{linear:.2f} (linear)",
+        f"operations from {SHORT:,} to {LONG:,} tokens grow as T^{softmax:.2f} (softmax) and T^{linear:.2f} "
+        "(linear)",
         "Counted, not timed. Memory is another matter: flash attention is softmax with O(L) memory. "
-        "benchmarks/ measures time "
-        "and memory up to 32,768 tokens."
+        "benchmarks/ measures time and memory up to 32,768 tokens."
         if linear < LINEAR
         else "The operations of linear attention grow faster than the length.",
     )
@@ -144,9 +141,8 @@ CLAIMS = (
         "attention alone.",
         (LECTURE, "RoFormer (Su et al. 2021)"),
         "For some queries and keys the rotated denominator is at or below 0.",
-        "The sum of linear attention's weights, whose numerator is rotated and whose denominator is not: "
-        "on four chosen tokens and "
-        "on Gaussian queries and keys.",
+        "The sum of linear attention's weights, whose numerator is rotated and whose denominator is not: on "
+        "four chosen tokens and on Gaussian queries and keys.",
         "Denominators of trained models by layer, from their checkpoints.",
         _negative,
         exact=True,

@@ -16,7 +16,15 @@ from poslab.claims.contract import (
     small,
     undecided,
 )
-from poslab.claims.studies import EXTRAPOLATION, Studies, arm, compared, gain_reading, setting
+from poslab.claims.studies import (
+    EXTRAPOLATION,
+    Studies,
+    arm,
+    compared,
+    gain_reading,
+    read_difference,
+    setting,
+)
 from poslab.record.measures import multiple, name
 from poslab.report.formatting import interval
 
@@ -40,11 +48,10 @@ def _fixed_and_linear(studies: Studies) -> Judgement:
     return Judgement(
         exactly(learned and bend > 1e-9),
         f"parameters: {sum(one.numel() for one in alibi.parameters())}; slopes 1/2 to 1/256 over {HEADS} "
-        f"heads; the bias bends by "
-        f"{small(bend)}",
+        f"heads; the bias bends by {small(bend)}",
         "The slopes are fixed before training, and the bias falls in a straight line. What falls "
-        "exponentially is exp(bias), the "
-        "factor on a weight; and the slopes fall exponentially from head to head.",
+        "exponentially is exp(bias), the factor on a weight; and the slopes fall exponentially from head to "
+        "head.",
         (
             Figure("alibi_slopes", f"ALiBi's bias, {HEADS} heads", "Distance, tokens", "Bias, nats", biases),
         ),
@@ -69,16 +76,14 @@ def _extrapolates(studies: Studies) -> Judgement:
     )
     return Judgement(
         Verdict.UNDECIDED,
-        f"sliding loss {interval(near.mean, near.half_width)} at L and "
-        f"{interval(far.mean, far.half_width)} at "
-        f"{multiple(results.primary):g} L; {shown}",
+        f"sliding loss {interval(near.mean, near.half_width)} at L and {interval(far.mean, far.half_width)} "
+        f"at {multiple(results.primary):g} L; {shown}",
         (
             "The first part holds here: ALiBi keeps its loss past L. " if flat else "Past L it does not "
             "clearly keep its loss. "
         )
         + "That its loss at L is higher than RoPE's and T5's fits the second part and does not show it: "
-        "that the linear decay is "
-        "the reason takes losses by how far back the needed token lies.",
+        "that the linear decay is the reason takes losses by how far back the needed token lies.",
         study=EXTRAPOLATION.study,
         setting=setting(results),
     )  # fmt: skip
@@ -98,23 +103,19 @@ def _curse(studies: Studies) -> Judgement:
     seeds = sorted(near.keys() & far.keys() & gain.keys())
     lifted = {seed: near[seed] - far[seed] for seed in seeds}
     both = paired(lifted, dict.fromkeys(seeds, 0.0))
-    more = paired(
-        lifted, gain
-    )  # of what non-overlapping windows gain, the curse is more than half where this is > 0
+    more = paired(lifted, gain)  # above 0 where the curse is more than half of the gain
     tested = gain_reading(results, f"context_gain_{longest}", "alibi")
     if both is None or more is None or tested is None or more.half_width is None or both.half_width is None:
         return undecided((EXTRAPOLATION,), "The study has too few finished runs.")
-    mostly = more.n >= EXPLORATORY and more.mean - more.half_width > 0 and both.mean - both.half_width > 0
-    against = more.n >= EXPLORATORY and more.mean + more.half_width < 0
+    sides = [read_difference(each, None if each.p is None else min(1.0, 2 * each.p)) for each in (both, more)]
+    mostly, against = sides == ["higher", "higher"], sides[1] == "lower"
     return Judgement(
         Verdict.HOLDS_HERE if mostly else Verdict.REFUTED_HERE if against else Verdict.UNDECIDED,
         f"from L to {k:g} L the early-token curse falls by {interval(both.mean, both.half_width, 3)} nats, "
-        f"and the gain of longer "
-        f"context in sliding windows is "
-        f"{interval(tested.difference.mean, tested.difference.half_width, 3, sign=True)} nats ",
+        "and the gain of longer context in sliding windows is "
+        f"{interval(tested.difference.mean, tested.difference.half_width, 3, sign=True)} nats",
         "All that windows side by side gain with their length is the curse going away: where every token "
-        "has its context, a longer "
-        "one gains nothing."
+        "has its context, a longer one brings no gain that can be seen."
         if mostly and tested.reading != "higher"
         else "More than half of the gain is the curse going away."
         if mostly
@@ -140,8 +141,7 @@ CLAIMS = (
         "ALiBi extrapolates; its linear decay limits local modelling.",
         (BOOK,),
         f"At 8 L its sliding loss is less than {100 * FLAT:.0f} % above that at L; at L it is higher than "
-        f"other schemes', and more so "
-        "where near tokens are needed.",
+        "other schemes', and more so where near tokens are needed.",
         "Sliding losses of the study extrapolation, paired by seed, with its tests.",
         "Losses by the distance of the token that is needed; larger models and another text.",
         _extrapolates,

@@ -66,12 +66,10 @@ def _by_dtype(studies: Studies) -> Judgement:
     return Judgement(
         exactly(ours > LOST),
         f"error of a cosine at 100,000 tokens: {small(ours)} as trained here (float64 phases), "
-        f"{small(single)} with float32 phases, {half:.1f} "
-        "with bfloat16 phases",
+        f"{small(single)} with float32 phases, {half:.1f} with bfloat16 phases",
         "It depends on the precision, and 100,000 is no limit of any: phases in bfloat16 are off by 0.1 "
         f"within {lost + SAMPLES} tokens, phases in float32 lose digits steadily, phases in float64, as "
-        f"here, "
-        "lose nothing."
+        "here, lose nothing."
         if ours <= LOST
         else "The phases of the code lose far positions.",
         (Figure("phase_precision", "The largest error of a cosine by position", "Position, tokens", "Error "
@@ -100,8 +98,7 @@ def _many(studies: Studies) -> Judgement:
     return Judgement(
         exactly(one < BFLOAT16 < together),
         f"of all pairs of positions up to {FARTHEST:,}, the nearest are {small(one)} apart in one frequency "
-        f"and {together:.2f} in {HEAD // 2} "
-        "together",
+        f"and {together:.2f} in {HEAD // 2} together",
         "One frequency comes back to nearly the same phase, nearer than bfloat16 can tell (0.004); all "
         "together never do."
         if one < BFLOAT16 < together

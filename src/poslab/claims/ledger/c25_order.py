@@ -52,12 +52,11 @@ def _order(studies: Studies) -> Judgement:
     return Judgement(
         exactly(holds),
         f"with the tokens before it in reverse, the last token's logits change by {causal:.2f} standard "
-        f"deviations in two causal layers, "
-        f"by {small(single)} in one and by {small(open_)} in two without a mask",
-        "Without a mask it holds, and in one causal layer too. From two layers on the causal mask alone "
-        "tells order: each token is "
-        "mixed from those before it, so it differs by its place. How well that works is another question "
-        "(the arm none)."
+        f"deviations in two causal layers, by {small(single)} in one and by {small(open_)} in two without a "
+        "mask",
+        "No: from two layers on the causal mask alone tells order, since each token is mixed from those "
+        "before it. Without a mask, and after one causal layer, the sentence holds. How well a model learns "
+        "with the mask alone is another question (the arm none)."
         if not holds
         else "Two causal layers give the same logits in either order.",
     )

@@ -7,7 +7,7 @@ from poslab.claims.studies import EXTRAPOLATION, Studies, arm, compared, gain_re
 from poslab.record.measures import multiple, name
 from poslab.report.formatting import interval, number
 
-RELATIVES = ("alibi", "t5")
+RELATIVES = {"alibi": "ALiBi", "t5": "T5"}
 
 
 def _usable(results: Results, label: str) -> str:
@@ -38,9 +38,8 @@ def _past(studies: Studies, label: str, working: bool) -> Judgement:
         verdict = Verdict.REFUTED_HERE if fails == working else Verdict.HOLDS_HERE
     return Judgement(
         verdict,
-        f"sliding loss {interval(near.mean, near.half_width)} at L, {interval(far.mean, far.half_width)} "
-        f"at {k:g} L; within 5 % of its "
-        f"loss at L up to {_usable(results, label)}",
+        f"sliding loss {interval(near.mean, near.half_width)} at L, {interval(far.mean, far.half_width)} at "
+        f"{k:g} L; within 5 % of its loss at L up to {_usable(results, label)}",
         f"At {k:g} L the longer context costs {number(-gain.difference.mean, 3)} nats instead of helping."
         if fails
         else "The interval does not say that the longer context harms."
@@ -56,9 +55,8 @@ def _any_length(studies: Studies) -> Judgement:
     if judged.verdict is not Verdict.REFUTED_HERE:
         return judged
     reason = (
-        " Each pair is periodic, but the slow ones complete no turn within L: past it they take angles "
-        "that training never showed. That "
-        "this is the reason is not tested by this study."
+        " Each pair is periodic, but the slow ones complete no turn within L: past it they take angles that "
+        "training never showed. That this is the reason is not tested by this study."
     )
     return Judgement(judged.verdict, judged.value, judged.why + reason, study=judged.study)
 
@@ -79,9 +77,8 @@ def _best(studies: Studies) -> Judgement:
         Verdict.REFUTED_HERE if worse else Verdict.HOLDS_HERE if best else Verdict.UNDECIDED,
         f"RoPE's sliding loss at {k:g} L {shown}",
         f"No: RoPE keeps its loss within 5 % only up to {_usable(results, 'rope')} (trained on "
-        f"{results.context_length}), and at {k:g} L "
-        f"{' and '.join(worse)} have lower losses. The usual reason: past L its slow pairs reach angles "
-        f"that training never showed."
+        f"{results.context_length}), and at {k:g} L {' and '.join(RELATIVES[other] for other in worse)} have "
+        "lower losses. The usual reason: past L its slow pairs reach angles that training never showed."
         if worse
         else "The intervals do not order the schemes.",
         study=EXTRAPOLATION.study,
@@ -92,8 +89,8 @@ def _best(studies: Studies) -> Judgement:
 CLAIMS = (
     Claim(
         26,
-        "At inference the relative distances are those of training, and RoPE is periodic, so it goes to "
-        "any length.",
+        "At inference the relative distances are those of training, and RoPE is periodic, so it goes to any "
+        "length.",
         (BOOK,),
         "At 8 L the loss in sliding windows is not higher than at L.",
         "Context gain of rope at 8 L, by the test of the study extrapolation, and its usable length.",

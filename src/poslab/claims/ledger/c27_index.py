@@ -17,8 +17,7 @@ def _key(studies: Studies) -> Judgement:
         f"with the query at {query_at}, the score is {scores[0]:.2f}, {scores[1]:.2f} and {scores[2]:.2f} "
         f"for a key at 100, 63 and 0".replace("-", "−"),
         "A slip of an index: a key at n turns by n. Turned by the query's position m as written, every key "
-        "of a query would turn "
-        "alike, and the score would know no distance."
+        "of a query would turn alike, and the score would know no distance."
         if moves >= 1e-9
         else "The score does not depend on where the key stands.",
     )

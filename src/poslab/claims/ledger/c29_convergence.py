@@ -1,6 +1,5 @@
 """How fast RoPE learns, beside learned positions and T5, under linear attention, and with masks."""
 
-from poslab.analysis.statistics import EXPLORATORY
 from poslab.claims.contract import BLOG, Claim, Judgement, Verdict, undecided
 from poslab.claims.studies import (
     ATTENTION,
@@ -15,7 +14,11 @@ from poslab.claims.studies import (
 )
 
 SHARE = 0.55
-OTHERS = ("learned", "t5")
+OTHERS = {"learned": "learned positions", "t5": "T5"}
+
+
+def _named(labels: list[str]) -> str:
+    return " and ".join(OTHERS[label] for label in labels)
 
 
 def _steps(studies: Studies) -> Judgement:
@@ -25,25 +28,23 @@ def _steps(studies: Studies) -> Judgement:
         return undecided((CONVERGENCE,), "The study is not there.")
     results = studies.results(made[0].study)
     assert results is not None
-    ratios = {other: time_ratio(results, "rope", other) for other in OTHERS}
-    known = {other: each for other, each in ratios.items() if each is not None and each.n >= EXPLORATORY}
-    refuted = [other for other, each in known.items() if each.low is not None and each.low > SHARE]
-    shown_by = [other for other, each in known.items() if each.high is not None and each.high < SHARE]
+    ratios = {other: time_ratio(results, "rope", other, SHARE, len(OTHERS)) for other in OTHERS}
+    known = {other: each for other, each in ratios.items() if each is not None}
+    refuted = [other for other, (_, side) in known.items() if side == "higher"]
+    shown_by = [other for other, (_, side) in known.items() if side == "lower"]
     verdict = (
         Verdict.REFUTED_HERE
         if refuted
         else Verdict.HOLDS_HERE
-        if shown_by == list(OTHERS)
+        if shown_by == [*OTHERS]
         else Verdict.UNDECIDED
     )
     open_ = [other for other in OTHERS if other not in (*refuted, *shown_by)]
-    shown = "; ".join(f"over {other}'s {ratio_text(each)}" for other, each in known.items())
+    shown = "; ".join(f"over {other}'s {ratio_text(each)}" for other, (each, _) in known.items())
     parts = [
-        f"Not against {' and '.join(refuted)}: there RoPE takes a larger share of the steps."
-        if refuted
-        else "",
-        f"Against {' and '.join(shown_by)} it holds." if shown_by else "",
-        f"Against {' and '.join(open_)} the interval does not decide." if open_ else "",
+        f"Not against {_named(refuted)}: there RoPE takes a larger share of the steps." if refuted else "",
+        f"Against {_named(shown_by)} it holds." if shown_by else "",
+        f"Against {_named(open_)} the interval does not decide." if open_ else "",
         "The rate fell as a cosine to the end of the budget, which makes such times partly a property of "
         "the schedule."
         if made[0] is EXTRAPOLATION
@@ -69,16 +70,12 @@ def _equal_steps(studies: Studies) -> Judgement:
     higher = [other for other, each in known.items() if each.reading == "higher"]
     shown = "; ".join(f"less {other}'s {each.text}" for other, each in known.items())
     parts = [
-        f"It beats {' and '.join(lower)}." if lower else "",
-        f"It does not beat {' and '.join(higher)}, whose loss is lower." if higher else "",
+        f"It beats {_named(lower)}." if lower else "",
+        f"It does not beat {_named(higher)}, whose loss is lower." if higher else "",
         "" if lower or higher else "The intervals do not order them.",
     ]
     return Judgement(
-        Verdict.REFUTED_HERE
-        if higher
-        else Verdict.HOLDS_HERE
-        if lower == list(OTHERS)
-        else Verdict.UNDECIDED,
+        Verdict.REFUTED_HERE if higher else Verdict.HOLDS_HERE if lower == [*OTHERS] else Verdict.UNDECIDED,
         f"RoPE's sliding loss at L {shown}",
         " ".join(part for part in parts if part),
         study=EXTRAPOLATION.study,
@@ -100,8 +97,8 @@ def _performer(studies: Studies) -> Judgement:
     return Judgement(
         verdict[difference.reading],
         f"mean loss on the way, with RoPE less without {difference.text}",
-        "The mean of the validation loss over the logarithm of the training tokens says who is ahead on "
-        "the way.",
+        "The mean of the validation loss over the logarithm of the training tokens says who is ahead on the "
+        "way.",
         study=ATTENTION.study,
         setting=setting(results),
     )

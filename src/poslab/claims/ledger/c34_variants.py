@@ -116,7 +116,8 @@ def _extends(studies: Studies) -> Judgement:
     read = (*((ntk,) if ntk else ()), *bases)
     if not ntk and not bases:
         return undecided(
-            missing, "The rescalings and the bases are there; studies of them with records are not."
+            missing,
+            "Not measured yet: the rescalings and the bases are there, studies of them with records are not.",
         )
     shown = [f"{where}, {found.text}" for _, where, found in bases]
     if ntk:
@@ -149,8 +150,7 @@ def _larger_base(studies: Studies) -> Judgement:
     return undecided(
         (BASES,),
         "The paper's own measure grows with the base, as it says. Whether the usable length of trained "
-        "models follows takes the study "
-        "over several seeds, and models that use long contexts.",
+        "models follows takes the study over several seeds, and models that use long contexts.",
         value,
     )
 

@@ -8,9 +8,8 @@ def _absolute(studies: Studies) -> Judgement:
     return undecided(
         (),
         "Scores under RoPE know distances alone (claim 6), but the causal mask tells places apart from two "
-        "layers on (claim 25), so it "
-        "is a question of what trained hidden states hold: it takes a linear probe of the position, which "
-        "poslab does not have.",
+        "layers on (claim 25), so it is a question of what trained hidden states hold: it takes a linear "
+        "probe of the position, which poslab does not have.",
     )
 
 
@@ -24,8 +23,7 @@ def _tasks(studies: Studies) -> Judgement:
     return undecided(
         (),
         "It takes tasks whose answers need longer inputs than training had, such as addition; poslab has a "
-        "copy task and a pass-key, "
-        "and no study of them in which models of this size learn to retrieve.",
+        "copy task and a pass-key, and no study of them in which models of this size learn to retrieve.",
     )
 
 
