@@ -27,6 +27,7 @@ from torch.nn.functional import cross_entropy
 
 from in_turns import Ratio, ratio, settle
 from poslab.config.compose import request_from
+from poslab.config.option_files import Conf
 from poslab.config.schema import RunConfig
 from poslab.data.corpus import Corpus
 from poslab.data.windows import training_batch
@@ -120,7 +121,7 @@ def measure(settings: Sequence[str], cwd: Path) -> BesideABareLoop:
         choices = dict(composed.hydra.runtime.choices)
         plain: Any = OmegaConf.to_container(composed, resolve=True)
         plain.pop("hydra")
-        request = request_from(plain, choices, CONF)
+        request = request_from(plain, choices, Conf((CONF,)))
     job = plan(request, cwd / "runs")
     display = RunDisplay(job.title, Console(quiet=True), ProgressFile(job.directory))
     with Stopper().installed() as stopper:

@@ -90,6 +90,7 @@ def train(write: int, turn: int, settings: list[str]) -> None:
     from rich.console import Console
 
     from poslab.config.compose import request_from
+    from poslab.config.option_files import Conf
     from poslab.study.display.run_bar import RunDisplay
     from poslab.study.run.make import RunMaker
     from poslab.study.run.plan import plan
@@ -119,7 +120,7 @@ def train(write: int, turn: int, settings: list[str]) -> None:
         choices = dict(composed.hydra.runtime.choices)
         plain: Any = OmegaConf.to_container(composed, resolve=True)
         plain.pop("hydra")
-        request = request_from(plain, choices, CONF)
+        request = request_from(plain, choices, Conf((CONF,)))
     job = plan(request, Path("runs"))
     with Stopper().installed() as stopper:
         InTurns(job, RunDisplay(job.title, Console(quiet=True)), stopper).run()

@@ -2,7 +2,6 @@
 
 import csv
 import re
-import runpy
 import tomllib
 from html import unescape
 from importlib.metadata import version
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from poslab.commands.claims import main
 from support.commands import ROOT
 
 KEPT = ROOT / "reports" / "claims"
@@ -37,7 +37,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for study in (ROOT / "reports").glob("*/records.tar.xz"):
         (reports / study.parent.name).symlink_to(study.parent)
     runs = tmp_path_factory.mktemp("runs")
-    main = runpy.run_path(str(ROOT / "claims.py"))["main"]
     assert main([f"runs={runs}", f"reports={reports}"]) == 0
     return reports / "claims"
 
@@ -92,14 +91,12 @@ def test_the_report_of_a_study_called_claims_is_not_written_over(
     report = tmp_path / "claims" / "facts.csv"
     report.parent.mkdir()
     report.write_text("key,value\n")
-    main = runpy.run_path(str(ROOT / "claims.py"))["main"]
     assert main([f"reports={tmp_path}"]) == 2
     assert "is the report of a study" in capsys.readouterr().err
     assert made(tmp_path) == {"claims/facts.csv": b"key,value\n"}
 
 
 def test_a_wrong_argument_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    main = runpy.run_path(str(ROOT / "claims.py"))["main"]
     assert main(["claim=3"]) == 2
     assert main(["reports=no/such/folder"]) == 2
     lines = capsys.readouterr().err.splitlines()

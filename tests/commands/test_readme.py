@@ -13,6 +13,7 @@ import torch
 import yaml
 
 import poslab.model.positions
+from poslab.config.option_files import Conf
 from poslab.config.schema import ConfigError
 from poslab.model.pairs import grid
 from poslab.model.positions import Geometry, build_scheme
@@ -34,7 +35,7 @@ def example():
 
 def test_the_table_of_pairs_is_what_the_code_does():
     table = re.search(r"<!-- grid -->\n(.*?)<!-- /grid -->", SCHEMES, re.DOTALL)[1]
-    assert table == grid(CONF)
+    assert table == grid(Conf((CONF,)))
 
 
 def test_a_new_scheme_follows_the_formula_and_is_refused_where_it_has_none(example, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import pytest
 
 from poslab.config.compose import request_from
+from poslab.config.option_files import Conf
 from poslab.config.schema import ConfigError
 from poslab.config.sweep import Composer
 from poslab.record.manifest import read_manifest
@@ -24,7 +25,7 @@ def composed():
 
         def made(*settings):
             read = composer.composed(settings)
-            return request_from(read.settings, read.choices, CONF)
+            return request_from(read.settings, read.choices, Conf((CONF,)))
 
         yield made
 

@@ -1,7 +1,6 @@
 """Runs of a sweep that are composed together are what Hydra composes for each of them alone."""
 
 import itertools
-from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -69,7 +68,7 @@ def test_every_run_is_as_hydra_composes_it(order, hydra):
         made = composer.composed(overrides)
         # as text, since 1, 1.0 and True are equal
         assert repr((dict(made.settings), dict(made.choices))) == repr(alone(hydra(overrides))), overrides
-        assert made.source == CONF
+        assert made.conf.folders == (CONF,)
 
 
 def test_runs_that_differ_in_values_are_composed_once(hydra):
@@ -113,4 +112,4 @@ def test_a_setting_that_takes_another_ones_value_is_left_to_hydra(tmp_path):
         for seed in range(3):
             made = composer.composed([f"seed={seed}"])
             assert made.settings == {"seed": seed, "other": seed, "both": [1]}
-            assert made.source == Path(tmp_path)
+            assert made.conf.folders == (tmp_path,)

@@ -13,13 +13,13 @@ import pytest
 from playwright.sync_api import Browser
 
 from poslab.analysis.results import gather
+from poslab.commands.status import main as status
 from poslab.record.files import write_sealed
 from poslab.report.render.page import page
 from poslab.report.render.terminal import show
 from poslab.report.sections.contents import document
 from poslab.report.write import write_report
 from poslab.report.written import Report
-from poslab.study.status import status
 from support.browser import Reader, started
 from support.records import read, write_run
 

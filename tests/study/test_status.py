@@ -14,6 +14,7 @@ import pytest
 from poslab.record.files import write_sealed
 from poslab.record.locks import run_lock
 from poslab.record.schema import FORMAT
+from poslab.record.under_way import announced
 from poslab.record.writer import RunRecord
 from support.commands import ROOT
 from support.display import tell, without_codes
@@ -41,7 +42,7 @@ def place(tmp_path):
     record(tmp_path / "runs", "outside-5", "failed", reason="never shown")
     listed = ["done-0", "broken-1", "running-2", "killed-3", "left-4", "next-6", "../outside-5", "", ".", 7]
     write_sealed(runs / "study.json", {"study": "mixed", "runs": listed})
-    with run_lock(runs / "running-2").open("w") as file:
+    with run_lock(runs / "running-2").open("w") as file, announced([runs / "next-6"]):
         fcntl.flock(file, fcntl.LOCK_EX)
         yield tmp_path
 
@@ -87,7 +88,12 @@ def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
     write_sealed(other / "study.json", {"study": "newer", "runs": ["next-0"]})
     os.utime(place / "runs/mixed/study.json", (1e9, 1e9))
     ended = status("status", cwd=place, python=("-X", "importtime"))
-    assert ended.stdout.splitlines() == ["newer; there are also study=mixed", "1 run: 1 waiting"]
+    assert ended.stdout.splitlines() == [
+        "newer; there are also study=mixed",
+        "1 run: 1 abandoned",
+        "abandoned: no command that is running makes them; the same command does, and "
+        "`python train.py clean study=newer` removes them",
+    ]
     imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
     assert "poslab.study.status" in imported
     assert not {"torch", "matplotlib", "pytorch_lightning"} & imported
@@ -99,9 +105,9 @@ def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
         (["study=nowhere"], "no study 'nowhere' in runs; there are: mixed"),
         (["study=../mixed"], "no study '../mixed' in runs; there are: mixed"),
         (["runs=nowhere"], "no studies in nowhere; begin one"),
-        (["pos=rope"], "status takes study=NAME and runs=DIR, not 'pos=rope'"),
-        (["study="], "status takes study=NAME and runs=DIR, not 'study='"),
-        (["-m"], "not '-m'"),
+        (["pos=rope"], "'pos=rope' is not understood; the arguments are study=..., runs=..."),
+        (["study="], "study= has no value"),
+        (["-m"], "'-m' is not understood"),
     ],
 )
 def test_a_status_that_cannot_be_told_is_one_line(arguments, line, place):

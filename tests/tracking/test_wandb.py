@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from poslab.config.compose import request_from, with_distinguishing_labels
+from poslab.config.option_files import Conf
 from poslab.config.schema import ConfigError, PairError
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
@@ -343,5 +344,5 @@ def test_what_a_run_departs_in_has_no_path_of_the_machine(tmp_path):
         )
         settings = OmegaConf.to_container(composed, resolve=True)
         choices = settings.pop("hydra")["runtime"]["choices"]
-        found = request_from(settings, choices, ROOT / "conf")
+        found = request_from(settings, choices, Conf((ROOT / "conf",)))
     assert found.non_default_settings == ("data=text", "data.path=a.txt", "model.width=64")

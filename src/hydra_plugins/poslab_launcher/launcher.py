@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, env_override
@@ -52,13 +51,13 @@ class PoslabLauncher(Launcher):
         for overrides in with_bar(job_overrides, "composed", Console(stderr=True)):
             composed = composer.composed(overrides)
             try:
-                requests.append(request_from(composed.settings, composed.choices, composed.source))
+                requests.append(request_from(composed.settings, composed.choices, composed.conf))
             except ConfigError as error:
                 named = " ".join(map(override_text, overrides))
                 raise ConfigError(f"{named}: {error}") from None
         command = command_line(self.config.hydra.overrides.task, multirun=True)
         with env_override(self.config.hydra.job.env_set):  # as Hydra does for a single run
-            status = run_study(with_distinguishing_labels(requests), Path("runs"), Path("reports"), command)
+            status = run_study(with_distinguishing_labels(requests), command)
         if status:
             sys.exit(status)
         return []

@@ -15,10 +15,10 @@ from markupsafe import Markup
 
 from poslab.claims.contract import Claim, Judgement, Verdict
 from poslab.claims.studies import StudyCommand
+from poslab.config.installation import typed
 from poslab.report.render.markdown import escape_markdown
 
 TEMPLATES = Path(__file__).parent / "templates"
-COMMAND = "python claims.py"
 COLUMNS = ("number", "statement", "verdict", "value", "source", "command")
 TITLE = "What is said of positional encodings, and what holds"
 # A link to a claim opens it.
@@ -60,8 +60,8 @@ class Entry:
         """What makes its value: the report of the study that was read, missing studies, or this page."""
         missing = tuple(one.command for one in self.judgement.missing)
         if self.judgement.study is not None:
-            return (f"python report.py study={self.judgement.study}", *missing)
-        return missing if missing and not self.claim.exact else (COMMAND, *missing)
+            return (f"{typed('report')} study={self.judgement.study}", *missing)
+        return missing if missing and not self.claim.exact else (typed("claims"), *missing)
 
 
 def counts(entries: Sequence[Entry]) -> dict[str, int]:
@@ -82,6 +82,16 @@ def missing_studies(entries: Sequence[Entry]) -> list[tuple[StudyCommand, list[i
         for study in one.judgement.missing:
             waiting.setdefault(study, []).append(one.claim.number)
     return sorted(waiting.items(), key=lambda item: (-len(item[1]), item[0].study))
+
+
+def parts_missing(entries: Sequence[Entry]) -> list[Entry]:
+    """The claims that no study can decide as poslab is."""
+    return [
+        one
+        for one in entries
+        if one.judgement.verdict is Verdict.UNDECIDED
+        and not (one.judgement.missing or one.judgement.study or one.claim.exact)
+    ]
 
 
 def html(entries: Sequence[Entry], drawn: Mapping[str, bytes], unreadable: Mapping[str, str]) -> str:
@@ -138,7 +148,8 @@ def _facts(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> dict[str,
         "believed": believed(entries),
         "missing": missing_studies(entries),
         "unreadable": unreadable,
-        "command": COMMAND,
+        "command": typed("claims"),
+        "parts": parts_missing(entries),
     }
 
 

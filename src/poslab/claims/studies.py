@@ -16,13 +16,12 @@ from poslab.analysis.comparisons import comparable
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results, figures, subject_of
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, Ratio, p_value, paired, ratio
+from poslab.config.installation import typed
 from poslab.config.text import plain
 from poslab.record.kept import kept_studies, load_available
 from poslab.record.reader import ReportError
 from poslab.record.study_list import studies
 from poslab.report.formatting import interval, quantity
-
-MINUTES_A_RUN = 3  # of the default model on two CPU cores
 
 
 @dataclass(frozen=True)
@@ -30,24 +29,29 @@ class StudyCommand:
     """A study that judges a claim, and the command that makes it."""
 
     study: str
-    command: str
+    arguments: str
     runs: int
+    minutes: int = 3  # of a run of the default model on two CPU cores
+
+    @property
+    def command(self) -> str:
+        return f"{typed('train')} -m {self.arguments}"
 
     @property
     def duration(self) -> str:
-        minutes = self.runs * MINUTES_A_RUN
+        minutes = self.runs * self.minutes
         shown = f"{minutes} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
         return f"{self.runs} runs, roughly {shown} on two CPU cores"
 
 
 SEEDS = "seed=0,1,2,3,4"
-EXTRAPOLATION = StudyCommand("extrapolation", "python train.py -m sweep=extrapolation", 30)
-CONVERGENCE = StudyCommand("convergence", "python train.py -m sweep=convergence", 15)
-CATALOGUE = StudyCommand("catalogue", "python train.py -m sweep=catalogue", 80)
-ATTENTION = StudyCommand("attention", f"python train.py -m sweep=attention {SEEDS}", 60)
-BASES = StudyCommand("bases", f"python train.py -m sweep=bases {SEEDS}", 45)
-RESCALING = StudyCommand("rescaling", f"python train.py -m sweep=rescaling {SEEDS}", 30)
-WARPED = StudyCommand("warped", f"python train.py -m pos=rope,rope_sqrt,rope_log {SEEDS} study=warped", 15)
+EXTRAPOLATION = StudyCommand("extrapolation", "sweep=extrapolation", 30)
+CONVERGENCE = StudyCommand("convergence", "sweep=convergence", 15)
+CATALOGUE = StudyCommand("catalogue", "sweep=catalogue", 80)
+ATTENTION = StudyCommand("attention", f"sweep=attention {SEEDS}", 60)
+BASES = StudyCommand("bases", f"sweep=bases {SEEDS}", 45)
+RESCALING = StudyCommand("rescaling", f"sweep=rescaling {SEEDS}", 30, minutes=6)
+WARPED = StudyCommand("warped", f"pos=rope,rope_sqrt,rope_log {SEEDS} study=warped", 15)
 ALL = (EXTRAPOLATION, CONVERGENCE, CATALOGUE, ATTENTION, BASES, RESCALING, WARPED)
 
 Reading = Literal["lower", "higher", "open"]

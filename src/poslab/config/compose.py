@@ -1,50 +1,54 @@
 """The configuration that Hydra composed, checked, with the names that tables and legends show."""
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import lru_cache
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
+from poslab.config.installation import typed
+from poslab.config.option_files import Conf, load
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
-from poslab.config.schema import ConfigError, check, following_max_steps
+from poslab.config.schema import check, following_max_steps
 from poslab.config.text import override_text, without_secrets
 
 # Config groups that decide a result, other than pos and attention, which every label names.
 GROUPS = ("model", "data", "trainer", "evaluate", "probe")
 
 
-def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], arms: Path) -> Request:
-    """The request in the resolved `settings` that Hydra composed; `arms` is the folder conf/.
+CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
+
+
+def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: Conf) -> Request:
+    """The request in the resolved `settings` that Hydra composed from the files in `conf`.
 
     Raises ConfigError, with one line, when a key is unknown or a value has a wrong type or range.
     """
+    if choices.get("sweep") is not None:  # Hydra leaves out one that does not exist
+        conf.file("sweep", choices["sweep"])
     config = check(Config, whole_numbers(settings), "")
     if config.question:  # a study's record and W&B say it
         config = config.model_copy(update={"question": without_secrets(config.question)})
     return Request(
         config,
-        label(choices["pos"], config.pos, arms / "pos"),
-        label(choices["attention"], config.attention, arms / "attention"),
-        non_default_settings(config, choices, arms),
+        label(choices["pos"], config.pos, conf.file("pos", choices["pos"])),
+        label(choices["attention"], config.attention, conf.file("attention", choices["attention"])),
+        non_default_settings(config, choices, conf),
     )
 
 
-def non_default_settings(config: Config, choices: Mapping[str, str], conf: Path) -> tuple[str, ...]:
+def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf) -> tuple[str, ...]:
     """What decides the result, is not in a label and is not the default: `model=micro`, `model.width=64`."""
     default = {
         group: choice
-        for item in _load(conf / "config.yaml")["defaults"]
+        for item in load(conf.folders[0] / "config.yaml")["defaults"]
         if isinstance(item, dict)
         for group, choice in item.items()
     }
     default["trainer"] = choices["model"]  # each size has a budget that suits it
-    sections = {group: dict(_load(conf / group / f"{choices[group]}.yaml")) for group in GROUPS}
+    sections = {group: dict(load(conf.file(group, choices[group]))) for group in GROUPS}
     changed = [f"{group}={choices[group]}" for group in GROUPS if choices[group] != default[group]]
     written = flat_settings(sections.pop("model"))  # which sets context_length too
     sections["trainer"]["max_steps"], steps = config.trainer.max_steps, sections["trainer"]["max_steps"]
@@ -71,12 +75,9 @@ def with_distinguishing_labels(requests: Sequence[Request]) -> list[Request]:
     ]
 
 
-def label(choice: str, section: dict[str, Any], folder: Path) -> str:
+def label(choice: str, section: dict[str, Any], path: Path) -> str:
     """The option's name, followed by what differs from its file: `rope`, `rope base=20000`."""
-    path = folder / f"{choice}.yaml"
-    if not path.is_file():
-        raise ConfigError(f"{folder.name}={choice} has no file {path}")
-    written = flat_settings(_load(path))
+    written = flat_settings(load(path))
     changed = [
         f"{key}={_short(value)}" for key, value in flat_settings(section).items() if written.get(key) != value
     ]
@@ -84,19 +85,16 @@ def label(choice: str, section: dict[str, Any], folder: Path) -> str:
 
 
 def arms(folder: Path) -> dict[str, dict[str, Any]]:
-    """The sections that the files of a config group hold, by the option's name."""
-    return {path.stem: deepcopy(dict(_load(path))) for path in sorted(folder.glob("*.yaml"))}
+    """The sections that the files of one folder of a config group hold, by the option's name."""
+    return {path.stem: deepcopy(dict(load(path))) for path in sorted(folder.glob("*.yaml"))}
 
 
-def _load(path: Path) -> Mapping[str, Any]:
-    return _parsed(path.read_text())
-
-
-@lru_cache  # by the content: a sweep has thousands of runs with the same few files
-def _parsed(text: str) -> Mapping[str, Any]:
-    content: Any = OmegaConf.to_container(OmegaConf.load(StringIO(text)))
-    assert isinstance(content, dict)
-    return content
+def sections(conf: Conf, group: str) -> dict[str, dict[str, Any]]:
+    """The sections that the files of a config group hold in all folders, by the option's name."""
+    options: dict[str, dict[str, Any]] = {}
+    for folder in conf.folders:
+        options = {**arms(folder / group), **options}
+    return dict(sorted(options.items()))
 
 
 def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -110,8 +108,18 @@ def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[
 
 def command_line(overrides: Sequence[str], multirun: bool) -> str:
     """The command with these `overrides`, which reports publish: `...` stands for a secret."""
-    shown = map(override_text, overrides)
-    return shlex.join(["python", "train.py", *(["-m"] if multirun else []), *shown])
+    shown = [*_config_flags(sys.argv[1:]), *map(override_text, overrides)]
+    return " ".join([typed("train"), shlex.join([*(["-m"] if multirun else []), *shown])]).rstrip()
+
+
+def _config_flags(arguments: Sequence[str]) -> list[str]:
+    """Those of a command's arguments that say where option files are, which are no overrides."""
+    flags: list[str] = []
+    for place, argument in enumerate(arguments):
+        flag, equals, _ = argument.partition("=")
+        if flag in CONFIG_FLAGS:
+            flags += [argument] if equals else arguments[place : place + 2]
+    return flags
 
 
 def _short(value: Any) -> str:

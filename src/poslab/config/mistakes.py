@@ -6,24 +6,24 @@ else, or answer with a traceback. `explained` is for what Hydra itself refuses.
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
 
+from poslab.config.compose import sections
+from poslab.config.installation import typed
+from poslab.config.option_files import Conf
 from poslab.config.request import Config, flat_settings
 from poslab.config.schema import ConfigError, Options, did_you_mean
 from poslab.config.text import one_line, override_text
 
-LISTED = "`python train.py --help settings` lists every setting"
 CAN_BE_NULL = {"sweep"}  # groups without an option by default
 
 
-def check_arguments(arguments: Sequence[str], conf: Path) -> None:
+def check_arguments(arguments: Sequence[str], conf: Conf) -> None:
     """Raise ConfigError for arguments that cannot be a command, whatever their settings do."""
     parser = get_args_parser()
 
@@ -33,18 +33,18 @@ def check_arguments(arguments: Sequence[str], conf: Path) -> None:
         if is_setting and "=" in argument:
             bare = override_text(argument.lstrip("-"))
             raise ConfigError(f"settings have no dashes: write {bare}")
-        raise ConfigError(f"{one_line(message)}; `python train.py --help` shows how a command is written")
+        raise ConfigError(f"{one_line(message)}; `{typed('train')} --help` shows how a command is written")
 
     parser.error = refuse  # type: ignore[method-assign]
     read = parser.parse_args(list(arguments))
     if read.help or read.hydra_help or read.shell_completion:
         return
-    groups = {path.name for path in conf.iterdir() if path.is_dir()}
+    groups = conf.groups()
     for argument in read.overrides:
         _check_override(argument, groups, conf)
 
 
-def _check_override(argument: str, groups: set[str], conf: Path) -> None:
+def _check_override(argument: str, groups: set[str], conf: Conf) -> None:
     shown = override_text(argument)
     key, is_set, _ = argument.lstrip("+").partition("=")
     if argument.startswith("~"):
@@ -52,7 +52,7 @@ def _check_override(argument: str, groups: set[str], conf: Path) -> None:
             f"{shown}: a setting cannot be left out; give it another value, or none or null where it has one"
         )
     if not is_set or not key:
-        options = [f"{group}={key}" for group in sorted(groups) if (conf / group / f"{key}.yaml").is_file()]
+        options = [f"{group}={key}" for group in sorted(groups) if key in conf.options(group)]
         meant = (
             f"did you mean {' or '.join(options)}?"
             if options
@@ -73,7 +73,7 @@ def _check_override(argument: str, groups: set[str], conf: Path) -> None:
         _check_option(shown, group, override, conf)
 
 
-def _check_option(shown: str, group: str, override: Override, conf: Path) -> None:
+def _check_option(shown: str, group: str, override: Override, conf: Conf) -> None:
     """Raise ConfigError where the value of a group is no option's name."""
     if override.package is not None:
         raise ConfigError(f"{shown}: an option of {group} is chosen with {group}=OPTION")
@@ -83,7 +83,7 @@ def _check_option(shown: str, group: str, override: Override, conf: Path) -> Non
             raise ConfigError(f"{shown}: for a run with each, write -m {group}={names}")
         named = isinstance(value, str | QuotedString) and str(getattr(value, "text", value))
         if not named and not (value is None and group in CAN_BE_NULL):
-            options = ", ".join(sorted(path.stem for path in (conf / group).glob("*.yaml")))
+            options = ", ".join(conf.options(group))
             raise ConfigError(f"{shown} names no option; there are {options}")
 
 
@@ -95,7 +95,7 @@ def _values(override: Override) -> Iterator[Any]:
         yield from override.sweep_iterator()
 
 
-def explained(error: Exception, conf: Path) -> str:
+def explained(error: Exception, conf: Conf) -> str:
     """Hydra's or OmegaConf's error in one line, secrets hidden where it repeats a setting."""
     text = one_line(error)
     missing, options = getattr(error, "missing_cfg_file", None), getattr(error, "options", None)
@@ -107,17 +107,17 @@ def explained(error: Exception, conf: Path) -> str:
         key = several[1].partition("=")[0]
         return (
             f"{override_text(several[1])} has several values: for a run with each add -m, "
-            f"`python train.py -m {override_text(several[1])}`; a list is {key}=[...]"
+            f"`{typed('train')} -m {override_text(several[1])}`; a list is {key}=[...]"
         )
     if unknown := re.match(r"Could not override '([^']*)'", text):
         return _unknown_setting(unknown[1], conf)
     return text
 
 
-def _unknown_setting(key: str, conf: Path) -> str:
+def _unknown_setting(key: str, conf: Conf) -> str:
     known = known_settings(conf)
     if owners := known.get(key):
-        return f"{key} is a setting of {owners} alone; {LISTED}"
+        return f"{key} is a setting of {owners} alone; {_listed()}"
     section, _, name = key.rpartition(".")
     inside = [each.removeprefix(f"{section}.") for each in known if each.startswith(f"{section}.")]
     elsewhere = [each for each in known if each.rpartition(".")[2] == name]
@@ -127,21 +127,23 @@ def _unknown_setting(key: str, conf: Path) -> str:
         near = f" (did you mean {' or '.join(elsewhere[:2])}?)"
     else:
         near = did_you_mean(key, [each for each in known if "." not in each])
-    return f"{key} is not a setting{near}; {LISTED}"
+    return f"{key} is not a setting{near}; {_listed()}"
 
 
-def known_settings(conf: Path) -> dict[str, str]:
+def _listed() -> str:
+    return f"`{typed('train')} --help settings` lists every setting"
+
+
+def known_settings(conf: Conf) -> dict[str, str]:
     """Every name that can be set, with the options that have it where they do not all: `pos=t5, fire`."""
-    names = dict.fromkeys((*_fields(Config), *(path.name for path in conf.iterdir() if path.is_dir())), "")
-    for folder in sorted(path for path in conf.iterdir() if path.is_dir() and path.name != "sweep"):
-        files: dict[str, Any] = {
-            path.stem: OmegaConf.to_container(OmegaConf.load(path)) for path in sorted(folder.glob("*.yaml"))
-        }
+    names = dict.fromkeys((*_fields(Config), *sorted(conf.groups())), "")
+    for group in sorted(conf.groups() - {"sweep"}):
+        files = sections(conf, group)
         for option, section in files.items():
-            for name in flat_settings(section if folder.name == "model" else {folder.name: section}):
+            for name in flat_settings(section if group == "model" else {group: section}):
                 if name not in names or names[name]:
-                    names[name] = ", ".join(filter(None, [names.get(name), f"{folder.name}={option}"]))
-        everywhere = ", ".join(f"{folder.name}={option}" for option in files)
+                    names[name] = ", ".join(filter(None, [names.get(name), f"{group}={option}"]))
+        everywhere = ", ".join(f"{group}={option}" for option in files)
         names.update({name: "" for name, owners in names.items() if owners == everywhere})
     return names
 

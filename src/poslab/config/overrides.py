@@ -1,14 +1,13 @@
-"""The settings of evaluate.py: named as train.py names them; any other setting is an error."""
+"""The settings of an evaluation: named as those of training are; any other setting is an error."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
 
+from poslab.config.option_files import Conf, load
 from poslab.config.request import LoggerOptions
 from poslab.config.schema import FACTOR_METHODS, ConfigError, check
 from poslab.config.text import one_line
@@ -54,8 +53,8 @@ def _check(key: str, override: Override) -> None:
         raise ConfigError(f"{override.input_line!r}: an evaluation has one value for each setting")
 
 
-def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], conf: Path) -> dict[str, Any]:
-    """The trained configuration `settings` with the `overrides`; `conf` is the folder of option files."""
+def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], conf: Conf) -> dict[str, Any]:
+    """The trained configuration `settings` with the `overrides`; `conf` has the files of options."""
     changed = {**settings, "evaluate": dict(settings["evaluate"]), "trainer": dict(settings["trainer"])}
     for key in OF_EVALUATION:
         if key in overrides:
@@ -66,7 +65,7 @@ def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], co
     return changed
 
 
-def logger(overrides: Mapping[str, Any], conf: Path) -> LoggerOptions:
+def logger(overrides: Mapping[str, Any], conf: Conf) -> LoggerOptions:
     """The logger of an evaluation, by default train.py's. Raises ConfigError."""
     return check(LoggerOptions, _section("logger", {}, {"logger": "wandb", **overrides}, conf), "logger")
 
@@ -83,14 +82,10 @@ def _reset_unused_rescale_settings(evaluate: dict[str, Any], overrides: Mapping[
 
 
 def _section(
-    group: str, trained: Mapping[str, Any], overrides: Mapping[str, Any], conf: Path
+    group: str, trained: Mapping[str, Any], overrides: Mapping[str, Any], conf: Conf
 ) -> dict[str, Any]:
     section: Any = dict(trained)
     if group in overrides:
-        path = conf / group / f"{overrides[group]}.yaml"
-        options = sorted(option.stem for option in path.parent.glob("*.yaml"))
-        if str(overrides[group]) not in options:
-            raise ConfigError(f"{group}={overrides[group]} does not exist; there are {', '.join(options)}")
-        section = OmegaConf.to_container(OmegaConf.load(path))
+        section = dict(load(conf.file(group, overrides[group])))
     own = {key.partition(".")[2]: value for key, value in overrides.items() if key.startswith(f"{group}.")}
     return {**section, **own}

@@ -1,27 +1,68 @@
-"""Finding a part by the name of its module, so that adding one is adding a file."""
+"""Finding a part by the name of its module, so that adding one is adding a file.
+
+A part is a module of poslab's own package for such parts, one that an installed package declares as an entry
+point of the group in ENTRY_POINTS (its name is the part's name, its value the module), or any other module
+that can be imported, by its dotted name. Of one name poslab's own counts first.
+"""
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Mapping
+from functools import lru_cache
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, TypeVar
 
 from poslab.config.schema import ConfigError, Options, check, did_you_mean
 
 Part = TypeVar("Part")
 
+# By the package that has poslab's own parts.
+ENTRY_POINTS = {
+    "poslab.model.positions": "poslab.positions",
+    "poslab.model.attention": "poslab.attention",
+    "poslab.data.sources": "poslab.data",
+}
+
 
 def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
-    """The public subclass of `contract` in the module `name` of `package`.
+    """The public subclass of `contract` in the module that `name` stands for; `package` has poslab's own.
 
-    Raises ConfigError, which lists the modules, where there is none of that name.
+    Raises ConfigError, which lists the parts, where there is none of that name, and where the module of
+    another package cannot be imported or has not exactly one such class.
     """
     folder = importlib.import_module(package)
-    names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
-    if name not in names:
-        raise ConfigError(
-            f"{key}={name!r} is unknown{did_you_mean(str(name), names)}; there are {', '.join(names)}"
-        )
-    module = importlib.import_module(f"{package}.{name}")
+    own = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
+    if name in own:
+        kind = _only_part(importlib.import_module(f"{package}.{name}"), contract)
+        if isinstance(kind, str):
+            raise TypeError(kind)
+        return kind
+    declared = declared_modules(package)
+    other = declared.get(name, name) if isinstance(name, str) else None
+    if other is None or source_of(other) is None:
+        names = ", ".join([*own, *declared])
+        hint = ""
+        if package in ENTRY_POINTS:
+            hint = ", and any module that can be imported, such as mypackage.module"
+        if name in declared:
+            raise ConfigError(f"{key}={name!r} is declared to be the module {other}, which is not there")
+        near = did_you_mean(str(name), [*own, *declared])
+        raise ConfigError(f"{key}={name!r} is unknown{near}; there are {names}{hint}")
+    try:
+        kind = _only_part(importlib.import_module(other), contract)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever the code of another package raises
+        raise ConfigError(f"{key}={name!r}: {other} raises {type(error).__name__}: {error}") from error
+    if isinstance(kind, str):
+        raise ConfigError(f"{key}={name!r}: {kind}")
+    return kind
+
+
+def _only_part(module: Any, contract: type[Part]) -> type[Part] | str:
+    """The part that a module defines, or in words why it is none."""
     parts = [
         value
         for value in vars(module).values()
@@ -31,8 +72,67 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
         and not value.__name__.startswith("_")
     ]
     if len(parts) != 1:
-        raise TypeError(f"{module.__name__} must define one {contract.__name__}, not {len(parts)}")
+        return f"{module.__name__} must define one {contract.__name__}, not {len(parts)}"
     return parts[0]
+
+
+def part_name(kind: type[Any], package: str) -> str:
+    """The name by which `find` gives `kind` on every machine: of another package its module's full name."""
+    return kind.__module__.removeprefix(f"{package}.")
+
+
+@lru_cache
+def declared_modules(package: str) -> Mapping[str, str]:
+    """The modules that installed packages declare as parts beside those of `package`, by the parts' names.
+
+    Raises ConfigError where two declare one name.
+    """
+    modules: dict[str, str] = {}
+    if package not in ENTRY_POINTS:
+        return modules
+    for entry in sorted(entry_points(group=ENTRY_POINTS[package]), key=lambda entry: entry.name):
+        if modules.setdefault(entry.name, entry.module) != entry.module:
+            raise ConfigError(
+                f"{modules[entry.name]} and {entry.module} are both declared as {entry.name!r} "
+                f"({ENTRY_POINTS[package]}): give the module's full name"
+            )
+    return modules
+
+
+def module_name(name: str, package: str) -> str:
+    """The full name of the module that `name` stands for, without importing any."""
+    own = f"{package}.{name}"
+    if source_of(own) is not None:
+        return own
+    other = declared_modules(package).get(name, name)
+    return other if source_of(other) is not None else own
+
+
+def source_of(name: str) -> Path | None:
+    """The source file of a module, without importing it or its packages; None where there is none."""
+    loaded = getattr(sys.modules.get(name), "__file__", None)  # a package's path can be extended
+    if loaded is not None:
+        return Path(loaded)
+    search: Any = None
+    origin: str | None = None
+    parts = name.split(".")
+    for end, part in enumerate(parts, start=1):
+        if not part.isidentifier() or (end > 1 and search is None):
+            return None
+        whole = ".".join(parts[:end])
+        known = sys.modules.get(whole)
+        if known is not None and end < len(parts):
+            search = getattr(known, "__path__", None)
+            continue
+        spec = next(filter(None, (_spec(finder, whole, search) for finder in sys.meta_path)), None)
+        if spec is None:
+            return None
+        origin, search = spec.origin, spec.submodule_search_locations
+    return Path(origin) if origin is not None and origin.endswith(".py") else None
+
+
+def _spec(finder: Any, name: str, path: Any) -> Any:
+    return finder.find_spec(name, path) if hasattr(finder, "find_spec") else None
 
 
 def options_of(section: Mapping[str, Any], kind: type[Any], selector: str, where: str) -> Options:

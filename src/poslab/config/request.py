@@ -64,7 +64,9 @@ class LoggerOptions(Options):
 class Config(RunConfig):
     """All settings of a run: what decides its result, and where it is stored, logged and launched."""
 
-    study: str = Field(description="runs lie in runs/STUDY/, the report in reports/STUDY/")
+    study: str = Field(description="runs lie in RUNS/STUDY/, the report in REPORTS/STUDY/")
+    runs: str = Field(default="runs", min_length=1, description="the folder of all studies' runs")
+    reports: str = Field(default="reports", min_length=1, description="the folder of all reports")
     question: str | None = Field(min_length=1, max_length=500, description="what the study is to answer")
     tune: TuneOptions
     reference: str | None = Field(description="the arm that a study's others are compared with")
@@ -115,6 +117,8 @@ def whole_numbers(settings: Mapping[str, Any], kind: type[Options] = Config) -> 
 # with. A checkpoint leaves them out; these are the values with which a trained model is loaded.
 BESIDE_THE_RESULT: Mapping[str, Any] = {
     "study": "loaded",
+    "runs": "runs",
+    "reports": "reports",
     "question": None,
     "tune": {"factors": [], "scheme_factors": [], "seeds": []},
     "reference": None,

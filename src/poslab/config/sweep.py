@@ -10,13 +10,14 @@ sections, settings that are added or removed, and configurations that refer from
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import OverrideType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+
+from poslab.config.option_files import Conf, conf_of
 
 SETTING = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(.*)", re.DOTALL)
 KEY = re.compile(r"[+~]*([^=@]*)")  # of any override
@@ -30,7 +31,7 @@ class Composed:
 
     settings: Mapping[str, Any]
     choices: Mapping[str, str]  # the option of each group
-    source: Path  # the folder conf/
+    conf: Conf  # the files that the options are
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,8 @@ def _with_leaf(settings: Mapping[str, Any], setting: _Setting) -> dict[str, Any]
 def _from_hydra(config: DictConfig) -> Composed:
     """Hydra's own settings are left out: they may refer to what is known only while a run is made."""
     runtime = config.hydra.runtime
-    source = next(item.path for item in runtime.config_sources if item.provider == "main")
     settings = {name: _plain(config, name) for name in map(str, config) if name != "hydra"}
-    return Composed(settings, dict(runtime.choices), Path(source))
+    return Composed(settings, dict(runtime.choices), conf_of(runtime.config_sources))
 
 
 def _plain(config: DictConfig, name: str) -> Any:

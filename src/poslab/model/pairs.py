@@ -1,14 +1,14 @@
 """Which attention works under which scheme: the table in docs/schemes.md, made by trying every pair.
 
-`python -m poslab.model.pairs`, in the project's folder, prints it in Markdown.
+`poslab grid` prints it in Markdown.
 """
 
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from poslab.config.compose import arms, one_for_each_scheme
+from poslab.config.compose import one_for_each_scheme, sections
+from poslab.config.option_files import Conf
 from poslab.config.schema import ConfigError
 from poslab.model.attention import Site, build_attention
 from poslab.model.positions import Geometry, build_scheme
@@ -16,10 +16,10 @@ from poslab.model.positions import Geometry, build_scheme
 GEOMETRY = Geometry(width=64, heads=2, context_length=64, layers=4)
 
 
-def grid(conf: Path) -> str:
+def grid(conf: Conf) -> str:
     """The table in Markdown: a row a scheme, a column an attention; below, why some pairs cannot work."""
-    schemes = {section["scheme"]: section for section in one_for_each_scheme(arms(conf / "pos")).values()}
-    attentions = arms(conf / "attention")
+    schemes = {section["scheme"]: section for section in one_for_each_scheme(sections(conf, "pos")).values()}
+    attentions = sections(conf, "attention")
     lines = [
         "| scheme | " + " | ".join(f"`{name}`" for name in attentions) + " |",
         "|---" * (len(attentions) + 1) + "|",
@@ -44,7 +44,3 @@ def _cell(pos: dict[str, Any], attention: dict[str, Any], reasons: dict[str, int
     log_gates = layer.log_gates(torch.zeros(1, 4, GEOMETRY.width))
     built.attend(q, k, v, Site(layer, scheme.place(4, None), log_gates))
     return built.form if built.form != "fused" else f"fused: {built.kernel.removesuffix(' (cpu)')}"
-
-
-if __name__ == "__main__":
-    print(grid(Path("conf")), end="")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from poslab.config.installation import typed
 from poslab.config.text import published
 from poslab.record import losses, retrieval, scheme
 from poslab.record.files import Tables, read_tables, table_records
@@ -208,7 +209,7 @@ def load_study(folder: Path, several: bool = False) -> Records:
 
 def _choices(known: list[str]) -> str:
     if not known:
-        return "train one first: python train.py -m pos=rope,alibi"
+        return f"train one first: {typed('train')} -m pos=rope,alibi"
     shown = ", ".join(known[:8])
     return f"studies with records: {shown}" + (f" and {len(known) - 8} more" if len(known) > 8 else "")
 

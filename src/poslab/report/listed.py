@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from poslab.record.files import write_atomic
 from poslab.record.seal import UnreadableError, read_sealed
 
@@ -52,6 +50,9 @@ def write_list(reports: Path) -> Path:
 
 def list_page(reports: Path) -> str:
     """A page of every report in the folder, the latest first, under the studies that are being made."""
+    # Here, since a finished study that is asked for again needs none of it.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     listed = [one for path in sorted(reports.glob("*/facts.csv")) if (one := _read(path.parent)) is not None]
     listed.sort(key=lambda one: one.date, reverse=True)
     running = [one for one in _running(reports) if time.time() - one.updated < LATEST]

@@ -2,7 +2,7 @@
 
 The same records, code and libraries give the same bytes. So a study's command writes nothing where all three
 are those of the last time and the report's files are as they were left then, which is remembered in the
-user's cache. `report.py` does not look there: it always writes.
+user's cache. The command `report` does not look there: it always writes.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from poslab.config.installation import typed
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.record.schema import MANIFEST, STUDY_LIST, TABLE_SUFFIX
@@ -77,7 +78,7 @@ def _add(digest: "hashlib._Hash", root: Path, paths: Iterable[Path]) -> None:
 
 def _environment() -> str:
     versions = [f"{name} {version(name)}" for name in LIBRARIES]
-    return "\n".join([platform.python_version(), platform.machine(), *versions])
+    return "\n".join([platform.python_version(), platform.machine(), typed("report"), *versions])
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -23,6 +23,7 @@ from poslab.record.reader import ReportError
 from poslab.record.schema import Manifest
 from poslab.record.seal import UnreadableError
 from poslab.record.study_list import enlist, recorded_runs
+from poslab.record.under_way import announced
 from poslab.report.render.terminal import show
 from poslab.report.written import Report, recall_report, remember_report, report_inputs
 from poslab.study.display.bar import with_bar
@@ -61,7 +62,7 @@ class _Command:
     reports: Path
 
 
-def run_study(requests: Sequence[Request], runs: Path, reports: Path, command: str) -> int:
+def run_study(requests: Sequence[Request], command: str) -> int:
     """Make the runs that are not yet made, report on their studies, and return the exit status.
 
     `command` is the command's line, which the report shows, so that its runs can be made again. The status is
@@ -73,6 +74,7 @@ def run_study(requests: Sequence[Request], runs: Path, reports: Path, command: s
     with _stoppable(console, command) as stopper:
         check_sweep(requests)
         launcher, _ = _launcher(requests)
+        runs, reports = _folders(requests)
         references, primaries = _references(requests, runs), _primaries(requests)
         study_facts = _Command(command, references, primaries, _questions(requests), reports)
         planned = plan_all(requests, runs, launcher, console)
@@ -117,6 +119,16 @@ def _launcher(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOpti
     if any(request.config.launcher != requests[0].config.launcher for request in requests):
         raise ConfigError("launcher: a study has one launcher, it cannot be swept; give one command for each")
     return launcher_class(requests[0].config.launcher)
+
+
+def _folders(requests: Sequence[Request]) -> tuple[Path, Path]:
+    """The folders of all studies' runs and of all reports. Raises ConfigError where a command has several."""
+    for name in ("runs", "reports"):
+        values = list(dict.fromkeys(str(getattr(request.config, name)) for request in requests))
+        if len(values) > 1:
+            raise ConfigError(f"{name}={','.join(values)}: a command has one folder for its {name}")
+    config = requests[0].config
+    return Path(config.runs), Path(config.reports)
 
 
 def _questions(requests: Sequence[Request]) -> dict[str, str]:
@@ -230,6 +242,7 @@ def _make(planned: Plan, command: _Command, console: Console, stopper: Stopper) 
     if waiting:
         memory = _shared_memory(waiting, console) if kind.here(options) else {}
         with (
+            announced(each.job.directory for each in waiting),
             StudyDisplay(console, [each.entry for each in waiting]) as display,
             _live_pages(members, command, display, console),
         ):

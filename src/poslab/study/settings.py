@@ -16,6 +16,7 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from poslab.config.compose import arms
+from poslab.config.installation import conf_folder
 from poslab.config.registry import find
 from poslab.config.request import Config, flat_settings
 from poslab.config.schema import ConfigError, Options, did_you_mean
@@ -232,4 +233,4 @@ def _entry(row: Setting) -> str:
 
 
 if __name__ == "__main__":
-    print(page(Path("conf")), end="")
+    print(page(conf_folder()), end="")

@@ -1,13 +1,13 @@
-"""The state of a study's runs, from its files alone: python train.py status study=extrapolation"""
+"""The state of a study's runs, from its files alone."""
 
-import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
 
 from poslab.config.arguments import refuse
+from poslab.config.installation import typed
 from poslab.config.schema import ConfigError
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.manifest import read_manifest
@@ -15,40 +15,12 @@ from poslab.record.reader import PART, TUNING
 from poslab.record.schema import STUDY_LIST, Manifest
 from poslab.record.seal import DamagedError
 from poslab.record.study_list import read_study_list, studies
+from poslab.record.under_way import names_under_way, queued_names
 from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
 from poslab.study.display.time_left import Pace
 
 GO_ON = "the same command goes on with it"
-OTHERS = 5  # other studies that are named
-ENDED = ("done", "failed", "stopped")
-
-
-def status(arguments: Sequence[str]) -> int:
-    """`train.py status` with its other arguments; without study= the newest one; the exit status.
-
-    It imports no PyTorch, so it answers at once.
-    """
-    options = {"study": "", "runs": "runs"}
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if key not in options or not equals or not value:
-            return refuse("poslab", f"status takes study=NAME and runs=DIR, not {argument!r}")
-        options[key] = value
-    runs = Path(options["runs"])
-    known = studies(runs)
-    if not known:
-        return refuse("poslab", f"no studies in {runs}; begin one: python train.py -m pos=rope,alibi")
-    study = options["study"] or known[0]
-    follow = sys.stdout.isatty()
-    if study in known:
-        others = [f"study={name}" for name in known if name != study][:OTHERS]
-        hint = f"; there are also {', '.join(others)}" if others and not options["study"] else ""
-        ending = "; Ctrl-C ends this view, not the study" if follow else ""
-        Console(highlight=False).print(f"{study}{hint}{ending}", markup=False, soft_wrap=True)
-    try:
-        return show_status(study, runs, follow)
-    except KeyboardInterrupt:  # before anything was shown
-        return 130
+ENDED = ("done", "failed", "stopped", "abandoned")
 
 
 def show_status(study: str, runs: Path, follow: bool) -> int:
@@ -60,7 +32,7 @@ def show_status(study: str, runs: Path, follow: bool) -> int:
     if study not in studies(runs):
         known = ", ".join(studies(runs)) or "none"
         return refuse("poslab", f"no study {study!r} in {runs}; there are: {known}")
-    files = _StudyFiles(runs / study)
+    files = StudyFiles(runs / study)
     try:
         files.refresh()
     except ConfigError as error:
@@ -77,10 +49,17 @@ def show_status(study: str, runs: Path, follow: bool) -> int:
             pass
         except ConfigError as error:
             return refuse("poslab", str(error))
+    if any(entry.state == "abandoned" for entry in files.entries):
+        console.print(
+            "abandoned: no command that is running makes them; the same command does, and "
+            f"`{typed('clean')} study={study}` removes them",
+            markup=False,
+            soft_wrap=True,
+        )
     return int(any(entry.state == "failed" for entry in files.entries))
 
 
-def _follow(display: StudyDisplay, files: "_StudyFiles") -> None:
+def _follow(display: StudyDisplay, files: "StudyFiles") -> None:
     with display:
         while not all(entry.state in ENDED for entry in files.entries):
             time.sleep(READ_SECONDS)
@@ -88,7 +67,7 @@ def _follow(display: StudyDisplay, files: "_StudyFiles") -> None:
             display.update()
 
 
-class _StudyFiles:
+class StudyFiles:
     """The runs of a study, read from its files."""
 
     def __init__(self, directory: Path) -> None:
@@ -101,9 +80,10 @@ class _StudyFiles:
         known = {entry.directory.name for entry in self.entries}
         self.entries += [Entry(name, self.directory / name, "waiting") for name in names if name not in known]
         self.entries[:] = [entry for entry in self.entries if entry.directory.name in names]
+        coming = names_under_way(self.directory) | queued_names(self.directory)
         for entry in self.entries:
             if entry.state != "done":
-                self._read(entry)
+                self._read(entry, entry.directory.name in coming)
 
     def _names(self) -> tuple[str, ...]:
         path = self.directory / STUDY_LIST
@@ -117,14 +97,15 @@ class _StudyFiles:
             raise ConfigError(f"{path} is gone; the study's command writes it anew")
         return listed.runs
 
-    def _read(self, entry: Entry) -> None:
+    def _read(self, entry: Entry, coming: bool) -> None:
+        """`coming` is whether a command or a queue has the run, should it not have begun."""
         try:
             manifest = read_manifest(entry.directory)
         except (ConfigError, OSError) as error:
             entry.state, entry.note = "failed", str(error)
             return
         if manifest is None:
-            entry.state, entry.note = "waiting", ""
+            entry.state, entry.note = ("waiting" if coming else "abandoned"), ""
             return
         parts = (manifest.pos, manifest.attention, f"seed {manifest.seed}")
         entry.title, entry.note = " / ".join(map(str, parts)), ""

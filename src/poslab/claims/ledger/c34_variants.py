@@ -169,8 +169,9 @@ CLAIMS = (
         35,
         "NTK-aware scaling and other bases extend the context.",
         (BOOK, BLOG),
-        "At 8 L the loss with them is lower than plain RoPE's.",
-        "Sliding loss at the longest length of rope_ntk and of larger bases less rope's, in the studies "
+        "Past L the loss with them is lower than plain RoPE's.",
+        "Sliding loss of a trained RoPE under NTK-aware scaling, and of larger bases, less plain RoPE's, "
+        "in the studies "
         "rescaling and bases.",
         "Both studies over five seeds, and models with longer contexts.",
         _extends,

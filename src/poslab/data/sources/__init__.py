@@ -1,7 +1,8 @@
 """The contract of a data source: where text comes from.
 
-A source is one module of this package, named by `source:` in its YAML file in conf/data, with one public
-subclass of TextSource. The other keys of the YAML file are its fields; it overrides
+A source is one module of this package, or of another (poslab.config.registry), named by `source:` in its
+YAML file in conf/data, with one public subclass of TextSource. The other keys of the YAML file are its
+fields; it overrides
 
     label            the text's name in reports
     read             the documents

@@ -1,7 +1,7 @@
 """The contract of an attention: how the tokens of a layer take from one another.
 
-An attention is one module of this package, named by `kind:` in its YAML file in conf/attention, with one
-public subclass of Attention. It overrides
+An attention is one module of this package, or of another (poslab.config.registry), named by `kind:` in its
+YAML file in conf/attention, with one public subclass of Attention. It overrides
 
     form           how it computes: exact, fused or O(L)
     options_class  the keys of its YAML file beside `kind`, where there are any
@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from poslab.config.registry import find, options_of
+from poslab.config.registry import find, options_of, part_name
 from poslab.config.schema import Options
 from poslab.model.positions import Geometry, Scheme
 
@@ -55,6 +55,11 @@ class Attention(nn.Module):
         self.options = options
         self.geometry = geometry
         self.kernel = ""  # the code that the last `attend` ran, for the run record
+
+    @property
+    def name(self) -> str:
+        """Its `attention.kind`: the name of its module, of one in another package the full name."""
+        return part_name(type(self), __name__)
 
     def attend(
         self,

@@ -1,8 +1,8 @@
 """The contract of a positional scheme: how a model knows where its tokens stand.
 
-A scheme is one module of this package, named by `scheme:` in its YAML file in conf/pos, with one public
-subclass of Scheme. The other keys of the YAML file are the fields of its `options_class`. It overrides the
-hooks that it needs; as they stand here, none has an effect:
+A scheme is one module of this package, or of another (poslab.config.registry), named by `scheme:` in its YAML
+file in conf/pos, with one public subclass of Scheme. The other keys of the YAML file are the fields of its
+`options_class`. It overrides the hooks that it needs; as they stand here, none has an effect:
 
     embed(x, positions)            changes the input                                  sinusoidal, learned
     rotate(x, positions)           turns queries and keys                             RoPE and its kin
@@ -44,7 +44,7 @@ from jaxtyping import Complex, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from poslab.config.registry import find, options_of
+from poslab.config.registry import find, options_of, part_name
 from poslab.config.schema import Options
 from poslab.model.rescaling import Rescaling
 
@@ -95,8 +95,8 @@ class Scheme(nn.Module):
 
     @property
     def name(self) -> str:
-        """The name of its module, which is its `pos.scheme`."""
-        return type(self).__module__.rpartition(".")[2]
+        """Its `pos.scheme`: the name of its module, of one in another package the full name."""
+        return part_name(type(self), __name__)
 
     @property
     def max_length(self) -> int | None:

@@ -19,6 +19,7 @@ from poslab.analysis.statistics import (
     EXPLORATORY,
     FALSE_ALARMS,
 )
+from poslab.config.installation import typed
 from poslab.config.text import listing, plain
 from poslab.record.measures import (
     BINS_AN_OCTAVE,
@@ -112,7 +113,7 @@ def report_command(results: Results) -> str:
     """The command line that makes this report again from the records."""
     options = [results.subject.option, f"reference={results.reference.arm.label}"]
     options += [] if results.primary is None else [f"primary={results.primary}"]
-    return f"python report.py {' '.join(map(shlex.quote, options))}"
+    return f"{typed('report')} {' '.join(map(shlex.quote, options))}"
 
 
 def shown_run(results: Results) -> Run:

@@ -18,15 +18,17 @@ from poslab.config.text import counted, one_line
 from poslab.study.display.progress_file import Progress, read_progress
 from poslab.study.display.time_left import Pace, rough_duration, seconds_left
 
-State = Literal["waiting", "running", "done", "failed", "elsewhere", "stopped"]
+State = Literal["waiting", "running", "done", "failed", "elsewhere", "stopped", "abandoned"]
 
-# The words of the line of counts, in its order. A stopped run has begun, and no process goes on with it.
+# The words of the line of counts, in its order. A stopped run has begun, and no process goes on with it; an
+# abandoned one has not begun, and no living command is to make it.
 COUNTED: dict[State, str] = {
     "done": "done",
     "failed": "failed",
     "running": "running",
     "elsewhere": "made by another command",
     "stopped": "stopped",
+    "abandoned": "abandoned",
     "waiting": "waiting",
 }
 STYLES: dict[State, str] = {"failed": "red", "stopped": "yellow"}  # these get a line each with the reason

@@ -10,7 +10,6 @@ import ast
 import hashlib
 import json
 import platform
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,11 +18,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from poslab.config.registry import module_name, source_of
 from poslab.config.schema import RunConfig
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 
-PACKAGE = Path(__file__).parents[2]  # of poslab
+POSLAB = "poslab"
 TRAINING = (  # what turns a configuration and data into weights
     "poslab.data.cache",
     "poslab.data.windows",
@@ -45,7 +45,7 @@ class Code:
 
 
 def code_fingerprints(config: RunConfig) -> Code:
-    """SHA-256 over the source of every poslab module that this run reaches."""
+    """SHA-256 over the source of every module that this run reaches, of poslab and of its parts' packages."""
     shared = sources(TRAINING)
     parts = {name: path for name, path in sources(part_modules(config)).items() if name not in shared}
     evaluation = {
@@ -55,9 +55,9 @@ def code_fingerprints(config: RunConfig) -> Code:
 
 
 def part_modules(config: RunConfig) -> tuple[str, ...]:
-    """The modules of the schemes and of the attention that a configuration names."""
-    schemes = (f"poslab.model.positions.{name}" for name in sorted(_schemes(config.pos)))
-    return (*schemes, f"poslab.model.attention.{config.attention.get('kind')}")
+    """The modules of the schemes and of the attention that a configuration names, poslab's or others'."""
+    schemes = (module_name(name, "poslab.model.positions") for name in sorted(_schemes(config.pos)))
+    return (*schemes, module_name(str(config.attention.get("kind")), "poslab.model.attention"))
 
 
 def source_fingerprint(modules: Iterable[str]) -> str:
@@ -96,34 +96,31 @@ def run_name(labels: tuple[str, str], seed: int, identity: str) -> str:
 
 
 def sources(modules: Iterable[str]) -> dict[str, Path]:
-    """The files of `modules` and of every poslab module that they import, directly or not.
+    """The files of `modules` and of every module that they import, directly or not.
 
-    Raises FileNotFoundError where one of `modules` has no file: without it, its changes would go unnoticed.
+    Those of poslab, and for a part of another package those of that package: its `__init__.py` too, which
+    runs before the part. Raises FileNotFoundError where one of `modules` has no file: without it, its changes
+    would go unnoticed.
     """
     files: dict[str, Path] = {}
     modules = list(modules)
+    packages = {name.partition(".")[0] for name in modules} | {POSLAB}
     for name in modules:
-        if _file(name) is None:
-            raise FileNotFoundError(f"the source of {name}, which decides what a run is, is not in {PACKAGE}")
+        if source_of(name) is None:
+            raise FileNotFoundError(f"the source of {name}, which decides what a run is, is not there")
     parsed = _parsed(planning_directory() / "imports.json")
     waiting = modules
     while waiting:
         name = waiting.pop()
-        path = None if name in files else _file(name)
+        path = None if name in files else source_of(name)
         if path is not None:
             files[name] = path
-            waiting += _imported(path, parsed)
+            imported = _imported(name, path, parsed)
+            waiting += [each for each in imported if each.partition(".")[0] in packages and each != POSLAB]
+            if name.partition(".")[0] != POSLAB and "." in name:
+                waiting.append(name.rpartition(".")[0])
     parsed.save()
     return files
-
-
-def _file(name: str) -> Path | None:
-    """A module's source file, without importing it; None where `name` is not a module."""
-    if name in sys.modules:  # it may lie elsewhere: a package's path can be extended
-        return Path(str(sys.modules[name].__file__))
-    inside = PACKAGE.joinpath(*name.split(".")[1:])
-    candidates = (inside / "__init__.py", inside.with_suffix(".py"))
-    return next((path for path in candidates if path.is_file()), None)
 
 
 @lru_cache(maxsize=1)
@@ -131,8 +128,8 @@ def _parsed(path: Path) -> Remembered:
     return Remembered(path, PARSED)
 
 
-def _imported(path: Path, parsed: Remembered) -> list[str]:
-    """The poslab modules that a source imports, and whatever it imports from them.
+def _imported(name: str, path: Path, parsed: Remembered) -> list[str]:
+    """The modules that the source of `name` imports, and whatever it imports from them.
 
     Parsing takes nearly all of the time of a fingerprint, so what it gave is remembered: by the content and
     not by the file's time or size, which a change can leave as they were.
@@ -143,7 +140,17 @@ def _imported(path: Path, parsed: Remembered) -> list[str]:
     if names is None:
         names = _names(ast.parse(content))
         parsed.put(key, names)
-    return names
+    inside = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    return [_absolute(each, inside) for each in names]
+
+
+def _absolute(name: str, package: str) -> str:
+    """A name that a module of `package` imports, without the dots that it begins with: one for `package`."""
+    levels = len(name) - len(name.lstrip("."))
+    if not levels:
+        return name
+    parents = package.split(".")
+    return ".".join([*parents[: len(parents) - levels + 1], *filter(None, [name.lstrip(".")])])
 
 
 version = lru_cache(metadata.version)  # each takes a millisecond
@@ -156,13 +163,16 @@ def _reader() -> str:
 
 
 def _names(source: ast.Module) -> list[str]:
+    """What a source imports, as it spells it: with dots before a name by its own package."""
     names: list[str] = []
     for node in ast.walk(source):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return [name for name in names if name.startswith("poslab.")]
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            joint = "" if module.endswith(".") else "."
+            names += [module, *(f"{module}{joint}{alias.name}" for alias in node.names)]
+    return list(dict.fromkeys(names))
 
 
 def describe_versions() -> dict[str, str]:

@@ -30,7 +30,7 @@ def check_parts(config: RunConfig) -> dict[str, Any]:
             )
     return {
         "pos": scheme.section(),
-        "attention": {"kind": config.attention["kind"], **attentions[0].options.model_dump()},
+        "attention": {"kind": attentions[0].name, **attentions[0].options.model_dump()},
         "max_length": scheme.max_length,
         "parameters": sum(each.numel() for part in (scheme, *attentions) for each in part.parameters()),
     }

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 from poslab.config.arguments import refuse
+from poslab.config.installation import title as title_of
+from poslab.config.option_files import Conf
 from poslab.config.overrides import logger, with_overrides
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import ConfigError, check, is_tokenizer_file
@@ -70,7 +72,7 @@ class Evaluation:
 
 
 def evaluate_again(
-    directory: Path, overrides: Mapping[str, Any], conf: Path, evaluations: Path, artifact: str | None = None
+    directory: Path, overrides: Mapping[str, Any], conf: Conf, evaluations: Path, artifact: str | None = None
 ) -> int:
     """Evaluate the model in a run directory with the run's settings and the `overrides`; the exit status.
 
@@ -86,7 +88,7 @@ def evaluate_again(
         else:
             print(f"{where} has the same evaluation, which is shown", file=sys.stderr)
         if manifest.status != "done":
-            return refuse("evaluate.py", f"not done: {manifest.reason} (see {where})", 1)
+            return refuse(title_of("evaluate"), f"not done: {manifest.reason} (see {where})", 1)
         place = mirror_evaluation(options, where, manifest, artifact)
         if place is not None:
             RunRecord(where, manifest).update(wandb=place)
@@ -97,7 +99,7 @@ def evaluate_again(
     return 0
 
 
-def _plan(trained: TrainedModel, overrides: Mapping[str, Any], conf: Path, evaluations: Path) -> Evaluation:
+def _plan(trained: TrainedModel, overrides: Mapping[str, Any], conf: Conf, evaluations: Path) -> Evaluation:
     manifest = trained.manifest
     if manifest.status != "done":
         raise ConfigError(f"the run is {plain(manifest.status, 30)}, not done: train it to its end")
@@ -156,13 +158,13 @@ def _finished(directory: Path) -> Manifest | None:
     except UnreadableError as error:
         if isinstance(error, OtherFormatError) and error.status == "newer":
             raise
-        print(f"evaluate.py: {error}; the evaluation is made again", file=sys.stderr)
+        print(f"{title_of('evaluate')}: {error}; the evaluation is made again", file=sys.stderr)
         return None
     if manifest is None or manifest.status != "done":
         return None
     damaged = damaged_files(directory, manifest.files)
     for name in damaged:
-        print(f"evaluate.py: {directory / name} is damaged and is made again", file=sys.stderr)
+        print(f"{title_of('evaluate')}: {directory / name} is damaged and is made again", file=sys.stderr)
     return None if damaged else manifest
 
 

@@ -9,6 +9,7 @@ import wandb_workspaces.workspaces as ws
 from wandb_workspaces import expr
 
 from poslab.analysis.palette import arm_numbers, look
+from poslab.config.installation import typed
 from poslab.tracking.dashboard import words
 from poslab.tracking.dashboard.contents import Contents
 from poslab.tracking.dashboard.panels import ARM, Group, groups, headline, identifier, shown
@@ -26,14 +27,20 @@ def report_title(study: str) -> str:
     return f"Study {study}"
 
 
-COMMANDS = ("python dashboard.py", "python -m poslab.dashboard")  # today's, and the one of earlier versions
+# How the command is typed, in a checkout and elsewhere, and how it was in earlier versions.
+COMMANDS = (
+    "python dashboard.py",
+    "poslab dashboard",
+    "python -m poslab dashboard",
+    "python -m poslab.dashboard",
+)
 
 
-def report_description(study: str, command: str = COMMANDS[0]) -> str:
+def report_description(study: str, command: str | None = None) -> str:
     """What tells the study's Report from one that somebody wrote by hand under the same title."""
     return (
-        f"Made by {command} study={study}, which replaces what is written here when it is "
-        "given again. Clone it to keep a version of your own."
+        f"Made by {command or typed('dashboard')} study={study}, which replaces what is written here when it "
+        "is given again. Clone it to keep a version of your own."
     )
 
 

@@ -1,8 +1,9 @@
 """What the W&B Report of a study says: how to read it, and what the figures of each section are."""
 
+from poslab.config.installation import typed
 from poslab.tracking.dashboard.contents import Contents
 
-NO_QUESTION = "None is on record: question=... with train.py says what a study is to answer."
+NO_QUESTION = "None is on record: question=... with the training command says what a study is to answer."
 
 
 def reading(study: str) -> tuple[str, ...]:
@@ -31,7 +32,7 @@ def page(study: str) -> tuple[str, ...]:
         "there.",
         f"It is the artifact report-{study} of type report in this project (index.html opens from disk, "
         f"without a network), and reports/{study}/index.html where the study was made. To make it from the "
-        f"run records alone: python report.py study={study}",
+        f"run records alone: {typed('report')} study={study}",
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from pydantic import Field
 
+from poslab.config.installation import with_extra
 from poslab.config.schema import ConfigError
 from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOptions, Task
 from poslab.study.launch.devices import cores
@@ -60,7 +61,7 @@ class Ray(Launcher):
         try:
             self.ray: Any = importlib.import_module("ray")
         except ImportError:
-            raise ConfigError("launcher=ray needs Ray: uv run --extra ray train.py ...") from None
+            raise ConfigError(f"launcher=ray needs Ray: {with_extra('ray')}") from None
         self.options = options
         self.started: dict[Any, Task] = {}  # by Ray's reference to the task's result
         self._connected = False

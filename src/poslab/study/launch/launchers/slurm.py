@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from poslab.config.installation import with_extra
 from poslab.config.schema import ConfigError
 from poslab.config.text import one_line
 from poslab.record.files import write_atomic
@@ -100,7 +101,7 @@ class Slurm(Launcher):
         try:
             import submitit  # noqa: F401
         except ImportError:
-            raise ConfigError("launcher=slurm needs submitit: uv run --extra slurm train.py ...") from None
+            raise ConfigError(f"launcher=slurm needs submitit: {with_extra('slurm')}") from None
         self.options = options
         self.started: dict[str, Task] = {}  # by job
         self._polled_at = -POLL_SECONDS  # when Slurm was asked last

@@ -1,0 +1,6 @@
+"""`python -m poslab train` is `poslab train`."""
+
+from poslab.commands.command_line import main
+
+if __name__ == "__main__":
+    main()

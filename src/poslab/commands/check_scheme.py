@@ -1,0 +1,75 @@
+"""Whether a positional scheme keeps its contract, under every attention."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from poslab.config.arguments import ArgumentError, help_requested, refuse
+from poslab.config.installation import typed
+
+USAGE = """\
+Try a positional scheme under every attention: shapes, causality, shift invariance where it claims it, its
+fast forms against plain products with every gradient, and that the size of chunks has no effect.
+
+  {command} NAME [conf=DIR] [OPTION=VALUE ...]
+
+  NAME    an option of pos (rope), or the module of a scheme (mypackage.module)
+  conf    a folder with option files of your own (pos/NAME.yaml, attention/NAME.yaml) besides poslab's
+  OPTION  of the scheme, where no file says it
+
+The exit status is 1 where a check failed. It says nothing of whether the scheme is what its paper says.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status 0, 1 where a check failed, or 2 with one line on stderr where the command is wrong."""
+    if help_requested(arguments, USAGE.format(command=typed("check-scheme"))):
+        return 0
+    from poslab.config.compose import sections
+    from poslab.config.option_files import Conf, installed_conf
+    from poslab.config.schema import ConfigError
+
+    try:
+        names = [argument for argument in arguments if "=" not in argument]
+        if len(names) != 1 or names[0].startswith("-"):
+            raise ArgumentError("give one scheme: an option of pos, or a module such as mypackage.module")
+        settings = [argument.partition("=") for argument in arguments if "=" in argument]
+        own = [Path(value) for key, _, value in settings if key == "conf"]
+        for folder in own:
+            if not folder.is_dir():
+                raise ArgumentError(f"conf={folder} is no folder")
+        conf = Conf((*installed_conf().folders, *own))
+        section = _section(names[0], conf, [(key, value) for key, _, value in settings if key != "conf"])
+        return _check(section, sections(conf, "attention"))
+    except (ArgumentError, ConfigError) as error:
+        return refuse("poslab", f"check-scheme: {error}")
+
+
+def _section(name: str, conf: Any, settings: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The section `pos` that the arguments describe; a learned scheme has a rate of 1 unless one is given."""
+    from omegaconf import OmegaConf
+
+    from poslab.config.compose import sections
+    from poslab.config.registry import find
+    from poslab.model import positions
+
+    options = sections(conf, "pos")
+    of_scheme = [each for each in options.values() if each.get("scheme") == name]
+    section = options.get(name) or next(iter(of_scheme), {"scheme": name})
+    kind = find(section["scheme"], positions.Scheme, positions.__name__, "pos.scheme")
+    if issubclass(kind.options_class, positions.LearnedOptions):
+        section = {"rate": 1.0, **section}
+    given: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"{key}={value}" for key, value in settings]))
+    return {**section, **given}
+
+
+def _check(section: dict[str, Any], attentions: dict[str, dict[str, Any]]) -> int:
+    from poslab.model.verification import check_scheme
+
+    failed = 0
+    for outcome in check_scheme(section, attentions):
+        failed += not outcome.passed
+        note = f": {outcome.note}" if outcome.note else ""
+        print(f"{'passed' if outcome.passed else 'FAILED'}  {outcome.title}{note}")
+    print(f"{failed} failed" if failed else "all passed")
+    return int(failed > 0)

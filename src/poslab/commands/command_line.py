@@ -1,0 +1,104 @@
+"""The command `poslab`, and what the scripts of a checkout call: a command is a module of this folder."""
+
+import importlib
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+COMMANDS = {
+    "train": "train one model or, with -m, a study, and write its report",
+    "status": "how the runs of a study stand, also while another command makes them",
+    "report": "the report of a study again, from its records",
+    "evaluate": "a trained model again: longer windows, other text, other rotations",
+    "dashboard": "a study's workspace and Report in W&B",
+    "claims": "what is said of positional encodings, judged by computations and studies",
+    "grid": "which scheme works under which attention",
+    "check-scheme": "try a positional scheme of your own under every attention",
+    "clean": "remove the runs of a study that failed or that nobody goes on with",
+}
+# Words that train.py takes before its settings, where a checkout has no script of that name.
+OF_TRAIN = tuple(name for name in COMMANDS if name in ("status", "grid", "check-scheme", "clean"))
+WRONG = 2  # the exit status of a command that is not understood
+
+
+def main() -> NoReturn:
+    """The console script `poslab`."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_help(), end="")
+        _leave(0 if arguments else WRONG)
+    command, *rest = arguments
+    if command == "--version":
+        from importlib.metadata import version
+
+        print(f"poslab {version('poslab')}")
+        _leave(0)
+    if command not in COMMANDS:
+        print(f"poslab: {_unknown(command)}", file=sys.stderr)
+        _leave(WRONG)
+    run(command, rest)
+
+
+def run(command: str, arguments: list[str]) -> NoReturn:
+    """Run a command to the end of this process."""
+    if command == "train":
+        words = [word for word in arguments if word in OF_TRAIN]
+        if words:
+            command = words[0]
+            arguments = [argument for argument in arguments if argument != command]
+    sys.path.append(
+        os.getcwd()
+    )  # where parts of a user's own may lie; after all else, so that nothing is hidden
+    if command == "train":  # before its imports, which take seconds
+        signal.signal(signal.SIGINT, _end_at_once)
+        signal.signal(signal.SIGTERM, _end_at_once)
+    _leave(importlib.import_module(f"poslab.commands.{command.replace('-', '_')}").main(arguments))
+
+
+def _leave(status: int) -> NoReturn:
+    if status in (130, 143):  # Python's own end would wait for W&B's service
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    """End at once: there is nothing yet that could be lost."""
+    os.write(2, b"poslab: stopped before anything was trained\n")
+    os._exit(128 + number)
+
+
+def _help() -> str:
+    from poslab.config.installation import typed
+
+    called = typed("train").removesuffix(" train") if "poslab" in typed("train") else "poslab"
+    lines = [f"  {called} {name:<14}{text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            "poslab trains small GPTs under different positional schemes and reports what they did.",
+            "",
+            *lines,
+            "",
+            f"  {called} train -m pos=rope,alibi     is a first study: some minutes on two CPU cores",
+            f"  {called} COMMAND --help              has the settings and examples of a command",
+            "",
+            "Runs and reports are written to ./runs and ./reports; runs=DIR and reports=DIR name others.",
+            "",
+        ]
+    )
+
+
+def _unknown(command: str) -> str:
+    from difflib import get_close_matches
+
+    from poslab.config.text import one_line
+
+    known = f"there are {', '.join(COMMANDS)}"
+    if "=" in command or command.startswith("-"):
+        return f"{one_line(command, 60)!r} is no command; to train, begin with `poslab train`; {known}"
+    near = get_close_matches(command, COMMANDS, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return f"{one_line(command, 60)!r} is no command; {meant}{known}"

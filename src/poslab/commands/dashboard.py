@@ -1,0 +1,133 @@
+"""A study's dashboards in W&B, or in files."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from poslab.config.arguments import FAILED, ArgumentError, help_requested, read_options, refuse
+from poslab.config.installation import title, typed
+from poslab.config.text import NAME, error_text, one_line
+
+if TYPE_CHECKING:
+    from poslab.tracking.dashboard.contents import Contents
+
+USAGE = """\
+Make a study's workspace view and Report in W&B, from what its runs have measured. Run the command again
+after more runs: it replaces both, with whatever was changed in them by hand.
+
+  {command} study=NAME [project=NAME] [entity=NAME] [runs=DIR] [reports=DIR]
+
+  study      the study, which is the group of its runs in W&B
+  project    the W&B project of its runs (logger.project); default: poslab
+  entity     the W&B user or team that the project belongs to; default: your account's
+  runs       where the records are (runs/<study>/<run>/); default: runs
+             without records of the study, W&B is asked what its runs have
+  reports    where the files go without a login: reports/<study>/wandb/workspace.json and report.json;
+             default: reports
+"""
+KEYS = ("study", "project", "entity", "runs", "reports")
+IN_A_URL = re.compile(r"[^\s/\\#?%:]{1,128}")  # what W&B accepts as the name of a project or entity
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status 0; 1 where W&B failed, and 2 where the command is wrong, each with one line on stderr."""
+    if help_requested(arguments, USAGE.format(command=typed("dashboard"))):
+        return 0
+    try:
+        options = read_options(arguments, KEYS)
+    except ArgumentError as error:
+        return refuse(title("dashboard"), str(error))
+    runs = Path(options.get("runs", "runs"))
+    if mistake := _mistake(options, runs):
+        return refuse(title("dashboard"), mistake)
+
+    # After the arguments, so that a mistake in them is answered at once.
+    from poslab.record.reader import ReportError
+    from poslab.record.study_list import studies
+    from poslab.tracking.dashboard.contents import from_records
+    from poslab.tracking.dashboard.publish import why_offline
+
+    study, recorded = options["study"], None
+    if study in studies(runs, recorded=True):
+        try:
+            recorded = from_records(study, runs)
+        except (ReportError, OSError) as error:
+            return refuse(title("dashboard"), str(error))
+    offline = why_offline()
+    if offline is None:
+        return _publish(recorded, runs, options)
+    if recorded is None:
+        return refuse(
+            title("dashboard"),
+            f"study={study} has no records in {runs}, and W&B is not used ({offline}); {_known(runs)}",
+        )
+    return _write(recorded, offline, options)
+
+
+def _mistake(options: dict[str, str], runs: Path) -> str | None:
+    """What is wrong with the arguments, if anything."""
+    if "study" not in options:
+        return f"give study=NAME; {_known(runs)}"
+    for key in ("project", "entity"):
+        if key in options and not IN_A_URL.fullmatch(options[key]):
+            return f"{key}={one_line(options[key])!r} cannot be the name of one in W&B"
+    if not NAME.fullmatch(options["study"]):
+        return f"study={one_line(options['study'], 100)!r} cannot be the name of a study; {_known(runs)}"
+    return None
+
+
+def _write(contents: "Contents", offline: str, options: dict[str, str]) -> int:
+    """Write both documents to files; `offline` is why they are not saved in W&B."""
+    from poslab.tracking.dashboard.publish import write_files
+    from poslab.tracking.fetch.account import PROJECT
+
+    study = options["study"]
+    folder = Path(options.get("reports", "reports")) / study / "wandb"
+    try:
+        write_files(study, contents, options.get("project", PROJECT), options.get("entity"), folder)
+    except OSError as error:
+        return refuse(title("dashboard"), error_text(error))
+    print(
+        f"{offline}: written to {folder}/workspace.json and report.json; to save both in W&B, "
+        "log in with `wandb login`, unset WANDB_MODE or set it to online, and run the same command again"
+    )
+    return 0
+
+
+def _publish(recorded: "Contents | None", runs: Path, options: dict[str, str]) -> int:
+    """Save both documents in W&B; without records, from what W&B has of the study's runs."""
+    from poslab.tracking.dashboard.contents import from_wandb
+    from poslab.tracking.dashboard.publish import publish, training_runs
+    from poslab.tracking.fetch.account import SourceError, open_account
+
+    study = options["study"]
+    try:
+        account = open_account(options.get("project"), options.get("entity"))
+        tracked = training_runs(study, account)
+        if recorded is None and not tracked:
+            return refuse(
+                title("dashboard"),
+                f"study={study} has no records in {runs} and no runs in W&B's {account.path}",
+            )
+        contents = from_wandb(tracked) if recorded is None else recorded
+        view, report = publish(study, contents, account)
+    except SourceError as error:
+        return refuse(title("dashboard"), str(error), error.status)
+    except Exception as error:  # whatever the client raises: no network, no such entity
+        return refuse(
+            title("dashboard"), f"W&B failed: {one_line(f'{type(error).__name__}: {error}', 300)}", FAILED
+        )
+    print(f"workspace: {view}\nreport: {report}")
+    if not tracked:
+        print(
+            f"no run of the study is in {account.path} yet; to send them: "
+            f"wandb sync {runs / study}/*/wandb/offline-run-*"
+        )
+    return 0
+
+
+def _known(runs: Path) -> str:
+    from poslab.record.study_list import studies
+
+    known = studies(runs, recorded=True)[:8]
+    return f"studies with records: {', '.join(known)}" if known else f"no study has records in {runs}"

@@ -1,0 +1,52 @@
+"""Arguments that Hydra takes and that would have no effect here, or another one than they say: refused."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from poslab.config.schema import ConfigError
+from poslab.config.text import override_text
+
+OWN = ("hydra/sweeper=poslab", "hydra/launcher=poslab")
+# The beginning of an override's key, and what to give instead.
+INSTEAD: Mapping[str, str] = {
+    r"hydra\.(run|sweep|job\.chdir|output_subdir|runtime\.(output_dir|cwd))\b": (
+        "Hydra's folders have no effect here: runs=DIR says where runs lie, and reports=DIR where reports do"
+    ),
+    r"hydra[./]launcher\b": (
+        "Hydra's launchers lose runs where a process dies: launcher=local, launcher=ray or launcher=slurm "
+        "makes them"
+    ),
+    r"hydra/sweeper\b": (
+        "other sweepers are not served: -m tries every combination of the values given, and "
+        "tune=learning_rate the learning rates that suit each arm"
+    ),
+}
+FLAG_GROUPS = {
+    "-m": {"-m", "--multirun"},
+    "--cfg": {"-c", "--cfg"},
+    "--info": {"-i", "--info"},
+    "--help": {"-h", "--help"},
+}
+
+
+def check_hydra_arguments(arguments: Sequence[str]) -> None:
+    """Raise ConfigError for the first of a training command's arguments that would not do what it says."""
+    _check_flags({argument.partition("=")[0] for argument in arguments if argument.startswith("-")})
+    for argument in arguments:
+        key = argument.lstrip("+~").partition("=")[0]
+        for pattern, message in INSTEAD.items():
+            if re.match(pattern, key) and argument not in OWN:
+                raise ConfigError(f"{override_text(argument)}: {message}")
+
+
+def _check_flags(flags: set[str]) -> None:
+    given = [name for name, spellings in FLAG_GROUPS.items() if flags & spellings]
+    for printing in ("--cfg", "--info"):
+        if "-m" in given and printing in given and "--help" not in given:
+            raise ConfigError(
+                f"{printing} prints the settings of one run: leave -m out, and give each setting one value"
+            )
+    if "--resolve" in flags and not {"--cfg", "--help"} & {*given}:
+        raise ConfigError("--resolve belongs to --cfg: `--cfg job --resolve`")
+    if "--experimental-rerun" in flags:
+        raise ConfigError("--experimental-rerun has nothing to go by: the same command again goes on")

@@ -1,0 +1,184 @@
+"""Make the report of a study again from its records."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from poslab.config.arguments import FAILED, INTERRUPTED, ArgumentError, help_requested, read_options, refuse
+from poslab.config.installation import title, typed
+
+if TYPE_CHECKING:
+    from poslab.report.write import Kit
+    from poslab.report.written import Report
+
+USAGE = """\
+Make the report of a study from its run records, without training anything.
+
+  {command} [study=NAME[,NAME...]] [runs=DIR] [reports=DIR] [reference=LABEL] [primary=FIGURE]
+      [keep=true] [paper=true [columns=NAME,...]]
+  {command} checkpoint=PATH[,PATH...] [reports=DIR] [reference=LABEL] [primary=FIGURE]
+  {command} source=wandb study=NAME[,NAME...] [project=NAME] [entity=NAME]
+
+  study       the study to report, or several to compare: study=a,b goes to reports/a+b/;
+              default: the one with the newest record
+  runs        where the records are (runs/<study>/<run>/, or kept as runs/<study>/records.tar.xz);
+              default: runs, and for a study that has none there reports/<study>/records.tar.xz
+  keep        true: keep the study's records beside its report, without weights and logs, in
+              reports/<study>/records.tar.xz, so that the report can be made from them where runs/ is not;
+              from then on every report of the study in that folder keeps its own
+  paper       true: parts for a paper as well, in reports/<study>/paper/: a figure of panels (PDF, and PGF
+              where LaTeX is installed), a narrow table, a methods paragraph, all settings, BibTeX of every
+              scheme used, and paper.tex, which has them all in two columns
+  columns     of the paper's table, such as columns=rank,sliding_1x,sliding_8x,tokens_to_target; a wrong name
+              lists all; default: those of the report's first screen
+  checkpoint  chosen runs instead of whole studies, each by its directory, its checkpoint.pt or its artifact
+              in W&B (checkpoint-<run>:latest, entity/project/checkpoint-<run>:v3); the report of one run goes
+              to reports/<run>/, of several to reports/<study>-<n>-runs-<hash>/
+  source      wandb: the records are downloaded from W&B, where the runs of a study are a group, and checked
+  project     the W&B project; default: poslab
+  entity      the W&B user or team that the project belongs to; default: your account's
+  reports     where the report goes (reports/<study>/index.html); default: reports
+  reference   the arm that the others are compared with, such as reference=rope;
+              default: the one the (first) study names, else its first arm
+  primary     the loss that is tested: primary=sliding_8x is that in sliding windows of 8 L, primary=loss_8x
+              that in non-overlapping ones; default: the one the (first) study names, else sliding windows of
+              8 L, or of the longest length below that the reference has
+"""
+RECORDS = ("study", "runs", "checkpoint", "source", "project", "entity")  # keys that say what is reported
+KEYS = (*RECORDS, "reports", "reference", "primary", "keep", "paper", "columns")
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status 0; 2 with one line on stderr where the command is wrong, 1 where W&B fails."""
+    if help_requested(arguments, USAGE.format(command=typed("report"))):
+        return 0
+    try:
+        options = read_options(arguments, KEYS)
+    except ArgumentError as error:
+        return refuse(title("report"), str(error))
+    if conflict := _conflict(options):
+        return refuse(title("report"), conflict)
+
+    # After the arguments, so that a mistake in them is answered at once.
+    from poslab.config.schema import ConfigError
+    from poslab.config.text import error_text
+    from poslab.record.locks import TakenError
+    from poslab.record.reader import ReportError
+    from poslab.report.render.terminal import show
+    from poslab.tracking.fetch.account import SourceError
+
+    try:
+        report = _report(options)
+    except SourceError as error:
+        return refuse(title("report"), str(error), error.status)
+    except KeyboardInterrupt:
+        return refuse(title("report"), "stopped", INTERRUPTED)
+    except TakenError as error:
+        return refuse(
+            title("report"), f"another command is at work on the same files: it has the lock {error}", FAILED
+        )
+    except (ConfigError, ReportError) as error:
+        return refuse(title("report"), str(error))
+    except OSError as error:
+        return refuse(title("report"), error_text(error))
+    show(report)
+    return 0
+
+
+def _report(options: dict[str, str]) -> "Report":
+    from poslab.config.text import listing
+    from poslab.record.kept import kept_studies
+    from poslab.record.reader import ReportError
+    from poslab.record.study_list import studies
+    from poslab.report.write import write_chosen, write_report
+
+    runs, reports = Path(options.get("runs", "runs")), Path(options.get("reports", "reports"))
+    reference, primary = options.get("reference"), options.get("primary")
+    kit = _paper(options)
+    if "checkpoint" in options:
+        return write_chosen(_directories(options), reports, reference, primary, kit=kit)
+    # Whoever says where the records are does not mean those of another folder.
+    kept = None if "source" in options else Path(options.get("runs", reports))
+    if "source" in options:
+        runs = _download(options)
+    if "study" not in options:
+        known = studies(runs, recorded=True)
+        if not known and kept is not None and (others := kept_studies(kept)):
+            raise ReportError(
+                f"no records in {runs}; study=NAME takes those kept in {kept}: {listing(others)}"
+            )
+        if not known:
+            raise ReportError(
+                f"no records in {runs}; train a study first: {typed('train')} -m pos=rope,alibi"
+            )
+        options["study"] = known[0]
+    keep = "keep" in options
+    return write_report(options["study"], runs, reports, reference, primary, kept=kept, keep=keep, kit=kit)
+
+
+def _paper(options: dict[str, str]) -> "Kit | None":
+    """What writes the paper kit beside the report, where it is wanted."""
+    if "paper" not in options:
+        return None
+    from functools import partial
+
+    from poslab.paper.write import write_paper
+
+    names = options["columns"].split(",") if "columns" in options else None
+    return partial(write_paper, columns=names)
+
+
+def _directories(options: dict[str, str]) -> list[Path]:
+    """The run directories that checkpoint= names; runs in W&B are downloaded into the cache."""
+    from poslab.config.schema import ConfigError
+    from poslab.tracking.fetch.model import fetch_run_of, resolve_checkpoint
+
+    checkpoints = [resolve_checkpoint(name) for name in options["checkpoint"].split(",")]
+    local = [each for each in checkpoints if isinstance(each, Path)]
+    if {"project", "entity"} & options.keys() and len(local) == len(checkpoints):
+        raise ConfigError(
+            "project= and entity= are for W&B, and checkpoint= names directories of this machine"
+        )
+    return [
+        each
+        if isinstance(each, Path)
+        else fetch_run_of(each.account(options.get("project"), options.get("entity")), each.name)
+        for each in checkpoints
+    ]
+
+
+def _download(options: dict[str, str]) -> Path:
+    """Download the studies' records from W&B; the folder of the studies in the cache."""
+    from rich.console import Console
+
+    from poslab.tracking.fetch.account import open_account
+    from poslab.tracking.fetch.study import fetch_study
+
+    account = open_account(options.get("project"), options.get("entity"))
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    runs = [fetch_study(account, study, console) for study in options["study"].split(",")]
+    return runs[0]
+
+
+def _conflict(options: dict[str, str]) -> str | None:
+    """Which of the options exclude or need one another, if any do: an option never has no effect."""
+    if options.get("source", "wandb") != "wandb":
+        return f"source={options['source']} is unknown; there is source=wandb, and this machine without it"
+    if options.get("keep", "true") != "true":
+        return f"keep={options['keep']} is unknown; there is keep=true, and a report without it"
+    if options.get("paper", "true") != "true":
+        return f"paper={options['paper']} is unknown; there is paper=true, and a report without it"
+    if "columns" in options and "paper" not in options:
+        return "columns= is for the table of a paper: give paper=true as well"
+    if "keep" in options and "," in options.get("study", ""):
+        return "keep=true keeps the records of one study beside its report: give it with each study by itself"
+    for key in ("study", "runs", "source", "keep"):
+        if "checkpoint" in options and key in options:
+            return f"checkpoint= names the runs itself: leave {key}= out"
+    if "source" in options and "study" not in options:
+        return "source=wandb needs study=NAME, the group of its runs in W&B"
+    if "source" in options and "runs" in options:
+        return "runs= is for records on this machine, source=wandb for those in W&B: leave one of them out"
+    for key in ("project", "entity"):
+        if key in options and not {"source", "checkpoint"} & options.keys():
+            return f"{key}= is for W&B: give source=wandb as well"
+    return None

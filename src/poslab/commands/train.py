@@ -1,0 +1,128 @@
+"""Make the run of a configuration, or with -m the runs of a study."""
+
+import os
+import re
+import sys
+from typing import Any
+
+from poslab.commands.hydra_arguments import check_hydra_arguments
+from poslab.config.arguments import FAILED, HELP, refuse
+from poslab.config.installation import conf_folder, typed
+from poslab.config.schema import ConfigError
+from poslab.config.text import error_text, one_line, without_secrets
+from poslab.record.locks import TakenError
+
+
+def main(arguments: list[str]) -> int:
+    """Make the runs that the arguments, which are Hydra's, ask for; the exit status.
+
+    Hydra ends the process itself where runs fail or are stopped.
+    """
+    try:
+        if topics := _topics(arguments):
+            return _show_settings(topics)
+        check_hydra_arguments(arguments)
+        return _train(arguments)
+    except ConfigError as error:
+        return refuse("poslab", without_secrets(one_line(error)))
+    except TakenError as error:
+        message = f"another command has had the lock {error} for long: has it stopped working?"
+        return refuse("poslab", message, FAILED)
+    except OSError as error:  # a full disk, a folder that cannot be written
+        return refuse("poslab", error_text(error), FAILED)
+
+
+def _topics(arguments: list[str]) -> list[str]:
+    """What --help is asked of: `settings`, groups and single settings; empty for the whole command's help."""
+    words = [argument for argument in arguments if argument not in HELP]
+    asked = len(words) < len(arguments) and all(re.fullmatch(r"[\w.]+", word) for word in words)
+    return words if asked else []
+
+
+def _show_settings(topics: list[str]) -> int:
+    from poslab.study.settings import help_text
+
+    print(help_text(conf_folder(), topics), end="")
+    return 0
+
+
+def _train(arguments: list[str]) -> int:
+    failures: list[Exception] = []
+
+    def without_failing(composed: Any) -> None:
+        """Of a task that fails Hydra would print all overrides, and secrets among them."""
+        try:
+            _single(composed)
+        except Exception as error:
+            failures.append(error)
+
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    from poslab.config.mistakes import check_arguments, explained
+    from poslab.config.option_files import installed_conf
+
+    conf = installed_conf()
+    check_arguments(arguments, conf)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra's errors arrive here and become one line
+    sys.argv[1:] = arguments  # which Hydra reads there
+    OmegaConf.register_new_resolver("poslab_examples", _examples, replace=True)
+    try:
+        hydra.main(config_path=str(conf_folder()), config_name="config", version_base="1.3")(
+            without_failing
+        )()
+    except (HydraException, OmegaConfBaseException) as error:
+        return refuse("poslab", without_secrets(explained(error, conf)))
+    if failures:
+        raise failures[0]
+    return 0
+
+
+def _single(composed: Any) -> None:
+    """Make the run that Hydra has composed."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    from poslab.config.compose import command_line, request_from
+    from poslab.config.option_files import conf_of
+
+    hydra_config = HydraConfig.get()
+    settings: Any = OmegaConf.to_container(composed, resolve=True)
+    request = request_from(
+        settings, hydra_config.runtime.choices, conf_of(hydra_config.runtime.config_sources)
+    )
+    # Imported only now, so that --help and a wrong setting are answered at once.
+    from poslab.study.conduct import run_study
+
+    sys.exit(run_study([request], command_line(hydra_config.overrides.task, multirun=False)))
+
+
+# The examples of --help: arguments of a command, and what it does.
+EXAMPLES = (
+    ("train", "pos=alibi", "one run"),
+    ("train", "-m pos=rope,alibi", "a study: two runs, then reports/ablation/index.html"),
+    ("train", "-m pos=rope,t5 attention=softmax,flash,linear seed=0,1,2", "every combination"),
+    ("train", "-m sweep=extrapolation", "a study that is ready"),
+    ("train", "data=text data.path=FILE", "text of your own (a file, a directory, .gz)"),
+    ("train", "pos=rope 'evaluate.rescale=[none,ntk,yarn]'", "a trained rotation under other frequencies"),
+    ("train", "-m pos=rope,alibi seed=0,1,2 tune=learning_rate", "each with the rate that suits it"),
+    ("train", "-m pos=rope,alibi runs=DIR reports=DIR", "runs and report on another disk"),
+    ("status", "study=ablation", "how its runs stand, also while another command makes them"),
+    ("report", "study=ablation", "the report again, from the records"),
+)
+COLUMN = 48  # where the notes begin; one beside a longer command stands in the next line
+
+
+def _examples() -> str:
+    """The end of --help, with the commands as the user calls them."""
+    lines = ["A comma sweeps a setting with -m; everything else is one run:", ""]
+    for command, arguments, note in EXAMPLES:
+        line = f"  {typed(command)} {arguments}"
+        if len(line) + 2 > COLUMN:
+            lines.append(line)
+            line = ""
+        lines.append(f"{line:<{COLUMN}}{note}")
+    ending = f"{typed('train')} pos=rope --cfg job prints the settings of a run without making it."
+    return "\n".join([*lines, "", ending])

@@ -1,0 +1,50 @@
+"""Where poslab lies on this machine, and what its commands are called for whoever typed one.
+
+A checkout has scripts (`python train.py`), an installed package has one command (`poslab train`). Messages
+and reports name the one that was typed. This module imports nothing that takes time.
+"""
+
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]  # of poslab
+SCRIPTS = (
+    "train",
+    "report",
+    "evaluate",
+    "dashboard",
+    "claims",
+)  # What a checkout has as scripts; train.py has the other commands.
+
+
+def conf_folder() -> Path:
+    """The folder of the option files: inside an installed package, and at the top level of a checkout."""
+    installed = PACKAGE / "conf"
+    return installed if installed.is_dir() else PACKAGE.parents[1] / "conf"
+
+
+def is_checkout() -> bool:
+    """Whether this is a checkout of the project, where train.py lies beside conf/."""
+    return (conf_folder().parent / "train.py").is_file()
+
+
+def typed(command: str) -> str:
+    """How `command` is called as the user calls poslab: `python train.py`, `poslab train`."""
+    called = Path(sys.argv[0])
+    if called.stem == "poslab":
+        return f"poslab {command}"
+    if called.name == "__main__.py" and called.parent.name == "poslab":
+        return f"python -m poslab {command}"
+    if not is_checkout():  # a process that a command has started
+        return f"poslab {command}"
+    return f"python {command}.py" if command in SCRIPTS else f"python train.py {command}"
+
+
+def title(command: str) -> str:
+    """What stands before a message of `command`: report.py, poslab report."""
+    return typed(command).removeprefix("python ").removeprefix("-m ")
+
+
+def with_extra(extra: str) -> str:
+    """How a package that is missing here is installed."""
+    return f"uv run --extra {extra} train.py ..." if is_checkout() else f"pip install 'poslab[{extra}]'"

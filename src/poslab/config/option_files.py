@@ -1,0 +1,96 @@
+"""The files that options are: poslab's own conf/, and the folders that a user or another package adds.
+
+A package adds its folder by an entry point of the group `poslab.conf`, whose value is the package that the
+folder is; a user adds one with --config-dir. Folders are in Hydra's order: of two files of one name the first
+counts.
+"""
+
+import importlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import entry_points
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from poslab.config.installation import conf_folder
+from poslab.config.schema import ConfigError, did_you_mean
+
+ENTRY_POINTS = "poslab.conf"
+
+
+@dataclass(frozen=True)
+class Conf:
+    """The folders of option files, each with a folder a group inside; the first has config.yaml."""
+
+    folders: tuple[Path, ...]
+
+    def file(self, group: str, option: str) -> Path:
+        """The file of `group=option`. Raises ConfigError, which names the nearest options."""
+        for folder in self.folders:
+            path = folder / group / f"{option}.yaml"
+            if path.is_file():
+                return path
+        options = self.options(group)
+        near = did_you_mean(str(option), options)
+        raise ConfigError(f"{group}={option} does not exist{near}; there are {', '.join(options)}")
+
+    def groups(self) -> set[str]:
+        """The names of the groups."""
+        return {path.name for folder in self.folders for path in folder.iterdir() if path.is_dir()}
+
+    def options(self, group: str) -> list[str]:
+        """The names of a group's options, in order."""
+        return sorted({path.stem for folder in self.folders for path in (folder / group).glob("*.yaml")})
+
+
+def load(path: Path) -> Mapping[str, Any]:
+    """What an option's file holds."""
+    return _parsed(path.read_text())
+
+
+@lru_cache  # by the content: a sweep has thousands of runs with the same few files
+def _parsed(text: str) -> Mapping[str, Any]:
+    content: Any = OmegaConf.to_container(OmegaConf.load(StringIO(text)))
+    assert isinstance(content, dict)
+    return content
+
+
+@lru_cache
+def package_folders() -> tuple[Path, ...]:
+    """The folders of option files that installed packages declare. Raises ConfigError without one of them."""
+    folders = []
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+        try:
+            folders.append(_of_package(entry.value))
+        except ImportError as error:
+            raise ConfigError(
+                f"{ENTRY_POINTS}: {entry.name} = {entry.value} is no package: {error}"
+            ) from None
+    return tuple(folders)
+
+
+def installed_conf() -> Conf:
+    """poslab's own folder, and those of other packages."""
+    return Conf((conf_folder(), *package_folders()))
+
+
+def conf_of(sources: Iterable[Any]) -> Conf:
+    """The folders among Hydra's config sources, but for Hydra's own."""
+    folders = [_folder(source.schema, source.path) for source in sources if source.provider != "hydra"]
+    return Conf(tuple(folder for folder in folders if folder is not None))
+
+
+def _folder(schema: str, path: str) -> Path | None:
+    if schema == "file":
+        return Path(path)
+    if schema != "pkg":  # such as Hydra's structured configs
+        return None
+    return _of_package(path.replace("/", "."))
+
+
+def _of_package(name: str) -> Path:
+    return Path(next(iter(importlib.import_module(name).__path__)))

@@ -1,0 +1,238 @@
+"""Whether a positional scheme keeps its contract: what can be tried of any, without knowing its formula.
+
+Each check is made with random parameters in float64, under every attention that the scheme goes with. The
+project's tests compare poslab's own schemes with formulas and other implementations besides; the author of a
+scheme in another package has `poslab check-scheme` for this.
+
+Shapes: H heads, T tokens, K head width, D model width.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from poslab.config.schema import ConfigError
+from poslab.model.attention import Attention, Site, build_attention
+from poslab.model.positions import Geometry, Scheme, build_scheme
+
+HEADS, HEAD_WIDTH, LENGTH, SHIFT = 4, 16, 200, 37  # tokens: more than one strip or chunk
+CHUNKS = (16, 48, 256)
+TOLERANCE = 1e-9  # absolute and relative, of float64
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a check gave."""
+
+    title: str
+    passed: bool
+    note: str = ""  # what is wrong, or why there was nothing to try
+
+
+def check_scheme(
+    section: Mapping[str, Any], attentions: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Outcome]:
+    """Try the scheme of a `pos` section under the `attention` sections by name, one check after the other.
+
+    Raises ConfigError where the scheme cannot be built.
+    """
+    geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, context_length=LENGTH // 2, layers=4)
+    trial = _Trial(section, geometry)
+    for title, check in (
+        ("its hooks keep shapes and act somewhere", trial.shapes),
+        ("its logits are what `shift_invariant` says", trial.shift),
+        ("`tail` says from where the bias is geometric", trial.tail),
+        ("its parameters have gradients", trial.gradients),
+    ):
+        yield _outcome(title, check)
+    for name, attention in attentions.items():
+        try:
+            built = trial.attention(attention)
+        except ConfigError as error:
+            yield Outcome(f"under attention={name}", True, f"refused: {error}")
+            continue
+        where = f"under attention={name}"
+        yield _outcome(f"{where}: causal", partial(trial.causal, attention))
+        yield _outcome(f"{where}: as the plain products, with gradients", partial(trial.plain, attention))
+        if hasattr(built, "chunk"):
+            yield _outcome(f"{where}: the chunk size has no effect", partial(trial.chunks, attention))
+
+
+def _outcome(title: str, check: Callable[[], str]) -> Outcome:
+    """A check raises AssertionError, or whatever a scheme raises; its result says what it left out."""
+    try:
+        return Outcome(title, True, check())
+    except AssertionError as error:
+        return Outcome(title, False, " ".join(str(error).split())[:300])
+    except Exception as error:
+        return Outcome(title, False, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+
+class _Trial:
+    """A scheme with random parameters, and random inputs for it."""
+
+    def __init__(self, section: Mapping[str, Any], geometry: Geometry) -> None:
+        self.geometry = geometry
+        self.whole = build_scheme(section, geometry).double()
+        stream = torch.Generator().manual_seed(7)
+        with torch.no_grad():
+            for parameter in self.whole.parameters():
+                values = torch.randn(parameter.shape, generator=stream, dtype=torch.float64)
+                parameter.copy_(values)
+        self.scheme: Scheme = self.whole.layer(0)
+        self.length = min(LENGTH, self.whole.max_length or LENGTH)
+        shape = (1, HEADS, self.length, HEAD_WIDTH)
+        self.q, self.k, self.v = (torch.randn(shape, generator=stream, dtype=torch.float64) for _ in range(3))
+        self.x = torch.randn(1, self.length, geometry.width, generator=stream, dtype=torch.float64)
+
+    def attention(self, section: Mapping[str, Any]) -> Attention:
+        built = build_attention(section, self.geometry, self.scheme)
+        built.draw(torch.Generator().manual_seed(5))
+        return built.double()
+
+    def site(self, length: int, x: Tensor | None = None) -> Site:
+        gates = self.scheme.log_gates(self.x[:, :length] if x is None else x)
+        return Site(self.scheme, self.whole.place(length, None), gates)
+
+    def shapes(self) -> str:
+        scheme, positions = self.scheme, self.whole.place(self.length, None)
+        assert positions.shape == (self.length,), f"place gives {tuple(positions.shape)} positions"
+        assert bool((positions.diff() > 0).all()), "place gives positions that do not ascend"
+        embedded = self.whole.embed(self.x, positions)
+        assert embedded.shape == self.x.shape, f"embed gives {tuple(embedded.shape)}"
+        half = self.length // 2
+        first = self.whole.embed(self.x[:, :half], positions[:half])
+        _assert_close(embedded[:, :half], first, "embed gives a token something of later ones")
+        features = scheme.logit_features(self.q)
+        assert features.shape == self.q.shape, f"logit_features gives {tuple(features.shape)}"
+        turned = scheme.rotate_queries(features, positions), scheme.rotate_keys(features, positions)
+        assert turned[0].shape == turned[1].shape, "queries and keys are turned to different shapes"
+        bias = scheme.pairwise_bias(positions, positions)
+        gates = scheme.log_gates(self.x)
+        square = (HEADS, self.length, self.length)
+        assert bias is None or bias.shape == square, f"the bias has the shape {bias.shape}, not {square}"
+        assert gates is None or gates.shape == (1, HEADS, self.length), "log_gates has another shape"
+        assert gates is None or bool((gates <= 0).all()), "log_gates gives values above 0"
+        for tensor in (embedded, *turned, bias, gates):
+            assert tensor is None or bool(torch.isfinite(tensor).all()), "a hook gives what is not finite"
+        acts = (
+            not torch.equal(embedded, self.x),
+            any(each.shape != self.q.shape or not torch.equal(each, self.q) for each in turned),
+            bias is not None,
+            gates is not None,
+        )
+        assert any(acts) or self.scheme.name == "none", "no hook has an effect"
+        return ""
+
+    def shift(self) -> str:
+        length = min(self.length - SHIFT, 50)
+        if length < 2:
+            return "not tried: it is defined for too few tokens"
+        here = torch.arange(length)
+        same = torch.allclose(self._logits(here), self._logits(here + SHIFT), atol=1e-8, rtol=1e-8)
+        claimed = self.whole.shift_invariant
+        if claimed:
+            assert same, (
+                f"logits change when queries and keys move by {SHIFT} tokens, and it says they do not"
+            )
+        return "" if claimed or not same else "it says that logits change with a shift, and here they did not"
+
+    def _logits(self, positions: Tensor) -> Tensor:
+        count, scheme = len(positions), self.scheme
+        embedded = self.whole.embed(self.x[:, :count], positions) - self.x[:, :count]
+        q, k = (scheme.logit_features(each[..., :count, :]) for each in (self.q, self.k))
+        logits = scheme.rotate_queries(q, positions) @ scheme.rotate_keys(k, positions).mT
+        bias = scheme.pairwise_bias(positions, positions)
+        logits = logits if bias is None else logits + bias
+        # What is added to the input moves the logits through it.
+        return (logits + embedded.sum(dim=-1)[:, None, :, None]).tril()
+
+    def tail(self) -> str:
+        bias, tail = self.scheme.bias(torch.arange(2)), self.scheme.tail()
+        if bias is None or tail is None:
+            return "not tried: it has no bias by distance, or does not say"
+        distances = torch.arange(tail.horizon, tail.horizon + 200)
+        values = self.scheme.bias(distances)
+        assert values is not None
+        steps = values.double().diff(dim=-1)
+        expected = tail.log_decay.double()[:, None].expand_as(steps)
+        _assert_close(steps, expected, f"past {tail.horizon} tokens the bias changes otherwise than it says")
+        return ""
+
+    def gradients(self) -> str:
+        parameters = [each for each in self.whole.parameters() if each.requires_grad]
+        if not parameters:
+            return "not tried: it has no parameters"
+        embedded = self.whole.embed(self.x, self.whole.place(self.length, None))
+        output = self.attention({"kind": "softmax"}).attend(self.q, self.k, self.v, self.site(self.length))
+        total = output.square().sum() + embedded.square().sum()
+        gradients = torch.autograd.grad(total, parameters, allow_unused=True)
+        names = [name for name, each in self.whole.named_parameters() if each.requires_grad]
+        unused = [name for name, each in zip(names, gradients, strict=True) if each is None]
+        first = [name for name in unused if self.whole.layer(0) is self.whole]
+        assert not first, f"nothing depends on its parameters {', '.join(first)}"
+        finite = all(bool(torch.isfinite(each).all()) for each in gradients if each is not None)
+        assert finite, "a gradient is not finite"
+        return ""
+
+    def causal(self, section: Mapping[str, Any]) -> str:
+        """Tokens after a token change nothing at it; where the scheme says so, not by their number either."""
+        built, cut = self.attention(section), self.length // 2
+        before = built.attend(self.q, self.k, self.v, self.site(self.length))[..., :cut, :]
+        later = (torch.arange(self.length) >= cut).double()[:, None]
+        q, k, v, x = (each + later for each in (self.q, self.k, self.v, self.x))
+        after = built.attend(q, k, v, self.site(self.length, x))[..., :cut, :]
+        _assert_close(after, before, "later tokens change what an earlier one takes")
+        if self.whole.length_dependent:
+            return "the number of later tokens may matter, as it says"
+        q, k, v = (each[..., :cut, :] for each in (self.q, self.k, self.v))
+        alone = built.attend(q, k, v, self.site(cut))
+        _assert_close(alone, before, "the number of later tokens changes an earlier one")
+        return ""
+
+    def plain(self, section: Mapping[str, Any]) -> str:
+        """Against the T x T matrix of weights, with the gradients of all that comes in and of the scheme."""
+        results = []
+        for how in (_attended, _by_weights):
+            built = self.attention(section)
+            leaves = [each.clone().requires_grad_() for each in (self.q, self.k, self.v, self.x)]
+            output = how(built, leaves[:3], self.site(self.length, leaves[3]))
+            upstream = torch.randn(
+                output.shape, generator=torch.Generator().manual_seed(3), dtype=output.dtype
+            )
+            inputs = [*leaves, *self.scheme.parameters()]
+            gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
+            results.append([output, *(torch.zeros(()) if each is None else each for each in gradients)])
+        for number, (ours, reference) in enumerate(zip(*results, strict=True)):
+            what = "a gradient" if number else "the output"
+            _assert_close(ours, reference, f"{what} is not that of the plain products")
+        return ""
+
+    def chunks(self, section: Mapping[str, Any]) -> str:
+        outputs = []
+        for chunk in CHUNKS:
+            built: Any = self.attention(section)
+            built.chunk = chunk
+            outputs.append(built.attend(self.q, self.k, self.v, self.site(self.length)))
+        for output in outputs[1:]:
+            _assert_close(output, outputs[0], "the output changes with the size of chunks")
+        return ""
+
+
+def _attended(attention: Attention, inputs: Sequence[Tensor], site: Site) -> Tensor:
+    q, k, v = inputs
+    return attention.attend(q, k, v, site)
+
+
+def _by_weights(attention: Attention, inputs: Sequence[Tensor], site: Site) -> Tensor:
+    q, k, v = inputs
+    return attention.weights(q, k, site) @ v
+
+
+def _assert_close(ours: Tensor, reference: Tensor, message: str) -> None:
+    if not torch.allclose(ours, reference, atol=TOLERANCE, rtol=TOLERANCE):
+        raise AssertionError(f"{message}: by {(ours - reference).abs().max().item():.2g} at most")

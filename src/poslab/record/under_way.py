@@ -1,0 +1,67 @@
+"""Which runs of a study a living command is to make, so that others tell them from runs that nobody makes.
+
+A command says so in a file beside the runs, which it locks until it ends, however it ends:
+
+    <study>/.command-<12 hexadecimal digits>.json      the names of its runs
+"""
+
+import fcntl
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+from poslab.record.locks import WAY_OUT, is_taken, take
+
+PATTERN = f".command-{'[0-9a-f]' * 12}.json"
+
+
+@contextmanager
+def announced(directories: Iterable[Path]) -> Iterator[None]:
+    """While inside, `names_under_way` of other commands names the runs in these directories."""
+    directories = list(directories)
+    with ExitStack() as stack:
+        for folder in dict.fromkeys(directory.parent for directory in directories):
+            names = [directory.name for directory in directories if directory.parent == folder]
+            with suppress(OSError):  # a file system without locks, or a full one: then nobody is told
+                stack.enter_context(_announced(folder, names))
+        yield
+
+
+@contextmanager
+def _announced(folder: Path, names: list[str]) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f".command-{uuid4().hex[:12]}.json"
+    try:
+        with path.open("w") as file:
+            take(file.fileno(), fcntl.LOCK_EX, path, WAY_OUT)
+            file.write(json.dumps(names))
+            file.flush()
+            yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def names_under_way(folder: Path) -> set[str]:
+    """The runs of the study in `folder` that living commands are to make.
+
+    The files of commands that were killed are removed.
+    """
+    names: set[str] = set()
+    for path in folder.glob(PATTERN):
+        with suppress(OSError, ValueError):
+            if is_taken(path):
+                names.update(map(str, json.loads(path.read_text())))
+            elif path.is_file() and not path.is_symlink():
+                path.unlink(missing_ok=True)
+    return names
+
+
+def queued_names(folder: Path) -> set[str]:
+    """The runs that a launcher may have put into a cluster's queue, where they outlive their command."""
+    names: set[str] = set()
+    for path in (folder / ".launcher").glob("slurm.json"):
+        with suppress(OSError, ValueError):
+            names.update(json.loads(path.read_text()))
+    return names

@@ -1,0 +1,150 @@
+"""Removing runs of a study: those that failed, were stopped or never began, and any that are named.
+
+Of a run's directory only the files go that poslab has written there and W&B has for the run; whatever else
+lies in it stays, and so does the directory then. Nothing is removed through a link.
+"""
+
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from poslab.config.schema import ConfigError
+from poslab.config.text import listing, plain
+from poslab.record.files import remove_unfinished
+from poslab.record.locks import TakenError, holding, run_lock
+from poslab.record.manifest import read_manifest
+from poslab.record.schema import CHECKPOINTS, LOG, MANIFEST, PROGRESS, RUN_FILES
+from poslab.record.study_list import WAIT, read_study_list, recorded_runs, write_study_list
+from poslab.study.status import StudyFiles
+from poslab.tracking.send.offline import NAME as PART_OF_WANDB
+from poslab.tracking.send.offline import VIEW
+
+OWN_FILES = RUN_FILES | {LOG, PROGRESS}
+# Of W&B, beside the folders of the run: its logs, and links to the newest of both.
+WANDB_FILES = ("latest-run", "debug.log", "debug-internal.log", "debug-core.log", "debug-cli.root.log")
+STATE = re.compile(r"\d{8,}-[0-9a-f]{16}\.pt(\.other)?")
+
+
+@dataclass(frozen=True)
+class Removable:
+    """A run that can be removed, and in words why."""
+
+    directory: Path
+    why: str
+
+
+def removable(folder: Path, named: Sequence[str]) -> list[Removable]:
+    """The runs of the study in `folder` that failed, were stopped or never began; where `named`, these alone.
+
+    Raises ConfigError where the study has no list that can be read, or no such run, or where a named run is
+    under way.
+    """
+    files = StudyFiles(folder)
+    files.refresh()
+    states = {entry.directory.name: entry for entry in files.entries}
+    others = [name for name in recorded_runs(folder) if name not in states]  # the study lists them no more
+    if missing := [name for name in named if name not in states and name not in others]:
+        known = listing([*states, *others], 8) or "none"
+        raise ConfigError(f"{folder} has no run {plain(missing[0], 100)}; there are {known}")
+    for name in named:
+        if name in states and states[name].state in ("running", "waiting"):
+            raise ConfigError(f"{name} is {states[name].state}: a command is to make it, stop that one first")
+    if named:
+        return [
+            Removable(folder / name, states[name].state if name in states else "not on the study's list")
+            for name in named
+        ]
+    return [
+        Removable(entry.directory, ": ".join(filter(None, [entry.state, _reason(entry.note)])))
+        for entry in files.entries
+        if entry.state in ("failed", "stopped", "abandoned") and _is_unfinished(entry.directory)
+    ]
+
+
+def _reason(note: str) -> str:
+    return "" if note.startswith("the same command") else plain(note, 100)
+
+
+def _is_unfinished(directory: Path) -> bool:
+    """Whether its record says so, or it has none yet. One that diverged is a result, and one that cannot be
+    read may be of a finished run: both are removed by name alone.
+    """
+    try:
+        manifest = read_manifest(directory)
+    except (ConfigError, OSError):
+        return False
+    return manifest is None or manifest.status in ("failed", "interrupted", "running")
+
+
+def remove(folder: Path, runs: Iterable[Removable]) -> tuple[list[str], list[str]]:
+    """Remove runs and take them off the study's list; their names, and a line for each thing that stays."""
+    removed, left = [], []
+    for run in runs:
+        directory = run.directory
+        if directory.is_symlink():
+            left.append(f"{directory} is a link, and stays")
+            continue
+        try:
+            with holding(run_lock(directory), 0.0):
+                left += _remove_directory(directory)
+        except TakenError:
+            left.append(f"{directory.name} stays: a command has begun it meanwhile")
+            continue
+        removed.append(directory.name)
+    with holding(folder / ".study.lock", WAIT):
+        listed = read_study_list(folder)
+        if listed is not None and removed:
+            kept = tuple(name for name in listed.runs if name not in removed)
+            write_study_list(folder, replace(listed, runs=kept))
+    return removed, left
+
+
+def _remove_directory(directory: Path) -> list[str]:
+    """Remove a run's own files and its folder; a line for what stays."""
+    _remove_wandb(directory)
+    states = directory / CHECKPOINTS
+    for folder, own in ((directory, OWN_FILES.__contains__), (states, _is_state)):
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        remove_unfinished(folder, own)
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == MANIFEST):  # the record goes last
+            if own(path.name) and path.is_file() and not path.is_symlink():
+                path.unlink(missing_ok=True)
+    for folder in (states, directory):
+        if not folder.is_symlink():
+            with suppress(OSError):  # where something else lies in it
+                folder.rmdir()
+    request = directory.parent / ".launcher" / f"{directory.name}.request.json"
+    if request.is_file() and not request.is_symlink():
+        request.unlink()
+    if not directory.exists():
+        return []
+    others = sorted(path.name for path in directory.iterdir())
+    return [f"{directory} stays, with what poslab has not written: {listing(others)}"]
+
+
+def _is_state(name: str) -> bool:
+    return STATE.fullmatch(name) is not None
+
+
+def _remove_wandb(directory: Path) -> None:
+    """Remove what W&B has written of the run, and the links by which `wandb leet` shows it."""
+    folder = directory / "wandb"
+    if folder.is_symlink() or directory.is_symlink() or not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        if PART_OF_WANDB.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name in WANDB_FILES and (path.is_symlink() or path.is_file()):
+            path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+    shown = re.compile(rf"run-\d{{8}}_\d{{6}}-{re.escape(directory.name)}")
+    for path in (directory.parent / VIEW).glob("run-*"):
+        if shown.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            (path / f"run-{directory.name}.wandb").unlink(missing_ok=True)
+            with suppress(OSError):
+                path.rmdir()

@@ -1,0 +1,60 @@
+"""What Hydra would ignore, or answer with a traceback, is refused in one line that says what to give."""
+
+import pytest
+
+from poslab.commands.hydra_arguments import check_hydra_arguments
+from poslab.config.schema import ConfigError
+from support.commands import command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["hydra.run.dir=here"], "runs=DIR says where runs lie"),
+        (["-m", "hydra.sweep.dir=here"], "runs=DIR says where runs lie"),
+        (["-m", "+hydra.sweep.subdir=here"], "runs=DIR says where runs lie"),
+        (["hydra.job.chdir=true"], "runs=DIR says where runs lie"),
+        (["-m", "hydra/launcher=joblib"], "launcher=local"),
+        (["-m", "hydra/sweeper=optuna"], "tune=learning_rate"),
+        (["-m", "pos=rope,alibi", "--cfg", "job"], "leave -m out"),
+        (["--multirun", "--info=all"], "leave -m out"),
+        (["--resolve"], "--cfg job --resolve"),
+    ],
+)
+def test_an_argument_without_effect_is_refused(arguments, message):
+    with pytest.raises(ConfigError) as refusal:
+        check_hydra_arguments(arguments)
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [
+            "-m",
+            "pos=rope,alibi",
+            "sweep=null",
+            "evaluate.rescale=[none,pi]",
+            "question=null",
+            "reference=null",
+        ],
+        ["--help", "-m"],
+        ["--cfg", "job", "--resolve", "pos=none", "hydra.sweeper.params.seed=1"],
+    ],
+)
+def test_other_arguments_are_not(arguments):
+    check_hydra_arguments(arguments)
+
+
+@pytest.mark.parametrize("arguments", [["-m", "sweep=extrapolatoin"], ["sweep=extrapolatoin"]])
+def test_a_sweep_that_does_not_exist_trains_nothing(arguments, tmp_path):
+    ended = command(*arguments, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
+    assert "did you mean extrapolation?" in ended.stderr
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_command_has_one_folder_for_its_runs(tmp_path):
+    ended = command("-m", "runs=a,b", cwd=tmp_path)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
+    assert "runs=a,b: a command has one folder for its runs" in ended.stderr

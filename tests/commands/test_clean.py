@@ -1,0 +1,127 @@
+"""`clean`: what is left of a study's unfinished runs is shown and removed, and nothing else is."""
+
+import fcntl
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from poslab.commands.clean import main
+from poslab.record.locks import run_lock
+from poslab.record.schema import FORMAT
+from poslab.record.study_list import StudyList, read_study_list, write_study_list
+from poslab.record.under_way import announced
+from poslab.record.writer import RunRecord
+from support.commands import ROOT, environment
+
+RUNS = {
+    "rope-done": "done",
+    "rope-diverged": "diverged",
+    "rope-failed": "failed",
+    "rope-stopped": "interrupted",
+    "rope-running": "running",
+    "rope-killed": "running",
+}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A study with a run of each kind; two have not begun, and a living command has one of them."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "runs" / "mixed"
+    for name, status in RUNS.items():
+        record = RunRecord(folder / name)
+        record.update(format=FORMAT, study="mixed", run=name, status=status, pos="rope", attention="flash")
+        record.write_metrics([])
+        (folder / name / "log.txt").write_text("what it printed")
+        (folder / name / "checkpoints").mkdir()
+        (folder / name / "checkpoints" / "00000400-5f2b1c0d9e8a7766.pt").write_text("a state")
+    write_study_list(folder, StudyList("mixed", (*RUNS, "rope-never", "rope-next"), question="Which?"))
+    with run_lock(folder / "rope-running").open("w") as file, announced([folder / "rope-next"]):
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield folder
+
+
+def test_unfinished_runs_are_shown_and_removed_and_all_others_stay(place, capsys):
+    assert main(["study=mixed"]) == 2  # nobody is there to answer
+    shown = capsys.readouterr()
+    assert [line.split()[0] for line in shown.out.splitlines()] == [
+        f"runs/mixed/{name}" for name in ("rope-failed", "rope-stopped", "rope-killed", "rope-never")
+    ]
+    assert shown.err == "poslab: nothing was removed; yes=true removes them without a question\n"
+    assert main(["study=mixed", "yes=true"]) == 0
+    assert capsys.readouterr().out.endswith("removed: 4 runs\n")
+    left = ["rope-diverged", "rope-done", "rope-running"]
+    assert sorted(path.name for path in place.iterdir() if path.name[0] != ".") == [*left, "study.json"]
+    listed = read_study_list(place)
+    assert (listed.runs, listed.question) == ((*[n for n in RUNS if n in left], "rope-next"), "Which?")
+    assert main(["study=mixed", "yes=true"]) == 0
+    assert capsys.readouterr().out == "mixed has no run that failed, was stopped or never began\n"
+
+
+def test_a_finished_run_is_removed_where_it_is_named(place, capsys):
+    assert main(["study=mixed", "run=rope-done", "yes=true"]) == 0
+    assert not (place / "rope-done").exists()
+    assert (place / "rope-failed").exists()
+    for name, message in (
+        ("rope-running", "rope-running is running"),
+        ("rope-next", "rope-next is waiting"),
+        ("../other", "has no run ../other"),
+        ("rope-done", "has no run rope-done"),
+    ):
+        assert main(["study=mixed", f"run={name}", "yes=true"]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_what_poslab_has_not_written_stays(place, tmp_path, capsys):
+    failed, stopped = place / "rope-failed", place / "rope-stopped"
+    outside = tmp_path / "mine"
+    outside.mkdir()
+    (outside / "checkpoints").mkdir()
+    wandb = failed / "wandb" / "offline-run-20261123_010203-abcd1234"
+    own = [wandb / "run-abcd1234.wandb", failed / ".metrics.csv.ab12cd_9"]
+    mine = [failed / "notes.txt", failed / "wandb" / "mine" / "x", outside / "metrics.csv", failed / "a.csv"]
+    for path in (*own, *mine):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    (failed / "progress.json").symlink_to(outside / "metrics.csv")
+    for path in stopped.rglob("*"):
+        if path.is_file():
+            path.unlink()
+    (stopped / "checkpoints").rmdir()
+    stopped.rmdir()
+    stopped.symlink_to(outside)
+    write_study_list(place, StudyList("mixed", ("rope-failed", "rope-stopped")))
+    RunRecord(outside).update(format=FORMAT, study="mixed", run="rope-stopped", status="failed")
+    assert main(["study=mixed", "yes=true"]) == 0
+    assert all(path.read_text() == "x" for path in mine)
+    assert not any(path.exists() for path in own)
+    assert (outside / "manifest.json").exists()
+    assert sorted(path.name for path in failed.iterdir()) == ["a.csv", "notes.txt", "progress.json", "wandb"]
+    printed = capsys.readouterr().out
+    assert "rope-stopped is a link, and stays" in printed
+    assert "stays, with what poslab has not written: a.csv, notes.txt, progress.json and wandb" in printed
+
+
+@pytest.mark.parametrize(("answer", "status"), [(b"n\n", 2), (b"y\n", 0)])
+def test_somebody_at_a_terminal_is_asked(answer, status, place, tmp_path):
+    terminal, theirs = pty.openpty()
+    os.write(terminal, answer)
+    ended = subprocess.run(
+        [sys.executable, str(ROOT / "train.py"), "clean", "study=mixed"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=60,
+    )
+    os.close(theirs)
+    assert b"Remove 4 runs? [y/N]" in os.read(terminal, 65536)
+    os.close(terminal)
+    assert (ended.returncode, (place / "rope-failed").exists()) == (status, status == 2)
+    assert Path(place / "rope-done").exists()

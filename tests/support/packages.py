@@ -1,0 +1,122 @@
+"""poslab as a wheel in an environment of its own, and another package that brings parts for it."""
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from support.commands import ROOT
+
+FILES = {
+    "mine/__init__.py": "",
+    "mine/slope.py": """
+from pydantic import Field
+from mine.helper import sloped
+from poslab.config.schema import Options
+from poslab.model.positions import Scheme
+
+
+class SlopeOptions(Options):
+    slope: float = Field(gt=0)
+
+
+class Slope(Scheme):
+    options_class = SlopeOptions
+
+    def bias(self, distance):
+        return sloped(distance.double(), self.options.slope).expand(self.geometry.heads, -1)
+""",
+    "mine/helper.py": "def sloped(distance, slope):\n    return -slope * distance\n",
+    "mine/sharp.py": """
+from poslab.config.schema import Options
+from poslab.model.attention import Attention
+
+
+class SharpOptions(Options):
+    sharpness: float
+
+
+class Sharp(Attention):
+    options_class = SharpOptions
+    form = "exact"
+
+    def attend(self, q, k, v, site):
+        self.kernel = "sharp"
+        return (self.weights(q, k, site) @ v.to(self.weights(q, k, site).dtype)).to(v.dtype)
+
+    def weights(self, q, k, site, first=0):
+        return (self.options.sharpness * self.scores(q, k, site, first)).softmax(dim=-1)
+""",
+    "mine/verse.py": """
+from poslab.data.sources import TextSource
+
+
+class Verse(TextSource):
+    lines: int
+
+    def label(self):
+        return "verse of mine"
+
+    def read(self):
+        yield b"".join(b"line %d of a long poem\\n" % (number * 7919) for number in range(self.lines))
+""",
+    "mine/conf/__init__.py": "",
+    "mine/conf/pos/slope.yaml": "scheme: slope\nslope: 0.5\n",
+    "mine/conf/attention/sharp.yaml": "kind: mine.sharp\nsharpness: 2.0\n",
+    "mine/conf/data/verse.yaml": "source: verse\nvocabulary: bytes\nlines: 3000\n",
+    "mine-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n",
+    "mine-1.0.dist-info/entry_points.txt": (
+        "[poslab.positions]\nslope = mine.slope\n[poslab.data]\nverse = mine.verse\n"
+        "[poslab.conf]\nmine = mine.conf\n"
+    ),
+}
+
+
+def write_package(folder: Path) -> Path:
+    """A package with a scheme, an attention, a text and their option files; the folder for PYTHONPATH."""
+    for name, content in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return folder
+
+
+def installed_wheel(folder: Path) -> Path:
+    """The command `poslab` of a wheel that is built here and installed without what it depends on.
+
+    That comes from the environment of the tests, whose own poslab is hidden by the wheel's.
+    """
+    built = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
+    subprocess.run(built, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    venv.create(folder / "environment", with_pip=False)
+    (packages,) = (folder / "environment" / "lib").glob("python3*/site-packages")
+    # Path files inside that folder are not read, one of which has the checkout.
+    (packages / "of_the_tests.pth").write_text("".join(f"{each}\n" for each in _site_packages()))
+    install(wheel, folder / "environment")
+    return folder / "environment" / "bin" / "poslab"
+
+
+def _site_packages() -> list[str]:
+    return [path for path in sys.path if path.endswith("site-packages")]
+
+
+def install(wheel: Path, environment: Path) -> None:
+    """As an installer does, by the format's rules: its files, and a script for each command."""
+    import configparser
+    import zipfile
+
+    (packages,) = (environment / "lib").glob("python3*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    (declared,) = packages.glob("poslab-*.dist-info/entry_points.txt")
+    commands = configparser.ConfigParser()
+    commands.read(declared)
+    for name, value in commands["console_scripts"].items():
+        module, _, function = value.partition(":")
+        script = environment / "bin" / name
+        python = environment / "bin" / "python"
+        script.write_text(
+            f"#!{python}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"
+        )
+        script.chmod(0o755)
