@@ -30,7 +30,7 @@ NAMES = {
     "pos.scheme=ropes": "pos.scheme='ropes' is unknown (did you mean rope",
     "attention.kind=foo": "attention.kind='foo' is unknown; there are flash",
     "trainer.schedule=cosin": "(did you mean cosine?)",
-    "status stuyd=x": "study=NAME",
+    "status stuyd=x": "did you mean study=...?",
 }
 VALUES = {
     "seed=-1": "seed=-1: input should be greater than or equal to 0",

@@ -1,13 +1,17 @@
 """No run is begun that cannot fit, each is told what to lower, and none that fits is refused."""
 
 import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
-from poslab.config.compose import arms
+from poslab.config.compose import arms, request_from
 from poslab.config.request import whole_numbers
 from poslab.config.schema import ConfigError
 from poslab.record.manifest import read_manifest
@@ -25,7 +29,7 @@ from poslab.study.run.budget import (
     warning,
 )
 from poslab.study.run.plan import plan, resolve
-from support.commands import command, rows, tiny
+from support.commands import ROOT, command, environment, rows, tiny
 from support.models import ATTENTIONS, CONF, POSITIONS
 from support.runs import request
 
@@ -248,6 +252,46 @@ def test_a_whole_number_may_be_written_with_an_exponent():
     assert read == asked
     assert [type(read["seed"]), type(read["pos"])] == [int, float]
     assert [type(value) for value in read["trainer"].values()] == [int, float, float]
+
+
+def test_so_may_one_that_only_a_part_knows():
+    """Of a scheme, an attention, a text or the probe; what its file has as a float stays one."""
+    asked = ["pos=rope", "pos.base=500.0", "attention=performer", "attention.features=1e1"]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        composed = compose(
+            "config",
+            [*asked, "data.vocabulary=1e4", "probe=retrieval", "probe.samples=2e1"],
+            return_hydra_config=True,
+        )
+    choices = composed.hydra.runtime.choices
+    settings: Any = OmegaConf.to_container(composed, resolve=True)
+    config = request_from({key: settings[key] for key in settings if key != "hydra"}, choices, CONF).config
+    numbers = [
+        config.attention["features"],
+        config.data["vocabulary"],
+        config.probe.samples,
+        config.pos["base"],
+    ]
+    assert numbers == [10, 10_000, 20, 500.0]
+    assert [type(number) for number in numbers] == [int, int, int, float]
+
+
+def test_what_cannot_fit_is_refused_before_anything_slow_is_imported(tmp_path):
+    """So that a wrong size is answered at once, in a study as well."""
+    for asked in (["model.layers=1e6"], ["-m", "pos=rope,alibi", "trainer.batch_size=1e9"]):
+        ended = subprocess.run(
+            [sys.executable, "-X", "importtime", str(ROOT / "train.py"), *asked],
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 2
+        assert "choose " in ended.stderr.splitlines()[-1]
+        imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in ended.stderr.splitlines()}
+        assert "poslab" in imported
+        assert not imported & {"torch", "pytorch_lightning", "wandb", "datasets", "matplotlib", "scipy"}
 
 
 def test_a_text_that_does_not_fit_is_told(tmp_path, monkeypatch):

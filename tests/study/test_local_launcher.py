@@ -1,5 +1,6 @@
 """launcher=local and the leases under it, with real processes."""
 
+import io
 import itertools
 import os
 import signal
@@ -14,13 +15,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from rich.console import Console
 
 from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
+from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Task, launcher_class
 from poslab.study.launch.devices import cores, gpus, lease_cores, lease_gpus
 from poslab.study.launch.launchers.local import Local, LocalOptions
+from poslab.study.pool import Member, Pool
+from poslab.study.run.plan import plan
+from poslab.study.run.stopping import Stopper
 from support.models import CONF
+from support.runs import request
 from support.tasks import WHO, lives, make_task, until, what_it_said
 
 several_cores = pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
@@ -53,6 +60,7 @@ while not pathlib.Path(sys.argv[1]).exists() and time.monotonic() < until:
 COMMAND = """
 import sys, time
 from pathlib import Path
+from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Task
 from poslab.study.launch.launchers.local import Local, LocalOptions
 folder, runs, cores, *program = sys.argv[1:]
@@ -174,6 +182,25 @@ def test_a_run_waits_for_cores(tmp_path: Path) -> None:
     assert not launcher.start(second)  # to ask who has the cores frees none
     launcher.kill()
     assert statuses(launcher, [second]) == {"first": -9, "second": 0}
+
+
+def test_a_study_that_waits_for_others_prints_once_for_whom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("poslab.study.pool.IDLE_SECONDS", 0.0)
+    others = local()
+    assert others.start(make_task(tmp_path, STUBBORN, str(tmp_path / "end"), name="first"))
+    member, printed = Member.of(plan(request(), tmp_path)), io.StringIO()
+    display = StudyDisplay(Console(file=printed), [member.entry])
+    waiting = Pool([member], local(), 0, display, Stopper(), {False: [2**60], True: []})
+    for _ in range(4):
+        waiting._step()
+    others.kill()
+    (line,) = (line for line in printed.getvalue().splitlines() if "these runs wait" in line)
+    whose = f"runs of process {os.getpid()} in {os.getcwd()} use the cores"
+    assert line.startswith(f"no device is free, and these runs wait: {whose}; ")
+    assert member.entry.state == "waiting"
+    assert statuses(others, []) == {"first": -9}
 
 
 @several_cores

@@ -20,11 +20,13 @@ def await_moment(
     """Whether the moment came while the study ran."""
     begun = time.monotonic()
     after = chance.uniform(0.5, 12)
+    soon = chance.uniform(0.05, 5)
     steps = _steps(cwd)
     more = chance.randrange(2, 12)
     sizes = _sizes(cwd)
     come: dict[str, Callable[[], bool]] = {
         "start": lambda: time.monotonic() - begun > after,
+        "start of a forked command": lambda: time.monotonic() - begun > soon,
         "step": lambda: _steps(cwd) >= steps + more,
         "checkpoint": lambda: any(cwd.glob("runs/killed/*/checkpoints/.*.pt.*")),
         "row": lambda: any(cwd.glob("runs/killed/*/.metrics.csv.*")),

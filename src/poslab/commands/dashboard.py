@@ -1,12 +1,11 @@
 """A study's dashboards in W&B, or in files."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from poslab.config.arguments import FAILED, ArgumentError, help_requested, read_options, refuse
 from poslab.config.installation import title, typed
-from poslab.config.text import NAME, error_text, one_line
+from poslab.config.text import IN_A_URL, NAME, error_text, one_line
 
 if TYPE_CHECKING:
     from poslab.tracking.dashboard.contents import Contents
@@ -26,7 +25,6 @@ after more runs: it replaces both, with whatever was changed in them by hand.
              default: reports
 """
 KEYS = ("study", "project", "entity", "runs", "reports")
-IN_A_URL = re.compile(r"[^\s/\\#?%:]{1,128}")  # what W&B accepts as the name of a project or entity
 
 
 def main(arguments: list[str]) -> int:

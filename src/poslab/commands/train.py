@@ -73,10 +73,10 @@ def _train(arguments: list[str]) -> int:
         hydra.main(config_path=str(conf_folder()), config_name="config", version_base="1.3")(
             without_failing
         )()
+        if failures:
+            raise failures[0]
     except (HydraException, OmegaConfBaseException) as error:
         return refuse("poslab", without_secrets(explained(error, conf)))
-    if failures:
-        raise failures[0]
     return 0
 
 

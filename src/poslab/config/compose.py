@@ -16,6 +16,8 @@ from poslab.config.text import override_text, without_secrets
 
 # Config groups that decide a result, other than pos and attention, which every label names.
 GROUPS = ("model", "data", "trainer", "evaluate", "probe")
+# Those whose settings only their own module knows.
+PARTS = ("pos", "attention", "data")
 
 
 CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
@@ -28,7 +30,11 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: 
     """
     if choices.get("sweep") is not None:  # Hydra leaves out one that does not exist
         conf.file("sweep", choices["sweep"])
-    config = check(Config, whole_numbers(settings), "")
+    read = whole_numbers(settings)
+    for group in PARTS:
+        known = choices[group] in conf.options(group)
+        read[group] = _as_written(read[group], load(conf.file(group, choices[group])) if known else {})
+    config = check(Config, read, "")
     if config.question:  # a study's record and W&B say it
         config = config.model_copy(update={"question": without_secrets(config.question)})
     return Request(
@@ -37,6 +43,16 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: 
         label(choices["attention"], config.attention, conf.file("attention", choices["attention"])),
         non_default_settings(config, choices, conf),
     )
+
+
+def _as_written(section: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with 1e6 as 1000000 wherever its file has a whole number, or a word that stands for one."""
+    return {
+        key: int(value)
+        if isinstance(value, float) and isinstance(written.get(key), int | str) and value.is_integer()
+        else value
+        for key, value in section.items()
+    }
 
 
 def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf) -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from poslab.config.schema import MULTIPLES, Options, RunConfig
-from poslab.config.text import NAME
+from poslab.config.text import IN_A_URL, NAME
 
 # The figures that a report can test: the loss in sliding or in non-overlapping windows of a multiple of L.
 FIGURES = tuple(f"{family}_{multiple:g}x" for family in ("sliding", "loss") for multiple in (0.5, *MULTIPLES))
@@ -49,6 +49,13 @@ class LoggerOptions(Options):
     checkpoints: bool | None = Field(
         default=None, description="whether each finished run's weights go to W&B as an artifact"
     )
+
+    @field_validator("project", "entity")
+    @classmethod
+    def _names_a_place_in_wandb(cls, name: str | None) -> str | None:
+        if name is not None and not IN_A_URL.fullmatch(name):
+            raise ValueError(f"{name[:100]!r} must be 1 to 128 characters, no space and none of / \\ # ? % :")
+        return name
 
     @model_validator(mode="after")
     def _project_belongs_to_wandb(self) -> Self:
@@ -106,7 +113,7 @@ def whole_numbers(settings: Mapping[str, Any], kind: type[Options] = Config) -> 
     read = dict(settings)
     for name, field in kind.model_fields.items():
         value, asked = read.get(name), field.annotation
-        if asked is int and isinstance(value, float) and value.is_integer():
+        if isinstance(value, float) and int in (asked, *get_args(asked)) and value.is_integer():
             read[name] = int(value)
         elif isinstance(value, Mapping) and isinstance(asked, type) and issubclass(asked, Options):
             read[name] = whole_numbers(value, asked)

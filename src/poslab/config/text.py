@@ -7,6 +7,8 @@ from typing import Any, TypeGuard
 
 # What may be the name of a study or a run: a folder that every file system and shell takes.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# What W&B takes as the name of a project or entity.
+IN_A_URL = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069/\\#?%:]{1,128}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
 # The two slashes after a colon are those of an address, such as https://host.
 _ABSOLUTE = re.compile(
@@ -81,6 +83,19 @@ def published(value: Any) -> Any:
     visible = CONTROL.sub(" ", value)  # as a page shows it
     shown = without_paths(visible)
     return value if shown == visible else shown
+
+
+def visible(value: Any) -> Any:
+    """A value of JSON for a service that shows it: control characters in texts and keys become `\\n`."""
+    if isinstance(value, dict):
+        return {visible(str(key)): visible(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [visible(item) for item in value]
+    return CONTROL.sub(_escaped, value) if isinstance(value, str) else value
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
 
 
 def is_file_name(name: object) -> TypeGuard[str]:

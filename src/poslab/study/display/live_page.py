@@ -181,8 +181,8 @@ def lead_on(reports: Path, study: str, report: Path) -> None:
     """Where the study has a page, let it lead on to the page of its `report`, and be listed no more."""
     path = reports / LIVE / f"{study}.html"
     with suppress(OSError):
-        if path.is_file():
-            path.with_suffix(STATE).unlink(missing_ok=True)
+        if path.with_suffix(STATE).is_file():  # else it leads on already
+            path.with_suffix(STATE).unlink()
             target = f"../{quote(report.parent.name)}/{report.name}"
             _write(path, _template().render(forward=target, title=plain(study, 120)))
             _write(reports / LIST, list_page(reports))

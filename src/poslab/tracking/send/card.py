@@ -1,12 +1,17 @@
 """The name, tags and settings of a run in W&B."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from poslab.config.request import Request
+from poslab.config.text import one_line, plain, published, visible
 
-LONGEST_TAG, LONGEST_NAME = 64, 128  # characters that W&B takes
+LONGEST_TAG, LONGEST_NAME, LONGEST_NOTES = (
+    64,
+    128,
+    500,
+)  # characters that W&B takes; of notes, that a study has
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,21 @@ class Card:
     tags: tuple[str, ...]
     notes: str | None
     config: Mapping[str, Any]
+
+
+def as_sent(card: Card) -> Card:
+    """The card with texts that W&B takes: cut to its limits, no control characters, no empty or double tag.
+
+    Of a path of this machine only the last name is left.
+    """
+    tags = (one_line(tag, LONGEST_TAG).strip() for tag in card.tags)
+    return replace(
+        card,
+        name=one_line(card.name, LONGEST_NAME),
+        tags=tuple(dict.fromkeys(tag for tag in tags if tag)),
+        notes=card.notes and plain(card.notes, LONGEST_NOTES),
+        config=visible(published(dict(card.config))),
+    )
 
 
 def arm(request: Request) -> str:
@@ -51,8 +71,8 @@ def of_run(request: Request, title: str, identity: str, code: str, data_fingerpr
     return Card(
         group=config.study,
         job_type="train",
-        name=title[:LONGEST_NAME],
-        tags=tuple(dict.fromkeys(tag[:LONGEST_TAG] for tag in tags if tag and tag != "comparison")),
+        name=title,
+        tags=tuple(tag for tag in tags if tag != "comparison"),
         notes=config.question,
         config=columns,
     )

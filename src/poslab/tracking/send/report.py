@@ -13,6 +13,7 @@ from typing import Any
 import wandb
 
 from poslab.config.request import LoggerOptions
+from poslab.config.text import visible
 from poslab.record.files import remove_unfinished, write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import MANIFEST, STUDY_LIST
@@ -122,7 +123,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> wandb.Table
     for name, column in zip(columns, cells, strict=True):
         numbers = None if name in NAMES else _numbers(column)
         typed.append(numbers if numbers is not None else [cell or None for cell in column])
-    return wandb.Table(columns=list(columns), data=[list(row) for row in zip(*typed, strict=True)])
+    rows = list(zip(*typed, strict=True))
+    return wandb.Table(columns=visible(columns), data=visible(rows))
 
 
 def _numbers(column: Sequence[str]) -> list[float | str | None] | None:

@@ -14,7 +14,7 @@ from typing import Any
 import wandb
 
 from poslab.config.request import LoggerOptions
-from poslab.config.text import one_line, plain, published
+from poslab.config.text import one_line, visible
 from poslab.record.kept import published_file
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import parse_manifest, read_manifest
@@ -23,7 +23,7 @@ from poslab.record.schema import FINAL, MANIFEST, Manifest
 from poslab.record.seal import sealed
 from poslab.record.writer import RunRecord
 from poslab.tracking import first_place, in_wandb_sweep, login
-from poslab.tracking.send.card import Card
+from poslab.tracking.send.card import Card, as_sent
 from poslab.tracking.send.charts import AXES, chart_rows, sheets, summary, training_row
 from poslab.tracking.send.offline import identifier, offline_folders, show_in_terminal, written
 
@@ -100,10 +100,10 @@ class TrackedRun:
         return Path(self.run.dir) / FOLDER
 
     def _log_artifacts(self, manifest: Manifest) -> None:
-        about = manifest.model_dump(include={"study", "run", "identity", "pos", "attention", "seed"})
-        data = manifest.data.as_json() if manifest.data else {}
+        about = visible(manifest.model_dump(include={"study", "run", "identity", "pos", "attention", "seed"}))
+        data = visible(manifest.data.as_json()) if manifest.data else {}
         kind = (manifest.config or {})["data"]["source"]
-        source = wandb.Artifact(f"data-{kind}", "dataset", metadata=dict(data))
+        source = wandb.Artifact(f"data-{artifact_name(str(kind))}", "dataset", metadata=dict(data))
         with source.new_file("data.json") as facts_of_text:
             json.dump(data, facts_of_text, indent=2, sort_keys=True)
         if self.place["mode"] == "online":
@@ -157,18 +157,19 @@ def open_run(
     os.environ.setdefault("WANDB_SILENT", "true")  # or else it prints how it has logged in
     mode, because = login.mode()
     shares_directory = "WANDB_SERVICE" not in os.environ  # W&B's agent may have started its own elsewhere
+    sent = as_sent(card)
     arguments: dict[str, Any] = {
         "project": options.project,
         "entity": options.entity,
         "dir": directory,
         "id": number,
         "resume": "allow",
-        "group": card.group,
-        "job_type": card.job_type,
-        "name": one_line(card.name),
-        "tags": tuple(map(one_line, card.tags)),
-        "notes": card.notes and plain(card.notes, 500),
-        "config": published(dict(card.config)),
+        "group": sent.group,
+        "job_type": sent.job_type,
+        "name": sent.name,
+        "tags": sent.tags,
+        "notes": sent.notes,
+        "config": sent.config,
     }
     try:
         run = wandb.init(**arguments, mode=mode, settings=_settings(stop))  # type: ignore[arg-type]
@@ -220,7 +221,7 @@ def log_charts(opened: Any, run: Run, step: int) -> None:
     """Log the charts and tables of a record from `step` on, except what the server has already."""
     rows: list[dict[str, Any]] = [dict(row) for row in chart_rows(run)]
     tables = {
-        f"tables/{name}": wandb.Table(columns=list(sheet.columns), data=[list(row) for row in sheet.rows])
+        f"tables/{name}": wandb.Table(columns=visible(sheet.columns), data=visible(sheet.rows))
         for name, sheet in sheets(run).items()
     }
     for row in [*rows, tables] if tables else rows:
