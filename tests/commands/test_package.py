@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 
+from poslab.commands.command_line import COMMANDS
 from poslab.record.manifest import read_manifest
 from support.commands import environment, rows, tiny
 from support.packages import installed_wheel, write_package
@@ -101,7 +102,7 @@ def test_a_scheme_of_another_package_is_checked_and_in_the_grid(run):
 
 def test_help_names_the_command_as_it_was_typed(run):
     everything = run("--help").stdout
-    for command in ("train", "status", "report", "evaluate", "dashboard", "grid", "check-scheme", "clean"):
+    for command in COMMANDS:
         assert f"  poslab {command} " in everything
         assert run(command, "--help").stdout.count(f"poslab {command}") >= 1
     assert "slope" in run("train", "--help").stdout

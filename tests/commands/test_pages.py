@@ -25,7 +25,8 @@ PAGES = {
 OTHERS = {"--help", "--cfg", "sweep=NAME", "status", "grid", "check-scheme", "clean"}
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(
-    r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report|evaluate|dashboard)\.py\b(.*)", re.MULTILINE
+    r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report|evaluate|dashboard|claims)\.py\b(.*)",
+    re.MULTILINE,
 )
 
 
@@ -107,7 +108,7 @@ def test_every_training_command_on_a_page_asks_for_runs_that_there_are():
 
 
 def test_every_other_command_on_a_page_has_arguments_that_its_script_takes():
-    keys = {name: script_keys(name) for name in ("report", "dashboard")}
+    keys = {name: script_keys(name) for name in ("report", "dashboard", "claims")}
     tried = set()
     for _, script, arguments in commands():
         arguments = [each for each in arguments if not each.startswith("--")]

@@ -13,6 +13,7 @@ COMMANDS = {
     "report": "the report of a study again, from its records",
     "evaluate": "a trained model again: longer windows, other text, other rotations",
     "dashboard": "a study's workspace and Report in W&B",
+    "claims": "what is said of positional encodings, judged by computations and studies",
     "grid": "which scheme works under which attention",
     "check-scheme": "try a positional scheme of your own under every attention",
     "clean": "remove the runs of a study that failed or that nobody goes on with",

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]  # of poslab
-SCRIPTS = ("train", "report", "evaluate", "dashboard")  # that a checkout has; train.py has the other commands
+# What a checkout has as scripts; train.py has the other commands.
+SCRIPTS = ("train", "report", "evaluate", "dashboard", "claims")
 
 
 def conf_folder() -> Path:

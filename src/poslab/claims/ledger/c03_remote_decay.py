@@ -1,0 +1,134 @@
+"""Whether a score falls as tokens lie farther apart: for random, equal and chosen queries and keys."""
+
+import torch
+
+from poslab.claims import parts
+from poslab.claims.contract import (
+    BLOG,
+    LECTURE,
+    Claim,
+    Figure,
+    Judgement,
+    Line,
+    control,
+    exactly,
+)
+from poslab.claims.ledger.c01_three_cosines import toy
+from poslab.claims.studies import Studies
+
+FARTHEST = 4096
+PAIRS = 4000  # random queries and keys
+
+
+def equal(farthest: int = FARTHEST) -> torch.Tensor:
+    """The score of a query and a key that are equal in all pairs, by distance, 1 at distance 0."""
+    scores: torch.Tensor = parts.rotations(parts.rope(), torch.arange(farthest + 1)).real.mean(dim=0)
+    return scores
+
+
+def _random(distances: tuple[int, ...]) -> list[float]:
+    """The mean size of the score of Gaussian queries and keys at each distance, over that at 0."""
+    rope = parts.rope()
+    q, k = parts.normal(2, PAIRS, 1, 1, parts.WIDTH)
+    turned = [rope.rotate_queries(q, torch.tensor([t])) for t in distances]
+    k = rope.rotate_keys(k, torch.tensor([0]))
+    sizes = [float((each * k).sum(dim=-1).abs().mean()) for each in turned]
+    return [size / sizes[0] for size in sizes]
+
+
+def _falls(studies: Studies) -> Judgement:
+    scores = equal()
+    control(
+        abs(float(scores[0]) - 1) < 1e-12 and float(scores.max() - scores.min()) > 0.1,
+        "a score of 1 at distance 0, and others elsewhere",
+    )
+    rises = float((scores[1:257] > scores[:256]).double().mean())
+    near, far = float(scores[:64].mean()), float(scores[192:256].mean())
+    two, twenty = toy(2, 20)
+    sizes = _random((0, 1, 16, 256, 2048))
+    falls = rises == 0 and twenty <= two and far < near and sizes == sorted(sizes, reverse=True)
+    shown = tuple(range(513))
+    lines = (Line("equal q and k, K = 64, base 10,000", shown, tuple(scores[:513].tolist())),)
+    return Judgement(
+        exactly(falls),
+        f"equal q, k: rises at {100 * rises:.0f} % of the steps to 256, mean {near:.2f} up to 63 and "
+        f"{far:.2f} at 192 to 255; random q, k: size at 256 is {sizes[3]:.2f} of that at 0; toy: {two:.2f} "
+        f"at 2, {twenty:.2f} at 20",
+        "No: with random queries and keys a score does not fall at all, and with equal ones only its trend "
+        "does, while it rises at nearly every second step. Trained queries and keys were not looked at: "
+        "that takes checkpoints.",
+        (Figure("score_by_distance", "The score of equal queries and keys under RoPE", "Distance, tokens",
+                "Score, 1 at distance 0", lines),),
+    )  # fmt: skip
+
+
+def _lower_score(studies: Studies) -> Judgement:
+    rope, ones = parts.rope(), torch.ones(parts.WIDTH, dtype=torch.float64)
+    key = rope.rotate(ones.expand(1, 1, 1, -1), torch.tensor([100]))[0, 0, 0]
+    scores = [parts.score(rope, ones, key, at, 0) / parts.WIDTH for at in (0, 1, 10, 100, 200)]
+    highest = scores.index(max(scores)) == 3 and scores[3] > scores[0] + 0.1
+    return Judgement(
+        exactly(not highest),
+        f"a query and a key score {scores[0]:.2f} side by side and {scores[3]:.2f} at 100 tokens",
+        "No: a bound on scores falls, but the score itself is what a query and a key make of it, and some "
+        "fit best 100 tokens apart. What heads do in trained models was not measured by distance."
+        if highest
+        else "The score of every query and key that was tried is highest at the shortest distance.",
+    )
+
+
+def _rises_again(studies: Studies) -> Judgement:
+    scores = equal()
+    within = 16
+    windows = scores[256:].unfold(0, within + 1, 1)
+    jump = windows[:, -1] - windows[:, 0]
+    start = 256 + int(jump.argmax())
+    rise = float(jump.max())
+    return Judgement(
+        exactly(rise > 0.1),
+        f"from {float(scores[start]):.2f} at {start:,} tokens to {float(scores[start + within]):.2f} at "
+        f"{start + within:,}",
+        "The score of equal queries and keys does: the sum of cosines comes back wherever many pairs "
+        "complete a turn together. Whether a trained model's attention rises with it depends on its queries "
+        "and keys."
+        if rise > 0.1
+        else "From 256 to 4,096 tokens the score never rises by a tenth within 16 tokens.",
+    )
+
+
+CLAIMS = (
+    Claim(
+        3,
+        "The farther apart two tokens are, the lower their score under RoPE (\"remote decay\").",
+        (LECTURE,),
+        "From distance 0 to 256 the score never rises, whatever the query and the key.",
+        "Scores by distance of equal and of 4,000 random queries and keys (K = 64, base 10,000), and the "
+        "note's toy.",
+        "Queries and keys of trained models: their checkpoints, and the logits by distance.",
+        _falls,
+        exact=True,
+    ),
+    Claim(
+        12,
+        "So tokens that are further away get lower scores, as language wants it.",
+        (LECTURE, BLOG),
+        "No query and key score higher at a long distance than side by side.",
+        "A query and a key are chosen so that they fit best at 100 tokens, and softmax attention's scores "
+        "are read.",
+        "Logits of trained models by distance, over several texts.",
+        _lower_score,
+        question="Do distant tokens get lower scores under RoPE?",
+        exact=True,
+    ),
+    Claim(
+        14,
+        "At some far distances attention suddenly rises again.",
+        (BLOG,),
+        "Beyond 256 tokens the score of equal queries and keys rises by more than 0.1 of its maximum within "
+        "16 tokens.",
+        "The score of equal queries and keys (K = 64, base 10,000) at every distance up to 4,096.",
+        "Attention weights of trained models at these distances.",
+        _rises_again,
+        exact=True,
+    ),
+)  # fmt: skip

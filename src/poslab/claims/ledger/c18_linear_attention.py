@@ -1,0 +1,173 @@
+"""What a rotation does to the denominator of linear attention, and what linear attention costs."""
+
+import math
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from poslab.claims import parts
+from poslab.claims.contract import BLOG, LECTURE, Claim, Figure, Judgement, Line, control, exactly, small
+from poslab.claims.studies import Studies
+from poslab.model.attention import Site
+from poslab.model.positions import Scheme
+
+LENGTH, SAMPLES = 512, 16
+SHORT, LONG = 1024, 2048  # tokens that operations are counted at
+QUADRATIC, LINEAR = 1.95, 1.1  # exponents of what is called quadratic, and linear
+
+
+def denominators(of: Scheme, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """The rotated denominator of each query over the plain one: what the weights of its keys sum to."""
+    weights = parts.attention("linear", of).weights(q, k, Site(of, torch.arange(q.shape[-2])))
+    sums: torch.Tensor = weights.sum(dim=-1)
+    return sums
+
+
+def _negative(studies: Studies) -> Judgement:
+    # All but the first key are small under elu + 1; three tokens on, the fastest pair has turned by 3 rad.
+    q = torch.full((1, 1, 4, 2), 10.0, dtype=torch.float64)
+    k = torch.tensor([10.0, -20.0, -20.0, -20.0], dtype=torch.float64)[:, None].expand(1, 1, 4, 2)
+    made = float(denominators(parts.rope(2), q, k)[0, 0, 3])
+    shares, lines = [], []
+    for width, scale in ((16, 1.0), (16, 4.0), (32, 1.0), (32, 4.0)):
+        q, k = parts.normal(2, SAMPLES, 1, LENGTH, width, scale=scale)
+        ratios = denominators(parts.rope(width), q, k)
+        shares.append((width, scale, float((ratios <= 0).double().mean())))
+        lowest = ratios.amin(dim=(0, 1)).cummin(dim=0).values
+        lines.append(
+            Line(f"K = {width}, spread {scale:.0f}", tuple(range(1, LENGTH + 1)), tuple(lowest.tolist()))
+        )
+    shown = ", ".join(
+        f"{100 * share:.2g} % (K = {width}, spread {scale:.0f})" for width, scale, share in shares
+    )
+    return Judgement(
+        exactly(made < 0),
+        f"chosen q, k: {made:.2f} of the plain denominator; Gaussian q, k, {SAMPLES} x {LENGTH} queries: at "
+        f"or below 0 in {shown}"
+        .replace("-", "−"),
+        "It could, as four tokens show, and on Gaussian inputs it is rare. How often it would in trained "
+        "models was not measured: that takes their checkpoints."
+        if made < 0
+        else "The rotated denominator stays positive in the example that was made to turn it.",
+        (Figure("rotated_denominators", f"The lowest rotated denominator so far, of {SAMPLES} random "
+        f"sequences",
+                "Position of the query", "Over the plain denominator", tuple(lines), log_x=True),),
+    )  # fmt: skip
+
+
+def operations(kind: str, of: Scheme, length: int) -> int:
+    """Multiplications and additions of one attention over `length` tokens, as PyTorch counts them."""
+    q, k, v = parts.normal(3, 1, 1, length, 16).float()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        parts.attention(kind, of).attend(q, k, v, Site(of, torch.arange(length)))
+    return int(counter.get_total_flops())
+
+
+def _bucket() -> tuple[float, ...]:
+    """Which number of its table each distance up to 128 reads, from a bias whose table counts its buckets."""
+    counting = parts.scheme("t5", 16, buckets=32, max_distance=128, rate=30.0)
+    with torch.no_grad():
+        for table in counting.parameters():
+            table.copy_(torch.arange(table.numel()).reshape(table.shape))
+        bias = counting.bias(torch.arange(129))
+    assert bias is not None
+    return tuple((bias[0].double() / math.sqrt(16)).round().tolist())
+
+
+def _exponent(kind: str, of: Scheme) -> float:
+    return math.log2(operations(kind, of, LONG) / operations(kind, of, SHORT))
+
+
+def _biased() -> Scheme:
+    """T5 with a table that matters."""
+    scheme = parts.scheme("t5", 16, length=LENGTH, buckets=32, max_distance=128, rate=30.0)
+    with torch.no_grad():
+        for table in scheme.parameters():
+            table.copy_(parts.normal(*table.shape))
+    return scheme.double()
+
+
+def _bias_is_linear(studies: Studies) -> Judgement:
+    t5 = _biased()
+    q, k, v = parts.normal(3, 1, 1, LENGTH, 16)
+    site, attention = Site(t5, torch.arange(LENGTH)), parts.attention("linear", t5)
+    with torch.no_grad():
+        off = float((attention.attend(q, k, v, site) - attention.weights(q, k, site) @ v).abs().max())
+    buckets = _bucket()
+    control(
+        buckets[:17] == tuple(range(17)) and buckets.index(31) == 113 and max(buckets) == 31,
+        "T5's published buckets: one each up to 16 tokens, the last from 113 tokens on",
+    )
+    control(off < 1e-9, "linear attention under T5 as the masked product of all pairs")
+    biased = {
+        name: _exponent("linear", scheme)
+        for name, scheme in (("t5", t5), ("alibi", parts.scheme("alibi", 16)))
+    }
+    turned = _exponent("linear", parts.rope(16))
+    return Judgement(
+        exactly(max(biased.values()) > LINEAR),
+        f"operations from {SHORT:,} to {LONG:,} tokens grow as T^{biased['t5']:.2f} under T5, "
+        f"T^{biased['alibi']:.2f} under ALiBi and T^{turned:.2f} under RoPE; the result is exact to "
+        f"{small(off)}",
+        "No: a bias that is constant, or falls by a fixed amount a token, from some distance on needs exact "
+        "weights for the near keys and one decayed sum for all others: O(L), for T5 and ALiBi as for RoPE. "
+        "KERPLE and FIRE have no such form."
+        if max(biased.values()) <= LINEAR
+        else "Under an additive bias the operations grow faster than the length.",
+        (Figure("t5_buckets", "T5's buckets: which number of its table a distance reads", "Distance, "
+        "tokens", "Bucket",
+                (Line("bucket", tuple(range(129)), buckets),), stepped=True),),
+    )  # fmt: skip
+
+
+def _costs(studies: Studies) -> Judgement:
+    none = parts.scheme("none", 16)
+    softmax, linear = _exponent("softmax", none), _exponent("linear", none)
+    return Judgement(
+        exactly(softmax > QUADRATIC and linear < LINEAR),
+        f"operations from {SHORT:,} to {LONG:,} tokens grow as T^{softmax:.2f} (softmax) and T^{linear:.2f} "
+        "(linear)",
+        "Counted, not timed. Memory is another matter: flash attention is softmax with O(L) memory. "
+        "benchmarks/ measures time and memory up to 32,768 tokens."
+        if linear < LINEAR
+        else "The operations of linear attention grow faster than the length.",
+    )
+
+
+CLAIMS = (
+    Claim(
+        18,
+        "A rotated denominator could vanish or turn negative, so RoPE turns the numerator of linear "
+        "attention alone.",
+        (LECTURE, "RoFormer (Su et al. 2021)"),
+        "For some queries and keys the rotated denominator is at or below 0.",
+        "The sum of linear attention's weights, whose numerator is rotated and whose denominator is not: on "
+        "four chosen tokens and on Gaussian queries and keys.",
+        "Denominators of trained models by layer, from their checkpoints.",
+        _negative,
+        exact=True,
+    ),
+    Claim(
+        19,
+        "An additive bias such as T5's forces linear attention back to O(L²); RoPE is one of the few "
+        "schemes that it takes.",
+        (LECTURE, BLOG),
+        "Under T5 the operations of linear attention grow as the square of the length.",
+        "Operations of one linear attention under T5, ALiBi and RoPE, and its result against the masked "
+        "product of all pairs.",
+        "Time and memory at longer lengths: python benchmarks/attention.py.",
+        _bias_is_linear,
+        question="Does a bias such as T5's make linear attention quadratic?",
+        exact=True,
+    ),
+    Claim(
+        20,
+        "Softmax attention costs O(L²), linear attention O(L).",
+        (LECTURE,),
+        "Twice the length takes four times the operations under softmax, and twice under linear attention.",
+        "Operations of one attention over 1,024 and 2,048 tokens, as PyTorch counts them.",
+        "Time and memory at longer lengths: python benchmarks/attention.py.",
+        _costs,
+        exact=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,119 @@
+"""Whether RoPE and sinusoids work past the training length."""
+
+from poslab.analysis.estimates import RELATIVE, usable_columns
+from poslab.analysis.results import Results
+from poslab.claims.contract import BOOK, TIPS, Claim, Judgement, Verdict, undecided
+from poslab.claims.studies import EXTRAPOLATION, Studies, arm, compared, gain_reading, setting
+from poslab.record.measures import multiple, name
+from poslab.report.formatting import interval, number
+
+RELATIVES = {"alibi": "ALiBi", "t5": "T5"}
+
+
+def _usable(results: Results, label: str) -> str:
+    """How far an arm keeps its own loss within 5 %."""
+    figures = arm(results, label)
+    columns = {} if figures is None else usable_columns(figures.rows, RELATIVE)
+    low, high = columns.get(f"{RELATIVE}_min"), columns.get(f"{RELATIVE}_max")
+    if not isinstance(low, int) or not isinstance(high, int):
+        return "not known"
+    least = "at least " if columns.get(f"{RELATIVE}_min_at_least") else ""
+    return f"{least}{low:,} tokens" if low == high else f"{least}{low:,} to {high:,} tokens"
+
+
+def _past(studies: Studies, label: str, working: bool) -> Judgement:
+    """A judgement on whether an arm works past L: `working` says whether the claim is that it does."""
+    results = studies.results(EXTRAPOLATION.study)
+    figures = None if results is None else arm(results, label)
+    if results is None or figures is None or results.primary is None:
+        return undecided((EXTRAPOLATION,), "The study is not there.")
+    k = multiple(results.primary)
+    gain = gain_reading(results, f"context_gain_{name(k)}", label)
+    near, far = figures.figures.get("sliding_1x"), figures.figures.get(f"sliding_{name(k)}")
+    if gain is None or near is None or far is None:
+        return undecided((EXTRAPOLATION,), "The study has no sliding losses past L.")
+    fails = gain.reading == "lower"
+    verdict = Verdict.UNDECIDED
+    if gain.reading != "open":
+        verdict = Verdict.REFUTED_HERE if fails == working else Verdict.HOLDS_HERE
+    return Judgement(
+        verdict,
+        f"sliding loss {interval(near.mean, near.half_width)} at L, {interval(far.mean, far.half_width)} at "
+        f"{k:g} L; within 5 % of its loss at L up to {_usable(results, label)}",
+        f"At {k:g} L the longer context costs {number(-gain.difference.mean, 3)} nats instead of helping."
+        if fails
+        else "The interval does not say that the longer context harms."
+        if gain.reading == "open"
+        else "The longer context helps.",
+        study=EXTRAPOLATION.study,
+        setting=setting(results),
+    )
+
+
+def _any_length(studies: Studies) -> Judgement:
+    judged = _past(studies, "rope", working=True)
+    if judged.verdict is not Verdict.REFUTED_HERE:
+        return judged
+    reason = (
+        " Each pair is periodic, but the slow ones complete no turn within L: past it they take angles that "
+        "training never showed. That this is the reason is not tested by this study."
+    )
+    return Judgement(judged.verdict, judged.value, judged.why + reason, study=judged.study)
+
+
+def _best(studies: Studies) -> Judgement:
+    results = studies.results(EXTRAPOLATION.study)
+    if results is None or results.primary is None or arm(results, "rope") is None:
+        return undecided((EXTRAPOLATION,), "The study is not there.")
+    against = {other: compared(results, results.primary, "rope", other) for other in RELATIVES}
+    made = {other: each for other, each in against.items() if each is not None}
+    if not made:
+        return undecided((EXTRAPOLATION,), "The study has no other relative scheme.")
+    worse = [other for other, each in made.items() if each.reading == "higher"]
+    best = len(made) == len(RELATIVES) and all(each.reading == "lower" for each in made.values())
+    shown = "; ".join(f"less {other}'s {each.text}" for other, each in made.items())
+    k = multiple(results.primary)
+    return Judgement(
+        Verdict.REFUTED_HERE if worse else Verdict.HOLDS_HERE if best else Verdict.UNDECIDED,
+        f"RoPE's sliding loss at {k:g} L {shown}",
+        f"No: RoPE keeps its loss within 5 % only up to {_usable(results, 'rope')} (trained on "
+        f"{results.context_length}), and at {k:g} L {' and '.join(RELATIVES[other] for other in worse)} have "
+        "lower losses. The usual reason: past L its slow pairs reach angles that training never showed."
+        if worse
+        else "The intervals do not order the schemes.",
+        study=EXTRAPOLATION.study,
+        setting=setting(results),
+    )
+
+
+CLAIMS = (
+    Claim(
+        26,
+        "At inference the relative distances are those of training, and RoPE is periodic, so it goes to any "
+        "length.",
+        (BOOK,),
+        "At 8 L the loss in sliding windows is not higher than at L.",
+        "Context gain of rope at 8 L, by the test of the study extrapolation, and its usable length.",
+        "Larger models, longer training and another text.",
+        _any_length,
+    ),
+    Claim(
+        28,
+        "RoPE extrapolates better than other relative encodings, to any length.",
+        (TIPS, BOOK),
+        "At 8 L its sliding loss is lower than those of ALiBi and T5.",
+        "Sliding loss at 8 L of rope less those of alibi and t5, by the tests of the study extrapolation.",
+        "Larger models, more relative schemes (the study catalogue), another text.",
+        _best,
+        question="Does RoPE extrapolate?",
+    ),
+    Claim(
+        36,
+        "Sinusoidal positions extrapolate badly.",
+        (BOOK,),
+        "At 8 L the loss in sliding windows is higher than at L.",
+        "Context gain of sinusoidal at 8 L, by the test of the study extrapolation, and its usable length.",
+        "Larger models and another text.",
+        lambda studies: _past(studies, "sinusoidal", working=False),
+    ),
+)

@@ -1,0 +1,154 @@
+"""How fast RoPE learns, beside learned positions and T5, under linear attention, and with masks."""
+
+from poslab.claims.contract import BLOG, Claim, Judgement, Verdict, undecided
+from poslab.claims.studies import (
+    ATTENTION,
+    CONVERGENCE,
+    EXTRAPOLATION,
+    Studies,
+    arm,
+    compared,
+    ratio_text,
+    setting,
+    time_ratio,
+)
+
+SHARE = 0.55
+OTHERS = {"learned": "learned positions", "t5": "T5"}
+
+
+def _named(labels: list[str]) -> str:
+    return " and ".join(OTHERS[label] for label in labels)
+
+
+def _steps(studies: Studies) -> Judgement:
+    made = [each for each in (CONVERGENCE, EXTRAPOLATION) if studies.results(each.study) is not None]
+    missing = () if CONVERGENCE in made else (CONVERGENCE,)
+    if not made:
+        return undecided((CONVERGENCE,), "The study is not there.")
+    results = studies.results(made[0].study)
+    assert results is not None
+    ratios = {other: time_ratio(results, "rope", other, SHARE, len(OTHERS)) for other in OTHERS}
+    known = {other: each for other, each in ratios.items() if each is not None}
+    refuted = [other for other, (_, side) in known.items() if side == "higher"]
+    shown_by = [other for other, (_, side) in known.items() if side == "lower"]
+    verdict = (
+        Verdict.REFUTED_HERE
+        if refuted
+        else Verdict.HOLDS_HERE
+        if shown_by == [*OTHERS]
+        else Verdict.UNDECIDED
+    )
+    open_ = [other for other in OTHERS if other not in (*refuted, *shown_by)]
+    shown = "; ".join(f"over {other}'s {ratio_text(each)}" for other, (each, _) in known.items())
+    parts = [
+        f"Not against {_named(refuted)}: there RoPE takes a larger share of the steps." if refuted else "",
+        f"Against {_named(shown_by)} it holds." if shown_by else "",
+        f"Against {_named(open_)} the interval does not decide." if open_ else "",
+        "The rate fell as a cosine to the end of the budget, which makes such times partly a property of "
+        "the schedule."
+        if made[0] is EXTRAPOLATION
+        else "",
+    ]
+    return Judgement(
+        verdict,
+        f"RoPE's tokens to the target loss {shown}",
+        " ".join(part for part in parts if part),
+        study=made[0].study,
+        setting=setting(results),
+        missing=missing,
+    )
+
+
+def _equal_steps(studies: Studies) -> Judgement:
+    results = studies.results(EXTRAPOLATION.study)
+    if results is None:
+        return undecided((EXTRAPOLATION,), "The study is not there.")
+    made = {other: compared(results, "sliding_1x", "rope", other, 2) for other in OTHERS}
+    known = {other: each for other, each in made.items() if each is not None}
+    lower = [other for other, each in known.items() if each.reading == "lower"]
+    higher = [other for other, each in known.items() if each.reading == "higher"]
+    shown = "; ".join(f"less {other}'s {each.text}" for other, each in known.items())
+    parts = [
+        f"It beats {_named(lower)}." if lower else "",
+        f"It does not beat {_named(higher)}, whose loss is lower." if higher else "",
+        "" if lower or higher else "The intervals do not order them.",
+    ]
+    return Judgement(
+        Verdict.REFUTED_HERE if higher else Verdict.HOLDS_HERE if lower == [*OTHERS] else Verdict.UNDECIDED,
+        f"RoPE's sliding loss at L {shown}",
+        " ".join(part for part in parts if part),
+        study=EXTRAPOLATION.study,
+        setting=setting(results),
+    )
+
+
+def _performer(studies: Studies) -> Judgement:
+    results = studies.results(ATTENTION.study)
+    if results is None:
+        return undecided(
+            (ATTENTION,),
+            "The study is not there; it has another text than enwik8, which data=enwik8 fetches.",
+        )
+    difference = compared(results, "aulc", "rope / performer", "none / performer")
+    if difference is None or arm(results, "rope / performer") is None:
+        return undecided((ATTENTION,), "The study has no Performer with and without RoPE.")
+    verdict = {"lower": Verdict.HOLDS_HERE, "higher": Verdict.REFUTED_HERE, "open": Verdict.UNDECIDED}
+    return Judgement(
+        verdict[difference.reading],
+        f"mean loss on the way, with RoPE less without {difference.text}",
+        "The mean of the validation loss over the logarithm of the training tokens says who is ahead on the "
+        "way.",
+        study=ATTENTION.study,
+        setting=setting(results),
+    )
+
+
+def _masked(studies: Studies) -> Judgement:
+    return undecided(
+        (), "It takes a masked objective and attention without a mask, which poslab does not have."
+    )
+
+
+CLAIMS = (
+    Claim(
+        29,
+        "RoPE needs less than 55 % of the steps, at 125 M parameters, against learned positions and T5.",
+        (BLOG,),
+        f"The ratio of steps to a common loss is below {SHARE}, with its whole interval, against both.",
+        "Tokens to the target of the study convergence, or of extrapolation where that is not there; a "
+        "geometric mean over seeds.",
+        "The study convergence, and a model of 125 M parameters on a GPU.",
+        _steps,
+        question="Does RoPE need only 55 % of the steps?",
+    ),
+    Claim(
+        30,
+        "At equal steps RoPE beats learned positions and T5 in loss.",
+        (BLOG,),
+        "At the end of training its loss at L is lower than both.",
+        "Sliding loss at L of rope less those of learned and t5, by the tests of the study extrapolation.",
+        "Learning rates that suit each scheme (the study fair), larger models and another text.",
+        _equal_steps,
+        question="Does RoPE beat learned positions and T5 at equal steps?",
+    ),
+    Claim(
+        31,
+        "On enwik8 a Performer with RoPE converges faster than one without.",
+        (BLOG, "RoFormer (Su et al. 2021)"),
+        "The mean loss on the way is lower with RoPE, with its whole interval.",
+        "The loss averaged over training (AULC) of performer with rope less that with none, in the study "
+        "attention.",
+        "The study attention on enwik8 (data=enwik8).",
+        _performer,
+    ),
+    Claim(
+        32,
+        "RoFormer converges faster than BERT in masked language modelling.",
+        (BLOG, "RoFormer (Su et al. 2021)"),
+        "The ratio of steps to a common loss is below 1.",
+        "Not at all yet.",
+        "A masked objective with bidirectional attention, and a study of rope and learned under it.",
+        _masked,
+    ),
+)  # fmt: skip

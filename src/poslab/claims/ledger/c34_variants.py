@@ -1,0 +1,198 @@
+"""Variants of RoPE in trained models: with learned positions, other bases, rescaled, with still pairs."""
+
+import torch
+
+from poslab.analysis.results import Results
+from poslab.analysis.statistics import EXPLORATORY, Difference, paired
+from poslab.claims import parts
+from poslab.claims.contract import BLOG, BOOK, Claim, Judgement, Verdict, undecided
+from poslab.claims.studies import (
+    BASES,
+    CATALOGUE,
+    RESCALING,
+    Compared,
+    Studies,
+    compared,
+    read_difference,
+    setting,
+)
+from poslab.record.losses import TRAINED
+from poslab.record.measures import multiple, name
+
+CLEAR = 0.02  # nats: less is called no difference
+
+
+def first_negative(base: float, farthest: int = 16_384) -> int:
+    """The first distance at which the score of equal queries and keys is below 0 (Xu et al. 2024), K = 32."""
+    scores = parts.rotations(parts.rope(32, base), torch.arange(farthest)).real.sum(dim=0)
+    return int((scores < 0).int().argmax())
+
+
+def _no_worse(found: Compared) -> tuple[float, float] | None:
+    """The interval of a difference, where there are seeds enough for one that counts."""
+    difference: Difference = found.difference
+    if difference.half_width is None or difference.n < EXPLORATORY:
+        return None
+    return difference.mean - difference.half_width, difference.mean + difference.half_width
+
+
+def _catalogue(studies: Studies, label: str) -> tuple[Results, Compared] | None:
+    results = studies.results(CATALOGUE.study)
+    found = None if results is None else compared(results, "sliding_1x", label, "rope")
+    return None if results is None or found is None else (results, found)
+
+
+def _with_learned(studies: Studies) -> Judgement:
+    made = _catalogue(studies, "rope_learned")
+    if made is None:
+        return undecided((CATALOGUE,), "The scheme rope_learned is there; the study is not.")
+    results, found = made
+    ends = _no_worse(found)
+    verdict = Verdict.UNDECIDED
+    if found.reading == "lower" and ends is not None and ends[1] < -CLEAR:
+        verdict = Verdict.REFUTED_HERE
+    elif ends is not None and ends[0] > -CLEAR:
+        verdict = Verdict.HOLDS_HERE
+    return Judgement(
+        verdict,
+        f"sliding loss at L, rope_learned less rope {found.text}",
+        f"No clear gain is said where the whole interval leaves less than {CLEAR} nats of one.",
+        study=CATALOGUE.study,
+        setting=setting(results),
+    )
+
+
+def _still_pairs(studies: Studies) -> Judgement:
+    made = _catalogue(studies, "rope_p")
+    if made is None:
+        return undecided((CATALOGUE,), "The scheme rope_p is there; the study is not.")
+    results, found = made
+    ends = _no_worse(found)
+    verdict = Verdict.UNDECIDED
+    if found.reading == "higher" and ends is not None and ends[0] > CLEAR:
+        verdict = Verdict.REFUTED_HERE
+    elif ends is not None and ends[1] < CLEAR:
+        verdict = Verdict.HOLDS_HERE
+    return Judgement(
+        verdict,
+        f"sliding loss at L, rope_p less rope {found.text}",
+        f"Without loss is said where the whole interval leaves less than {CLEAR} nats of one.",
+        study=CATALOGUE.study,
+        setting=setting(results),
+    )
+
+
+def _rescaled(studies: Studies) -> tuple[Results, str, Compared] | None:
+    """A trained RoPE under NTK-aware scaling less the same as trained, as far past L as it is scaled."""
+    results = studies.results(RESCALING.study)
+    mine = () if results is None else results.rescaled
+    lines = {line.rescale: line.item for one in mine if one.item.arm.label == "rope" for line in one.lines}
+    if results is None or results.primary is None or "ntk" not in lines or TRAINED not in lines:
+        return None
+    evaluation = results.reference.arm.finished[0].config.get("evaluate", {})
+    factor = evaluation.get("rescale_factor") if isinstance(evaluation, dict) else None
+    figure = f"sliding_{name(factor)}" if isinstance(factor, float) else results.primary
+    difference = paired(lines["ntk"].by_seed(figure), lines[TRAINED].by_seed(figure))
+    if difference is None:
+        return None
+    found = Compared(difference, difference.p, read_difference(difference, difference.p))
+    return results, f"{multiple(figure):g} L", found
+
+
+def _other_bases(studies: Studies) -> list[tuple[Results, str, Compared]]:
+    """Larger bases less 10,000, at the longest length."""
+    results = studies.results(BASES.study)
+    if results is None or results.primary is None:
+        return []
+    others = ("rope_50k", "rope_500k", "rope_1m")
+    found = [(other, compared(results, results.primary, other, "rope", len(others))) for other in others]
+    length = f"{multiple(results.primary):g} L"
+    return [(results, f"{length}, {other}", each) for other, each in found if each is not None]
+
+
+def _extends(studies: Studies) -> Judgement:
+    ntk, bases = _rescaled(studies), _other_bases(studies)
+    missing = (*(() if ntk else (RESCALING,)), *(() if bases else (BASES,)))
+    read = (*((ntk,) if ntk else ()), *bases)
+    if not ntk and not bases:
+        return undecided(
+            missing,
+            "Not measured yet: the rescalings and the bases are there, studies of them with records are not.",
+        )
+    shown = [f"{where}, {found.text}" for _, where, found in bases]
+    if ntk:
+        _, where, found = ntk
+        shown.insert(0, f"NTK-aware scaling at {where}, {found.text}")
+    parts_hold = [
+        None if ntk is None else ntk[2].reading,
+        None if not bases else "lower" if any(each.reading == "lower" for _, _, each in bases) else "open",
+    ]
+    verdict = Verdict.HOLDS_HERE if parts_hold == ["lower", "lower"] else Verdict.UNDECIDED
+    if parts_hold[0] == "higher" or (bases and all(each.reading == "higher" for _, _, each in bases)):
+        verdict = Verdict.REFUTED_HERE
+    return Judgement(
+        verdict,
+        f"sliding loss less plain RoPE's: {'; '.join(shown)}",
+        "It holds where NTK-aware scaling of a trained model, and at least one larger base, lower the loss "
+        "past L.",
+        missing=missing,
+        study=RESCALING.study if ntk else BASES.study,
+        setting="; ".join(dict.fromkeys(setting(results) for results, _, _ in read)),
+    )
+
+
+def _larger_base(studies: Studies) -> Judgement:
+    bases = (500.0, 10_000.0, 500_000.0)
+    places = [first_negative(base) for base in bases]
+    value = "the score of equal q and k first falls below 0 at " + ", ".join(
+        f"{place:,} tokens (base {base:,.0f})" for base, place in zip(bases, places, strict=True)
+    )
+    return undecided(
+        (BASES,),
+        "The paper's own measure grows with the base, as it says. Whether the usable length of trained "
+        "models follows takes the study over several seeds, and models that use long contexts.",
+        value,
+    )
+
+
+CLAIMS = (
+    Claim(
+        34,
+        "RoPE and learned positions together bring no clear gain.",
+        (BOOK,),
+        f"At the training length their loss is not lower than RoPE's by {CLEAR} nats or more.",
+        "Sliding loss at L of rope_learned less rope's, in the study catalogue.",
+        "The study catalogue.",
+        _with_learned,
+    ),
+    Claim(
+        35,
+        "NTK-aware scaling and other bases extend the context.",
+        (BOOK, BLOG),
+        "Past L the loss with them is lower than plain RoPE's.",
+        "Sliding loss of a trained RoPE under NTK-aware scaling, and of larger bases, less plain RoPE's, "
+        "in the studies "
+        "rescaling and bases.",
+        "Both studies over five seeds, and models with longer contexts.",
+        _extends,
+        question="Do NTK-aware scaling and larger bases extend the context?",
+    ),
+    Claim(
+        44,
+        "A larger base bounds a longer usable length.",
+        ("Xu et al. 2024",),
+        "The usable length of trained models grows with the base.",
+        "The distance up to which equal queries and keys score above 0 (computed), and the study bases.",
+        "The study bases over five seeds.",
+        _larger_base,
+    ),
+    Claim(
+        45,
+        "The slowest pairs can be left unturned without loss.",
+        ("Barbero et al. 2024",),
+        f"At the training length the loss of rope_p is not higher than RoPE's by {CLEAR} nats or more.",
+        "Sliding loss at L of rope_p less rope's, in the study catalogue.",
+        "The study catalogue.",
+        _still_pairs,
+    ),
+)

@@ -1,0 +1,163 @@
+"""The ledger as a web page that fetches nothing, as Markdown and as CSV."""
+
+import base64
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from poslab.claims.contract import Claim, Judgement, Verdict
+from poslab.claims.studies import StudyCommand
+from poslab.config.installation import typed
+from poslab.report.render.markdown import escape_markdown
+
+TEMPLATES = Path(__file__).parent / "templates"
+COLUMNS = ("number", "statement", "verdict", "value", "source", "command")
+TITLE = "What is said of positional encodings, and what holds"
+# A link to a claim opens it.
+SCRIPT = """\
+function show() {
+  const claim = document.getElementById(location.hash.slice(1));
+  if (claim instanceof HTMLDetailsElement) { claim.open = true; claim.scrollIntoView(); }
+}
+addEventListener("hashchange", show);
+show();
+"""
+# Asked first, in this order: the claims most believed, by number.
+BELIEVED = (28, 12, 11, 6, 30, 29, 37, 35, 19, 25)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A claim with its judgement."""
+
+    claim: Claim
+    judgement: Judgement
+
+    @property
+    def anchor(self) -> str:
+        return f"claim-{self.claim.number}"
+
+    @property
+    def style(self) -> str:
+        """The class of its verdict's colour."""
+        return {
+            Verdict.HOLDS: "holds",
+            Verdict.HOLDS_HERE: "holds",
+            Verdict.REFUTED: "refuted",
+            Verdict.REFUTED_HERE: "refuted",
+        }.get(self.judgement.verdict, "open")
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """What makes its value: the report of the study that was read, missing studies, or this page."""
+        missing = tuple(one.command for one in self.judgement.missing)
+        if self.judgement.study is not None:
+            return (f"{typed('report')} study={self.judgement.study}", *missing)
+        return missing if missing and not self.claim.exact else (typed("claims"), *missing)
+
+
+def counts(entries: Sequence[Entry]) -> dict[str, int]:
+    """How many claims have each verdict; those that none has are left out."""
+    found = {verdict.value: sum(one.judgement.verdict is verdict for one in entries) for verdict in Verdict}
+    return {verdict: n for verdict, n in found.items() if n}
+
+
+def believed(entries: Sequence[Entry]) -> list[Entry]:
+    by_number = {one.claim.number: one for one in entries}
+    return [by_number[number] for number in BELIEVED if number in by_number]
+
+
+def missing_studies(entries: Sequence[Entry]) -> list[tuple[StudyCommand, list[int]]]:
+    """Each study that a claim waits for, with the numbers of those claims."""
+    waiting: dict[StudyCommand, list[int]] = {}
+    for one in entries:
+        for study in one.judgement.missing:
+            waiting.setdefault(study, []).append(one.claim.number)
+    return sorted(waiting.items(), key=lambda item: (-len(item[1]), item[0].study))
+
+
+def parts_missing(entries: Sequence[Entry]) -> list[Entry]:
+    """The claims that no study can decide as poslab is."""
+    return [
+        one
+        for one in entries
+        if one.judgement.verdict is Verdict.UNDECIDED
+        and not (one.judgement.missing or one.judgement.study or one.claim.exact)
+    ]
+
+
+def html(entries: Sequence[Entry], drawn: Mapping[str, bytes], unreadable: Mapping[str, str]) -> str:
+    """The whole of index.html; `drawn` is each figure's SVG by its name."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    return environment.get_template("claims.html").render(
+        _facts(entries, unreadable),
+        pictures={name: f"data:image/svg+xml;base64,{_encoded(svg)}" for name, svg in drawn.items()},
+        style=Markup(_style()),
+        script=Markup(SCRIPT),
+        policy=f"default-src 'none'; img-src data:; script-src 'sha256-{script}'; "
+        "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+    )
+
+
+def markdown(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> str:
+    """The whole of claims.md."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        finalize=escape_markdown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    text = environment.get_template("claims.md").render(_facts(entries, unreadable), as_it_is=Markup)
+    return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
+
+
+def table(entries: Sequence[Entry]) -> str:
+    """The whole of claims.csv."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for one in entries:
+        claim, judgement = one.claim, one.judgement
+        sources, commands = "; ".join(claim.sources), "; ".join(one.commands)
+        row = (claim.number, claim.statement, judgement.verdict.value, judgement.value, sources, commands)
+        writer.writerow(row)
+    return file.getvalue()
+
+
+def _facts(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> dict[str, object]:
+    return {
+        "title": TITLE,
+        "entries": entries,
+        "counts": counts(entries),
+        "believed": believed(entries),
+        "missing": missing_studies(entries),
+        "unreadable": unreadable,
+        "command": typed("claims"),
+        "parts": parts_missing(entries),
+    }
+
+
+def _encoded(svg: bytes) -> str:
+    return base64.b64encode(svg).decode()
+
+
+def _style() -> str:
+    """The style of reports, and that of this page."""
+    report = files("poslab.report.render").joinpath("assets", "page.css").read_text(encoding="utf-8")
+    return report.replace("\r\n", "\n") + (TEMPLATES / "claims.css").read_text(encoding="utf-8")

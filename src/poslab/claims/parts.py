@@ -1,0 +1,51 @@
+"""Small schemes and attentions for exact checks, built as training builds them."""
+
+import math
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+
+from poslab.model.attention import Attention, Site, build_attention
+from poslab.model.positions import Geometry, Scheme, build_scheme
+
+WIDTH = 64  # K, of a head, where a claim names none
+
+
+def scheme(name: str, width: int = WIDTH, heads: int = 1, length: int = 128, **options: object) -> Scheme:
+    """The scheme `pos.scheme=name` with these options, in one layer of `heads` heads `width` wide."""
+    return build_scheme({"scheme": name, **options}, Geometry(heads * width, heads, length, layers=1))
+
+
+def rope(width: int = WIDTH, base: float = 10_000.0, pairing: str = "half") -> Scheme:
+    return scheme("rope", width, base=base, pairing=pairing)
+
+
+def attention(kind: str, of: Scheme) -> Attention:
+    return build_attention({"kind": kind}, of.geometry, of)
+
+
+def frequencies(of: Scheme) -> Float[Tensor, "C"]:
+    """Radians a token of each pair of a rotation, float64, in the order of the pairs."""
+    rotation: Tensor = rotations(of, torch.tensor([1]))[:, 0].angle()
+    return rotation
+
+
+def rotations(of: Scheme, distance: Tensor) -> Complex[Tensor, "C N"]:
+    """exp(i t theta_c) at each distance t of a scheme that rotates."""
+    turned = of.relative_rotation(distance)
+    assert turned is not None
+    return turned
+
+
+def score(of: Scheme, q: Float[Tensor, "K"], k: Float[Tensor, "K"], at: int, key_at: int) -> float:
+    """Softmax's logit of a query at position `at` >= `key_at` and a key at `key_at`, times sqrt(K)."""
+    site = Site(of, torch.tensor([key_at, at]))
+    logits = attention("softmax", of).scores(q.expand(1, 1, 2, -1), k.expand(1, 1, 2, -1), site)
+    return float(logits[0, 0, 1, 0]) * math.sqrt(len(q))
+
+
+def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> Float[Tensor, "..."]:
+    """Gaussian numbers in float64, the same for the same seed."""
+    drawn = torch.Generator().manual_seed(seed)
+    return scale * torch.empty(shape, dtype=torch.float64).normal_(generator=drawn)

@@ -1,0 +1,127 @@
+"""Every claim has a verdict or says what it waits for; a study decides no more than its intervals do."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from poslab.claims.contract import Judgement, Verdict, judge, ledger
+from poslab.claims.page import BELIEVED, Entry, html, markdown, table
+from poslab.claims.studies import EXTRAPOLATION, Studies
+from poslab.claims.write import judged
+from support.commands import ROOT
+from support.records import FLAT, STEEP, plan, write_run
+
+CLAIMS = {claim.number: claim for claim in ledger()}
+NOISE = (0.0, 0.01, -0.01, 0.004, -0.004)  # of the seeds; each arm has it in another order
+ARMS = ("rope", "alibi", "t5", "learned", "sinusoidal")
+READ = [28, 26, 36, 30, 37, 43]  # by the study extrapolation
+
+
+def write_study(
+    folder: Path, losses: Mapping[str, Mapping[float, float]], seeds: int = 5, **manifest: object
+) -> Studies:
+    """A study `extrapolation` with the sliding losses of each arm; arms that are left out are flat."""
+    for place, pos in enumerate(ARMS):
+        for seed in range(seeds):
+            noise = NOISE[(seed + place) % len(NOISE)]
+            write_run(
+                folder / "runs",
+                f"{pos}-{seed}",
+                pos=pos,
+                seed=seed,
+                study=EXTRAPOLATION.study,
+                sliding={k: loss + k * noise / 10 for k, loss in losses.get(pos, FLAT).items()},
+                shift=noise,
+                **manifest,
+            )
+    names = [f"{pos}-{seed}" for pos in ARMS for seed in range(seeds)]
+    plan(folder / "runs", names, "rope", study=EXTRAPOLATION.study)
+    return Studies(folder / "runs", folder / "reports")
+
+
+@pytest.fixture(scope="module")
+def kept() -> tuple[Entry, ...]:
+    """The claims as the studies that are kept in git judge them."""
+    return judged(Studies(ROOT / "no runs", ROOT / "reports"))
+
+
+def test_the_claims_are_those_of_the_list_each_with_a_verdict_and_its_reason(kept: tuple[Entry, ...]) -> None:
+    assert [one.claim.number for one in kept] == list(range(1, 47))
+    for one in kept:
+        claim, judgement = one.claim, one.judgement
+        words = (claim.statement, *claim.sources, claim.prediction, claim.method, claim.better)
+        assert all(words), claim.number
+        assert len(judgement.why) > 20, claim.number
+        assert judgement.value, claim.number
+        assert "control" not in judgement.value, (claim.number, judgement.why)
+        if judgement.verdict in (Verdict.HOLDS, Verdict.REFUTED):
+            assert claim.exact, claim.number
+        if judgement.verdict in (Verdict.HOLDS_HERE, Verdict.REFUTED_HERE):
+            assert re.search(r"layers of width .*, L = \d+, .* tokens of .*, \d+ seeds\)$", judgement.value)
+            assert "±" in judgement.value or "[" in judgement.value
+    assert [one.claim.number for one in kept if one.claim.question] == sorted(BELIEVED)
+
+
+def test_a_claim_that_waits_for_a_study_says_by_which_command_it_is_made(kept: tuple[Entry, ...]) -> None:
+    sweeps = {path.stem for path in (ROOT / "sweeps").glob("*.yaml")}
+    for one in kept:
+        for study in one.judgement.missing:
+            assert study.command.startswith("python train.py -m ")
+            named = re.search(r"sweep=(\w+)", study.command)
+            assert named is None or named[1] in sweeps
+            assert study.study == (re.search(r"study=(\w+)", study.command) or named)[1]
+            assert "roughly" in study.duration
+
+
+def verdicts(studies: Studies) -> dict[int, Judgement]:
+    return {number: judge(CLAIMS[number], studies) for number in READ}
+
+
+def test_noise_decides_nothing(tmp_path: Path) -> None:
+    judgements = verdicts(write_study(tmp_path, {pos: {1.0: 2.0, 8.0: 2.0} for pos in ARMS}))
+    assert {number: one.verdict.value for number, one in judgements.items()} == dict.fromkeys(
+        READ, "undecided"
+    )
+
+
+def test_a_clear_study_decides_either_way(tmp_path: Path) -> None:
+    better = {"rope": {1.0: 1.0, 8.0: 0.9}, "sinusoidal": {1.0: 2.0, 8.0: 1.9}}
+    judgements = verdicts(write_study(tmp_path / "better", better))
+    assert judgements[28].verdict is Verdict.HOLDS_HERE
+    assert judgements[26].verdict is judgements[30].verdict is Verdict.HOLDS_HERE
+    assert judgements[36].verdict is Verdict.REFUTED_HERE
+    judgements = verdicts(write_study(tmp_path / "worse", {"rope": {1.0: 2.1, 8.0: 2.5}}))
+    assert judgements[28].verdict is judgements[26].verdict is judgements[30].verdict is Verdict.REFUTED_HERE
+
+
+def test_a_study_of_too_few_seeds_decides_nothing_and_is_missing(tmp_path: Path) -> None:
+    judgements = verdicts(write_study(tmp_path, {"rope": STEEP}, seeds=3))
+    for number in (28, 26, 30):
+        assert judgements[number].verdict is Verdict.UNDECIDED
+        assert judgements[number].missing == (EXTRAPOLATION,)
+        assert "3 seeds" in judgements[number].value
+
+
+def test_what_a_record_says_is_escaped_on_the_page(tmp_path: Path) -> None:
+    hostile = "<img src=x onerror=alert(1)>|`[x](javascript:alert(1))"
+    studies = write_study(
+        tmp_path, {"rope": STEEP}, data={"name": hostile, "fingerprint": "f", "vocabulary": 256}
+    )
+    entries = tuple(Entry(CLAIMS[number], judgement) for number, judgement in verdicts(studies).items())
+    drawn = {figure.name: b"" for one in entries for figure in one.judgement.figures}
+    page, text = html(entries, drawn, {"x": hostile}), markdown(entries, {"x": hostile})
+    assert "&lt;img src=x" in page
+    assert "<img src=x" not in page + text
+    assert not re.search(r"(?<!\\)\]\(javascript", text)  # \] ends no link
+    assert hostile in table(entries)
+
+
+def test_a_damaged_study_is_named_and_judges_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "reports" / EXTRAPOLATION.study
+    folder.mkdir(parents=True)
+    (folder / "records.tar.xz").write_bytes(b"nothing of the kind")
+    studies = Studies(tmp_path / "runs", tmp_path / "reports")
+    assert judge(CLAIMS[28], studies).verdict is Verdict.UNDECIDED
+    assert "damaged" in studies.unreadable[EXTRAPOLATION.study]

@@ -1,0 +1,157 @@
+"""A fault in the code under a computed claim changes the claim's verdict: a claim tests the code, too."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import poslab.model.attention
+from poslab.claims.contract import Verdict, judge, ledger
+from poslab.claims.studies import Studies
+from poslab.model import rescaling
+from poslab.model.attention import linear
+from poslab.model.positions import alibi, rope, rope_warped, rope_yarn, sinusoidal, t5
+from poslab.model.positions.rope import RoPE
+
+CLAIMS = {claim.number: claim for claim in ledger()}
+COMPUTED = [number for number, claim in CLAIMS.items() if claim.exact]
+OPEN = 4  # waits for the digits that its note prints: only its numbers can be lost
+
+Fault = Callable[[pytest.MonkeyPatch], None]
+
+
+def replaced(owner: object, name: str, change: Callable[..., object]) -> Fault:
+    """The function `name` of `owner` replaced by `change`, which is given the old one first."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        old = getattr(owner, name)
+        patch.setattr(owner, name, lambda *given, **named: change(old, *given, **named))
+
+    return plant
+
+
+def changed(owner: object, name: str, value: object) -> Fault:
+    return lambda patch: patch.setattr(owner, name, value)
+
+
+def still(old, scheme, width, positions):
+    return torch.zeros_like(old(scheme, width, positions))
+
+
+def opposite_when_interleaved(old, x, phase, pairing):
+    return old(x, -phase if pairing == "interleaved" else phase, pairing)
+
+
+FREQUENCIES = replaced(RoPE, "frequencies", still)
+TWICE_AS_FAST = replaced(rope, "turns_at", lambda old, theta, distance: old(2 * theta, distance))
+ONE_CHUNK = changed(linear, "CHUNK", {"cpu": 2**20})
+WARP = changed(rope_warped, "WARPS", {"sqrt": torch.clone, "log": torch.log1p})
+
+# The fault under each claim, and the verdict that it gives; 19.1 is a second one under claim 19.
+FAULTS: dict[float, tuple[Fault, Verdict]] = {
+    1: (TWICE_AS_FAST, Verdict.REFUTED),
+    2: (TWICE_AS_FAST, Verdict.UNDECIDED),
+    3: (FREQUENCIES, Verdict.UNDECIDED),
+    4: (TWICE_AS_FAST, Verdict.UNDECIDED),
+    5: (replaced(rope, "turn", lambda old, x, phase, pairing: old(x, -phase, pairing)), Verdict.REFUTED),
+    6: (
+        replaced(RoPE, "phases", lambda old, scheme, width, positions: old(scheme, width, positions.sqrt())),
+        Verdict.REFUTED,
+    ),
+    7: (
+        replaced(sinusoidal.Sinusoidal, "encoding", lambda old, scheme, at: old(scheme, 0 * at)),
+        Verdict.REFUTED,
+    ),
+    8: (
+        replaced(
+            sinusoidal.Sinusoidal,
+            "encoding",
+            lambda old, *at: old(*at).roll(1, -1),
+        ),
+        Verdict.REFUTED,
+    ),
+    9: (
+        replaced(RoPE, "frequencies", lambda old, *at: old(*at).flip(0)),
+        Verdict.HOLDS,
+    ),
+    10: (
+        replaced(RoPE, "frequencies", lambda old, *at: old(*at).sqrt()),
+        Verdict.UNDECIDED,
+    ),
+    11: (FREQUENCIES, Verdict.REFUTED),
+    12: (replaced(rope, "turn", lambda old, x, phase, pairing: x), Verdict.HOLDS),
+    13: (FREQUENCIES, Verdict.REFUTED),
+    14: (FREQUENCIES, Verdict.REFUTED),
+    15: (replaced(rescaling, "ntk", lambda old, theta, factor: theta / factor), Verdict.UNDECIDED),
+    16: (replaced(rope_yarn, "yarn", lambda old, theta, factor, length: theta), Verdict.UNDECIDED),
+    17: (WARP, Verdict.REFUTED),
+    18: (replaced(RoPE, "rotate", lambda old, scheme, x, positions: x), Verdict.REFUTED),
+    19: (ONE_CHUNK, Verdict.HOLDS),
+    19.1: (
+        replaced(t5.T5, "bucket", lambda old, scheme, distance: distance.clamp(max=31)),
+        Verdict.UNDECIDED,
+    ),
+    20: (ONE_CHUNK, Verdict.REFUTED),
+    21: (replaced(alibi, "slopes", lambda old, heads: [1.0] * heads), Verdict.UNDECIDED),
+    22: (
+        replaced(
+            RoPE,
+            "phases",
+            lambda old, scheme, width, positions: (
+                positions.float()[:, None] * scheme.frequencies(width, positions).float()
+            ).double(),
+        ),
+        Verdict.HOLDS,
+    ),
+    23: (
+        replaced(
+            RoPE,
+            "frequencies",
+            lambda old, *at: torch.ones_like(old(*at)),
+        ),
+        Verdict.REFUTED,
+    ),
+    24: (replaced(rope, "turn", opposite_when_interleaved), Verdict.REFUTED),
+    25: (
+        replaced(
+            poslab.model.attention,
+            "added_to_logits",
+            lambda old, site, dtype, first=0: torch.zeros(1, 1, 1, 1, dtype=dtype),
+        ),
+        Verdict.HOLDS,
+    ),
+    27: (
+        replaced(
+            RoPE,
+            "rotate_keys",
+            lambda old, scheme, k, at: old(scheme, k, 0 * at + at[-1]),
+        ),
+        Verdict.HOLDS,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def nothing(tmp_path_factory: pytest.TempPathFactory) -> Studies:
+    """No study at all."""
+    empty = tmp_path_factory.mktemp("empty")
+    return Studies(empty / "runs", empty / "reports")
+
+
+def test_every_computed_claim_has_a_fault() -> None:
+    assert sorted({int(number) for number in FAULTS}) == sorted(COMPUTED)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_changes_the_verdict(fault: float, nothing: Studies, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = int(fault)
+    before = judge(CLAIMS[number], nothing)
+    plant, verdict = FAULTS[fault]
+    plant(monkeypatch)
+    after = judge(CLAIMS[number], nothing)
+    assert after.verdict is verdict
+    if number == OPEN:
+        assert before.verdict is Verdict.UNDECIDED
+        assert after.value == "a control failed" != before.value
+    else:
+        assert before.verdict is not verdict
