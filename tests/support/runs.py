@@ -99,6 +99,10 @@ def request(study: str = "test", **changes: Any) -> Request:
         "logger": {"name": "local"},
         "launcher": arms(CONF / "launcher")["local"],
     }
+    # More validations than steps are refused.
+    steps = changes.get("trainer__max_steps", 20)
+    if isinstance(steps, int) and steps >= 1:
+        plain["evaluate"]["validations"] = min(5, steps)
     for key, value in changes.items():
         *path, last = key.split("__")
         section = plain
