@@ -14,7 +14,7 @@ from matplotlib.ticker import NullLocator
 
 from attention_growth import Row
 from poslab.analysis.palette import DASHES, LIGHT, MARKERS
-from poslab.report.render.paper import STYLE, WIDE
+from poslab.report.render.canvas import STYLE, WIDE
 
 GREY = "#bdbdbd"
 

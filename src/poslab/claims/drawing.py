@@ -5,7 +5,7 @@ from matplotlib.ticker import NullFormatter
 
 from poslab.analysis.palette import look
 from poslab.claims.contract import Figure
-from poslab.report.render.paper import canvas, save, style, verbatim
+from poslab.report.render.canvas import canvas, save, style, verbatim
 
 WIDTH, HEIGHT = 5.2, 2.6  # inches
 LEGEND_ROW = 0.2

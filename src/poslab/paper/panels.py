@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedFormatter
 
 from poslab.analysis.results import Results
 from poslab.report.charts import Chart, LineChart
-from poslab.report.render import paper
+from poslab.report.render import canvas, paper
 from poslab.report.render.latex import escape_latex
 from poslab.report.sections.convergence import section as convergence
 from poslab.report.sections.extrapolation import section as extrapolation
@@ -53,11 +53,11 @@ def _thinned(ticks: tuple[tuple[float, str], ...]) -> tuple[tuple[float, str], .
 
 def draw(charts: Sequence[LineChart]) -> dict[str, bytes]:
     """The figure as PDF, and as PGF where LaTeX is there to measure its text; the same bytes each time."""
-    with paper.style():
+    with canvas.style():
         figure = _drawn(charts)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
-        drawn = {"pdf": paper.save(figure, "pdf")}
+        drawn = {"pdf": canvas.save(figure, "pdf")}
         if shutil.which(ENGINE):
             drawn["pgf"] = _pgf(figure)
     return drawn
@@ -69,14 +69,14 @@ def _drawn(charts: Sequence[LineChart]) -> Figure:
     legend = list(series.items()) if len(series) <= paper.MANY else []
     columns = paper.legend_columns(legend, 140) if legend else 1
     rows = -(-len(legend) // columns)
-    figure = paper.canvas(paper.WIDE, paper.HEIGHT + paper.LEGEND_ROW * rows)
+    figure = canvas.canvas(canvas.WIDE, canvas.HEIGHT + canvas.LEGEND_ROW * rows)
     for axes, chart, letter in zip(
         figure.subplots(1, len(charts), squeeze=False)[0], charts, LETTERS, strict=False
     ):
         paper.axes_of(axes, chart, paper.named(chart.series))
         axes.set_ylim(*paper.limits(chart.series))
-        axes.set_xlabel(paper.verbatim(chart.x_label))
-        axes.set_ylabel(paper.verbatim(chart.y_label))
+        axes.set_xlabel(canvas.verbatim(chart.x_label))
+        axes.set_ylabel(canvas.verbatim(chart.y_label))
         axes.set_title(f"({letter})", loc="left", fontsize=8.5)
     if legend:
         paper.legend_of(figure, legend, columns)

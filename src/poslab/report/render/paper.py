@@ -1,17 +1,13 @@
 """The paper figures: one column wide, readable in grey, the same bytes from the same records."""
 
-import io
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
 import matplotlib
-import matplotlib.style
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
@@ -31,12 +27,8 @@ from poslab.report.charts import (
     TargetChart,
 )
 from poslab.report.formatting import quantity
+from poslab.report.render.canvas import HEIGHT, LEGEND_ROW, PANEL, WIDE, WIDTH, canvas, save, style, verbatim
 
-WIDTH = 3.35  # inches: a column of a two-column paper
-WIDE = 6.9  # both columns
-HEIGHT = 2.1  # of one chart
-PANEL = 1.45  # the height of one of several
-LEGEND_ROW = 0.16
 DASHED: dict[str, Any] = {"color": "#777777", "linewidth": 0.7, "linestyle": (0, (2, 2)), "zorder": 1}
 MANY = 14  # lines that a legend has room for
 NAMED = 8  # lines in the legend of more
@@ -50,36 +42,6 @@ LETTER = 0.5  # how wide a digit is, in its own height
 LARGEST, SMALLEST = 7.0, 4.5  # points: the size of a number, and that below which it is left out
 SHADES = 32  # few enough that a vector file stays small
 
-STYLE: dict[str, Any] = {
-    "font.family": ["STIXGeneral", "DejaVu Sans"],  # both come with Matplotlib, so every machine draws alike
-    "mathtext.fontset": "stix",
-    "font.size": 8.5,
-    "axes.labelsize": 8.5,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
-    "legend.title_fontsize": 8,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.5,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 3.6,
-    "legend.frameon": False,
-    "legend.handlelength": 2.4,
-    "legend.columnspacing": 1.2,
-    "savefig.dpi": 300,
-    "svg.hashsalt": "poslab",
-    "pdf.fonttype": 42,  # letters stay letters, as journals ask
-}
-
 
 def draw(chart: Chart) -> dict[str, bytes]:
     """The figure in each format, by file ending."""
@@ -90,35 +52,9 @@ def draw(chart: Chart) -> dict[str, bytes]:
         return {kind: save(figure, kind) for kind in FORMATS}
 
 
-@contextmanager
-def style() -> Iterator[None]:
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # a reader's own settings must not change the figure
-        matplotlib.style.use(STYLE)
-        yield
-
-
-def save(figure: Figure, kind: str) -> bytes:
-    # No date and no version: the same records give the same bytes.
-    metadata: dict[str, dict[str, Any]] = {
-        "svg": {"Date": None, "Creator": None},
-        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-        "png": {"Software": None},
-    }
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, metadata=metadata[kind], bbox_inches="tight", pad_inches=0.03)
-    return buffer.getvalue()
-
-
 @singledispatch
 def _drawn(chart: object) -> Figure:
     raise TypeError(f"no figure of a {type(chart).__name__}")
-
-
-def canvas(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 @_drawn.register
@@ -404,8 +340,3 @@ def _ink(shade: Sequence[float]) -> str:
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in shade[:3]]
     luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
     return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.06 else "#1a1b1e"
-
-
-def verbatim(text: str) -> str:
-    """Text that Matplotlib does not read as mathematics."""
-    return text.replace("\\", "\\\\").replace("$", r"\$") if "$" in text else text

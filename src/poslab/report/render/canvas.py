@@ -1,0 +1,78 @@
+"""What every paper figure is drawn on: its sizes, its style, and a file with the same bytes each time."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib
+import matplotlib.style
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+WIDTH = 3.35  # inches: a column of a two-column paper
+WIDE = 6.9  # both columns
+HEIGHT = 2.1  # of one chart
+PANEL = 1.45  # the height of one of several
+LEGEND_ROW = 0.16
+
+STYLE: dict[str, Any] = {
+    "font.family": ["STIXGeneral", "DejaVu Sans"],  # both come with Matplotlib, so every machine draws alike
+    "mathtext.fontset": "stix",
+    "font.size": 8.5,
+    "axes.labelsize": 8.5,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.title_fontsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 3.6,
+    "legend.frameon": False,
+    "legend.handlelength": 2.4,
+    "legend.columnspacing": 1.2,
+    "savefig.dpi": 300,
+    "svg.hashsalt": "poslab",
+    "pdf.fonttype": 42,  # letters stay letters, as journals ask
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # a reader's own settings must not change the figure
+        matplotlib.style.use(STYLE)
+        yield
+
+
+def save(figure: Figure, kind: str) -> bytes:
+    # No date and no version: the same records give the same bytes.
+    metadata: dict[str, dict[str, Any]] = {
+        "svg": {"Date": None, "Creator": None},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+        "png": {"Software": None},
+    }
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, metadata=metadata[kind], bbox_inches="tight", pad_inches=0.03)
+    return buffer.getvalue()
+
+
+def canvas(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def verbatim(text: str) -> str:
+    """Text that Matplotlib does not read as mathematics."""
+    return text.replace("\\", "\\\\").replace("$", r"\$") if "$" in text else text
