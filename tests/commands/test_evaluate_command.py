@@ -200,7 +200,7 @@ def test_other_text_is_not_for_a_vocabulary_of_the_text(runs, said, tmp_path):
         ("data.tokens=600", "evaluation at 4 x 32 needs"),
         ("logger.project=x", "unknown to logger=local"),
         ("logger=wandb", "logger is given twice"),
-        ("checkpoint=other", "give one checkpoint=PATH"),
+        ("checkpoint=other", "checkpoint is given twice"),
     ],
 )
 def test_what_cannot_be_set_is_refused_in_one_line(runs, said, tmp_path, settings, expected):
