@@ -131,7 +131,7 @@ def test_pointing_shows_values_silently_and_moves_nothing(
 def test_an_arm_that_is_switched_off_is_gone_everywhere(visit: Callable[..., Page], scheme: Scheme) -> None:
     page = visit(scheme=scheme)
     mine = look(ALIBI).light if scheme == "light" else look(ALIBI).dark
-    row = page.locator(f'.targets tr[data-arm="{ALIBI}"]')
+    row = page.locator(f'#tokens_to_target tr[data-arm="{ALIBI}"]')
     keys = page.locator(f'.legend button[data-arm="{ALIBI}"]')
     before = {name: (colour(page, name, mine), drawn(page, name)) for name in CHARTS}
     assert all(count > 0 for count, _ in before.values())

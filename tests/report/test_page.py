@@ -280,7 +280,7 @@ def test_a_scheme_has_the_colour_of_the_figures_in_the_terminal(study: Path) -> 
     console = Console(force_terminal=True, color_system="truecolor", width=120)
     with console.capture() as capture:
         console.print(terminal_table(report))
-    red, green, blue = (int(COLOURS[SCHEMES["rope"]][0][i : i + 2], 16) for i in (1, 3, 5))
+    red, green, blue = (int(COLOURS[SCHEMES.index("rope")][0][i : i + 2], 16) for i in (1, 3, 5))
     assert f"38;2;{red};{green};{blue}mrope" in capture.get()
 
 
@@ -311,7 +311,10 @@ def test_a_figure_that_is_no_longer_there_is_removed(tmp_path: Path) -> None:
         (["primary=sliding_3x"], "primary=sliding_3x is a loss of no arm; there are sliding_1x, sliding_2x,"),
         (["primary=loss"], "primary=loss is a loss of no arm; there are sliding_1x, "),
         (["runs=elsewhere"], "no records in elsewhere"),
-        (["sudy=made_up"], "'sudy=made_up' is not understood; the arguments are study=..., runs=..."),
+        (
+            ["sudy=made_up"],
+            "'sudy=made_up' is not understood (did you mean study=...?); the arguments are study=",
+        ),
         (["made_up"], "is not understood"),
         (["study="], "study= has no value"),
         (["study=a", "study=b"], "study is given twice"),

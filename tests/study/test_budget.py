@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 
 from poslab.config.compose import arms, request_from
+from poslab.config.option_files import Conf
 from poslab.config.request import whole_numbers
 from poslab.config.schema import ConfigError
 from poslab.record.manifest import read_manifest
@@ -264,8 +265,10 @@ def test_so_may_one_that_only_a_part_knows():
             return_hydra_config=True,
         )
     choices = composed.hydra.runtime.choices
+    with open_dict(composed):
+        del composed.hydra
     settings: Any = OmegaConf.to_container(composed, resolve=True)
-    config = request_from({key: settings[key] for key in settings if key != "hydra"}, choices, CONF).config
+    config = request_from(settings, choices, Conf((CONF,))).config
     numbers = [
         config.attention["features"],
         config.data["vocabulary"],

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from poslab.config.option_files import Conf
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
 from poslab.record.files import write_atomic
@@ -88,7 +89,7 @@ def build(root: Path) -> None:
             progress = ProgressFile(stopped.directory)
             progress.begin("training")
             progress.write(0.5, 3, 6, 2.0 if study == STUDIES[0] else 3.0)
-            evaluate_again(jobs[0].directory, LOCAL, CONF, root / "evaluations")
+            evaluate_again(jobs[0].directory, LOCAL, Conf((CONF,)), root / "evaluations")
             write_atomic(request_file(jobs[0]), worker.request_text(jobs[0]))
             write_atomic(root / "reports" / study / KEPT, pack(root / "runs" / study))
 
@@ -156,7 +157,7 @@ def evaluate(root: Path) -> Seen:
     folder = root / "evaluations"
     asked = job(root, 0)
     with listening() as heard:
-        evaluate_again(asked.directory, LOCAL, CONF, folder)
+        evaluate_again(asked.directory, LOCAL, Conf((CONF,)), folder)
     (directory,) = folder.glob(f"{asked.directory.name}-*")
     manifest = read_manifest(directory)
     assert manifest is not None

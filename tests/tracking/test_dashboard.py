@@ -223,7 +223,10 @@ def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no
         ([], "give study=NAME; studies with records: made_up"),
         (["study="], "study= has no value"),
         (["study=made_up", "study=made_up"], "study is given twice"),
-        (["study=made_up", "runn=x"], "'runn=x' is not understood; the arguments are study="),
+        (
+            ["study=made_up", "runn=x"],
+            "'runn=x' is not understood (did you mean runs=...?); the arguments are study=",
+        ),
         (["study=made_up", "project=a/b"], "project='a/b' cannot be the name"),
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 import wandb
 import yaml  # type: ignore[import-untyped]
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 from rich.console import Console
 
 from poslab.config.compose import request_from, with_distinguishing_labels
@@ -342,7 +342,9 @@ def test_what_a_run_departs_in_has_no_path_of_the_machine(tmp_path):
             overrides=["data=text", f"data.path={tmp_path}/a.txt", "model.width=64", "seed=3"],
             return_hydra_config=True,
         )
+        choices = composed.hydra.runtime.choices
+        with open_dict(composed):
+            del composed.hydra
         settings = OmegaConf.to_container(composed, resolve=True)
-        choices = settings.pop("hydra")["runtime"]["choices"]
         found = request_from(settings, choices, Conf((ROOT / "conf",)))
     assert found.non_default_settings == ("data=text", "data.path=a.txt", "model.width=64")

@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 SCRIPTS = ("numbers.js", "chart.js", "figure.js", "table.js", "page.js")  # in this order, as one
 LONG = 400  # letters of a caption, from which on it is folded away below its table
 POINTS = 1_500  # in a chart: more, of a thousand runs, would take the page past 1 MB
+PLACES = 6_000  # of points in a chart, all series at all x
 _PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _INTERVAL = re.compile(r"(\S+(?: [kMGT])?)( (?:± |\[[\d.]).*)")  # a number, then how sure it is
 
@@ -168,6 +169,9 @@ def _look(number: int, label: str) -> dict[str, Any]:
 def _chart(chart: LineChart) -> dict[str, Any]:
     """A chart for the script; of very many points every n-th, the CSV has them all."""
     every = max(1, math.ceil(sum(len(series.points) for series in chart.series) / POINTS))
+    # Where each series has its own x, every series has a place for every x of the others.
+    places = len({point.x for series in chart.series for point in series.points}) * len(chart.series)
+    every = max(every, math.ceil(places / PLACES))
     thinned = [series.points[::-1][::every][::-1] for series in chart.series]
     xs = sorted({point.x for points in thinned for point in points})
     series = []

@@ -10,7 +10,7 @@ from poslab.analysis.results import Results
 from poslab.report.cells import arms, bars, to_target
 from poslab.report.charts import Chart, LineChart, Reach, Series, TargetChart, decades
 from poslab.report.document import Section
-from poslab.report.sections.cost import unsteady
+from poslab.report.sections.cost import MANY, unsteady
 from poslab.report.sections.extrapolation import lines
 from poslab.report.tables import Row
 
@@ -68,6 +68,8 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
         ),
     }
     charts = []
+    if len(results.arms) > MANY:
+        return []
     if unsteady(results):
         del words["seconds"]
     for figure, (what, label, warning) in words.items():

@@ -16,14 +16,16 @@ AT_L, TESTED = "loss_by_speed", "tested_loss_by_speed"
 FILES = (AT_L, TESTED)
 TICKS = 4  # or so many of a kind of speed
 SPEED = "tokens_per_second"
+MANY = 24  # arms
 
 
 def section(results: Results) -> Section:
     """Loss at L, and at the tested length, by training tokens a second: a mark an arm.
 
-    Nothing where the machine was not the runs' alone: their speeds say nothing of the arms.
+    Nothing where the machine was not the runs' alone, whose speeds then say nothing of the arms, nor of very
+    many arms, which no figure tells apart.
     """
-    if unsteady(results):
+    if unsteady(results) or len(results.arms) > MANY:
         return Section("cost", "Cost and quality")
     tested = 1.0 if results.primary is None else multiple(results.primary)
     lengths = {AT_L: 1.0} | ({TESTED: tested} if tested > 1 else {})

@@ -59,13 +59,19 @@ def _by_attention(results: Results) -> list[PanelChart]:
     attentions = dict.fromkeys(attention_of.values())
     if tested is None or len(attentions) < 2:
         return []
+    name = f"{tested.name}_by_attention"
     panels = [
-        replace(tested, title=one, series=tuple(s for s in tested.series if attention_of[s.label] == one))
+        replace(
+            tested,
+            name=name,
+            title=one,
+            series=tuple(s for s in tested.series if attention_of[s.label] == one),
+        )
         for one in attentions
     ]
     return [
         PanelChart(
-            f"{tested.name}_by_attention",
+            name,
             f"{tested.title}, by attention",
             f"The first figure again, each attention by itself. {bars(results)}",
             tuple(panel for panel in panels if panel.series),

@@ -7,10 +7,12 @@ from poslab.report import cells
 from poslab.report.charts import Place, RankChart
 from poslab.report.tables import Row, Rows, Sheet
 
+MANY = 30  # arms
+
 
 def rank_chart(results: Results) -> list[RankChart]:
-    """The places of the arms in the tested loss; nothing with one seed or fewer than three arms."""
-    if results.primary is None or len(results.ranks) < 3:
+    """The places of the arms in the tested loss; nothing with one seed, of two arms or of very many."""
+    if results.primary is None or not 3 <= len(results.ranks) <= MANY:
         return []
     looks = cells.looks(results)
     ranked = [item for item in results.arms if item.arm.label in results.ranks]
