@@ -27,11 +27,12 @@ def test_a_study_of_nothing_past_l_begins_with_who_is_the_fastest(tmp_path: Path
         for pos, gain in (("rope", 0.0), ("t5", 0.4)):
             curve = [3 - i / 100 - gain * (i > 5) + 0.001 * seed for i in range(101)]
             sliding = {1.0: 2.0 - gain + 0.001 * seed}
-            write_run(tmp_path, f"{pos}-{seed}", pos, seed, sliding=sliding, curve=curve)
+            name = "t5 (mine)" if pos == "t5" else pos  # brackets of a label stay
+            write_run(tmp_path, f"{pos}-{seed}", name, seed, sliding=sliding, curve=curve)
     plan(tmp_path, [f"{pos}-{seed}" for pos in ("rope", "t5") for seed in range(5)], "rope")
     results = gather("made_up", tmp_path, None)
     first = answer(results)
-    assert first.sentences[0] == "The loss of rope at 75 % of its budget is reached sooner by t5."
+    assert first.sentences[0] == "The loss of rope at 75 % of its budget is reached sooner by t5 (mine)."
     assert first.chart is not None
     assert first.chart.name == "validation_loss"
     assert "Tokens to target" in [column.title for column in first.table.columns]

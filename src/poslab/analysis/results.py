@@ -93,8 +93,13 @@ class Results:
     @property
     def is_about_learning(self) -> bool:
         """Whether nothing past L is tested, but losses on the way are measured."""
-        at_length = self.primary is not None and measures.multiple(self.primary) == 1
+        at_length = self.primary is not None and self.tested_multiple == 1
         return at_length and any(run.validations for run in self.finished)
+
+    @property
+    def tested_multiple(self) -> float:
+        """The length whose loss is tested, in multiples of L; 1 where nothing is."""
+        return 1.0 if self.primary is None else measures.multiple(self.primary)
 
     @property
     def seeds(self) -> int:

@@ -8,13 +8,13 @@ from markupsafe import Markup
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import FALSE_ALARMS
 from poslab.config.text import listing
-from poslab.record.measures import multiple, name
+from poslab.record.measures import name
 from poslab.record.reader import ReportError
 from poslab.report import cells
 from poslab.report.formatting import multiple as length_words
 from poslab.report.formatting import quantity
 from poslab.report.render.latex import escape_latex
-from poslab.report.sections.answer import ranked_rows
+from poslab.report.sections.answer import difference, ranked_rows
 from poslab.report.sections.overview import arms_table
 from poslab.report.tables import Cell, Column, Row
 
@@ -43,7 +43,7 @@ def choices(results: Results) -> dict[str, Column]:
                 f"{other}_{name(k)}", length_words(k), cells.loss, f"{cells.LOSSES[other]}, nats per token"
             )
     against = f"Against {results.reference.arm.label}"
-    known["difference"] = Column("difference", against, lambda row, key: _difference(results, row))
+    known["difference"] = Column("difference", against, lambda row, key: difference(results, row))
     speed = cells.mean(lambda value, half: quantity(value))
     known["tokens_per_second"] = Column("tokens_per_second", "Tokens/s", speed)
     return known
@@ -82,8 +82,7 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
 
 def _default(results: Results, known: Mapping[str, Column]) -> list[str]:
     protocol = cells.loss_family(results)
-    tested = 1.0 if results.primary is None else multiple(results.primary)
-    losses = dict.fromkeys(f"{protocol}_{name(k)}" for k in (1.0, tested))
+    losses = dict.fromkeys(f"{protocol}_{name(k)}" for k in (1.0, results.tested_multiple))
     return [one for one in ("rank", *losses, "difference") if one in known]
 
 
@@ -95,17 +94,6 @@ def _best(results: Results, key: str, records: Sequence[Row], column: Sequence[C
         return set()  # of one seed no winner is claimed
     values = [cell.value for cell in column if cell.value is not None]
     return {j for j, cell in enumerate(column) if values and cell.value == min(values)}
-
-
-def _difference(results: Results, row: Row) -> Cell:
-    """The arm less the reference in the tested loss."""
-    if row["reference"] is True:
-        return Cell("reference")
-    for item in results.comparisons:
-        if item.arm.label == row["arm"] and item.figure == results.primary:
-            ends = {"d_mean": item.difference.mean, "d_half_width": item.difference.half_width}
-            return cells.nats(ends, "d")
-    return Cell("–")
 
 
 def _claimed(results: Results, label: str) -> bool:

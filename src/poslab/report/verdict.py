@@ -1,14 +1,14 @@
 """A study in a few sentences that claim no more than its intervals hold, from the cells of its CSV files."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from poslab.analysis.claims import TARGET, TIME, Group, gain, holds, longest_gain
 from poslab.analysis.comparisons import Comparison
 from poslab.analysis.estimates import FIXED, RELATIVE, ArmFigures, target_columns, usable_columns
 from poslab.analysis.protocols import BothProtocols, at_length, counterpart
 from poslab.analysis.results import Results
-from poslab.analysis.statistics import EXPLORATORY, Estimate, Ratio
+from poslab.analysis.statistics import EXPLORATORY, Estimate
 from poslab.config.text import listing
 from poslab.record.measures import family, name
 from poslab.report.cells import (
@@ -243,19 +243,27 @@ def _reaches(results: Results, kind: str, key: str) -> str:
 
 def _convergence(results: Results) -> str:
     """Who gets to the reference's loss at 75 % of its budget and how fast, and the loss at L."""
-    ratios = [
-        (item, item.ratios[TARGET])
-        for item in results.arms
-        if item is not results.reference and TARGET in item.ratios
-    ]
     clauses = [
-        _target(results, ratios) if ratios else "",
+        _target(results, _timed),
         "" if results.primary in (None, _loss_at_length(results)) else _at_length(results),
     ]
     return "; ".join(text for text in clauses if text)
 
 
-def _target(results: Results, ratios: Sequence[tuple[ArmFigures, Ratio]]) -> str:
+def fastest(results: Results) -> tuple[str, ...]:
+    """Who gets to that loss sooner or later, by name alone: a table beside has the numbers."""
+    return _sentences(_target(results, lambda item: item.arm.label))
+
+
+def _target(results: Results, shown: Callable[[ArmFigures], str]) -> str:
+    """The time to the target, each arm that a test tells from the reference as `shown`; "" without ratios."""
+    ratios = [
+        (item, item.ratios[TARGET])
+        for item in results.arms
+        if item is not results.reference and TARGET in item.ratios
+    ]
+    if not ratios:
+        return ""
     target = f"the loss of {results.reference.arm.label} at 75 % of its budget"
     if results.seeds < 2:
         exact = sorted((ratio.mean, item.arm.label) for item, ratio in ratios if ratio.mean is not None)
@@ -270,20 +278,24 @@ def _target(results: Results, ratios: Sequence[tuple[ArmFigures, Ratio]]) -> str
     sooner = [item for item, ratio in claimed if (ratio.high or math.inf) < 1]
     later = [item for item, ratio in claimed if (ratio.low or 0) > 1]
     sooner.sort(key=lambda item: item.ratios[TARGET].high or math.inf)
-    unclear = [_timed(item, short=True) for item, _ in ratios if item not in sooner and item not in later]
+    unclear = [_reached(item) for item, _ in ratios if item not in sooner and item not in later]
     parts = _phrases(
-        ("sooner by", [_timed(item) for item in sooner]),
-        ("later, if at all, by", [_timed(item) for item in later]),
+        ("sooner by", [shown(item) for item in sooner]),
+        ("later, if at all, by", [shown(item) for item in later]),
         ("not clearly sooner or later by", unclear),
     )
     return f"{target} is reached {', '.join(parts)}"
 
 
-def _timed(item: ArmFigures, short: bool = False) -> str:
+def _timed(item: ArmFigures) -> str:
     """An arm, its time over the reference's, and how many of its runs got there."""
-    hits, n = item.reached[TARGET]
     row = {"seeds_finished": len(item.rows), **target_columns(item)}
-    time = "" if short else f"{over_reference(row, f'tokens_to_target{TARGET}_ratio').text} of its tokens, "
+    return _reached(item, f"{over_reference(row, f'tokens_to_target{TARGET}_ratio').text} of its tokens, ")
+
+
+def _reached(item: ArmFigures, time: str = "") -> str:
+    """An arm, and how many of its runs got there."""
+    hits, n = item.reached[TARGET]
     return f"{item.arm.label} ({time}{hits} of {n} run{'' if n == 1 else 's'})"
 
 

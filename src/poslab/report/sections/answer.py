@@ -1,7 +1,6 @@
 """The answer: what a reader sees before all else, and no more than the tests allow."""
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -18,9 +17,8 @@ from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.overview import arms_sheet
 from poslab.report.tables import Cell, Column, Row, Rows, Table
-from poslab.report.verdict import NAMED, convergence, differences_at_length, winner
+from poslab.report.verdict import NAMED, differences_at_length, fastest, winner
 
-PARENTHESES = re.compile(r" \([^()]*\)")
 SOURCES = ("arms.csv", "differences.csv")
 
 
@@ -41,8 +39,7 @@ def sentences(results: Results) -> Iterator[str]:
         return
     tested = multiple(results.primary)
     if results.is_about_learning:
-        # The table beside has the numbers.
-        yield from (PARENTHESES.sub("", text) for text in convergence(results))
+        yield from fastest(results)
     few = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""
     where = f"{few}{'at' if few else 'At'} {_times(tested)}"
     yield f"{where}, {_lowest(results)}."
@@ -114,20 +111,15 @@ def _at_length(results: Results) -> str:
 def table(results: Results) -> Table:
     """Five columns, sorted by rank: the loss at L and at the tested length, and how it compares."""
     protocol, label = cells.loss_family(results), results.reference.arm.label
-    tested = 1.0 if results.primary is None else multiple(results.primary)
-    lengths = dict.fromkeys((1.0, tested))
-    differences = {item.arm.label: item for item in results.comparisons if item.figure == results.primary}
+    noise = {
+        item.arm.label
+        for item in results.comparisons
+        if item.figure == results.primary and item.reading.startswith("within noise")
+    }
 
     def against(row: Row, key: str) -> Cell:
-        if row["reference"] is True:
-            return Cell("reference")
-        item = differences.get(str(row["arm"]))
-        if item is None:
-            return Cell("–")
-        ends = {"d_mean": item.difference.mean, "d_half_width": item.difference.half_width}
-        shown = cells.nats(ends, "d")
-        noise = item.reading.startswith("within noise")
-        return replace(shown, text=f"{shown.text}{' (noise)' if noise else ''}")
+        shown = difference(results, row)
+        return replace(shown, text=f"{shown.text} (noise)") if row["arm"] in noise else shown
 
     columns = (
         cells.arm_column(results),
@@ -145,7 +137,7 @@ def table(results: Results) -> Table:
                 cells.loss,
                 f"{cells.LOSSES[protocol]}, nats per token",
             )
-            for k in lengths
+            for k in dict.fromkeys((1.0, results.tested_multiple))
         ),
         *(
             [
@@ -153,7 +145,7 @@ def table(results: Results) -> Table:
                     "tokens_to_target_ratio",
                     "Tokens to target",
                     cells.over_reference,
-                    about=f"until the loss that {label} has at 75 % of its budget, over its own",
+                    about=f"to the loss of {label} at 75 % of its budget, over those that {label} takes",
                 )
             ]
             if results.is_about_learning and results.targets
@@ -168,6 +160,17 @@ def table(results: Results) -> Table:
         ),
     )
     return Table("Answer", "", columns, ranked_rows(results), SOURCES)
+
+
+def difference(results: Results, row: Row) -> Cell:
+    """The arm of a row of arms.csv less the reference in the tested loss."""
+    if row["reference"] is True:
+        return Cell("reference")
+    for item in results.comparisons:
+        if item.arm.label == row["arm"] and item.figure == results.primary:
+            ends = {"d_mean": item.difference.mean, "d_half_width": item.difference.half_width}
+            return cells.nats(ends, "d")
+    return Cell("–")
 
 
 def ranked_rows(results: Results) -> Rows:

@@ -4,7 +4,7 @@ from poslab.analysis.curves import STEADY, Point, is_steady, point
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results
 from poslab.config.text import listing
-from poslab.record.measures import multiple, name
+from poslab.record.measures import name
 from poslab.report import cells
 from poslab.report.charts import LineChart, Series
 from poslab.report.document import Section
@@ -27,7 +27,7 @@ def section(results: Results) -> Section:
     """
     if unsteady(results) or len(results.arms) > MANY:
         return Section("cost", "Cost and quality")
-    tested = 1.0 if results.primary is None else multiple(results.primary)
+    tested = results.tested_multiple
     lengths = {AT_L: 1.0} | ({TESTED: tested} if tested > 1 else {})
     charts = [_chart(results, figure, k) for figure, k in lengths.items()]
     return Section(
