@@ -116,8 +116,8 @@ def test_what_cannot_fit_is_refused_at_once_with_a_way_out(name, machine, tmp_pa
     message = str(refused.value)
     assert way_out in message
     assert "\n" not in message
-    if "takes at least" not in message:
-        return
+    if "takes at least" not in message or way_out.startswith("a smaller"):
+        return  # of one number, there is none to try: its user chooses
     assert "and this machine has 16 GiB" in message
     for remedy in re.split(", | or ", message.partition("choose ")[2].removesuffix(", or less")):
         chosen = dict(change.split("=") for change in remedy.split(" with "))
