@@ -20,8 +20,6 @@ from poslab.config.request import Config, flat_settings
 from poslab.config.schema import ConfigError, Options, did_you_mean
 from poslab.config.text import one_line, override_text
 
-CAN_BE_NULL = {"sweep"}  # groups without an option by default
-
 
 def check_arguments(arguments: Sequence[str], conf: Conf) -> None:
     """Raise ConfigError for arguments that cannot be a command, whatever their settings do."""
@@ -42,6 +40,10 @@ def check_arguments(arguments: Sequence[str], conf: Conf) -> None:
     groups = conf.groups()
     for argument in read.overrides:
         _check_override(argument, groups, conf)
+        group, _, option = argument.partition("=")
+        # Hydra leaves out one that does not exist. A folder of the user's own may have it.
+        if group == "sweep" and "," not in option and not read.config_dir:
+            conf.file(group, option)
 
 
 def _check_override(argument: str, groups: set[str], conf: Conf) -> None:
@@ -82,7 +84,7 @@ def _check_option(shown: str, group: str, override: Override, conf: Conf) -> Non
             names = ",".join(map(str, value))
             raise ConfigError(f"{shown}: for a run with each, write -m {group}={names}")
         named = isinstance(value, str | QuotedString) and str(getattr(value, "text", value))
-        if not named and not (value is None and group in CAN_BE_NULL):
+        if not named:
             options = ", ".join(conf.options(group))
             raise ConfigError(f"{shown} names no option; there are {options}")
 
