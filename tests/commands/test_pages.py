@@ -19,7 +19,11 @@ from support.models import CONF
 
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*/README.md")))
+    for path in (
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted(ROOT.glob("*/README.md")),
+    )
 }
 # Arguments of train.py with which it trains nothing.
 OTHERS = {"--help", "--cfg", "sweep=NAME", "status", "grid", "check-scheme", "clean", "export"}
