@@ -97,6 +97,7 @@ def test_a_figure_is_drawn_as_the_report_draws_it(study, report):
     name = study.figures[0]
     with style():
         assert save(study.figure(name), "png") == (folder / f"{name}.png").read_bytes()
+    assert study.figure(name)._repr_png_().startswith(b"\x89PNG")  # which notebooks ask for
 
 
 def test_what_does_not_exist_is_refused_with_the_nearest_name(study, runs):

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 import poslab
 from poslab.record.manifest import damaged_files, read_manifest
+from poslab.record.study_list import StudyList, write_study_list
 from poslab.study.run.plan import plan
 from support.commands import command
 from support.models import POSITIONS
@@ -99,8 +100,14 @@ def test_the_command_exports_beside_the_checkpoint_and_leaves_the_run_valid(runs
     assert torch.equal(poslab.load(path)(TOKENS), poslab.load(runs[0])(TOKENS))
     manifest = read_manifest(path.parent)
     assert not damaged_files(path.parent, manifest.files)
+    content = path.read_bytes()
     path.unlink()  # whoever wants the space back loses nothing
     assert not damaged_files(path.parent, manifest.files)
+    path.write_bytes(content)
+    write_study_list(study, StudyList("test", (runs[0].name,)))
+    cleaned = command("clean", "study=test", f"run={runs[0].name}", "yes=true", cwd=tmp_path)
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert not path.parent.exists()  # it goes with its run
 
 
 @pytest.mark.parametrize("place", [0.001, 0.05, 0.5, 0.999])
