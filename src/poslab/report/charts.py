@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from poslab.analysis.curves import Point
 from poslab.analysis.statistics import Estimate
-from poslab.record.measures import Value
 from poslab.record.summary import Target
 from poslab.report.formatting import DASH, number, quantity, share
 from poslab.report.tables import Cell, Rows
@@ -143,12 +142,12 @@ class HeatPanels:
 
     def half(self, cell: Estimate, panel: HeatPanel) -> str:
         """What stands under a number: half its interval, and of how many seeds where not of all."""
-        parts = []
-        if cell.half_width is not None:
-            parts.append(f"± {share(cell.half_width) if self.in_percent else number(cell.half_width, 2)}")
-        if cell.n < panel.seeds:
-            parts.append(f"n = {cell.n}")
-        return ", ".join(parts)
+        half = share(cell.half_width) if self.in_percent else number(cell.half_width, 2)
+        parts = (
+            "" if cell.half_width is None else f"± {half}",
+            f"n = {cell.n}" if cell.n < panel.seeds else "",
+        )
+        return ", ".join(filter(None, parts))
 
     def fraction(self, value: float) -> float:
         """How far along the scale a number lies, from 0 to 1."""
@@ -179,19 +178,6 @@ class Reach:
     tokens: float | None
     budget: int
 
-    @property
-    def row(self) -> dict[str, Value]:
-        """Its row in the CSV file beside the figure."""
-        return {
-            "arm": self.label,
-            "seed": self.seed,
-            "target_fraction": self.target.fraction,
-            "target_loss": self.target.loss,
-            "reached": self.tokens is not None,
-            "tokens_to_target": self.tokens,
-            "budget": self.budget,
-        }
-
 
 @dataclass(frozen=True)
 class TargetChart:
@@ -207,7 +193,18 @@ class TargetChart:
     @property
     def rows(self) -> Rows:
         """The CSV file beside the figure."""
-        return [reach.row for reach in self.reaches]
+        return [
+            {
+                "arm": reach.label,
+                "seed": reach.seed,
+                "target_fraction": reach.target.fraction,
+                "target_loss": reach.target.loss,
+                "reached": reach.tokens is not None,
+                "tokens_to_target": reach.tokens,
+                "budget": reach.budget,
+            }
+            for reach in self.reaches
+        ]
 
     @property
     def edge(self) -> float:  # the largest budget, where the scale ends
@@ -246,11 +243,6 @@ class Place:
     best: int  # the places that the tests leave it
     worst: int
 
-    @property
-    def row(self) -> dict[str, Value]:
-        """Its row in the CSV file beside the figure."""
-        return {"arm": self.label, "rank_mean": self.mean, "rank_best": self.best, "rank_worst": self.worst}
-
 
 @dataclass(frozen=True)
 class RankChart:
@@ -264,14 +256,15 @@ class RankChart:
     @property
     def rows(self) -> Rows:
         """The CSV file beside the figure."""
-        return [place.row for place in self.places]
+        return [
+            {"arm": one.label, "rank_mean": one.mean, "rank_best": one.best, "rank_worst": one.worst}
+            for one in self.places
+        ]
 
     @property
     def description(self) -> str:
         """The figure in words, for those who do not see it."""
-        parts = [
-            f"{one.label} {number(one.mean, 2)}, places {one.best} to {one.worst}" for one in self.places
-        ]
+        parts = [f"{p.label} {number(p.mean, 2)}, places {p.best} to {p.worst}" for p in self.places]
         return f"{self.title}. Mean rank: {'; '.join(parts)}."
 
     def along(self, rank: float) -> float:

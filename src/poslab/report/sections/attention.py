@@ -11,8 +11,6 @@ from poslab.report.charts import SCALE_FROM, HeatPanels
 from poslab.report.formatting import number
 from poslab.report.tables import Column, Row, Rows, Sheet, Table, sheet
 
-FILES = ("attention_distance", "attention_distance_arms", "attention_distance_runs")
-
 
 def attended_arms(results: Results) -> list[tuple[int, ArmFigures]]:
     """The arms that it is on record for, with their numbers."""

@@ -11,10 +11,9 @@ from poslab.report.cells import looks, loss, named, text
 from poslab.report.charts import LineChart, Series
 from poslab.report.document import Section
 from poslab.report.formatting import DASH
-from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
+from poslab.report.tables import Cell, Column, Row, Sheet, Table, sheet
 from poslab.report.warnings import EDGE, RATE_NAMES, rates_text
 
-FILES = ("learning_rates", "rates")
 TICKS = 6
 
 
@@ -22,10 +21,8 @@ def section(results: Results) -> Section | None:
     """The table of rates, or None where nothing was tuned."""
     if not results.tunings:
         return None
-    sheets = {"rates": rates_sheet(results)}
-    return Section(
-        "rates", "Learning rates", charts=charts(results), tables=(rates_table(results),), sheets=sheets
-    )
+    tables, sheets = (rates_table(results),), {"rates": rates_sheet(results)}
+    return Section("rates", "Learning rates", charts=charts(results), tables=tables, sheets=sheets)
 
 
 def charts(results: Results) -> tuple[LineChart, ...]:
@@ -139,23 +136,21 @@ def _without(tried: Tried) -> str:
 
 def rates_sheet(results: Results) -> Sheet:
     """rates.csv: a row an arm and rate. The loss is empty unless every seed has one."""
-    rows: Rows = []
-    for one in results.tunings:
-        for tried in one.tried:
-            at, chosen = tried.estimate, tried is one.chosen
-            rows.append(
-                {
-                    "study": one.runs[0].study,
-                    "arm": one.label,
-                    **tried.rates._asdict(),
-                    "seeds": tried.seeds_started,
-                    "n": len(tried.losses),
-                    "diverged": tried.without.count("diverged"),
-                    "without_loss": len(tried.without),
-                    **(dict.fromkeys(("mean", "half_width", "lowest", "highest")) if at is None else at.row),
-                    "chosen": chosen,
-                    "edge": chosen and one.choice is not None and bool(one.choice.edges),
-                    "compared": tried.rates in one.used,
-                }
-            )
-    return sheet(rows)
+    no_loss = dict.fromkeys(("mean", "half_width", "lowest", "highest"))
+    return sheet(
+        {
+            "study": one.runs[0].study,
+            "arm": one.label,
+            **tried.rates._asdict(),
+            "seeds": tried.seeds_started,
+            "n": len(tried.losses),
+            "diverged": tried.without.count("diverged"),
+            "without_loss": len(tried.without),
+            **(no_loss if tried.estimate is None else tried.estimate.row),
+            "chosen": tried is one.chosen,
+            "edge": tried is one.chosen and one.choice is not None and bool(one.choice.edges),
+            "compared": tried.rates in one.used,
+        }
+        for one in results.tunings
+        for tried in one.tried
+    )

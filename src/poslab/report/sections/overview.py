@@ -3,17 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from poslab.analysis.comparisons import Rank
-from poslab.analysis.estimates import (
-    BY_LENGTH,
-    CHANGES,
-    FIXED,
-    SINGLE,
-    TARGETS,
-    estimate_columns,
-    target_columns,
-    usable_columns,
-)
+from poslab.analysis import estimates
 from poslab.analysis.protocols import OTHER, at_length, counterpart
 from poslab.analysis.results import Results
 from poslab.config.text import listing, plain, rate_text
@@ -28,8 +18,7 @@ from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", "_multiple", "_at_least")]
 REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]
 REACH += ["plateau"]
-FIXED_REACH = [f"{FIXED}{end}" for end in ("", "_multiple", "_at_least")]
-FILES = ("ranks",)
+FIXED_REACH = [f"{estimates.FIXED}{end}" for end in ("", "_multiple", "_at_least")]
 MANY = 100  # runs from which on a column of one value is taken out of their table
 
 
@@ -45,8 +34,12 @@ def arms(results: Results) -> Section:
 
 def arms_sheet(results: Results) -> Sheet:
     """arms.csv: a row an arm; of every figure the mean, half its 95 % interval and the seeds that have it."""
-    figures = [f"{family}_{name(k)}" for family in (*BY_LENGTH, *CHANGES) for k in results.multiples]
-    figures += [*SINGLE, *(f"tokens_to_target{suffix}" for suffix in TARGETS.values())]
+    figures = [
+        f"{family}_{name(k)}"
+        for family in (*estimates.BY_LENGTH, *estimates.CHANGES)
+        for k in results.multiples
+    ]
+    figures += [*estimates.SINGLE, *(f"tokens_to_target{suffix}" for suffix in estimates.TARGETS.values())]
     return sheet(
         {
             "study": item.arm.study,
@@ -58,40 +51,31 @@ def arms_sheet(results: Results) -> Sheet:
             "parameters": item.rows[0]["parameters"] if item.rows else None,
             "seeds_asked": item.arm.seeds_started,
             "seeds_finished": len(item.rows),
-            **estimate_columns(item.figures, figures),
-            **usable_columns(item.rows),
-            **usable_columns(item.rows, FIXED),
-            **target_columns(item),
-            **_rank_columns(results.ranks.get(item.arm.label)),
+            **estimates.estimate_columns(item.figures, figures),
+            **estimates.usable_columns(item.rows),
+            **estimates.usable_columns(item.rows, estimates.FIXED),
+            **estimates.target_columns(item),
+            "rank_best": None if (rank := results.ranks.get(item.arm.label)) is None else rank.best,
+            "rank_worst": None if rank is None else rank.worst,
         }
         for item in results.arms
     )
 
 
-def _rank_columns(places: Rank | None) -> Row:
-    best, worst = (None, None) if places is None else (places.best, places.worst)
-    return {"rank_best": best, "rank_worst": worst}
-
-
 def arms_table(results: Results) -> Table:
     """A row an arm: rank, losses by length, what context is worth, usable lengths, tokens to target."""
-    # What is made of both protocols stands at the longest length past L alone.
-    titles = {"context_gain": "Context gain", "early_token_curse": "Early-token curse"}
-    longest = [(family, max(cells.scored(results, family), default=1)) for family in titles]
     columns = [
         cells.arm_column(results),
         Column("seeds_finished", "Seeds", cells.seeds),
         Column("rank", "Rank", cells.rank),
     ]
     protocol = cells.loss_family(results)
+    # Of what is made of both protocols, the longest length past L alone.
+    columns += [cells.loss_column(protocol, k) for k in cells.scored(results, protocol)]
     columns += [
-        Column(f"{protocol}_{name(k)}", multiple(k), cells.loss, f"{cells.LOSSES[protocol]}, nats per token")
-        for k in cells.scored(results, protocol)
-    ]
-    columns += [
-        Column(f"{family}_{name(k)}", f"{titles[family]} at {multiple(k)}", cells.nats, "Nats")
-        for family, k in longest
-        if k > 1
+        Column(f"{family}_{name(k)}", f"{title} at {multiple(k)}", cells.nats, "Nats")
+        for family, title in cells.GAINS.items()
+        if (k := max(cells.scored(results, family), default=1)) > 1
     ]
     unit = "multiples of L" if results.context_length is None else "tokens"
     own, fixed = cells.usable_keys(results)
@@ -178,13 +162,11 @@ def differences_sheet(results: Results) -> Sheet:
             "reference": results.reference.arm.label,
             "figure": item.figure,
             "primary": item.figure == results.primary,
-            "n": item.difference.n,
-            "mean": item.difference.mean,
-            "half_width": item.difference.half_width,
+            **pairs.paired(item.difference),
             # A p beside each of the figures that are not tested would be a hunt for a small one.
             "p": None if item.p_holm is None else item.difference.p,
-            "p_holm": item.p_holm,
             "seed_deviations": item.difference.deviations,
+            "p_holm": item.p_holm,
             "text_standard_error": item.text_standard_error,
             "normality_p": item.normality_p,
             "reading": item.reading,
@@ -209,7 +191,7 @@ def differences_table(results: Results) -> Table | None:
         cells.arm_column(results),
         Column("figure", "Figure", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
         Column("n", "Seeds", cells.text),
-        Column("mean", "Difference", _difference),
+        Column("mean", "Difference", cells.difference),
         Column("seed_deviations", "in seed SD", cells.rounded(partial(number, digits=2))),
         Column("text_standard_error", "SE over text", cells.rounded(partial(number, digits=3))),
         Column("p_holm", "p (Holm)", cells.probability),
@@ -235,11 +217,6 @@ def _tested(results: Results) -> str:
         "with another training (over seeds); the standard error over text, how far with other text of the "
         "same kind (over segments of the held-out text, each averaged over the seeds)."
     )
-
-
-def _difference(row: Row, key: str) -> Cell:
-    ends = {f"{key}_mean": row["mean"], f"{key}_half_width": row["half_width"]}
-    return cells.nats(ends, key)
 
 
 def protocols(results: Results) -> Section:
@@ -276,8 +253,8 @@ def summary_sheet(results: Results) -> Sheet:
     """summary.csv: a row a run. Figures are empty where not defined and for runs that do not count."""
     columns = ["study", "run", "pos", "attention", "arm", "seed", "status", "reason", "context_length"]
     columns += ["part", "tuning_of", "learning_rate", "parameters", "tokens", "budget"]
-    columns += [f"{family}_{name(k)}" for family in BY_LENGTH for k in results.multiples]
-    columns += [f"{family}_{name(k)}" for family in CHANGES for k in results.multiples]
+    columns += [f"{family}_{name(k)}" for family in estimates.BY_LENGTH for k in results.multiples]
+    columns += [f"{family}_{name(k)}" for family in estimates.CHANGES for k in results.multiples]
     columns += [*REACH, *FIXED_REACH]
     for suffix in ("", "_50", "_90"):
         columns += [f"tokens_to_target{suffix}", f"reached{suffix}", f"tokens_without_target{suffix}"]

@@ -21,28 +21,20 @@ from poslab.analysis.statistics import (
 )
 from poslab.config.installation import typed
 from poslab.config.text import listing, plain
-from poslab.record.measures import (
-    BINS_AN_OCTAVE,
-    CONFIRMATIONS,
-    MULTIPLES,
-    PLATEAU_FROM,
-    STRIDE,
-    TOLERANCES,
-    Value,
-)
+from poslab.record import measures
+from poslab.record.measures import Value
 from poslab.record.reader import Run
-from poslab.report.cells import SMALLEST_P, arm_column, text
+from poslab.report.cells import SMALLEST_P, arm_column
 from poslab.report.charts import SCALE_FROM
 from poslab.report.document import Origin
-from poslab.report.formatting import count, quantity
+from poslab.report.formatting import DASH, count, quantity
 from poslab.report.sections.rescalings import CEILING, START
 from poslab.report.sections.retrieval import BEFORE_QUESTION, EVERY_ANSWER, LEARNED, SYMBOLS, WINDOW_START
 from poslab.report.sections.schemes import AN_OCTAVE, BOUND_OVER, BOUND_SOURCE, COUNTED_FROM, DEPTH
-from poslab.report.tables import Column, Row, Rows, Sheet, Table
+from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table
 from poslab.report.verdict import NAMED
 from poslab.report.warnings import EXPECTED_VALIDATIONS
 
-FILES = ("settings",)
 SOURCES = ("facts.csv", "method.csv")  # with what the words say of the study and of the method
 OF_RUNS: Mapping[str, Callable[[Run], object]] = {
     "context_length": lambda run: run.context_length,
@@ -146,18 +138,17 @@ def settings_sheet(results: Results) -> Sheet | None:
 def settings_table(results: Results) -> Table | None:
     """The configuration keys in which the arms differ, or None where there is but one arm."""
     keys = differing(results)
-    if not keys:
-        return None
     records: list[Row] = [
-        {"arm": item.arm.label} | {f"setting {key}": _setting(item.arm.differing.get(key)) for key in keys}
+        {"arm": item.arm.label, **{f"setting {key}": value for key, value in item.arm.differing.items()}}
         for item in results.arms
     ]
-    columns = (arm_column(results), *(Column(f"setting {key}", key, text, number=False) for key in keys))
-    return Table("What the arms differ in", "", columns, records, ("settings.csv",))
+    columns = (arm_column(results), *(Column(f"setting {key}", key, _setting, number=False) for key in keys))
+    return Table("What the arms differ in", "", columns, records, ("settings.csv",)) if keys else None
 
 
-def _setting(value: Any) -> str | None:
-    return None if value is None else plain(value, 60)
+def _setting(row: Row, key: str) -> Cell:
+    value = row.get(key)
+    return Cell(DASH if value is None else plain(value, 60) or DASH)
 
 
 def _without_paths(value: Any) -> Any:
@@ -296,16 +287,16 @@ def method_sheet() -> Sheet:
         ("smallest_p", SMALLEST_P, "a smaller p is shown as less than this"),
         ("exploratory_below", EXPLORATORY, "seeds; fewer are called exploratory"),
         ("primary_multiple", LONGEST_TESTED, "of L: the longest whose loss is tested by default"),
-        *(("multiple", k, "of L: always a column") for k in MULTIPLES),
-        ("stride", STRIDE, "of L: how far sliding windows move, and how much of each is scored"),
-        ("bins_an_octave", BINS_AN_OCTAVE, "of loss by position"),
-        ("plateau_from", PLATEAU_FROM, "of L: where the plateau of the loss by position begins"),
+        *(("multiple", k, "of L: always a column") for k in measures.MULTIPLES),
+        ("stride", measures.STRIDE, "of L: how far sliding windows move, and how much of each is scored"),
+        ("bins_an_octave", measures.BINS_AN_OCTAVE, "of loss by position"),
+        ("plateau_from", measures.PLATEAU_FROM, "of L: where the plateau of the loss by position begins"),
         *(
             (f"tolerance{suffix}", part, "over the loss at L (usable length) or the plateau (failure, rise)")
-            for suffix, part in TOLERANCES.items()
+            for suffix, part in measures.TOLERANCES.items()
         ),
         *(("target_fraction", part, "of the reference's budget: its loss is a target") for part in TARGETS),
-        ("confirmations", CONFIRMATIONS, "validations in a row at or below a target that reach it"),
+        ("confirmations", measures.CONFIRMATIONS, "validations in a row at or below a target that reach it"),
         ("expected_validations", EXPECTED_VALIDATIONS, "a run; with fewer, a note says so"),
         (
             "steady_speed",

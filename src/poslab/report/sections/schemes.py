@@ -2,16 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from poslab.analysis import schemes
 from poslab.analysis.curves import Point
 from poslab.analysis.palette import head_number
 from poslab.analysis.results import Results
-from poslab.analysis.schemes import (
-    WAVELENGTHS,
-    biases_by_distance,
-    bound_by_distance,
-    over_seeds,
-    wavelength_figures,
-)
 from poslab.config.text import listing
 from poslab.record.scheme import SchemeRecord
 from poslab.report.cells import arm_column, bars, fewer, figure, loss, scale, training_length
@@ -21,7 +15,6 @@ from poslab.report.formatting import count, number
 from poslab.report.sections import attention, extrapolation
 from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 
-FILES = ("bias_by_distance", "rotation_bound", "wavelengths", "wavelength_pairs")
 DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
 BOUND_SOURCE = "Su et al. 2021, section 3.4.3"
 BOUND_OVER = 0  # the distance in tokens whose bound the others are divided by
@@ -97,7 +90,7 @@ def bias_chart(results: Results) -> PanelChart | None:
     drawn: list[tuple[str, list[tuple[int, tuple[Point, ...], tuple[Point, ...]]]]] = []
     rows: Rows = []
     for item in results.arms:
-        heads = biases_by_distance(item.arm.finished)
+        heads = schemes.biases_by_distance(item.arm.finished)
         layers = sorted({layer for layer, _ in heads})
         for layer in layers:
             title = item.arm.label + (f", layer {layer}" if len(layers) > 1 else "")
@@ -176,7 +169,9 @@ def _same(drawn: Iterable[Point]) -> str:
 
 def bound_chart(results: Results) -> LineChart | None:
     """The upper bound of decay of the arms that turn queries and keys, or None where none does."""
-    series = extrapolation.lines(results, bound_by_distance, lambda by_seed: thinned(over_seeds(by_seed)))
+    series = extrapolation.lines(
+        results, schemes.bound_by_distance, lambda by_seed: thinned(schemes.over_seeds(by_seed))
+    )
     if not series:
         return None
     several = any(len(run.scheme.bound or {}) > 1 for run in results.finished)
@@ -251,7 +246,7 @@ def _wavelength_sheets(results: Results) -> dict[str, Sheet]:
 
 def _wavelengths(results: Results) -> Rows:
     """A row an arm that turns anything."""
-    return attention.arm_rows(results, wavelength_figures, WAVELENGTHS)
+    return attention.arm_rows(results, schemes.wavelength_figures, schemes.WAVELENGTHS)
 
 
 def _pairs(results: Results) -> Rows:
