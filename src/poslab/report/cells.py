@@ -117,6 +117,14 @@ def fewer(row: Row, key: str) -> str:
     return f" (n = {n:g})" if n is not None and finished is not None and n < finished else ""
 
 
+def rank_words(results: Results, how: str) -> str:
+    """By what the arms are ranked; "" where nothing is tested."""
+    if results.primary is None:
+        return ""
+    words = figure_words(results.primary)
+    return f"The rank is by the {words}: only arms that are separated bound it ({how}). "
+
+
 def seeds(row: Row, key: str) -> Cell:
     """How many seeds finished, and of how many where not all did."""
     n, started = row["seeds_finished"], row["seeds_asked"]

@@ -72,8 +72,7 @@ def _differences(runs: tuple[Run, ...]) -> list[str]:
 
 def _far_from_normal(results: Results) -> list[str]:
     """Arms whose differences are too uneven for a t interval; at most 5 % of studies name one by chance."""
-    tested = [(item.arm.label, item.normality_p) for item in results.comparisons]
-    values = [(label, p) for label, p in tested if p is not None]
+    values = [(one.arm.label, p) for one in results.comparisons if (p := one.normality_p) is not None]
     uneven = [label for label, p in values if p < FALSE_ALARMS / len(values)]
     if not uneven or results.primary is None:
         return []
@@ -102,9 +101,8 @@ def remarks_on(results: Results) -> list[str]:
     if results.seeds < 2:
         remarks.append("One seed an arm: no interval, no winner claimed.")
     elif results.seeds < EXPLORATORY:
-        remarks.append(
-            f"{results.seeds} seeds an arm at most: exploratory. Intervals are Student t over seeds, 95 %."
-        )
+        few = f"{results.seeds} seeds an arm at most: exploratory."
+        remarks.append(f"{few} Intervals are Student t over seeds, 95 %.")
     remarks += _rate_remarks(results)
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
@@ -201,9 +199,8 @@ def _parts(runs: Sequence[Run]) -> list[str]:
         by_study = _by_study(made, lambda run: run.manifest.code_parts)
         mixed = {study: answers for study, answers in by_study.items() if len(answers) > 1}
         if mixed and _alike(by_study):
-            sentences.append(
-                f"The runs of {whole} were made by different code ({_shown(by_study[made[0].study])})."
-            )
+            codes = _shown(by_study[made[0].study])
+            sentences.append(f"The runs of {whole} were made by different code ({codes}).")
         if not _alike(by_study):
             sentences.append(f"{_names(by_study)} made {whole} by different code ({_values(by_study)}).")
     return sentences
@@ -254,7 +251,7 @@ def _rate_warnings(results: Results) -> list[str]:
                 for name in one.choice.edges
             ]
         if one.other and one.choice is not None:
-            used, chosen = listing([rates_text(rates) for rates in one.other]), rates_text(one.choice.rates)
+            used, chosen = listing(list(map(rates_text, one.other))), rates_text(one.choice.rates)
             warnings.append(
                 f"{one.label} is compared at the learning rate {used}; its tuning chose {chosen}."
             )

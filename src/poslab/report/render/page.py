@@ -66,11 +66,14 @@ def numbered(document: Document) -> list[tuple[Chapter, list[tuple[Section, int]
     return chapters
 
 
+def templates(**options: Any) -> Environment:
+    """The templates of this folder, in which a name that nothing stands for is an error."""
+    return Environment(loader=FileSystemLoader(HERE / "templates"), undefined=StrictUndefined, **options)
+
+
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined
-    )
+    environment = templates(autoescape=True)
     environment.globals |= {"scale_from": SCALE_FROM, "long": LONG}
     environment.filters |= {
         "kind": lambda chart: type(chart).__name__,

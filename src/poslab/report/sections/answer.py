@@ -39,18 +39,12 @@ def sentences(results: Results) -> Iterator[str]:
     tested = multiple(results.primary)
     if results.is_about_learning:
         yield from fastest(results)
-    few = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""
-    where = f"{few}{'at' if few else 'At'} {_times(tested)}"
+    few = f"{results.seeds} seeds, so exploratory: at" if results.seeds < EXPLORATORY else "At"
+    where = f"{few} {'' if tested == 1 else f'{tested:g} times '}the training length"
     yield f"{where}, {_lowest(results)}."
     if tested > 1:
         yield _kept(results, tested)
-        within = _at_length(results)
-        if within:
-            yield within
-
-
-def _times(k: float) -> str:
-    return "the training length" if k == 1 else f"{k:g} times the training length"
+        yield from filter(None, [_at_length(results)])
 
 
 def _lowest(results: Results) -> str:
@@ -98,9 +92,8 @@ def _at_length(results: Results) -> str:
     if not compared:
         return ""
     if lower:
-        return (
-            f"At L itself, {listing(lower, NAMED)} {'is' if len(lower) == 1 else 'are'} lower than {label}."
-        )
+        are = "is" if len(lower) == 1 else "are"
+        return f"At L itself, {listing(lower, NAMED)} {are} lower than {label}."
     if all(claimed for _, _, claimed in compared):
         return f"At L itself, {label} is the lowest."
     return f"At L itself, no arm is separated below {label}."
@@ -189,12 +182,7 @@ def paper_table(results: Results) -> Table:
         settled = "" if results.seeds >= EXPLORATORY else ": exploratory"
         fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
         sure = f"Means over {fewer}{results.seeds} seeds an arm with 95 % Student-t intervals{settled}."
-    ranked = ""
-    if results.primary is not None:
-        ranked = (
-            f"The rank is by the {cells.figure_words(results.primary)}: only arms that are separated bound "
-            "it (paired t tests with Holm's correction). "
-        )
+    ranked = cells.rank_words(results, "paired t tests with Holm's correction")
     caption = (
         f"Loss in {cells.WINDOWS[cells.loss_family(results)]}, in nats a token, at the training length L and "
         f"past it. {ranked}The last column is the difference from {results.reference.arm.label} in the "

@@ -24,11 +24,8 @@ MANY = 100  # runs from which on a column of one value is taken out of their tab
 
 def arms(results: Results) -> Section:
     """The table of arms."""
-    sheets = {
-        "arms": arms_sheet(results),
-        "pairs": pairs.pairs_sheet(results),
-        "claims": pairs.claims_sheet(results),
-    }
+    sheets = {"pairs": pairs.pairs_sheet(results), "claims": pairs.claims_sheet(results)}
+    sheets["arms"] = arms_sheet(results)
     return Section("arms", "Every figure by arm", tables=(arms_table(results),), sheets=sheets)
 
 
@@ -85,13 +82,8 @@ def arms_table(results: Results) -> Table:
         Column("tokens_to_target", "Mean", cells.to_target, "Tokens to target"),
         Column("tokens_to_target_ratio", "Over reference", cells.over_reference, "Tokens to target"),
     ]
-    ranked = (
-        ""
-        if results.primary is None
-        else f"The rank is by the {cells.figure_words(results.primary)}: only arms that are separated bound "
-        "it (p < 0.05 of the paired t test, with Holm's correction over all that the verdict claims, which "
-        "claims.csv lists). "
-    )
+    how = "p < 0.05 of the paired t test, with Holm's correction over all that the verdict claims, which "
+    ranked = cells.rank_words(results, f"{how}claims.csv lists")
     caption = (
         f"{ranked}Loss is taken in {cells.WINDOWS[protocol]}; that in {cells.WINDOWS[OTHER[protocol]]} is in "
         "the table of protocols. Context gain is the sliding-window loss at L "

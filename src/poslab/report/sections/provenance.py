@@ -35,6 +35,7 @@ from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table
 from poslab.report.verdict import NAMED
 from poslab.report.warnings import EXPECTED_VALIDATIONS
 
+OF_ALL_ALARMS = "of 5: of the verdict's false alarms"
 SOURCES = ("facts.csv", "method.csv")  # with what the words say of the study and of the method
 OF_RUNS: Mapping[str, Callable[[Run], object]] = {
     "context_length": lambda run: run.context_length,
@@ -73,13 +74,12 @@ def origin(results: Results) -> Origin:
 
 def facts(results: Results) -> list[tuple[str, str]]:
     """What the finished runs have in common or differ in, for the head of the report."""
-    finished = len(results.finished)
     tuning = [run for run in results.runs if run.tunes]
-    tuned = f"{sum(run.status == 'done' for run in tuning)} of {len(tuning)}" if tuning else ""
+    tuned = f"{sum(run.status == 'done' for run in tuning)} of {len(tuning)}"
     return [
         *(("Question", question) for question in results.questions),
         ("Arms", str(len(results.arms))),
-        ("Runs finished", f"{finished} of {len(results.compared)}"),
+        ("Runs finished", f"{len(results.finished)} of {len(results.compared)}"),
         *([("Tuning runs finished", tuned)] if tuning else []),
         ("Training length L", _all(results, lambda run: f"{count(run.context_length)} tokens")),
         ("Budget", _all(results, lambda run: f"{quantity(run.budget)} tokens")),
@@ -92,10 +92,11 @@ def facts(results: Results) -> list[tuple[str, str]]:
 
 def _origins(results: Results) -> list[tuple[str, str]]:
     """What has to be the same for the same figures to come out."""
+    seeds = sorted({run.seed for run in results.finished})
     return [
         ("Code", _all(results, lambda run: plain(run.manifest.code, 80))),
         ("Data", _all(results, lambda run: plain(run.data_fingerprint, 80))),
-        ("Seeds", listing([str(seed) for seed in sorted({run.seed for run in results.finished})], 12)),
+        ("Seeds", listing(list(map(str, seeds)), 12)),
         ("Precision", _all(results, lambda run: plain(run.manifest.precision, 40))),
         ("Versions", _all(results, _versions_of)),
     ]
@@ -128,10 +129,10 @@ def settings_sheet(results: Results) -> Sheet | None:
     keys = differing(results)
     if not keys:
         return None
-    rows: Rows = []
-    for item in results.arms:
-        rows.append({"arm": item.arm.label})
-        rows[-1] |= {plain(key): _cell(item.arm.differing.get(key)) for key in keys}
+    rows: Rows = [
+        {"arm": item.arm.label, **{plain(key): _cell(item.arm.differing.get(key)) for key in keys}}
+        for item in results.arms
+    ]
     return ["arm", *map(plain, keys)], rows
 
 
@@ -170,8 +171,7 @@ def _model(run: Run) -> str:
 
 
 def _versions_of(run: Run) -> str:
-    versions = run.versions
-    return ", ".join(f"{plain(name, 40)} {plain(version, 40)}" for name, version in versions.items())
+    return ", ".join(f"{plain(name, 40)} {plain(version, 40)}" for name, version in run.versions.items())
 
 
 def facts_sheet(results: Results) -> Sheet:
@@ -249,8 +249,7 @@ def _flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 def _different(values: Iterable[object]) -> list[object]:
     """Each value once, as the sheet shows it. A boolean is not the number that it equals."""
-    by_text: dict[str, object] = {json.dumps(_cell(value)): value for value in values}
-    return list(by_text.values())
+    return list({json.dumps(_cell(value)): value for value in values}.values())
 
 
 def _cell(value: Any) -> Value:
@@ -275,14 +274,7 @@ def method_sheet() -> Sheet:
             "of the interval of one more seed: decides whether times are near the budget, and is shown there",
         ),
         ("false_alarms", FALSE_ALARMS, "p with Holm's correction under which the verdict claims something"),
-        *(
-            (
-                f"share_{group.name.lower()}",
-                group.share,
-                f"of 5: of the verdict's false alarms, {group.label}",
-            )
-            for group in Group
-        ),
+        *((f"share_{one.name.lower()}", one.share, f"{OF_ALL_ALARMS}, {one.label}") for one in Group),
         ("fewest_segments", FEWEST_SEGMENTS, "that a standard error over text takes"),
         ("smallest_p", SMALLEST_P, "a smaller p is shown as less than this"),
         ("exploratory_below", EXPLORATORY, "seeds; fewer are called exploratory"),

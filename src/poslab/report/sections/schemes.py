@@ -7,6 +7,7 @@ from poslab.analysis.curves import Point
 from poslab.analysis.palette import head_number
 from poslab.analysis.results import Results
 from poslab.config.text import listing
+from poslab.record.reader import Run
 from poslab.record.scheme import SchemeRecord
 from poslab.report.cells import arm_column, bars, fewer, figure, loss, scale, training_length
 from poslab.report.charts import Chart, LineChart, PanelChart, Series, octaves
@@ -62,15 +63,12 @@ def _findings(results: Results) -> tuple[str, ...]:
         for item in known
         if not any(run.scheme.bias or run.scheme.wavelengths for run in item.arm.finished)
     ]
-    sentences = []
-    if neither:
-        sentences.append(f"Neither a bias nor a rotation set by the distance in tokens: {listing(neither)}.")
+    named = {"Neither a bias nor a rotation set by the distance in tokens": neither}
     for what, of in MEASURED.items():
-        without = [
+        named[f"No {what} on record"] = [
             item.arm.label for item in arms if all(of(run.scheme) is None for run in item.arm.finished)
         ]
-        if without:
-            sentences.append(f"No {what} on record: {listing(without)}.")
+    sentences = [f"{words}: {listing(labels)}." for words, labels in named.items() if labels]
     some = [
         run.name
         for item in arms
@@ -78,11 +76,8 @@ def _findings(results: Results) -> tuple[str, ...]:
         for other in item.arm.finished
         if any(of(run.scheme) is None and of(other.scheme) is not None for of in MEASURED.values())
     ]
-    if some:
-        sentences.append(
-            f"Not on record for every seed of an arm: {listing(list(dict.fromkeys(some)))} lack some."
-        )
-    return tuple(sentences)
+    lacking = f"Not on record for every seed of an arm: {listing(list(dict.fromkeys(some)))} lack some."
+    return (*sentences, lacking) if some else tuple(sentences)
 
 
 def bias_chart(results: Results) -> PanelChart | None:
@@ -221,13 +216,8 @@ def wavelengths_table(results: Results) -> Table | None:
         "angles past L; the longest is the longest length evaluated."
         + (" Pairs are counted over all layers that have rotations of their own." if several else "")
     )
-    return Table(
-        "Wavelengths of the rotations",
-        caption,
-        columns,
-        records,
-        ("wavelengths.csv", "wavelength_pairs.csv"),
-    )
+    sources = "wavelengths.csv", "wavelength_pairs.csv"
+    return Table("Wavelengths of the rotations", caption, columns, records, sources)
 
 
 def _turns(row: Row, key: str) -> Cell:
@@ -241,7 +231,8 @@ def _turns(row: Row, key: str) -> Cell:
 def _wavelength_sheets(results: Results) -> dict[str, Sheet]:
     """wavelengths.csv and wavelength_pairs.csv; nothing where no arm turns."""
     rows = _wavelengths(results)
-    return {"wavelengths": sheet(rows), "wavelength_pairs": sheet(_pairs(results))} if rows else {}
+    pairs = attention.layer_rows(results, "pair", _pairs)
+    return {"wavelengths": sheet(rows), "wavelength_pairs": sheet(pairs)} if rows else {}
 
 
 def _wavelengths(results: Results) -> Rows:
@@ -249,10 +240,6 @@ def _wavelengths(results: Results) -> Rows:
     return attention.arm_rows(results, schemes.wavelength_figures, schemes.WAVELENGTHS)
 
 
-def _pairs(results: Results) -> Rows:
-    """A row a run, layer and pair; empty where the pair does not turn."""
-    return attention.layer_rows(
-        results,
-        "pair",
-        lambda run: {key: {"wavelength": turn} for key, turn in (run.scheme.wavelengths or {}).items()},
-    )
+def _pairs(run: Run) -> dict[tuple[int, int], Row]:
+    """By layer and pair; empty where the pair does not turn."""
+    return {key: {"wavelength": turn} for key, turn in (run.scheme.wavelengths or {}).items()}
