@@ -40,6 +40,11 @@ def text(row: Row, key: str) -> Cell:
     return Cell(DASH if value is None or value == "" else str(value), figure(row, key))
 
 
+def words(key: str, title: str) -> Column:
+    """A column of what the CSV file has, as it stands there."""
+    return Column(key, title, text, number=False)
+
+
 def named(places: Mapping[str, int], key: str = "arm", title: str = "Arm") -> Column:
     """The column of the arms, each beside the colour of its number in `places`."""
 

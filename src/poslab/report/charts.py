@@ -50,15 +50,11 @@ class LineChart:
     @property
     def description(self) -> str:
         """The figure in words, for those who do not see it."""
-        ends = [
-            f"{s.label} from {number(s.points[0].mean)} at {self._where(s.points[0])} "
-            f"to {number(s.points[-1].mean)} at {self._where(s.points[-1])}"
-            for s in self.series
-        ]
+        ends = [f"{s.label} from {self._at(s.points[0])} to {self._at(s.points[-1])}" for s in self.series]
         return f"{self.title}. {self.y_label} by {self.x_label}. {'; '.join(ends)}."
 
-    def _where(self, point: Point) -> str:
-        return dict(self.ticks).get(point.x) or quantity(point.x)
+    def _at(self, point: Point) -> str:
+        return f"{number(point.mean)} at {dict(self.ticks).get(point.x) or quantity(point.x)}"
 
 
 def octaves(series: Sequence[Series], label: Callable[[float], str]) -> tuple[tuple[float, str], ...]:
@@ -160,9 +156,8 @@ class HeatPanels:
         ends = []
         for panel in self.panels:
             ordered = sorted(panel.known, key=lambda one: one[0].mean)
-            if ordered:
-                where = [f"{self.shown(cell.mean)} at {row}, {column}" for cell, row, column in ordered]
-                ends.append(f"{panel.label} from {where[0]} to {where[-1]}")
+            where = [f"{self.shown(cell.mean)} at {row}, {column}" for cell, row, column in ordered]
+            ends += [f"{panel.label} from {where[0]} to {where[-1]}"] if where else []
         ranges = "; ".join(ends) or DASH
         return f"{self.title}. {self.unit} by {self.row_label} and {self.column_label}. {ranges}."
 

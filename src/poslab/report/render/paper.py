@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -95,13 +95,18 @@ def _panels(chart: charts.PanelChart) -> Figure:
         axes_of(axes, panel, panel.series)
         axes.set_ylim(*bounds)
         axes.set_title(verbatim("\n".join(textwrap.wrap(panel.title, 120 // across))), fontsize=8.5)
-    for axes in grid[n:]:
-        axes.set_axis_off()
     labels = dict.fromkeys(panel.x_label for panel in chart.panels)
-    figure.supxlabel(verbatim(" or ".join(labels)), fontsize=8.5)
-    figure.supylabel(verbatim(chart.panels[0].y_label), fontsize=8.5)
+    _label(figure, grid[n:], " or ".join(labels), chart.panels[0].y_label)
     legend_of(figure, chart.legend, columns)
     return figure
+
+
+def _label(figure: Figure, unused: Iterable[Axes], x_label: str, y_label: str) -> None:
+    """What all panels share, and nothing in the places without one."""
+    for axes in unused:
+        axes.set_axis_off()
+    figure.supxlabel(verbatim(x_label), fontsize=8.5)
+    figure.supylabel(verbatim(y_label), fontsize=8.5)
 
 
 def axes_of(axes: Axes, chart: charts.LineChart, shown: Sequence[charts.Series]) -> None:
@@ -262,8 +267,6 @@ def _heat(chart: charts.HeatPanels) -> Figure:
     for axes, panel, lines in zip(grid, chart.panels, titles, strict=False):
         _cells(axes, chart, panel, norm, shades, cell)
         axes.set_title(verbatim("\n".join(lines)), fontsize=8.5)
-    for axes in grid[n:]:
-        axes.set_axis_off()
     bar = figure.colorbar(
         ScalarMappable(norm, shades), ax=list(grid), aspect=12 * height, pad=0.015, shrink=0.9
     )
@@ -272,8 +275,7 @@ def _heat(chart: charts.HeatPanels) -> Figure:
         ticks = [chart.low + (chart.high - chart.low) * k / 4 for k in range(5)]
         bar.set_ticks(ticks, labels=[f"{100 * tick:g}" for tick in ticks])
     bar.set_label(verbatim(chart.unit), fontsize=8)
-    figure.supxlabel(verbatim(chart.column_label), fontsize=8.5)
-    figure.supylabel(verbatim(chart.row_label), fontsize=8.5)
+    _label(figure, grid[n:], chart.column_label, chart.row_label)
     return figure
 
 

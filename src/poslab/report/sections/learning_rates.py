@@ -7,11 +7,11 @@ from poslab.analysis.learning_rates import Tried, Tuning
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import Estimate
 from poslab.config.text import listing, rate_text
-from poslab.report.cells import looks, loss, named, text
+from poslab.report.cells import looks, loss, named, rounded, text, words
 from poslab.report.charts import LineChart, Series
 from poslab.report.document import Section
 from poslab.report.formatting import DASH
-from poslab.report.tables import Cell, Column, Row, Sheet, Table, sheet
+from poslab.report.tables import Column, Row, Sheet, Table, sheet
 from poslab.report.warnings import EDGE, RATE_NAMES, rates_text
 
 TICKS = 6
@@ -76,13 +76,13 @@ def rates_table(results: Results) -> Table:
     """A row an arm: the rate that was chosen, from which grid, and whether the grid was wide enough."""
     columns = (
         named(looks(results)),
-        Column("rate", "Chosen rate", _rate),
+        Column("rate", "Chosen rate", rounded(lambda rate: DASH if rate is None else rate_text(rate))),
         *([Column("scheme_rate", "Scheme rate", text)] if _two_way(results) else []),
-        Column("edge", "Edge", text, number=False),
+        words("edge", "Edge"),
         Column("loss", "Validation loss", loss),
         Column("seeds", "Seeds", text),
-        Column("grid", "Grid", text, number=False),
-        Column("without", "Without a loss", text, number=False),
+        words("grid", "Grid"),
+        words("without", "Without a loss"),
     )
     caption = (
         "Chosen for each arm by the lowest mean validation loss at the end of its tuning runs, which count "
@@ -118,11 +118,6 @@ def _edge(edges: Sequence[str]) -> str:
     """At the grid's edge: widen it; with the name of what is, unless it is the learning rate alone."""
     named = "" if list(edges) == ["learning_rate"] else f"{listing([RATE_NAMES[name] for name in edges])} "
     return f"{named}{EDGE}"
-
-
-def _rate(row: Row, key: str) -> Cell:
-    rate = row[key]
-    return Cell(rate_text(rate), rate) if isinstance(rate, float) else Cell(DASH)
 
 
 def _without(tried: Tried) -> str:

@@ -67,8 +67,8 @@ def arms_table(results: Results) -> Table:
         Column("rank", "Rank", cells.rank),
     ]
     protocol = cells.loss_family(results)
-    # Of what is made of both protocols, the longest length past L alone.
     columns += [cells.loss_column(protocol, k) for k in cells.scored(results, protocol)]
+    # What is made of both protocols stands at the longest length past L alone.
     columns += [
         Column(f"{family}_{name(k)}", f"{title} at {multiple(k)}", cells.nats, "Nats")
         for family, title in cells.GAINS.items()
@@ -114,19 +114,18 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
     """
     protocol = cells.loss_family(results)
     loss = "sliding loss" if protocol == "sliding" else "loss"
-    single = all(len(item.rows) <= 1 for item in results.arms)
     rows = []
     for item, record in zip(results.arms, arms_sheet(results)[1], strict=True):
         scheme = item.arm.label.replace(f" / {item.arm.attention}", "", 1)
         row = {"scheme": scheme, "attention": item.arm.attention}
-        if single:
+        if results.seeds < 2:
             row["seed"] = str(item.rows[0]["seed"]) if item.rows else DASH
         else:
             row["seeds"] = cells.seeds(record, "seeds_finished").text
         for k in (1.0, 2.0, 4.0, 8.0):
             row[f"{loss} at L" if k == 1 else multiple(k)] = cells.loss(record, f"{protocol}_{name(k)}").text
-        lengths = [cells.usable(record, key).text for key in cells.usable_keys(results)]
-        row["usable: own, fixed"] = "\n".join(lengths)
+        both = (cells.usable(record, key).text for key in cells.usable_keys(results))
+        row["usable: own, fixed"] = "\n".join(both)
         row["to target"] = cells.to_target(record, "tokens_to_target").text
         rows.append(row)
     return rows
@@ -135,13 +134,9 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
 def differences(results: Results) -> Section:
     """The table of differences from the reference; without two seeds of any arm, their CSV file alone."""
     table = differences_table(results)
-    return Section(
-        "differences",
-        "Against the reference",
-        charts=tuple(pairs.rank_chart(results)),
-        tables=() if table is None else (table,),
-        sheets={"differences": differences_sheet(results)},
-    )
+    tables, sheets = () if table is None else (table,), {"differences": differences_sheet(results)}
+    charts = tuple(pairs.rank_chart(results))
+    return Section("differences", "Against the reference", charts=charts, tables=tables, sheets=sheets)
 
 
 def differences_sheet(results: Results) -> Sheet:
@@ -187,7 +182,7 @@ def differences_table(results: Results) -> Table | None:
         Column("seed_deviations", "in seed SD", cells.rounded(partial(number, digits=2))),
         Column("text_standard_error", "SE over text", cells.rounded(partial(number, digits=3))),
         Column("p_holm", "p (Holm)", cells.probability),
-        Column("reading", "Reading", cells.text, number=False),
+        cells.words("reading", "Reading"),
     )
     caption = (
         f"Arm less {results.reference.arm.label}, in nats per token, paired by seed, with 95 % Student-t "
@@ -269,24 +264,21 @@ def runs_table(results: Results) -> Table:
         rate = "" if run.learning_rate is None else f" at {rate_text(run.learning_rate)}"
         return Cell(f"{cells.text(row, 'tuning_of').text} (tuning{rate})", arm=places.get(run.name))
 
-    def words(key: str, title: str) -> Column:
-        return Column(key, title, cells.text, number=False)
-
     columns = (
         Column("name", "Run", lambda row, key: Cell(plain(row[key], 160)), number=False),
         Column("arm", "Arm", of_arm, number=False),
-        words("attention", "Attention"),
+        cells.words("attention", "Attention"),
         Column("seed", "Seed", cells.text),
-        words("status", "Status"),
+        cells.words("status", "Status"),
         Column("parameters", "Parameters", cells.rounded(quantity)),
         Column("tokens", "Tokens", cells.rounded(quantity)),
         Column("flops", "FLOPs", cells.rounded(quantity)),
         Column("seconds", "Time", cells.rounded(duration)),
         Column("tokens_per_second", "Tokens/s", cells.rounded(quantity)),
-        words("kernel", "Kernel"),
-        words("device", "Device"),
+        cells.words("kernel", "Kernel"),
+        cells.words("device", "Device"),
         Column("name", "W&B", lambda row, key: _tracked(by_name[str(row[key])]), number=False),
-        words("reason", "Reason"),
+        cells.words("reason", "Reason"),
     )
     caption = "Every record of the study. Only runs that are done count in the figures above."
     if results.tunings:
@@ -310,7 +302,6 @@ def without_shared_columns(table: Table) -> Table:
     first, *others = [[(cell.text, cell.link) for cell in row] for row in table.rows]
     shared = [i for i in range(1, len(first)) if all(row[i] == first[i] for row in others)]
     values = [f"{table.columns[i].title} {first[i][0]}" for i in shared if first[i][0] != DASH]
-    caption = table.caption
-    caption += f" The same for all: {listing(values, len(values))}." if values else ""
+    same = f" The same for all: {listing(values, len(values))}." if values else ""
     columns = tuple(column for i, column in enumerate(table.columns) if i not in shared)
-    return replace(table, caption=caption, columns=columns)
+    return replace(table, caption=table.caption + same, columns=columns)

@@ -127,13 +127,11 @@ def differing(results: Results) -> list[str]:
 def settings_sheet(results: Results) -> Sheet | None:
     """settings.csv: a row an arm, a column for each configuration key in which the arms differ."""
     keys = differing(results)
-    if not keys:
-        return None
     rows: Rows = [
         {"arm": item.arm.label, **{plain(key): _cell(item.arm.differing.get(key)) for key in keys}}
         for item in results.arms
     ]
-    return ["arm", *map(plain, keys)], rows
+    return (["arm", *map(plain, keys)], rows) if keys else None
 
 
 def settings_table(results: Results) -> Table | None:
@@ -254,9 +252,9 @@ def _different(values: Iterable[object]) -> list[object]:
 
 def _cell(value: Any) -> Value:
     """A raw number, or text as the report shows it."""
-    if value is None or isinstance(value, bool):
-        return None if value is None else str(value).lower()
-    return value if isinstance(value, int | float) else plain(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if value is None or isinstance(value, int | float) else plain(value)
 
 
 def method_sheet() -> Sheet:

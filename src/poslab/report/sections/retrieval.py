@@ -15,7 +15,7 @@ from poslab.config.text import listing, plain
 from poslab.data.questions import TASKS as QUESTIONS
 from poslab.record.measures import Value, name
 from poslab.record.reader import Run
-from poslab.report.cells import arms, half_widths, heat_panel, looks, loss, named, percent, span, text
+from poslab.report.cells import arms, half_widths, heat_panel, looks, loss, named, percent, span, words
 from poslab.report.charts import SCALE_FROM, HeatPanels
 from poslab.report.document import Section
 from poslab.report.formatting import multiple, number, share
@@ -54,10 +54,9 @@ def section(results: Results) -> Section | None:
 def _table(results: Results, tasks: Sequence[retrieval.TaskFigures]) -> Table:
     """A row a task and arm, with the rows of retrieval_arms.csv on its lengths beside each other."""
     lengths = sorted({k for task in tasks for k in task.lengths})
-    places = looks(results)
     columns = (
-        Column("task", "Task", text, number=False),
-        named(places),
+        words("task", "Task"),
+        named(looks(results)),
         *(Column(f"exact_share_{name(k)}", multiple(k), percent, "Exact, percent") for k in lengths),
         *(Column(f"nats_per_token_{name(k)}", multiple(k), loss, "Answer, nats per token") for k in lengths),
     )

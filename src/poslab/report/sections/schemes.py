@@ -10,7 +10,7 @@ from poslab.config.text import listing
 from poslab.record.reader import Run
 from poslab.record.scheme import SchemeRecord
 from poslab.report.cells import arm_column, bars, fewer, figure, loss, scale, training_length
-from poslab.report.charts import Chart, LineChart, PanelChart, Series, octaves
+from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import count, number
 from poslab.report.sections import attention, extrapolation
@@ -33,9 +33,9 @@ MEASURED: dict[str, Callable[[SchemeRecord], object]] = {
 def section(results: Results) -> Section | None:
     """What the schemes do, or None where no record says it."""
     drawn = (bias_chart(results), bound_chart(results), attention.attended_heat(results))
-    charts: list[Chart] = [chart for chart in drawn if chart is not None]
+    charts = tuple(chart for chart in drawn if chart is not None)
     shown = (wavelengths_table(results), attention.attended_table(results))
-    tables = [table for table in shown if table is not None]
+    tables = tuple(table for table in shown if table is not None)
     if not charts and not tables:
         return None
     return Section(
@@ -44,8 +44,8 @@ def section(results: Results) -> Section | None:
         "Read from the trained models: what each scheme adds to the logits, how it turns queries and keys, "
         f"and how far back attention then reaches. Layers and heads are counted from {COUNTED_FROM}.",
         _findings(results),
-        tuple(charts),
-        tuple(tables),
+        charts,
+        tables,
         {**_wavelength_sheets(results), **attention.sheets(results)},
     )
 
