@@ -100,15 +100,15 @@ def _first(results: Results) -> str:
 
 def _against(results: Results) -> str:
     """The differences from the reference on the primary figure, corrected over all that is claimed."""
-    tested = sorted(results.tested, key=lambda i: i.difference.mean)
-    lower = [item for item in tested if item.reading.startswith("lower")]
-    higher = [item for item in reversed(tested) if item.reading.startswith("higher")]
+    tested = results.tested
+    lower = sorted((i for i in tested if i.reading.startswith("lower")), key=lambda i: i.difference.mean)
+    higher = sorted((i for i in tested if i.reading.startswith("higher")), key=lambda i: -i.difference.mean)
     parts = _phrases(
         ("lower for", _effects(lower)),
         # Numbers for the worse ones only where there is nothing better.
         ("higher for", [item.arm.label for item in higher] if lower else _effects(higher)),
-        ("within noise for", [i.arm.label for i in results.tested if i.reading.startswith("within noise")]),
-        ("not tested for", [i.arm.label for i in results.tested if i.reading in ("one seed", "no spread")]),
+        ("within noise for", [i.arm.label for i in tested if i.reading.startswith("within noise")]),
+        ("not tested for", [i.arm.label for i in tested if i.reading in ("one seed", "no spread")]),
     )
     label = results.reference.arm.label
     if results.primary not in results.reference.figures:

@@ -151,8 +151,7 @@ def _furthest(one: RescaledArm, results: Results) -> str:
 def _rises(one: RescaledArm) -> str:
     """Where each line's loss leaves its own plateau for good."""
     places = [(line.label, cells.position(_reach(line.item), "rise_position").text) for line in one.lines]
-    words = {label: "nowhere" if at == "none" else f"from {at}" for label, at in places if at != DASH}
-    known = [f"{label} {where}" for label, where in words.items()]
+    known = [f"{label} {'nowhere' if at == 'none' else f'from {at}'}" for label, at in places if at != DASH]
     return f"For good over its own plateau: {listing(known)}." if known else ""
 
 
