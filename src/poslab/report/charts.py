@@ -25,12 +25,21 @@ class Series:
 
 
 @dataclass(frozen=True)
-class LineChart:
-    """Lines over a logarithmic x."""
+class Figure:
+    """What every chart has; also `rows`, of the CSV file beside it.
+
+    Its `description` is the figure in words, for those who do not see it; a chart of panels has one a panel.
+    """
 
     name: str
     title: str
     caption: str
+
+
+@dataclass(frozen=True)
+class LineChart(Figure):
+    """Lines over a logarithmic x."""
+
     x_label: str
     y_label: str
     base: int  # of the logarithm of x
@@ -44,12 +53,10 @@ class LineChart:
 
     @property
     def rows(self) -> Rows:
-        """The CSV file beside the figure."""
         return [{"arm": series.label, **point.row} for series in self.series for point in series.points]
 
     @property
     def description(self) -> str:
-        """The figure in words, for those who do not see it."""
         ends = [f"{s.label} from {self._at(s.points[0])} to {self._at(s.points[-1])}" for s in self.series]
         return f"{self.title}. {self.y_label} by {self.x_label}. {'; '.join(ends)}."
 
@@ -79,16 +86,13 @@ def _range(series: Sequence[Series]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class PanelChart:
+class PanelChart(Figure):
     """Line charts of several arms beside each other, under one legend."""
 
-    name: str
-    title: str
-    caption: str
     panels: tuple[LineChart, ...]  # each has its arm's label as its title
     legend: tuple[tuple[int, str], ...]  # of all panels: the number of each look, and what it stands for
     legend_of: str  # what its lines are: rotations, heads
-    rows: Rows  # the CSV file beside the figure
+    rows: Rows
 
 
 @dataclass(frozen=True)
@@ -112,12 +116,9 @@ class HeatPanel:
 
 
 @dataclass(frozen=True)
-class HeatPanels:
+class HeatPanels(Figure):
     """Numbers by row and column, shaded by size: a panel an arm, one scale for all panels."""
 
-    name: str
-    title: str
-    caption: str
     row_label: str
     column_label: str
     unit: str
@@ -125,7 +126,7 @@ class HeatPanels:
     high: float
     in_percent: bool  # whether the numbers are shares
     panels: tuple[HeatPanel, ...]
-    rows: Rows  # the CSV file beside the figure
+    rows: Rows
 
     def shown(self, value: float) -> str:
         """A number as a reader sees it, without its interval."""
@@ -152,7 +153,6 @@ class HeatPanels:
 
     @property
     def description(self) -> str:
-        """The figure in words, for those who do not see it."""
         ends = []
         for panel in self.panels:
             ordered = sorted(panel.known, key=lambda one: one[0].mean)
@@ -175,19 +175,15 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class TargetChart:
+class TargetChart(Figure):
     """Tokens to each target, a dot a run."""
 
-    name: str
-    title: str
-    caption: str
     reaches: tuple[Reach, ...]
     targets: tuple[Target, ...]
     times: Mapping[int, tuple[Cell, ...]]  # of each arm, by its number: the mean time to each target
 
     @property
     def rows(self) -> Rows:
-        """The CSV file beside the figure."""
         return [
             {
                 "arm": reach.label,
@@ -215,7 +211,7 @@ class TargetChart:
 
     @property
     def description(self) -> str:
-        """The figure in words, for those who do not see it; of many runs how many of an arm's got there."""
+        """Of many runs how many of an arm's got there."""
         if len(self.reaches) > SPELLED_OUT:
             hits = {label: [r.tokens is not None for r in mine] for (_, label), mine in self.by_arm.items()}
             parts = [f"{label}: {sum(hit)} of {len(hit)} reached" for label, hit in hits.items()]
@@ -240,17 +236,13 @@ class Place:
 
 
 @dataclass(frozen=True)
-class RankChart:
+class RankChart(Figure):
     """The places of the arms, a row an arm: a dot at its mean rank, a bar over the places it may have."""
 
-    name: str
-    title: str
-    caption: str
     places: tuple[Place, ...]  # the best mean rank first
 
     @property
     def rows(self) -> Rows:
-        """The CSV file beside the figure."""
         return [
             {"arm": one.label, "rank_mean": one.mean, "rank_best": one.best, "rank_worst": one.worst}
             for one in self.places
@@ -258,7 +250,6 @@ class RankChart:
 
     @property
     def description(self) -> str:
-        """The figure in words, for those who do not see it."""
         parts = [f"{p.label} {number(p.mean, 2)}, places {p.best} to {p.worst}" for p in self.places]
         return f"{self.title}. Mean rank: {'; '.join(parts)}."
 
