@@ -46,6 +46,8 @@ def validation_chart(results: Results) -> LineChart | None:
 
 def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
     """The same losses by training time and by floating-point operations, at each arm's mean a token."""
+    if len(results.arms) > MANY:
+        return []
     items = {item.arm.label: item for item in results.arms}
     alone = "Times compare only between runs that had their part of the machine to themselves."
     counted = "They are counted from the sizes of the model, not measured."
@@ -54,7 +56,7 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
         ("seconds", "training time", "Seconds of training", alone),
         ("flops", "training compute", "Floating-point operations", counted),
     ):
-        if len(results.arms) > MANY or (figure == "seconds" and unsteady(results)):
+        if figure == "seconds" and unsteady(results):
             continue
         series = tuple(
             replace(one, points=by_cost(one.points, per_token, figure))
