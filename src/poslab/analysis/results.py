@@ -102,6 +102,11 @@ class Results:
         return 1.0 if self.primary is None else measures.multiple(self.primary)
 
     @property
+    def tested(self) -> tuple[Comparison, ...]:
+        """Of the comparisons with the reference, those on the primary figure."""
+        return tuple(item for item in self.comparisons if item.figure == self.primary)
+
+    @property
     def seeds(self) -> int:
         """The largest number of finished seeds of any arm."""
         return max(len(item.rows) for item in self.arms)

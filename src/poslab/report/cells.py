@@ -22,6 +22,7 @@ Show = Callable[[Row, str], Cell]
 
 SMALLEST_P = 0.001
 LOSSES = {"sliding": "Sliding loss", "loss": "Non-overlapping loss"}  # by the family of their columns
+GAINS = {"context_gain": "Context gain", "early_token_curse": "Early-token curse"}
 WINDOWS = {"sliding": "sliding windows", "loss": "non-overlapping windows"}
 _NEARLY_NEVER = 1e300  # past every number, before what was never reached
 _BESIDE = 1e-6  # how far a bound sorts from the number that it names
@@ -37,6 +38,11 @@ def text(row: Row, key: str) -> Cell:
     """What the CSV file has, as it stands there; a dash for nothing."""
     value: Value = row.get(key)
     return Cell(DASH if value is None or value == "" else str(value), figure(row, key))
+
+
+def words(key: str, title: str) -> Column:
+    """A column of what the CSV file has, as it stands there."""
+    return Column(key, title, text, number=False)
 
 
 def named(places: Mapping[str, int], key: str = "arm", title: str = "Arm") -> Column:
@@ -78,10 +84,8 @@ def mean(show: Callable[[float, float | None], str] = interval) -> Show:
     """Cells of a mean over an arm's seeds with its interval, and of how many seeds where not all have it."""
 
     def cell(row: Row, key: str) -> Cell:
-        value, half_width = figure(row, f"{key}_mean"), figure(row, f"{key}_half_width")
-        if value is None:
-            return Cell(DASH)
-        return Cell(show(value, half_width) + fewer(row, key), value)
+        value, half_width = _estimate(row, key)
+        return Cell(DASH) if value is None else Cell(show(value, half_width) + fewer(row, key), value)
 
     return cell
 
@@ -91,16 +95,39 @@ nats = mean(partial(interval, digits=3, sign=True))  # of differences, so with a
 percent = mean(share)
 
 
+def difference(row: Row, key: str = "") -> Cell:
+    """A paired difference in nats, in the columns mean and half_width; its number of seeds stands beside."""
+    return nats({f"_{end}": row[end] for end in ("mean", "half_width")}, "")
+
+
+def loss_column(family: str, k: float) -> Column:
+    """The mean loss of an arm in one protocol at a multiple of L."""
+    return Column(f"{family}_{name(k)}", multiple(k), loss, f"{LOSSES[family]}, nats per token")
+
+
 def price(row: Row, key: str) -> Cell:
     """A relative change in percent with its interval."""
-    value, half_width = figure(row, f"{key}_mean"), figure(row, f"{key}_half_width")
+    value, half_width = _estimate(row, key)
     return Cell(percents(value, half_width), value)
+
+
+def _estimate(row: Row, key: str) -> tuple[float | None, float | None]:
+    """The mean over the seeds and half its interval."""
+    return figure(row, f"{key}_mean"), figure(row, f"{key}_half_width")
 
 
 def fewer(row: Row, key: str) -> str:
     """Of how many seeds a figure is, where not all finished ones of the arm have it."""
     n, finished = figure(row, f"{key}_n"), figure(row, "seeds_finished")
     return f" (n = {n:g})" if n is not None and finished is not None and n < finished else ""
+
+
+def rank_words(results: Results, how: str) -> str:
+    """By what the arms are ranked; "" where nothing is tested."""
+    if results.primary is None:
+        return ""
+    words = figure_words(results.primary)
+    return f"The rank is by the {words}: only arms that are separated bound it ({how}). "
 
 
 def seeds(row: Row, key: str) -> Cell:
@@ -112,7 +139,12 @@ def seeds(row: Row, key: str) -> Cell:
 def rank(row: Row, key: str) -> Cell:
     """The places that an arm may have: 1, or 2–4; a dash where nothing is compared."""
     places = [f"{row[f'{key}_{end}']}" for end in ("best", "worst") if row.get(f"{key}_{end}") is not None]
-    return Cell("–".join(dict.fromkeys(places)) or DASH, figure(row, f"{key}_best"))
+    return Cell(span(places, "–") or DASH, figure(row, f"{key}_best"))
+
+
+def span(values: Sequence[object], to: str = " to ") -> str:
+    """The first and the last of ordered values, or the one where they are the same."""
+    return to.join(dict.fromkeys(map(str, [*values[:1], *values[-1:]])))
 
 
 def usable(row: Row, key: str) -> Cell:
@@ -129,7 +161,7 @@ def usable(row: Row, key: str) -> Cell:
     for end, at_least in passes.items():
         length = figure(row, f"{key}_{end}") or 0.0
         ends.append(f"{'≥ ' if at_least else ''}{unit(length)}" if length else "< L")
-    return Cell(" to ".join(dict.fromkeys(ends)), shortest, _beside(shortest, 1) if passes["min"] else None)
+    return Cell(span(ends), shortest, _beside(shortest, 1) if passes["min"] else None)
 
 
 def to_target(row: Row, key: str) -> Cell:
@@ -138,7 +170,7 @@ def to_target(row: Row, key: str) -> Cell:
     hits, n = figure(row, reached), figure(row, f"{reached}_of")
     if hits is None or n is None:
         return Cell(DASH)
-    tokens, half_width = figure(row, f"{key}_mean"), figure(row, f"{key}_half_width")
+    tokens, half_width = _estimate(row, key)
     if tokens is not None:
         half = "" if half_width is None else f" ± {quantity(half_width)}"
         return Cell(f"{quantity(tokens)}{half}", tokens)
@@ -173,8 +205,8 @@ def position(row: Row, key: str) -> Cell:
     first = figure(row, f"{key}_min")
     if first is None:
         return Cell("none", sort=math.inf)
-    ends = dict.fromkeys(count(figure(row, f"{key}_{end}")) for end in ("min", "max"))
-    return Cell(" to ".join(ends) + ("" if hits == n else f" ({hits:g} of {n:g})"), first)
+    ends = [count(figure(row, f"{key}_{end}")) for end in ("min", "max")]
+    return Cell(span(ends) + ("" if hits == n else f" ({hits:g} of {n:g})"), first)
 
 
 def probability(row: Row, key: str) -> Cell:
@@ -209,8 +241,7 @@ def heat_panel(
 
 def figure_title(column: str) -> str:
     """sliding_8x -> Sliding loss at 8 L."""
-    titles = {**LOSSES, "context_gain": "Context gain"}
-    return f"{titles[family(column)]} at {_length(column)}"
+    return f"{(LOSSES | GAINS)[family(column)]} at {_length(column)}"
 
 
 def figure_words(column: str) -> str:
@@ -242,9 +273,7 @@ def loss_family(results: Results) -> str:
 
 def bars(results: Results) -> str:
     """What the bars and bands about the means of a line chart are."""
-    if results.seeds < 2:
-        return "One seed an arm: no interval."
-    return "Means over seeds with 95 % Student-t intervals, which may run past the frame."
+    return _sure(results, "Means over seeds with 95 % Student-t intervals, which may run past the frame.")
 
 
 def scale(panels: Sequence[object]) -> str:
@@ -254,11 +283,12 @@ def scale(panels: Sequence[object]) -> str:
 
 def half_widths(results: Results) -> str:
     """What stands under the numbers of a shaded table."""
-    if results.seeds < 2:
-        return "One seed an arm: no interval."
-    return (
-        "Means over seeds; ± is half their 95 % Student-t interval, which the paper figure leaves to the CSV."
-    )
+    how = "± is half their 95 % Student-t interval, which the paper figure leaves to the CSV."
+    return _sure(results, f"Means over seeds; {how}")
+
+
+def _sure(results: Results, how: str) -> str:
+    return how if results.seeds > 1 else "One seed an arm: no interval."
 
 
 def training_length(results: Results) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from poslab.analysis.curves import Point
 from poslab.analysis.statistics import Estimate
-from poslab.record.measures import Value
 from poslab.record.summary import Target
 from poslab.report.formatting import DASH, number, quantity, share
 from poslab.report.tables import Cell, Rows
@@ -26,12 +25,21 @@ class Series:
 
 
 @dataclass(frozen=True)
-class LineChart:
-    """Lines over a logarithmic x."""
+class Figure:
+    """What every chart has; also `rows`, of the CSV file beside it.
+
+    Its `description` is the figure in words, for those who do not see it; a chart of panels has one a panel.
+    """
 
     name: str
     title: str
     caption: str
+
+
+@dataclass(frozen=True)
+class LineChart(Figure):
+    """Lines over a logarithmic x."""
+
     x_label: str
     y_label: str
     base: int  # of the logarithm of x
@@ -45,21 +53,15 @@ class LineChart:
 
     @property
     def rows(self) -> Rows:
-        """The CSV file beside the figure."""
         return [{"arm": series.label, **point.row} for series in self.series for point in series.points]
 
     @property
     def description(self) -> str:
-        """The figure in words, for those who do not see it."""
-        ends = [
-            f"{s.label} from {number(s.points[0].mean)} at {self._where(s.points[0])} "
-            f"to {number(s.points[-1].mean)} at {self._where(s.points[-1])}"
-            for s in self.series
-        ]
+        ends = [f"{s.label} from {self._at(s.points[0])} to {self._at(s.points[-1])}" for s in self.series]
         return f"{self.title}. {self.y_label} by {self.x_label}. {'; '.join(ends)}."
 
-    def _where(self, point: Point) -> str:
-        return dict(self.ticks).get(point.x) or quantity(point.x)
+    def _at(self, point: Point) -> str:
+        return f"{number(point.mean)} at {dict(self.ticks).get(point.x) or quantity(point.x)}"
 
 
 def octaves(series: Sequence[Series], label: Callable[[float], str]) -> tuple[tuple[float, str], ...]:
@@ -84,16 +86,13 @@ def _range(series: Sequence[Series]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class PanelChart:
+class PanelChart(Figure):
     """Line charts of several arms beside each other, under one legend."""
 
-    name: str
-    title: str
-    caption: str
     panels: tuple[LineChart, ...]  # each has its arm's label as its title
     legend: tuple[tuple[int, str], ...]  # of all panels: the number of each look, and what it stands for
     legend_of: str  # what its lines are: rotations, heads
-    rows: Rows  # the CSV file beside the figure
+    rows: Rows
 
 
 @dataclass(frozen=True)
@@ -117,12 +116,9 @@ class HeatPanel:
 
 
 @dataclass(frozen=True)
-class HeatPanels:
+class HeatPanels(Figure):
     """Numbers by row and column, shaded by size: a panel an arm, one scale for all panels."""
 
-    name: str
-    title: str
-    caption: str
     row_label: str
     column_label: str
     unit: str
@@ -130,7 +126,7 @@ class HeatPanels:
     high: float
     in_percent: bool  # whether the numbers are shares
     panels: tuple[HeatPanel, ...]
-    rows: Rows  # the CSV file beside the figure
+    rows: Rows
 
     def shown(self, value: float) -> str:
         """A number as a reader sees it, without its interval."""
@@ -143,12 +139,12 @@ class HeatPanels:
 
     def half(self, cell: Estimate, panel: HeatPanel) -> str:
         """What stands under a number: half its interval, and of how many seeds where not of all."""
-        parts = []
-        if cell.half_width is not None:
-            parts.append(f"± {share(cell.half_width) if self.in_percent else number(cell.half_width, 2)}")
-        if cell.n < panel.seeds:
-            parts.append(f"n = {cell.n}")
-        return ", ".join(parts)
+        half = share(cell.half_width) if self.in_percent else number(cell.half_width, 2)
+        parts = (
+            "" if cell.half_width is None else f"± {half}",
+            f"n = {cell.n}" if cell.n < panel.seeds else "",
+        )
+        return ", ".join(filter(None, parts))
 
     def fraction(self, value: float) -> float:
         """How far along the scale a number lies, from 0 to 1."""
@@ -157,13 +153,11 @@ class HeatPanels:
 
     @property
     def description(self) -> str:
-        """The figure in words, for those who do not see it."""
         ends = []
         for panel in self.panels:
             ordered = sorted(panel.known, key=lambda one: one[0].mean)
-            if ordered:
-                where = [f"{self.shown(cell.mean)} at {row}, {column}" for cell, row, column in ordered]
-                ends.append(f"{panel.label} from {where[0]} to {where[-1]}")
+            where = [f"{self.shown(cell.mean)} at {row}, {column}" for cell, row, column in ordered]
+            ends += [f"{panel.label} from {where[0]} to {where[-1]}"] if where else []
         ranges = "; ".join(ends) or DASH
         return f"{self.title}. {self.unit} by {self.row_label} and {self.column_label}. {ranges}."
 
@@ -179,35 +173,29 @@ class Reach:
     tokens: float | None
     budget: int
 
-    @property
-    def row(self) -> dict[str, Value]:
-        """Its row in the CSV file beside the figure."""
-        return {
-            "arm": self.label,
-            "seed": self.seed,
-            "target_fraction": self.target.fraction,
-            "target_loss": self.target.loss,
-            "reached": self.tokens is not None,
-            "tokens_to_target": self.tokens,
-            "budget": self.budget,
-        }
-
 
 @dataclass(frozen=True)
-class TargetChart:
+class TargetChart(Figure):
     """Tokens to each target, a dot a run."""
 
-    name: str
-    title: str
-    caption: str
     reaches: tuple[Reach, ...]
     targets: tuple[Target, ...]
     times: Mapping[int, tuple[Cell, ...]]  # of each arm, by its number: the mean time to each target
 
     @property
     def rows(self) -> Rows:
-        """The CSV file beside the figure."""
-        return [reach.row for reach in self.reaches]
+        return [
+            {
+                "arm": reach.label,
+                "seed": reach.seed,
+                "target_fraction": reach.target.fraction,
+                "target_loss": reach.target.loss,
+                "reached": reach.tokens is not None,
+                "tokens_to_target": reach.tokens,
+                "budget": reach.budget,
+            }
+            for reach in self.reaches
+        ]
 
     @property
     def edge(self) -> float:  # the largest budget, where the scale ends
@@ -223,7 +211,7 @@ class TargetChart:
 
     @property
     def description(self) -> str:
-        """The figure in words, for those who do not see it; of many runs how many of an arm's got there."""
+        """Of many runs how many of an arm's got there."""
         if len(self.reaches) > SPELLED_OUT:
             hits = {label: [r.tokens is not None for r in mine] for (_, label), mine in self.by_arm.items()}
             parts = [f"{label}: {sum(hit)} of {len(hit)} reached" for label, hit in hits.items()]
@@ -246,32 +234,23 @@ class Place:
     best: int  # the places that the tests leave it
     worst: int
 
-    @property
-    def row(self) -> dict[str, Value]:
-        """Its row in the CSV file beside the figure."""
-        return {"arm": self.label, "rank_mean": self.mean, "rank_best": self.best, "rank_worst": self.worst}
-
 
 @dataclass(frozen=True)
-class RankChart:
+class RankChart(Figure):
     """The places of the arms, a row an arm: a dot at its mean rank, a bar over the places it may have."""
 
-    name: str
-    title: str
-    caption: str
     places: tuple[Place, ...]  # the best mean rank first
 
     @property
     def rows(self) -> Rows:
-        """The CSV file beside the figure."""
-        return [place.row for place in self.places]
+        return [
+            {"arm": one.label, "rank_mean": one.mean, "rank_best": one.best, "rank_worst": one.worst}
+            for one in self.places
+        ]
 
     @property
     def description(self) -> str:
-        """The figure in words, for those who do not see it."""
-        parts = [
-            f"{one.label} {number(one.mean, 2)}, places {one.best} to {one.worst}" for one in self.places
-        ]
+        parts = [f"{p.label} {number(p.mean, 2)}, places {p.best} to {p.worst}" for p in self.places]
         return f"{self.title}. Mean rank: {'; '.join(parts)}."
 
     def along(self, rank: float) -> float:

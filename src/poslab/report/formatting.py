@@ -52,19 +52,17 @@ def percent(fraction: float | None) -> str:
     return _minus(f"{100 * fraction:+.{decimals}f} %")
 
 
-def percents(fraction: float | None, half_width: float | None) -> str:
-    """A relative change in percent with half its interval: +1.70 ± 0.11; no sign of percent."""
-    if fraction is None or not math.isfinite(fraction):
-        return DASH
-    half = "" if half_width is None else f" ± {100 * half_width:.2f}"
-    return _minus(f"{100 * fraction:+.2f}{half}")
-
-
-def share(fraction: float | None, half_width: float | None = None) -> str:
+def share(fraction: float | None, half_width: float | None = None, digits: int = 1, sign: str = "") -> str:
     """A share in percent with half its interval: 42.0 ± 3.1; no sign of percent."""
     if fraction is None or not math.isfinite(fraction):
         return DASH
-    return f"{100 * fraction:.1f}" + ("" if half_width is None else f" ± {100 * half_width:.1f}")
+    half = "" if half_width is None else f" ± {100 * half_width:.{digits}f}"
+    return _minus(f"{100 * fraction:{sign}.{digits}f}{half}")
+
+
+def percents(fraction: float | None, half_width: float | None) -> str:
+    """A relative change in percent with half its interval: +1.70 ± 0.11; no sign of percent."""
+    return share(fraction, half_width, 2, "+")
 
 
 def count(value: float | None) -> str:

@@ -11,15 +11,7 @@ from poslab.analysis.results import Results
 from poslab.analysis.statistics import EXPLORATORY, Estimate
 from poslab.config.text import listing
 from poslab.record.measures import family, name
-from poslab.report.cells import (
-    WINDOWS,
-    figure_place,
-    figure_words,
-    fixed_limit,
-    over_reference,
-    usable,
-    usable_keys,
-)
+from poslab.report import cells
 from poslab.report.formatting import interval, multiple, number, percent, signed
 
 NAMED = 3  # arms in one list; the tables have them all
@@ -36,13 +28,21 @@ def extrapolation(results: Results) -> tuple[str, ...]:
 
 
 def convergence(results: Results) -> tuple[str, ...]:
-    """What is claimed of the time to a target and of the loss at L."""
-    return _sentences(_convergence(results))
+    """Who gets to the reference's loss at 75 % of its budget and how fast, and the loss at L."""
+    at_length = results.primary not in (None, _loss_at_length(results))
+    return _sentences(_joined(_target(results, _timed), _at_length(results) if at_length else ""))
 
 
 def belief(results: Results) -> tuple[str, ...]:
     """What of all that is a test, and what is missing."""
-    return _sentences(_belief(results))
+    missing = _phrases(("no finished run of", [item.arm.label for item in results.arms if not item.rows]))
+    n = sum(run.status == "diverged" for run in results.compared)
+    diverged = f"{n} of {len(results.compared)} runs diverged and count in no loss" if n else ""
+    return _sentences(_joined(_family(results) if results.claims else "", *missing, diverged))
+
+
+def _joined(*clauses: str) -> str:
+    return "; ".join(filter(None, clauses))
 
 
 def _sentences(*clauses: str) -> tuple[str, ...]:
@@ -58,40 +58,28 @@ def winner(results: Results) -> str:
     paired = {arm.label for pair in results.pairs for arm in (pair.arm, pair.other)}
     compared = [item for item in results.arms if item is reference or item.arm.label in paired]
     if len(compared) == 1:
-        why = (
-            "it is the only arm"
-            if len(results.arms) == 1
-            else "no other arm has a comparable loss on the same seeds"
-        )
+        other = "no other arm has a comparable loss on the same seeds"
+        why = "it is the only arm" if len(results.arms) == 1 else other
         return f"Nothing is compared with {label}, as {why}: {_described(reference, primary)}"
-    where = figure_place(primary)
+    where = cells.figure_place(primary)
     if not results.ranks:
         why = "In one run each" if results.seeds < 2 else "Without two seeds that arms share"
         between = _between((item, one) for item in compared if (one := item.figures.get(primary)) is not None)
-        rest = (
-            ""
-            if f"({label})" in between or primary not in reference.figures
-            else f", {number(reference.mean(primary))} for {label}, the reference"
-        )
-        return f"{why}, so no winner is claimed: the loss {where} lies {between}{rest}"
-    return f"{_seeds(results)}, {where} {_first(results)}; {_against(results)}"
+        if f"({label})" not in between and primary in reference.figures:
+            between += f", {number(reference.mean(primary))} for {label}, the reference"
+        return f"{why}, so no winner is claimed: the loss {where} lies {between}"
+    seeds = sorted(pair.difference.n for pair in results.pairs if pair.difference.n > 1)
+    few = " (exploratory)" if seeds[0] < EXPLORATORY else ""
+    return f"With {cells.span(seeds)} seeds{few}, {where} {_first(results)}; {_against(results)}"
 
 
 def _described(item: ArmFigures, primary: str) -> str:
     """The loss of an arm that is compared with no other, at L and at the tested length."""
-    first, (words, _, length) = item.mean(at_length(primary)), figure_words(primary).partition(" at ")
+    first, (words, _, length) = item.mean(at_length(primary)), cells.figure_words(primary).partition(" at ")
     if primary == at_length(primary):
         return f"its {words} at L is {number(first)}"
-    change = percent(item.mean(primary.replace("_", "_change_")))
-    return (
-        f"its {words} goes from {number(first)} at L to {number(item.mean(primary))} at {length} ({change})"
-    )
-
-
-def _seeds(results: Results) -> str:
-    counts = sorted({pair.difference.n for pair in results.pairs if pair.difference.n > 1})
-    shown = " to ".join(str(n) for n in dict.fromkeys([counts[0], counts[-1]]))
-    return f"With {shown} seeds{' (exploratory)' if counts[0] < EXPLORATORY else ''}"
+    change, last = percent(item.mean(primary.replace("_", "_change_"))), number(item.mean(primary))
+    return f"its {words} goes from {number(first)} at L to {last} at {length} ({change})"
 
 
 def _first(results: Results) -> str:
@@ -112,7 +100,7 @@ def _first(results: Results) -> str:
 
 def _against(results: Results) -> str:
     """The differences from the reference on the primary figure, corrected over all that is claimed."""
-    tested = [item for item in results.comparisons if item.figure == results.primary]
+    tested = results.tested
     lower = sorted((i for i in tested if i.reading.startswith("lower")), key=lambda i: i.difference.mean)
     higher = sorted((i for i in tested if i.reading.startswith("higher")), key=lambda i: -i.difference.mean)
     parts = _phrases(
@@ -151,7 +139,7 @@ def _other_protocol(results: Results) -> str:
     if not left or results.primary is None:
         return ""
     clauses: list[str] = []
-    tested, other = (WINDOWS[family(each)] for each in (results.primary, counterpart(results.primary)))
+    tested, other = (cells.WINDOWS[family(one)] for one in (results.primary, counterpart(results.primary)))
     while left and len(clauses) < NAMED:
         # The arm that changes places with the most others comes first.
         ends = [(label, side, both.separated) for both in left for side, label in enumerate(_ordered(both))]
@@ -167,7 +155,7 @@ def _other_protocol(results: Results) -> str:
             f"{label} has a {mean} mean than {named} in {tested}{sure} and a {back} one in {other}"
         )
     rest = ["more pairs change places, in pairs.csv"] if left else []
-    length = figure_words(results.primary).partition(" at ")[2]
+    length = cells.figure_words(results.primary).partition(" at ")[2]
     return f"the two protocols order arms differently at {length}: {'; '.join(clauses + rest)}"
 
 
@@ -185,13 +173,13 @@ def _context(results: Results) -> str:
         item.arm.label
         for item in results.arms
         if any(run.max_length is not None for run in item.arm.finished)
-        and not any(f"{kind}_{name(k)}" in item.figures for kind in WINDOWS for k in lengths)
+        and not any(f"{kind}_{name(k)}" in item.figures for kind in cells.WINDOWS for k in lengths)
     ]
     ends = f"past L, {listing(undefined, NAMED)} {'is' if len(undefined) == 1 else 'are'} not defined"
     if longest is None:
         return ends if undefined else "nothing was measured past L"
-    clauses = [f"context gain at {multiple(longest)} {_gains(results, longest)}", _usable(results)]
-    return "; ".join([text for text in clauses if text] + ([ends] if undefined else []))
+    gains = f"context gain at {multiple(longest)} {_gains(results, longest)}"
+    return _joined(gains, _usable(results), ends if undefined else "")
 
 
 def _gains(results: Results, k: float) -> str:
@@ -200,9 +188,9 @@ def _gains(results: Results, k: float) -> str:
     if not sure:
         return f"lies {_between(gains, sign=True)}"
     claimed = {item.arm.label for item, _, _ in sure if holds(results.claims, gain(k), item.arm.label, None)}
-    above = sorted(
-        (one for one in sure if one[0].arm.label in claimed and one[1] > 0), key=lambda one: -one[1]
-    )
+    above = [
+        one for one in sorted(sure, key=lambda one: -one[1]) if one[0].arm.label in claimed and one[1] > 0
+    ]
     shown = [f"{item.arm.label} ({interval(mean, half, 3, sign=True)})" for item, mean, half in above]
     parts = _phrases(
         ("above 0 for", shown or ["no arm"]),
@@ -214,20 +202,21 @@ def _gains(results: Results, k: float) -> str:
 
 def _usable(results: Results) -> str:
     """Both usable lengths: against each arm's own loss at L, and against one loss for all."""
-    own, fixed = usable_keys(results)
+    own, fixed = cells.usable_keys(results)
     relative, absolute = _reaches(results, RELATIVE, own), _reaches(results, FIXED, fixed)
-    clauses = [f"usable length by an arm's own loss at L is {relative}" if relative else ""]
-    clauses += [f"by one fixed loss ({fixed_limit(results)}) it is {absolute}" if absolute else ""]
-    return "; ".join(text for text in clauses if text)
+    return _joined(
+        f"usable length by an arm's own loss at L is {relative}" if relative else "",
+        f"by one fixed loss ({cells.fixed_limit(results)}) it is {absolute}" if absolute else "",
+    )
 
 
 def _reaches(results: Results, kind: str, key: str) -> str:
     """One of the usable lengths of every arm, the longest first."""
     reach: dict[str, tuple[tuple[float, float], list[str]]] = {}
     for item in results.arms:
-        lengths = [v for row in item.rows if isinstance(v := row.get(f"{kind}_multiple"), int | float)]
+        lengths = item.by_seed(f"{kind}_multiple").values()
         if lengths:
-            shown = usable(usable_columns(item.rows, kind), key).text
+            shown = cells.usable(usable_columns(item.rows, kind), key).text
             text = shown.replace("≥", "at least").replace("< L", "less than L")
             reach.setdefault(text, ((min(lengths), max(lengths)), []))[1].append(item.arm.label)
     groups = sorted(reach.items(), key=lambda one: one[1][0], reverse=True)
@@ -241,17 +230,8 @@ def _reaches(results: Results, kind: str, key: str) -> str:
     return ", ".join(parts)
 
 
-def _convergence(results: Results) -> str:
-    """Who gets to the reference's loss at 75 % of its budget and how fast, and the loss at L."""
-    clauses = [
-        _target(results, _timed),
-        "" if results.primary in (None, _loss_at_length(results)) else _at_length(results),
-    ]
-    return "; ".join(text for text in clauses if text)
-
-
 def fastest(results: Results) -> tuple[str, ...]:
-    """Who gets to that loss sooner or later, by name alone: a table beside has the numbers."""
+    """Who gets to the target sooner or later, by name alone: a table beside has the numbers."""
     return _sentences(_target(results, lambda item: item.arm.label))
 
 
@@ -290,7 +270,9 @@ def _target(results: Results, shown: Callable[[ArmFigures], str]) -> str:
 def _timed(item: ArmFigures) -> str:
     """An arm, its time over the reference's, and how many of its runs got there."""
     row = {"seeds_finished": len(item.rows), **target_columns(item)}
-    return _reached(item, f"{over_reference(row, f'tokens_to_target{TARGET}_ratio').text} of its tokens, ")
+    return _reached(
+        item, f"{cells.over_reference(row, f'tokens_to_target{TARGET}_ratio').text} of its tokens, "
+    )
 
 
 def _reached(item: ArmFigures, time: str = "") -> str:
@@ -316,14 +298,11 @@ def differences_at_length(results: Results) -> list[tuple[str, float, bool]]:
 
 def _at_length(results: Results) -> str:
     figure = _loss_at_length(results)
-    words = figure_words(figure).partition(" at ")[0]
+    words = cells.figure_words(figure).partition(" at ")[0]
     if results.seeds < 2:
         same = {item.arm.label for item in results.comparisons} | {results.reference.arm.label}
-        losses = [
-            (item, one)
-            for item in results.arms
-            if item.arm.label in same and (one := item.figures.get(figure)) is not None
-        ]
+        compared = (item for item in results.arms if item.arm.label in same)
+        losses = [(item, one) for item in compared if (one := item.figures.get(figure)) is not None]
         return f"the {words} at L lies {_between(losses)}" if len(losses) > 1 else ""
     at = differences_at_length(results)
     parts = _phrases(
@@ -334,22 +313,11 @@ def _at_length(results: Results) -> str:
     return f"at L the {words} is {', '.join(parts)}" if parts else ""
 
 
-def _belief(results: Results) -> str:
-    """What of it is a test, and what is missing."""
-    clauses = [_family(results)] if results.claims else []
-    clauses += _phrases(("no finished run of", [item.arm.label for item in results.arms if not item.rows]))
-    diverged = sum(run.status == "diverged" for run in results.compared)
-    if diverged:
-        clauses.append(f"{diverged} of {len(results.compared)} runs diverged and count in no loss")
-    return "; ".join(clauses)
-
-
 def _family(results: Results) -> str:
     """That all claims above are one family of tests, and how its false alarms are shared out."""
-    kept = ""
+    kept, label = "", results.reference.arm.label
     if results.primary is not None and any(test.group is Group.REFERENCE for test in results.claims):
-        figure = figure_words(results.primary)
-        kept = f"; most of these 5 % are kept for the {figure} against {results.reference.arm.label}"
+        kept = f"; most of these 5 % are kept for the {cells.figure_words(results.primary)} against {label}"
     besides = any(both.changes_places for both in results.both_protocols)
     which = "all claims here but that on the two protocols" if besides else "all claims here"
     return (

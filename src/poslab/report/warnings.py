@@ -11,7 +11,7 @@ from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.losses import TRAINED
 from poslab.record.reader import Rates, Run
-from poslab.report.cells import figure_words
+from poslab.report.cells import figure_words, span
 from poslab.report.formatting import number, quantity
 
 EXPECTED_VALIDATIONS = 100
@@ -37,12 +37,9 @@ def warnings_of(results: Results) -> list[str]:
             f"{listing(shown)}."
         )
     if not results.reference.rows:
-        warnings.append(
-            f"The reference, {results.reference.arm.label}, has no finished run: no targets, no comparisons."
-        )
-    warnings += _differences(finished)
-    warnings += _far_from_normal(results)
-    warnings += _rate_warnings(results)
+        label = results.reference.arm.label
+        warnings.append(f"The reference, {label}, has no finished run: no targets, no comparisons.")
+    warnings += [*_differences(finished), *_far_from_normal(results), *_rate_warnings(results)]
     seeds = {item.arm.label: {row["seed"] for row in item.rows} for item in results.arms if item.rows}
     if len({frozenset(values) for values in seeds.values()}) > 1:
         warnings.append(
@@ -53,17 +50,14 @@ def warnings_of(results: Results) -> list[str]:
             warnings.append(f"{run.name} has no validation losses: no convergence figures.")
         elif ("non_overlapping", 1.0) not in run.segments:
             warnings.append(f"{run.name} has no loss at L.")
-    warnings += [
-        f"{run} has losses that are not finite; they are shown as not defined."
-        for run in _not_finite(finished)
-    ]
-    return warnings
+    unfit = [run.name for run in _measurements(finished) if not all(map(math.isfinite, _losses(run)))]
+    words = "has losses that are not finite; they are shown as not defined."
+    return warnings + [f"{run} {words}" for run in dict.fromkeys(unfit)]
 
 
 def _differences(runs: tuple[Run, ...]) -> list[str]:
     """What makes arms hard to compare, where it is not the same in all of them."""
-    warnings = [_differing(question, runs) for question in QUESTIONS]
-    sentences = [warning for warning in warnings if warning is not None] + _parts(runs)
+    sentences = [*filter(None, (_differing(question, runs) for question in QUESTIONS)), *_parts(runs)]
     scored: dict[tuple[int, str], set[object]] = {}
     for run in _measurements(runs):
         for (protocol, _), segments in run.segments.items():
@@ -78,8 +72,7 @@ def _differences(runs: tuple[Run, ...]) -> list[str]:
 
 def _far_from_normal(results: Results) -> list[str]:
     """Arms whose differences are too uneven for a t interval; at most 5 % of studies name one by chance."""
-    tested = [(item.arm.label, item.normality_p) for item in results.comparisons]
-    values = [(label, p) for label, p in tested if p is not None]
+    values = [(one.arm.label, p) for one in results.comparisons if (p := one.normality_p) is not None]
     uneven = [label for label, p in values if p < FALSE_ALARMS / len(values)]
     if not uneven or results.primary is None:
         return []
@@ -90,18 +83,11 @@ def _far_from_normal(results: Results) -> list[str]:
     ]
 
 
-def _not_finite(runs: tuple[Run, ...]) -> list[str]:
-    def finite(values: list[float]) -> bool:
-        return all(map(math.isfinite, values))
-
-    names = [
-        run.name
-        for run in _measurements(runs)
-        if not finite([part.nll for segments in run.segments.values() for part in segments.values()])
-        or not finite([part.nll for part in run.positions.values()])
-        or not finite([point.nll for point in run.validations])
-    ]
-    return list(dict.fromkeys(names))
+def _losses(run: Run) -> list[float]:
+    """Every sum of losses on record."""
+    segments = [part.nll for parts in run.segments.values() for part in parts.values()]
+    positions = [part.nll for part in run.positions.values()]
+    return [*segments, *positions, *(point.nll for point in run.validations)]
 
 
 def _measurements(runs: tuple[Run, ...]) -> list[Run]:
@@ -115,9 +101,8 @@ def remarks_on(results: Results) -> list[str]:
     if results.seeds < 2:
         remarks.append("One seed an arm: no interval, no winner claimed.")
     elif results.seeds < EXPLORATORY:
-        remarks.append(
-            f"{results.seeds} seeds an arm at most: exploratory. Intervals are Student t over seeds, 95 %."
-        )
+        few = f"{results.seeds} seeds an arm at most: exploratory."
+        remarks.append(f"{few} Intervals are Student t over seeds, 95 %.")
     remarks += _rate_remarks(results)
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
@@ -214,9 +199,8 @@ def _parts(runs: Sequence[Run]) -> list[str]:
         by_study = _by_study(made, lambda run: run.manifest.code_parts)
         mixed = {study: answers for study, answers in by_study.items() if len(answers) > 1}
         if mixed and _alike(by_study):
-            sentences.append(
-                f"The runs of {whole} were made by different code ({_shown(by_study[made[0].study])})."
-            )
+            codes = _shown(by_study[made[0].study])
+            sentences.append(f"The runs of {whole} were made by different code ({codes}).")
         if not _alike(by_study):
             sentences.append(f"{_names(by_study)} made {whole} by different code ({_values(by_study)}).")
     return sentences
@@ -267,7 +251,7 @@ def _rate_warnings(results: Results) -> list[str]:
                 for name in one.choice.edges
             ]
         if one.other and one.choice is not None:
-            used, chosen = listing([rates_text(rates) for rates in one.other]), rates_text(one.choice.rates)
+            used, chosen = listing(list(map(rates_text, one.other))), rates_text(one.choice.rates)
             warnings.append(
                 f"{one.label} is compared at the learning rate {used}; its tuning chose {chosen}."
             )
@@ -281,11 +265,9 @@ def _rate_warnings(results: Results) -> list[str]:
     untuned = [item.arm.label for i, item in enumerate(results.arms) if tuned and i not in tuned]
     if untuned:
         warnings.append(f"No runs tune the learning rate of {listing(untuned)}.")
-    if _shared_seeds(results):
-        seeds = listing([str(seed) for seed in _shared_seeds(results)])
-        warnings.append(
-            f"Tuning and comparison share seeds ({seeds}): the rates fit the runs that are compared."
-        )
+    if seeds := listing(list(map(str, _shared_seeds(results)))):
+        sharing = f"Tuning and comparison share seeds ({seeds})"
+        warnings.append(f"{sharing}: the rates fit the runs that are compared.")
     return warnings
 
 
@@ -314,14 +296,12 @@ def _rate_remarks(results: Results) -> list[str]:
     if not tuned:
         return []
     whose = "each arm" if len(tuned) == len(results.arms) else f"{len(tuned)} of {len(results.arms)} arms"
-    rates, seeds = _range([len(one.tried) for one in tuned]), _range([len(one.seeds) for one in tuned])
+    rates, seeds = (
+        span(sorted(len(one.tried) for one in tuned)),
+        span(sorted(len(one.seeds) for one in tuned)),
+    )
     own = "" if _shared_seeds(results) else " and text of their own"
     return [
         f"Learning rate chosen for {whose} from {rates} {'rate' if rates == '1' else 'rates'} "
         f"on {seeds} {'seed' if seeds == '1' else 'seeds'}{own}."
     ]
-
-
-def _range(numbers: Sequence[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"

@@ -4,7 +4,6 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,7 +124,9 @@ def write_document(made: Document, reports: Path) -> Report:
     for chart in made.charts:
         for kind, content in draw(chart).items():
             write_atomic(directory / "figures" / f"{chart.name}.{kind}", content)
-    _remove_stale(directory, made.sheets.keys())
+    for stale in {*OPTIONAL} - made.sheets.keys():
+        for path in (f"{stale}.csv", *(f"figures/{stale}.{kind}" for kind in FORMATS)):
+            (directory / path).unlink(missing_ok=True)
     write_atomic(directory / "report.md", markdown(made))
     write_atomic(directory / "table.tex", latex(made))
     index = directory / "index.html"
@@ -142,9 +143,8 @@ def write_sheets(directory: Path, sheets: Mapping[str, Sheet]) -> None:
 
 
 def _spelled(value: Value) -> Value:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return _text(value) if isinstance(value, str) else value
+    shown = str(value).lower() if isinstance(value, bool) else value
+    return _text(shown) if isinstance(shown, str) else shown
 
 
 def _text(text: str) -> str:
@@ -157,10 +157,3 @@ def _is_number(text: str) -> bool:
         return math.isfinite(float(text))  # "-Infinity" is a name to a spreadsheet
     except ValueError:
         return False
-
-
-def _remove_stale(directory: Path, present: AbstractSet[str]) -> None:
-    for name in {*OPTIONAL} - present:
-        (directory / f"{name}.csv").unlink(missing_ok=True)
-        for kind in FORMATS:
-            (directory / "figures" / f"{name}.{kind}").unlink(missing_ok=True)

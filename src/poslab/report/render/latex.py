@@ -15,66 +15,23 @@ from poslab.report.tables import Column
 
 # In braces are a bracket and a star, which after \\ would be its argument.
 _SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "`": r"\textasciigrave{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "''",
     **{character: f"\\{character}" for character in "#$%&_{}"},
     **{character: f"{{{character}}}" for character in "[]*"},
-    "±": r"$\pm$",
-    "−": "$-$",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "≈": r"$\approx$",
-    "∞": r"$\infty$",
-    "√": r"$\surd$",
-    "→": r"$\rightarrow$",
-    "°": r"$^{\circ}$",
-    "µ": r"$\mu$",
-    "–": "--",
-    "—": "---",
-    "…": r"\dots{}",
-    "‘": "`",
-    "’": "'",
-    "“": "``",
-    "”": "''",
-    "\u00a0": "~",
-    "ß": r"\ss{}",
-    "æ": r"\ae{}",
-    "Æ": r"\AE{}",
-    "ø": r"\o{}",
-    "Ø": r"\O{}",
-    "ł": r"\l{}",
-    "Ł": r"\L{}",
-    "ı": r"\i{}",
+    **dict(zip('"–—‘’“”\u00a0−', ("''", "--", "---", "`", "'", "``", "''", "~", "$-$"), strict=True)),
 }
-_ACCENTS = {
-    "\u0300": "`",
-    "\u0301": "'",
-    "\u0302": "^",
-    "\u0303": "~",
-    "\u0304": "=",
-    "\u0306": "u",
-    "\u0307": ".",
-    "\u0308": '"',
-    "\u030a": "r",
-    "\u030b": "H",
-    "\u030c": "v",
-    "\u0327": "c",
-    "\u0328": "k",
-}
-_NAMES = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon"
-_NAMES += " phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
-_GREEK = dict(zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ", _NAMES.split(), strict=True))
+_TEXT = "textbackslash textasciicircum textasciitilde textasciigrave textless textgreater textbar dots"
+_TEXT += " ss ae AE o O l L i"
+_SPECIAL |= {x: f"\\{name}{{}}" for x, name in zip("\\^~`<>|…ßæÆøØłŁı", _TEXT.split(), strict=True)}
+_ACCENTS = dict(zip(map(chr, (*range(0x300, 0x305), *range(0x306, 0x309))), "`'^~=u.\"", strict=True))
+_ACCENTS |= {"\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c", "\u0328": "k"}
+_MATHS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon"
+_MATHS += " phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
+_MATHS += " pm times cdot geq leq approx infty surd rightarrow mu"
+_LETTERS = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ±×·≥≤≈∞√→µ"
+_SPECIAL |= {x: f"$\\{name}$" for x, name in zip(_LETTERS, _MATHS.split(), strict=True)}
+_SPECIAL["°"] = r"$^{\circ}$"
 # LaTeX has no letters of their own for those that look like Latin ones.
 _SPECIAL |= dict(zip("οΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "oABEZHIKMNOPTYX", strict=True))
-_SPECIAL |= {letter: f"$\\{name}$" for letter, name in _GREEK.items()}
 _LIGATURES = "-',"  # twice in a row, they are drawn as one other mark
 
 

@@ -2,13 +2,12 @@
 
 import re
 from functools import cache
-from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from poslab.report.document import Document
-from poslab.report.render.page import numbered
+from poslab.report.render.page import numbered, templates
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~$])")
 
@@ -30,13 +29,7 @@ def escape_markdown(text: object) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=StrictUndefined,
-        finalize=escape_markdown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates(finalize=escape_markdown, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"as_it_is": Markup, "address": _address}
     return environment
 

@@ -66,11 +66,14 @@ def numbered(document: Document) -> list[tuple[Chapter, list[tuple[Section, int]
     return chapters
 
 
+def templates(**options: Any) -> Environment:
+    """The templates of this folder, in which a name that nothing stands for is an error."""
+    return Environment(loader=FileSystemLoader(HERE / "templates"), undefined=StrictUndefined, **options)
+
+
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined
-    )
+    environment = templates(autoescape=True)
     environment.globals |= {"scale_from": SCALE_FROM, "long": LONG}
     environment.filters |= {
         "kind": lambda chart: type(chart).__name__,
@@ -98,7 +101,7 @@ def _digest(script: str) -> str:
 def _colours(document: Document) -> str:
     """The colour of every arm, rotation and head, on light and on dark screens."""
     numbers = {*document.arms}
-    numbers |= {number for chart in _panel_charts(document) for number, _ in chart.legend}
+    numbers |= {number for number, _ in _legends(document)}
     tables = (table for section in document.sections for table in section.tables)
     for table in (document.answer.table, *tables):
         numbers |= {cell.arm for row in table.rows for cell in row if cell.arm is not None}
@@ -110,6 +113,10 @@ def _colours(document: Document) -> str:
 
 def _panel_charts(document: Document) -> list[PanelChart]:
     return [chart for chart in document.charts if isinstance(chart, PanelChart)]
+
+
+def _legends(document: Document) -> list[tuple[int, str]]:
+    return [entry for chart in _panel_charts(document) for entry in chart.legend]
 
 
 def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
@@ -154,16 +161,11 @@ def _data(document: Document) -> dict[str, Any]:
             _chart(panel) | {"of": "lines", "panel": i, "panels": len(chart.panels), "title": panel.title}
             for i, panel in enumerate(chart.panels)
         ]
-    legends = [entry for chart in _panel_charts(document) for entry in chart.legend]
+    legends = {"arms": document.arms.items(), "lines": _legends(document)}
     return {
-        "arms": {number: _look(number, label) for number, label in document.arms.items()},
-        "lines": {number: _look(number, label) for number, label in legends},
-        "charts": charts,
-    }
-
-
-def _look(number: int, label: str) -> dict[str, Any]:
-    return {"label": label, **asdict(look(number))}
+        kind: {number: {"label": label, **asdict(look(number))} for number, label in legend}
+        for kind, legend in legends.items()
+    } | {"charts": charts}
 
 
 def _chart(chart: LineChart) -> dict[str, Any]:
@@ -176,15 +178,13 @@ def _chart(chart: LineChart) -> dict[str, Any]:
     xs = sorted({point.x for points in thinned for point in points})
     series = []
     for one, points in zip(chart.series, thinned, strict=True):
-        by_x = {point.x: point for point in points}
-        at = [by_x.get(x) for x in xs]
-        shown = [None if point is None else _as_shown(point) for point in at]
-        counts = [None if point is None else point.n for point in at]
+        by_x = {point.x: (*_as_shown(point), point.n) for point in points}
+        mean, half, counts = zip(*(by_x.get(x, (None, None, None)) for x in xs), strict=True)
         series.append(
             {
                 "arm": one.arm,
-                "mean": [None if pair is None else pair[0] for pair in shown],
-                "half": [None if pair is None else pair[1] for pair in shown],
+                "mean": mean,
+                "half": half,
                 "n": points[0].n if len({point.n for point in points}) == 1 else counts,
                 "lowest": _short(min(point.lowest for point in one.points)),
                 "highest": _short(max(point.highest for point in one.points)),
@@ -198,8 +198,8 @@ def _chart(chart: LineChart) -> dict[str, Any]:
         "base": chart.base,
         "ticks": [[_short(x), label] for x, label in chart.ticks],
         "mark": chart.mark,
-        "ceiling": None if chart.ceiling is None else _short(chart.ceiling),
-        "level": None if chart.level is None else _short(chart.level),
+        "ceiling": chart.ceiling and _short(chart.ceiling),
+        "level": chart.level and _short(chart.level),
         "stepped": chart.stepped,
         "frame": None if chart.frame is None else [_short(y) for y in chart.frame],
         "series": series,

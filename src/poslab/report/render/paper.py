@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -15,21 +15,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from poslab.analysis.palette import look
-from poslab.report.charts import (
-    FORMATS,
-    Chart,
-    HeatPanel,
-    HeatPanels,
-    LineChart,
-    PanelChart,
-    RankChart,
-    Series,
-    TargetChart,
-)
+from poslab.report import charts
 from poslab.report.formatting import quantity
 from poslab.report.render.canvas import HEIGHT, LEGEND_ROW, PANEL, WIDE, WIDTH, canvas, save, style, verbatim
 
 DASHED: dict[str, Any] = {"color": "#777777", "linewidth": 0.7, "linestyle": (0, (2, 2)), "zorder": 1}
+MARKS = {0.5: "s", 0.75: "o", 0.9: "^"}  # of targets, by the fraction of the budget
 MANY = 14  # lines that a legend has room for
 NAMED = 8  # lines in the legend of more
 
@@ -43,14 +34,14 @@ LARGEST, SMALLEST = 7.0, 4.5  # points: the size of a number, and that below whi
 SHADES = 32  # few enough that a vector file stays small
 
 
-def draw(chart: Chart) -> dict[str, bytes]:
+def draw(chart: charts.Chart) -> dict[str, bytes]:
     """The figure in each format, by file ending."""
     figure = laid_out(chart)
     with style():
-        return {kind: save(figure, kind) for kind in FORMATS}
+        return {kind: save(figure, kind) for kind in charts.FORMATS}
 
 
-def laid_out(chart: Chart) -> Figure:
+def laid_out(chart: charts.Chart) -> Figure:
     """The figure in the paper's style, laid out once and for all formats."""
     with style():
         figure = _drawn(chart)
@@ -65,16 +56,17 @@ def _drawn(chart: object) -> Figure:
 
 
 @_drawn.register
-def _lines(chart: LineChart) -> Figure:
+def _lines(chart: charts.LineChart) -> Figure:
     shown = named(chart.series)
     legend = [(series.arm, series.label) for series in shown]
-    columns = legend_columns(legend, 48)
-    left_out = len(chart.series) - len(shown)
+    columns, left_out = legend_columns(legend, 48), len(chart.series) - len(shown)
     rows = math.ceil(len(legend) / columns) + 2 * bool(left_out)
     figure = canvas(WIDTH, HEIGHT + LEGEND_ROW * rows)
     axes = figure.add_subplot()
     axes_of(axes, chart, shown)
-    axes.set_ylim(*(limits(chart.series) if chart.frame is None else _within(chart.frame)))
+    low, high = chart.frame or (0.0, 0.0)
+    margin = 0.03 * (high - low)  # so that a line at the end of y is seen whole
+    axes.set_ylim(*(limits(chart.series) if chart.frame is None else (low - margin, high + margin)))
     axes.set_xlabel(verbatim(chart.x_label))
     axes.set_ylabel(verbatim(chart.y_label))
     heading = f"The {len(shown)} that end lowest; {left_out} others in grey,\nwhich the page tells apart"
@@ -82,7 +74,7 @@ def _lines(chart: LineChart) -> Figure:
     return figure
 
 
-def named(series: Sequence[Series]) -> Sequence[Series]:
+def named(series: Sequence[charts.Series]) -> Sequence[charts.Series]:
     """The lines in the legend: of more than it has room for, those that end lowest.
 
     Lowest where the longest lines end; those that end before come last.
@@ -95,7 +87,7 @@ def named(series: Sequence[Series]) -> Sequence[Series]:
 
 
 @_drawn.register
-def _panels(chart: PanelChart) -> Figure:
+def _panels(chart: charts.PanelChart) -> Figure:
     """A panel an arm, as wide as the page where there are several, all with one scale of y."""
     n = len(chart.panels)
     across = min(n, 4)
@@ -110,25 +102,30 @@ def _panels(chart: PanelChart) -> Figure:
         axes_of(axes, panel, panel.series)
         axes.set_ylim(*bounds)
         axes.set_title(verbatim("\n".join(textwrap.wrap(panel.title, 120 // across))), fontsize=8.5)
-    for axes in grid[n:]:
-        axes.set_axis_off()
     labels = dict.fromkeys(panel.x_label for panel in chart.panels)
-    figure.supxlabel(verbatim(" or ".join(labels)), fontsize=8.5)
-    figure.supylabel(verbatim(chart.panels[0].y_label), fontsize=8.5)
+    _label(figure, grid[n:], " or ".join(labels), chart.panels[0].y_label)
     legend_of(figure, chart.legend, columns)
     return figure
 
 
-def axes_of(axes: Axes, chart: LineChart, shown: Sequence[Series]) -> None:
+def _label(figure: Figure, unused: Iterable[Axes], x_label: str, y_label: str) -> None:
+    """What all panels share, and nothing in the places without one."""
+    for axes in unused:
+        axes.set_axis_off()
+    figure.supxlabel(verbatim(x_label), fontsize=8.5)
+    figure.supylabel(verbatim(y_label), fontsize=8.5)
+
+
+def axes_of(axes: Axes, chart: charts.LineChart, shown: Sequence[charts.Series]) -> None:
     """The lines of `shown`, and those of the others in grey behind them."""
     axes.set_xscale("log", base=chart.base)
     named = {series.arm for series in shown}
     for series in chart.series:
+        x, mean = zip(*((point.x, point.mean) for point in series.points), strict=True)
+        drawn = "steps-post" if chart.stepped else "default"
         if series.arm in named:
-            _line(axes, series, chart.stepped)
+            _line(axes, series, x, mean, drawn)
         else:
-            x, mean = zip(*((point.x, point.mean) for point in series.points), strict=True)
-            drawn = "steps-post" if chart.stepped else "default"
             axes.plot(x, mean, color="#cccccc", linewidth=0.6, zorder=1.5, drawstyle=drawn)
     axes.set_xticks([x for x, _ in chart.ticks], [label for _, label in chart.ticks])
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -136,33 +133,23 @@ def axes_of(axes: Axes, chart: LineChart, shown: Sequence[Series]) -> None:
     if chart.mark is not None:
         axes.axvline(chart.mark, **DASHED)
         if (chart.mark, "L") not in chart.ticks:
-            axes.annotate(
-                "L",
-                (chart.mark, 1),
-                (2, -1),
-                xycoords=axes.get_xaxis_transform(),
-                textcoords="offset points",
-                va="top",
-                color="#555555",
-                style="italic",
-            )
+            place: dict[str, Any] = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
+            axes.annotate("L", (chart.mark, 1), (2, -1), va="top", color="#555555", style="italic", **place)
     if chart.level is not None and chart.mark is not None:
         last = max(point.x for series in chart.series for point in series.points)
         ends = [chart.mark, max(chart.mark, last)]
         axes.plot(ends, [chart.level] * 2, **DASHED)
 
 
-def _line(axes: Axes, series: Series, stepped: bool = False) -> None:
+def _line(axes: Axes, series: charts.Series, x: Sequence[float], mean: Sequence[float], drawn: str) -> None:
     style = look(series.arm)
-    x = [point.x for point in series.points]
-    mean = [point.mean for point in series.points]
     few = len(x) <= 8
     axes.plot(
         x,
         mean,
         color=style.light,
         dashes=style.dash or (None, None),
-        drawstyle="steps-post" if stepped else "default",
+        drawstyle=drawn,
         marker=style.marker,
         # Marks on every point of a long line would hide it.
         markevery=1 if few else (series.arm % 4 + 2, max(1, len(x) // 7)),
@@ -172,12 +159,11 @@ def _line(axes: Axes, series: Series, stepped: bool = False) -> None:
     if few:
         axes.errorbar(x, mean, half, fmt="none", ecolor=style.light, elinewidth=0.8, capsize=1.8)
     else:
-        low = [m - h for m, h in zip(mean, half, strict=True)]
-        high = [m + h for m, h in zip(mean, half, strict=True)]
+        low, high = zip(*((m - h, m + h) for m, h in zip(mean, half, strict=True)), strict=True)
         axes.fill_between(x, low, high, color=style.light, alpha=0.16, linewidth=0)
 
 
-def limits(series: Sequence[Series], ceiling: float | None = None) -> tuple[float, float]:
+def limits(series: Sequence[charts.Series], ceiling: float | None = None) -> tuple[float, float]:
     """The range of y: every run is inside; intervals of few seeds, far wider than their runs, may be cut.
 
     With a ceiling, so is what lies above it.
@@ -189,14 +175,8 @@ def limits(series: Sequence[Series], ceiling: float | None = None) -> tuple[floa
     return low - margin, high + margin
 
 
-def _within(frame: tuple[float, float]) -> tuple[float, float]:
-    """A little room, so that a line at the end of y is seen whole."""
-    margin = 0.03 * (frame[1] - frame[0])
-    return frame[0] - margin, frame[1] + margin
-
-
 @_drawn.register
-def _targets(chart: TargetChart) -> Figure:
+def _targets(chart: charts.TargetChart) -> Figure:
     arms = list(dict.fromkeys((reach.arm, reach.label) for reach in chart.reaches))
     fractions = sorted({reach.target.fraction for reach in chart.reaches})
     labels = {arm: textwrap.wrap(label, 20) for arm, label in arms}
@@ -210,39 +190,38 @@ def _targets(chart: TargetChart) -> Figure:
         x = chart.edge * 1.04 if reach.tokens is None else reach.tokens
         dots.setdefault((reach.arm, reach.target.fraction, reach.tokens is None), []).append(x)
     for (arm, fraction, missed), tokens in dots.items():
-        _dots(axes, arm, tokens, heights[arm, fraction], ">" if missed else _mark(fraction), missed)
+        color = look(arm).light
+        axes.plot(
+            tokens,
+            [heights[arm, fraction]] * len(tokens),
+            marker=">" if missed else MARKS.get(fraction, "D"),
+            markerfacecolor="white" if missed else color,
+            markeredgecolor=color,
+            markeredgewidth=0.8,
+            linestyle="none",
+            clip_on=False,
+        )
     axes.axvline(chart.edge, **DASHED)
-    axes.set_yticks([rows[arm] for arm, _ in arms], [verbatim("\n".join(labels[arm])) for arm, _ in arms])
-    axes.set_ylim(0.6 - len(arms), 0.6)
+    _rows(axes, [labels[arm] for arm, _ in arms])
     axes.set_xlim(0, chart.edge * 1.08)
-    axes.grid(axis="y", visible=False)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: quantity(x) if x else "0"))
     axes.set_xlabel("Training tokens (dashed: budget)")
-    marks = [
-        Line2D([], [], color="#555555", marker=_mark(f), linestyle="none", label=f"{100 * f:g} %")
-        for f in fractions
-    ]
+    gray: dict[str, Any] = {"color": "#555555", "linestyle": "none"}
+    marks = [Line2D([], [], marker=MARKS.get(f, "D"), label=f"{100 * f:g} %", **gray) for f in fractions]
     heading = "Reaching the reference's loss at"
     figure.legend(handles=marks, loc="outside upper center", ncols=len(marks), title=heading)
     return figure
 
 
-def _dots(axes: Axes, arm: int, x: Sequence[float], y: float, marker: str, missed: bool) -> None:
-    color = look(arm).light
-    axes.plot(
-        x,
-        [y] * len(x),
-        marker=marker,
-        markerfacecolor="white" if missed else color,
-        markeredgecolor=color,
-        markeredgewidth=0.8,
-        linestyle="none",
-        clip_on=False,
-    )
+def _rows(axes: Axes, labels: Sequence[Sequence[str]]) -> None:
+    """A row an arm, the first at the top, with the lines of its label."""
+    axes.set_yticks([-y for y in range(len(labels))], [verbatim("\n".join(lines)) for lines in labels])
+    axes.set_ylim(0.6 - len(labels), 0.6)
+    axes.grid(axis="y", visible=False)
 
 
 @_drawn.register
-def _ranks(chart: RankChart) -> Figure:
+def _ranks(chart: charts.RankChart) -> Figure:
     labels = [textwrap.wrap(place.label, 20) for place in chart.places]
     figure = canvas(WIDTH, 0.55 + 0.17 * sum(map(len, labels)))
     axes = figure.add_subplot()
@@ -250,17 +229,11 @@ def _ranks(chart: RankChart) -> Figure:
         style = look(place.arm)
         axes.plot([place.best, place.worst], [-y, -y], color=style.light, linewidth=4, alpha=0.35)
         axes.plot([place.mean], [-y], marker=style.marker, color=style.light, markeredgewidth=0)
-    axes.set_yticks([-y for y in range(len(labels))], [verbatim("\n".join(lines)) for lines in labels])
-    axes.set_ylim(0.6 - len(labels), 0.6)
+    _rows(axes, labels)
     axes.set_xlim(0.5, len(labels) + 0.5)
     axes.set_xticks(range(1, len(labels) + 1, math.ceil(len(labels) / 12)))
-    axes.grid(axis="y", visible=False)
     axes.set_xlabel("Rank (bar: the places that the tests leave)")
     return figure
-
-
-def _mark(fraction: float) -> str:
-    return {0.5: "s", 0.75: "o", 0.9: "^"}.get(fraction, "D")
 
 
 def legend_columns(legend: Sequence[tuple[int, str]], room: int) -> int:
@@ -282,7 +255,7 @@ def legend_of(
 
 
 @_drawn.register
-def _heat(chart: HeatPanels) -> Figure:
+def _heat(chart: charts.HeatPanels) -> Figure:
     """As wide as a column of the paper with one panel, as wide as the page with several."""
     n = len(chart.panels)
     columns = max(len(panel.column_titles) for panel in chart.panels)
@@ -301,8 +274,6 @@ def _heat(chart: HeatPanels) -> Figure:
     for axes, panel, lines in zip(grid, chart.panels, titles, strict=False):
         _cells(axes, chart, panel, norm, shades, cell)
         axes.set_title(verbatim("\n".join(lines)), fontsize=8.5)
-    for axes in grid[n:]:
-        axes.set_axis_off()
     bar = figure.colorbar(
         ScalarMappable(norm, shades), ax=list(grid), aspect=12 * height, pad=0.015, shrink=0.9
     )
@@ -311,13 +282,17 @@ def _heat(chart: HeatPanels) -> Figure:
         ticks = [chart.low + (chart.high - chart.low) * k / 4 for k in range(5)]
         bar.set_ticks(ticks, labels=[f"{100 * tick:g}" for tick in ticks])
     bar.set_label(verbatim(chart.unit), fontsize=8)
-    figure.supxlabel(verbatim(chart.column_label), fontsize=8.5)
-    figure.supylabel(verbatim(chart.row_label), fontsize=8.5)
+    _label(figure, grid[n:], chart.column_label, chart.row_label)
     return figure
 
 
 def _cells(
-    axes: Axes, chart: HeatPanels, panel: HeatPanel, norm: Normalize, shades: Colormap, width: float
+    axes: Axes,
+    chart: charts.HeatPanels,
+    panel: charts.HeatPanel,
+    norm: Normalize,
+    shades: Colormap,
+    width: float,
 ) -> None:
     """The shaded cells of one panel, `width` inches each; a dash where there is no value."""
     values = [[math.nan if cell is None else cell.mean for cell in row] for row in panel.cells]
@@ -336,10 +311,8 @@ def _cells(
             if text is None:
                 axes.text(x + 0.5, y + 0.5, "–", ha="center", va="center", color="#777777", fontsize=LARGEST)
             elif size >= SMALLEST:
-                color = _ink(shades(norm(values[y][x])))
-                axes.text(
-                    x + 0.5, y + 0.5, text, ha="center", va="center_baseline", color=color, fontsize=size
-                )
+                ink: dict[str, Any] = {"color": _ink(shades(norm(values[y][x]))), "fontsize": size}
+                axes.text(x + 0.5, y + 0.5, text, ha="center", va="center_baseline", **ink)
 
 
 def _ink(shade: Sequence[float]) -> str:

@@ -1,7 +1,7 @@
 """The answer: what a reader sees before all else, and no more than the tests allow."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from poslab.analysis.estimates import RELATIVE
@@ -12,7 +12,6 @@ from poslab.record.measures import TOLERANCES, multiple, name
 from poslab.report import cells
 from poslab.report.document import Answer
 from poslab.report.formatting import count, quantity
-from poslab.report.formatting import multiple as length_words
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.overview import arms_sheet
@@ -40,18 +39,12 @@ def sentences(results: Results) -> Iterator[str]:
     tested = multiple(results.primary)
     if results.is_about_learning:
         yield from fastest(results)
-    few = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""
-    where = f"{few}{'at' if few else 'At'} {_times(tested)}"
+    few = f"{results.seeds} seeds, so exploratory: at" if results.seeds < EXPLORATORY else "At"
+    where = f"{few} {'' if tested == 1 else f'{tested:g} times '}the training length"
     yield f"{where}, {_lowest(results)}."
     if tested > 1:
         yield _kept(results, tested)
-        within = _at_length(results)
-        if within:
-            yield within
-
-
-def _times(k: float) -> str:
-    return "the training length" if k == 1 else f"{k:g} times the training length"
+        yield from filter(None, [_at_length(results)])
 
 
 def _lowest(results: Results) -> str:
@@ -76,8 +69,7 @@ def _kept(results: Results, tested: float) -> str:
     lost: list[str] = []
     undefined: list[str] = []
     for item in results.arms:
-        reach = [row.get(f"{RELATIVE}_multiple") for row in item.rows]
-        lengths = [float(value) for value in reach if isinstance(value, int | float)]
+        lengths = item.by_seed(f"{RELATIVE}_multiple").values()
         if not any(f"{family}_{name(tested)}" in item.figures for family in cells.WINDOWS):
             undefined += [item.arm.label] if item.rows else []
         elif lengths:
@@ -100,9 +92,8 @@ def _at_length(results: Results) -> str:
     if not compared:
         return ""
     if lower:
-        return (
-            f"At L itself, {listing(lower, NAMED)} {'is' if len(lower) == 1 else 'are'} lower than {label}."
-        )
+        are = "is" if len(lower) == 1 else "are"
+        return f"At L itself, {listing(lower, NAMED)} {are} lower than {label}."
     if all(claimed for _, _, claimed in compared):
         return f"At L itself, {label} is the lowest."
     return f"At L itself, no arm is separated below {label}."
@@ -111,65 +102,37 @@ def _at_length(results: Results) -> str:
 def table(results: Results) -> Table:
     """Five columns, sorted by rank: the loss at L and at the tested length, and how it compares."""
     protocol, label = cells.loss_family(results), results.reference.arm.label
-    noise = {
-        item.arm.label
-        for item in results.comparisons
-        if item.figure == results.primary and item.reading.startswith("within noise")
-    }
+    noise = {item.arm.label for item in results.tested if item.reading.startswith("within noise")}
 
     def against(row: Row, key: str) -> Cell:
         shown = difference(results, row)
         return replace(shown, text=f"{shown.text} (noise)") if row["arm"] in noise else shown
 
-    columns = (
+    places = "1 is the lowest loss; only arms that are separated bound it"
+    columns = [
         cells.arm_column(results),
-        Column(
-            "rank",
-            "Rank",
-            cells.rank,
-            number=False,
-            about="1 is the lowest loss; only arms that are separated bound it",
-        ),
-        *(
-            Column(
-                f"{protocol}_{name(k)}",
-                length_words(k),
-                cells.loss,
-                f"{cells.LOSSES[protocol]}, nats per token",
-            )
-            for k in dict.fromkeys((1.0, results.tested_multiple))
-        ),
-        *(
-            [
-                Column(
-                    "tokens_to_target_ratio",
-                    "Tokens to target",
-                    cells.over_reference,
-                    about=f"to the loss of {label} at 75 % of its budget, over those that {label} takes",
-                )
-            ]
-            if results.is_about_learning and results.targets
-            else []
-        ),
-        Column(
-            "difference",
-            f"Against {label}",
-            against,
-            about=f"the difference from {label}, paired by seed, with its 95 % interval; noise: p with "
-            f"Holm's correction is {FALSE_ALARMS:g} or more",
-        ),
+        Column("rank", "Rank", cells.rank, number=False, about=places),
+        *(cells.loss_column(protocol, k) for k in dict.fromkeys((1.0, results.tested_multiple))),
+    ]
+    if results.is_about_learning and results.targets:
+        over = f"to the loss of {label} at 75 % of its budget, over those that {label} takes"
+        ratio = Column("tokens_to_target_ratio", "Tokens to target", cells.over_reference, about=over)
+        columns.append(ratio)
+    paired = (
+        f"the difference from {label}, paired by seed, with its 95 % interval; noise: p with Holm's "
+        f"correction is {FALSE_ALARMS:g} or more"
     )
-    return Table("Answer", "", columns, ranked_rows(results), SOURCES)
+    columns.append(Column("difference", f"Against {label}", against, about=paired))
+    return Table("Answer", "", tuple(columns), ranked_rows(results), SOURCES)
 
 
 def difference(results: Results, row: Row) -> Cell:
     """The arm of a row of arms.csv less the reference in the tested loss."""
     if row["reference"] is True:
         return Cell("reference")
-    for item in results.comparisons:
-        if item.arm.label == row["arm"] and item.figure == results.primary:
-            ends = {"d_mean": item.difference.mean, "d_half_width": item.difference.half_width}
-            return cells.nats(ends, "d")
+    for item in results.tested:
+        if item.arm.label == row["arm"]:
+            return cells.difference(vars(item.difference))
     return Cell("–")
 
 
@@ -188,22 +151,18 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
     """How far to believe it, in short."""
     counts = [len(item.rows) for item in results.arms if item.rows]
     sure = "" if max(counts) > 1 else ": no interval, no winner"
-    yield "Seeds an arm", f"{_range(counts, str)}{sure}"
+    yield "Seeds an arm", f"{cells.span(sorted(counts))}{sure}"
     if results.primary is not None and results.claims:
         yield "Tested", f"{cells.figure_words(results.primary)}, with Holm's correction"
     finished = results.finished
     yield "Text", listing(list(dict.fromkeys(plain(run.data_name, 40) for run in finished)), NAMED)
     yield "Learning rate", _rate(results)
-    parameters = [run.manifest.parameters for run in finished if run.manifest.parameters]
-    size, budget = _range(parameters, quantity), _range([run.budget for run in finished], quantity)
+    parameters = sorted(run.manifest.parameters for run in finished if run.manifest.parameters)
+    size = cells.span(list(map(quantity, parameters)))
+    budget = cells.span(list(map(quantity, sorted(run.budget for run in finished))))
+    lengths = list(map(count, sorted(run.context_length for run in finished)))
     yield "Model and budget", f"{size} parameters, {budget} tokens"
-    yield "L", f"{_range([run.context_length for run in finished], count)} tokens"
-
-
-def _range(values: Sequence[int], show: Callable[[int], str]) -> str:
-    """One value, or the lowest and the highest."""
-    ends = (min(values), max(values)) if values else ()
-    return " to ".join(dict.fromkeys(map(show, ends)))
+    yield "L", f"{cells.span(lengths)} tokens"
 
 
 def _rate(results: Results) -> str:
@@ -223,12 +182,7 @@ def paper_table(results: Results) -> Table:
         settled = "" if results.seeds >= EXPLORATORY else ": exploratory"
         fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
         sure = f"Means over {fewer}{results.seeds} seeds an arm with 95 % Student-t intervals{settled}."
-    ranked = ""
-    if results.primary is not None:
-        ranked = (
-            f"The rank is by the {cells.figure_words(results.primary)}: only arms that are separated bound "
-            "it (paired t tests with Holm's correction). "
-        )
+    ranked = cells.rank_words(results, "paired t tests with Holm's correction")
     caption = (
         f"Loss in {cells.WINDOWS[cells.loss_family(results)]}, in nats a token, at the training length L and "
         f"past it. {ranked}The last column is the difference from {results.reference.arm.label} in the "

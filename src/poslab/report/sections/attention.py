@@ -11,8 +11,6 @@ from poslab.report.charts import SCALE_FROM, HeatPanels
 from poslab.report.formatting import number
 from poslab.report.tables import Column, Row, Rows, Sheet, Table, sheet
 
-FILES = ("attention_distance", "attention_distance_arms", "attention_distance_runs")
-
 
 def attended_arms(results: Results) -> list[tuple[int, ArmFigures]]:
     """The arms that it is on record for, with their numbers."""
@@ -33,12 +31,10 @@ def attended_heat(results: Results) -> HeatPanels | None:
         ]
     if not panels:
         return None
-    lengths = {item.arm.context_length for _, item in attended_arms(results)}
-    spread = (
-        f"Attention spread evenly would have a mean of {number(uniform(lengths.pop()))} tokens. "
-        if len(lengths) == 1
-        else "What attention spread evenly would have is in the CSV, by arm. "
-    )
+    even_means = {uniform(item.arm.context_length) for _, item in attended_arms(results)}
+    spread = "What attention spread evenly would have is in the CSV, by arm. "
+    if len(even_means) == 1:
+        spread = f"Attention spread evenly would have a mean of {number(even_means.pop())} tokens. "
     caption = (
         "Mean distance in tokens that the trained heads attend to, from the queries of the second half of "
         f"validation windows of length L. {spread}{half_widths(results)}"
@@ -84,33 +80,21 @@ def sheets(results: Results) -> dict[str, Sheet]:
         return {}
     return {
         "attention_distance_arms": sheet(_by_arm(results)),
-        "attention_distance_runs": sheet(_by_run(results)),
+        "attention_distance_runs": sheet(layer_rows(results, "head", _heads)),
     }
 
 
 def _by_arm(results: Results) -> Rows:
-    return [
-        row | {"uniform_distance": uniform(item.arm.context_length)}
-        for row, (_, item) in zip(
-            arm_rows(results, attended_figures, ATTENDED), attended_arms(results), strict=True
-        )
-    ]
+    rows = zip(arm_rows(results, attended_figures, ATTENDED), attended_arms(results), strict=True)
+    return [row | {"uniform_distance": uniform(item.arm.context_length)} for row, (_, item) in rows]
 
 
-def _by_run(results: Results) -> Rows:
-    """A row a run, layer and head, with the sums as on record."""
-    return layer_rows(
-        results,
-        "head",
-        lambda run: {
-            key: {
-                "queries": one.queries,
-                "distance": one.distance,
-                "mean_distance": one.distance / one.queries,
-            }
-            for key, one in (run.scheme.attended or {}).items()
-        },
-    )
+def _heads(run: Run) -> dict[tuple[int, int], Row]:
+    """By layer and head: the sums as on record, and the mean."""
+    return {
+        key: {"queries": one.queries, "distance": one.distance, "mean_distance": one.distance / one.queries}
+        for key, one in (run.scheme.attended or {}).items()
+    }
 
 
 def arm_rows(results: Results, figures: Callable[[Run], Mapping[str, float]], names: Sequence[str]) -> Rows:

@@ -2,18 +2,16 @@
 
 A new figure or table is a function in one file of this folder, called by its section. A new section is such a
 file and its function's name in one of the `CHAPTERS`; the page, Markdown and the files on disk follow. Files
-that only some reports have are in the `FILES` of the module, and a new module's `FILES` in `OPTIONAL`.
+that only some reports have are in `OPTIONAL`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from poslab.analysis.results import Results
 from poslab.report import verdict
 from poslab.report.cells import arms
 from poslab.report.document import Chapter, Document, Section
 from poslab.report.sections import (
-    attention,
     convergence,
     cost,
     extrapolation,
@@ -27,19 +25,12 @@ from poslab.report.sections import (
 from poslab.report.sections.answer import answer, paper_table
 from poslab.report.warnings import remarks_on, warnings_of
 
+Findings = Callable[[Results], Sequence[str]]
+Sections = tuple[Callable[[Results], Section | None], ...]
 
-@dataclass(frozen=True)
-class Plan:
-    """What a chapter is made of."""
-
-    name: str
-    title: str
-    findings: Callable[[Results], Sequence[str]]
-    sections: tuple[Callable[[Results], Section | None], ...]
-
-
-CHAPTERS = (
-    Plan(
+# The name, the title, what it comes to in words and the sections of each.
+CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
+    (
         "past",
         "Past the training length",
         verdict.extrapolation,
@@ -52,14 +43,14 @@ CHAPTERS = (
             overview.protocols,
         ),
     ),
-    Plan(
+    (
         "learning",
         "How fast it learns",
         verdict.convergence,
         (convergence.section, cost.section, learning_rates.section),
     ),
-    Plan("what", "What the schemes do", lambda results: (), (schemes.section,)),
-    Plan(
+    ("what", "What the schemes do", lambda results: (), (schemes.section,)),
+    (
         "made",
         "How it was made",
         lambda results: (*verdict.belief(results), *remarks_on(results)),
@@ -68,34 +59,35 @@ CHAPTERS = (
 )
 
 # Every file that some reports lack: what an earlier report left and the present one has not is removed.
-OPTIONAL = (
-    *(*overview.FILES, *cost.FILES),
-    *(*extrapolation.FILES, *convergence.FILES, *learning_rates.FILES, *rescalings.FILES),
-    *(*retrieval.FILES, *schemes.FILES, *attention.FILES, *provenance.FILES),
-)
+_NAMES = """
+ranks settings loss_by_speed tested_loss_by_speed learning_rates rates
+loss_by_length loss_by_length_by_attention sliding_loss_by_length sliding_loss_by_length_by_attention
+bits_per_byte_by_length sliding_bits_per_byte_by_length context_gain_by_length early_token_curse_by_length
+loss_by_position loss_by_position_less_reference
+validation_loss validation_loss_by_seconds validation_loss_by_flops performance_profile tokens_to_target
+rescaled rescaled_arms rescaled_bits_per_byte_by_length rescaled_loss_by_length rescaled_loss_by_position
+retrieval retrieval_arms retrieval_passkey retrieval_copy
+bias_by_distance rotation_bound wavelengths wavelength_pairs
+attention_distance attention_distance_arms attention_distance_runs
+"""
+OPTIONAL = tuple(_NAMES.split())
 
 
 def document(results: Results) -> Document:
     """Everything that the report says of these results."""
-    chapters = [_chapter(plan, results) for plan in CHAPTERS]
+    chapters = []
+    for chapter, title, findings, builds in CHAPTERS:
+        sections = tuple(section for build in builds if (section := build(results)) is not None)
+        if any(section.charts or section.tables for section in sections):
+            chapters.append(Chapter(chapter, title, tuple(findings(results)), sections))
     return Document(
         name=results.study,
         title=results.questions[0] if len(results.questions) == 1 else results.study,
         answer=answer(results),
         warnings=tuple(warnings_of(results)),
-        chapters=tuple(one for one in chapters if any(part.charts or part.tables for part in one.sections)),
+        chapters=tuple(chapters),
         origin=provenance.origin(results),
         arms={number: item.arm.label for number, item in arms(results)},
         paper_table=paper_table(results),
         terminal=tuple(overview.terminal_rows(results)),
-    )
-
-
-def _chapter(plan: Plan, results: Results) -> Chapter:
-    sections = (build(results) for build in plan.sections)
-    return Chapter(
-        plan.name,
-        plan.title,
-        tuple(plan.findings(results)),
-        tuple(section for section in sections if section is not None),
     )

@@ -12,15 +12,7 @@ from poslab.report.charts import Chart, LineChart, Reach, Series, TargetChart, d
 from poslab.report.document import Section
 from poslab.report.sections.cost import MANY, unsteady
 from poslab.report.sections.extrapolation import lines
-from poslab.report.tables import Row
 
-FILES = (
-    "validation_loss",
-    "validation_loss_by_seconds",
-    "validation_loss_by_flops",
-    "performance_profile",
-    "tokens_to_target",
-)
 TICKS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
@@ -30,7 +22,7 @@ def section(results: Results) -> Section:
     shown: list[Chart] = [] if losses is None or results.is_about_learning else [losses]
     shown += [] if losses is None else _by_cost(results, losses)
     shown += [*performance_profile(results), *target_charts(results)]
-    findings = tuple(filter(None, [unsteady(results)]))
+    findings = (words,) if (words := unsteady(results)) else ()
     return Section("convergence", "Loss during training", findings=findings, charts=tuple(shown))
 
 
@@ -54,25 +46,18 @@ def validation_chart(results: Results) -> LineChart | None:
 
 def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
     """The same losses by training time and by floating-point operations, at each arm's mean a token."""
-    items = {item.arm.label: item for item in results.arms}
-    words = {
-        "seconds": (
-            "training time",
-            "Seconds of training",
-            "Times compare only between runs that had their part of the machine to themselves.",
-        ),
-        "flops": (
-            "training compute",
-            "Floating-point operations",
-            "They are counted from the sizes of the model, not measured.",
-        ),
-    }
-    charts = []
     if len(results.arms) > MANY:
         return []
-    if unsteady(results):
-        del words["seconds"]
-    for figure, (what, label, warning) in words.items():
+    items = {item.arm.label: item for item in results.arms}
+    alone = "Times compare only between runs that had their part of the machine to themselves."
+    counted = "They are counted from the sizes of the model, not measured."
+    charts = []
+    for figure, what, label, warning in (
+        ("seconds", "training time", "Seconds of training", alone),
+        ("flops", "training compute", "Floating-point operations", counted),
+    ):
+        if figure == "seconds" and unsteady(results):
+            continue
         series = tuple(
             replace(one, points=by_cost(one.points, per_token, figure))
             for one in losses.series
@@ -116,9 +101,8 @@ def target_charts(results: Results) -> list[TargetChart]:
         f"mark at the edge did not get there within its budget.{_schedule(results)}"
     )
     columns = [f"tokens_to_target{target.suffix}" for target in results.targets]
-    times = {
-        i: tuple(to_target(_times(item, column), column) for column in columns) for i, item in arms(results)
-    }
+    rows = {i: target_columns(item) | estimate_columns(item.figures, columns) for i, item in arms(results)}
+    times = {i: tuple(to_target(row, column) for column in columns) for i, row in rows.items()}
     title = "Tokens to target"
     return [TargetChart("tokens_to_target", title, caption, tuple(reaches), results.targets, times)]
 
@@ -132,10 +116,6 @@ def _schedule(results: Results) -> str:
         " The learning rate falls as a cosine that ends at the budget, which makes the time partly a "
         "property of the schedule; trainer.schedule=wsd (or constant) is for convergence."
     )
-
-
-def _times(item: ArmFigures, column: str) -> Row:
-    return target_columns(item) | estimate_columns(item.figures, [column])
 
 
 def performance_profile(results: Results) -> list[LineChart]:

@@ -1,7 +1,6 @@
 """What a scheme costs for what it gives: loss against the speed of training."""
 
-from poslab.analysis.curves import STEADY, Point, is_steady, point
-from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.curves import STEADY, is_steady, point
 from poslab.analysis.results import Results
 from poslab.config.text import listing
 from poslab.record.measures import name
@@ -12,8 +11,6 @@ from poslab.report.formatting import multiple as length_words
 from poslab.report.formatting import quantity
 from poslab.report.verdict import NAMED
 
-AT_L, TESTED = "loss_by_speed", "tested_loss_by_speed"
-FILES = (AT_L, TESTED)
 TICKS = 4  # or so many of a kind of speed
 SPEED = "tokens_per_second"
 MANY = 24  # arms
@@ -28,11 +25,10 @@ def section(results: Results) -> Section:
     if unsteady(results) or len(results.arms) > MANY:
         return Section("cost", "Cost and quality")
     tested = results.tested_multiple
-    lengths = {AT_L: 1.0} | ({TESTED: tested} if tested > 1 else {})
-    charts = [_chart(results, figure, k) for figure, k in lengths.items()]
-    return Section(
-        "cost", "Cost and quality", charts=tuple(chart for chart in charts if len(chart.series) > 1)
-    )
+    lengths = {1.0: "loss_by_speed"} | ({tested: "tested_loss_by_speed"} if tested > 1 else {})
+    charts = [_chart(results, figure, k) for k, figure in lengths.items()]
+    shown = tuple(chart for chart in charts if len(chart.series) > 1)
+    return Section("cost", "Cost and quality", charts=shown)
 
 
 def unsteady(results: Results) -> str:
@@ -49,8 +45,11 @@ def unsteady(results: Results) -> str:
 
 def _chart(results: Results, figure: str, k: float) -> LineChart:
     loss = f"{cells.loss_family(results)}_{name(k)}"
-    marks = [(number, item, _mark(item, loss)) for number, item in cells.arms(results)]
-    series = tuple(Series(number, item.arm.label, (at,)) for number, item, at in marks if at is not None)
+    series = tuple(
+        Series(number, item.arm.label, (point(speed, at, {SPEED: speed}),))
+        for number, item in cells.arms(results)
+        if (at := item.figures.get(loss)) is not None and (speed := item.mean(SPEED))
+    )
     speeds = [one.points[0].x for one in series]
     return LineChart(
         figure,
@@ -64,11 +63,6 @@ def _chart(results: Results, figure: str, k: float) -> LineChart:
         None,
         series,
     )
-
-
-def _mark(item: ArmFigures, loss: str) -> Point | None:
-    at, speed = item.figures.get(loss), item.mean(SPEED)
-    return None if at is None or not speed else point(speed, at, {SPEED: speed})
 
 
 def _round_numbers(low: float, high: float) -> list[float]:

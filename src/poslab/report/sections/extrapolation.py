@@ -8,42 +8,20 @@ from poslab.analysis.curves import Point, Values, by_length, by_position, in_bit
 from poslab.analysis.protocols import OTHER
 from poslab.analysis.results import Results
 from poslab.record.reader import Run
-from poslab.report.cells import arms, bars, loss_family, training_length
-from poslab.report.charts import Chart, LineChart, PanelChart, Series, octaves
+from poslab.report.cells import GAINS, arms, bars, loss_family, training_length
+from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import count, multiple
-
-FILES = (
-    "sliding_loss_by_length_by_attention",
-    "loss_by_length_by_attention",
-    "context_gain_by_length",
-    "early_token_curse_by_length",
-    "bits_per_byte_by_length",
-    "loss_by_length",
-    "sliding_bits_per_byte_by_length",
-    "sliding_loss_by_length",
-    "loss_by_position",
-    "loss_by_position_less_reference",
-)
-
-
-PROTOCOLS = {"sliding": "sliding", "loss": "non_overlapping"}  # by the family of their losses
 
 
 def section(results: Results) -> Section:
     """Loss by length in the protocol that is not tested and by position, gain and curse by length."""
     other = _loss_by_length(results, OTHER[loss_family(results)], in_bits(results.finished))
     losses = (other, _loss_by_position(results), _position_less_reference(results))
-    by_attention = _by_attention(results)
-    # Where it is not the first figure.
-    tested = tested_chart(results) if results.is_about_learning else None
-    shown: list[Chart] = [] if tested is None else [tested]
-    shown += [*by_attention, *(one for one in losses if one.series)]
-    return Section(
-        "lengths",
-        "By length and by position",
-        charts=(*shown, *_gains(results)),
-    )
+    tested = tested_chart(results)
+    first = (tested,) if tested is not None and results.is_about_learning else ()  # else it is the answer's
+    shown = (*first, *_by_attention(results), *(one for one in losses if one.series), *_gains(results))
+    return Section("lengths", "By length and by position", charts=shown)
 
 
 def tested_chart(results: Results) -> LineChart | None:
@@ -60,21 +38,13 @@ def _by_attention(results: Results) -> list[PanelChart]:
     if tested is None or len(attentions) < 2:
         return []
     name = f"{tested.name}_by_attention"
-    panels = [
-        replace(
-            tested,
-            name=name,
-            title=one,
-            series=tuple(s for s in tested.series if attention_of[s.label] == one),
-        )
-        for one in attentions
-    ]
+    drawn = {one: tuple(s for s in tested.series if attention_of[s.label] == one) for one in attentions}
     return [
         PanelChart(
             name,
             f"{tested.title}, by attention",
             f"The first figure again, each attention by itself. {bars(results)}",
-            tuple(panel for panel in panels if panel.series),
+            tuple(replace(tested, name=name, title=one, series=own) for one, own in drawn.items() if own),
             tuple((series.arm, series.label) for series in tested.series),
             "Arms",
             tested.rows,
@@ -84,55 +54,60 @@ def _by_attention(results: Results) -> list[PanelChart]:
 
 def _gains(results: Results) -> list[LineChart]:
     """Context gain and early-token curse by length, where a length past L was measured."""
-    gain = (
-        "The sliding-window loss at L less that at the longer length, on the same text: above 0, the longer "
-        "context helps; below 0, it harms. 0 at L."
-    )
-    curse = (
-        "What non-overlapping windows lose over sliding ones on the text that both score: tokens near a "
-        "window's start have little context. A falling loss in non-overlapping windows may be this alone."
-    )
-    both = [
-        _by_length(results, "context_gain", "Context gain", gain),
-        _by_length(results, "early_token_curse", "Early-token curse", curse),
-    ]
-    return [chart for chart in both if any(p.x > 1 for series in chart.series for p in series.points)]
-
-
-def _by_length(results: Results, family: str, title: str, caption: str) -> LineChart:
-    """A figure of the rows of the runs by the multiple of L in its column's name."""
     rows = {run.name: row for run, row in zip(results.runs, results.rows, strict=True)}
-    return LineChart(
-        f"{family}_by_length",
-        f"{title} by evaluation length",
-        f"{caption} {bars(results)}",
-        f"Evaluation length{training_length(results)}",
-        f"{title} (nats per token)",
-        2,
-        tuple((k, multiple(k)) for k in results.multiples),
-        1.0,
-        lines(results, lambda run: row_by_length(run, rows[run.name], family, results.multiples)),
-    )
+    captions = {
+        "context_gain": (
+            "The sliding-window loss at L less that at the longer length, on the same text: above 0, the "
+            "longer context helps; below 0, it harms. 0 at L."
+        ),
+        "early_token_curse": (
+            "What non-overlapping windows lose over sliding ones on the text that both score: tokens near a "
+            "window's start have little context. A falling loss in non-overlapping windows may be this alone."
+        ),
+    }
+    charts = []
+    for family, caption in captions.items():
+
+        def values(run: Run, family: str = family) -> Values:
+            return row_by_length(run, rows[run.name], family, results.multiples)
+
+        title = GAINS[family]
+        chart = _by_length(
+            results, family, f"{title} by evaluation length", caption, f"{title} (nats per token)", values
+        )
+        charts += [chart] if any(p.x > 1 for series in chart.series for p in series.points) else []
+    return charts
 
 
 def _loss_by_length(results: Results, family: str, bits: bool) -> LineChart:
-    sliding = family == "sliding"
-    unit = "Bits per byte" if bits else "Loss"
-    how = (
-        "the last L/8 tokens of windows that slide by L/8"
-        if sliding
-        else "every token of windows side by side"
+    unit, figure = ("Bits per byte", "bits_per_byte") if bits else ("Loss", "loss")
+    kind, how = {
+        "sliding": ("sliding", "the last L/8 tokens of windows that slide by L/8"),
+        "loss": ("non-overlapping", "every token of windows side by side"),
+    }[family]
+    return _by_length(
+        results,
+        f"sliding_{figure}" if family == "sliding" else figure,
+        f"{unit} by evaluation length, {kind} windows",
+        f"{unit} on the same text at every length, scoring {how}.",
+        unit if bits else "Loss (nats per token)",
+        lambda run: by_length(run, kind.replace("-", "_"), results.multiples, bits),
     )
+
+
+def _by_length(
+    results: Results, figure: str, title: str, caption: str, unit: str, values: Callable[[Run], Values]
+) -> LineChart:
     return LineChart(
-        f"{'sliding_' if sliding else ''}{'bits_per_byte' if bits else 'loss'}_by_length",
-        f"{unit} by evaluation length, {'sliding' if sliding else 'non-overlapping'} windows",
-        f"{unit} on the same text at every length, scoring {how}. {bars(results)}",
+        f"{figure}_by_length",
+        title,
+        f"{caption} {bars(results)}",
         f"Evaluation length{training_length(results)}",
-        "Bits per byte" if bits else "Loss (nats per token)",
+        unit,
         2,
         tuple((k, multiple(k)) for k in results.multiples),
         1.0,
-        lines(results, lambda run: by_length(run, PROTOCOLS[family], results.multiples, bits)),
+        lines(results, values),
     )
 
 

@@ -7,14 +7,13 @@ from poslab.analysis.learning_rates import Tried, Tuning
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import Estimate
 from poslab.config.text import listing, rate_text
-from poslab.report.cells import looks, loss, named, text
+from poslab.report.cells import looks, loss, named, rounded, text, words
 from poslab.report.charts import LineChart, Series
 from poslab.report.document import Section
 from poslab.report.formatting import DASH
-from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
+from poslab.report.tables import Column, Row, Sheet, Table, sheet
 from poslab.report.warnings import EDGE, RATE_NAMES, rates_text
 
-FILES = ("learning_rates", "rates")
 TICKS = 6
 
 
@@ -22,10 +21,8 @@ def section(results: Results) -> Section | None:
     """The table of rates, or None where nothing was tuned."""
     if not results.tunings:
         return None
-    sheets = {"rates": rates_sheet(results)}
-    return Section(
-        "rates", "Learning rates", charts=charts(results), tables=(rates_table(results),), sheets=sheets
-    )
+    tables, sheets = (rates_table(results),), {"rates": rates_sheet(results)}
+    return Section("rates", "Learning rates", charts=charts(results), tables=tables, sheets=sheets)
 
 
 def charts(results: Results) -> tuple[LineChart, ...]:
@@ -79,13 +76,13 @@ def rates_table(results: Results) -> Table:
     """A row an arm: the rate that was chosen, from which grid, and whether the grid was wide enough."""
     columns = (
         named(looks(results)),
-        Column("rate", "Chosen rate", _rate),
+        Column("rate", "Chosen rate", rounded(lambda rate: DASH if rate is None else rate_text(rate))),
         *([Column("scheme_rate", "Scheme rate", text)] if _two_way(results) else []),
-        Column("edge", "Edge", text, number=False),
+        words("edge", "Edge"),
         Column("loss", "Validation loss", loss),
         Column("seeds", "Seeds", text),
-        Column("grid", "Grid", text, number=False),
-        Column("without", "Without a loss", text, number=False),
+        words("grid", "Grid"),
+        words("without", "Without a loss"),
     )
     caption = (
         "Chosen for each arm by the lowest mean validation loss at the end of its tuning runs, which count "
@@ -123,11 +120,6 @@ def _edge(edges: Sequence[str]) -> str:
     return f"{named}{EDGE}"
 
 
-def _rate(row: Row, key: str) -> Cell:
-    rate = row[key]
-    return Cell(rate_text(rate), rate) if isinstance(rate, float) else Cell(DASH)
-
-
 def _without(tried: Tried) -> str:
     """diverged at 0.008 (1 of 2 seeds)"""
     fates = dict.fromkeys(tried.without)
@@ -139,23 +131,21 @@ def _without(tried: Tried) -> str:
 
 def rates_sheet(results: Results) -> Sheet:
     """rates.csv: a row an arm and rate. The loss is empty unless every seed has one."""
-    rows: Rows = []
-    for one in results.tunings:
-        for tried in one.tried:
-            at, chosen = tried.estimate, tried is one.chosen
-            rows.append(
-                {
-                    "study": one.runs[0].study,
-                    "arm": one.label,
-                    **tried.rates._asdict(),
-                    "seeds": tried.seeds_started,
-                    "n": len(tried.losses),
-                    "diverged": tried.without.count("diverged"),
-                    "without_loss": len(tried.without),
-                    **(dict.fromkeys(("mean", "half_width", "lowest", "highest")) if at is None else at.row),
-                    "chosen": chosen,
-                    "edge": chosen and one.choice is not None and bool(one.choice.edges),
-                    "compared": tried.rates in one.used,
-                }
-            )
-    return sheet(rows)
+    no_loss = dict.fromkeys(("mean", "half_width", "lowest", "highest"))
+    return sheet(
+        {
+            "study": one.runs[0].study,
+            "arm": one.label,
+            **tried.rates._asdict(),
+            "seeds": tried.seeds_started,
+            "n": len(tried.losses),
+            "diverged": tried.without.count("diverged"),
+            "without_loss": len(tried.without),
+            **(no_loss if tried.estimate is None else tried.estimate.row),
+            "chosen": tried is one.chosen,
+            "edge": tried is one.chosen and one.choice is not None and bool(one.choice.edges),
+            "compared": tried.rates in one.used,
+        }
+        for one in results.tunings
+        for tried in one.tried
+    )

@@ -3,17 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from poslab.analysis.comparisons import Rank
-from poslab.analysis.estimates import (
-    BY_LENGTH,
-    CHANGES,
-    FIXED,
-    SINGLE,
-    TARGETS,
-    estimate_columns,
-    target_columns,
-    usable_columns,
-)
+from poslab.analysis import estimates
 from poslab.analysis.protocols import OTHER, at_length, counterpart
 from poslab.analysis.results import Results
 from poslab.config.text import listing, plain, rate_text
@@ -28,25 +18,25 @@ from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", "_multiple", "_at_least")]
 REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]
 REACH += ["plateau"]
-FIXED_REACH = [f"{FIXED}{end}" for end in ("", "_multiple", "_at_least")]
-FILES = ("ranks",)
+FIXED_REACH = [f"{estimates.FIXED}{end}" for end in ("", "_multiple", "_at_least")]
 MANY = 100  # runs from which on a column of one value is taken out of their table
 
 
 def arms(results: Results) -> Section:
     """The table of arms."""
-    sheets = {
-        "arms": arms_sheet(results),
-        "pairs": pairs.pairs_sheet(results),
-        "claims": pairs.claims_sheet(results),
-    }
+    sheets = {"pairs": pairs.pairs_sheet(results), "claims": pairs.claims_sheet(results)}
+    sheets["arms"] = arms_sheet(results)
     return Section("arms", "Every figure by arm", tables=(arms_table(results),), sheets=sheets)
 
 
 def arms_sheet(results: Results) -> Sheet:
     """arms.csv: a row an arm; of every figure the mean, half its 95 % interval and the seeds that have it."""
-    figures = [f"{family}_{name(k)}" for family in (*BY_LENGTH, *CHANGES) for k in results.multiples]
-    figures += [*SINGLE, *(f"tokens_to_target{suffix}" for suffix in TARGETS.values())]
+    figures = [
+        f"{family}_{name(k)}"
+        for family in (*estimates.BY_LENGTH, *estimates.CHANGES)
+        for k in results.multiples
+    ]
+    figures += [*estimates.SINGLE, *(f"tokens_to_target{suffix}" for suffix in estimates.TARGETS.values())]
     return sheet(
         {
             "study": item.arm.study,
@@ -58,40 +48,31 @@ def arms_sheet(results: Results) -> Sheet:
             "parameters": item.rows[0]["parameters"] if item.rows else None,
             "seeds_asked": item.arm.seeds_started,
             "seeds_finished": len(item.rows),
-            **estimate_columns(item.figures, figures),
-            **usable_columns(item.rows),
-            **usable_columns(item.rows, FIXED),
-            **target_columns(item),
-            **_rank_columns(results.ranks.get(item.arm.label)),
+            **estimates.estimate_columns(item.figures, figures),
+            **estimates.usable_columns(item.rows),
+            **estimates.usable_columns(item.rows, estimates.FIXED),
+            **estimates.target_columns(item),
+            "rank_best": None if (rank := results.ranks.get(item.arm.label)) is None else rank.best,
+            "rank_worst": None if rank is None else rank.worst,
         }
         for item in results.arms
     )
 
 
-def _rank_columns(places: Rank | None) -> Row:
-    best, worst = (None, None) if places is None else (places.best, places.worst)
-    return {"rank_best": best, "rank_worst": worst}
-
-
 def arms_table(results: Results) -> Table:
     """A row an arm: rank, losses by length, what context is worth, usable lengths, tokens to target."""
-    # What is made of both protocols stands at the longest length past L alone.
-    titles = {"context_gain": "Context gain", "early_token_curse": "Early-token curse"}
-    longest = [(family, max(cells.scored(results, family), default=1)) for family in titles]
     columns = [
         cells.arm_column(results),
         Column("seeds_finished", "Seeds", cells.seeds),
         Column("rank", "Rank", cells.rank),
     ]
     protocol = cells.loss_family(results)
+    columns += [cells.loss_column(protocol, k) for k in cells.scored(results, protocol)]
+    # What is made of both protocols stands at the longest length past L alone.
     columns += [
-        Column(f"{protocol}_{name(k)}", multiple(k), cells.loss, f"{cells.LOSSES[protocol]}, nats per token")
-        for k in cells.scored(results, protocol)
-    ]
-    columns += [
-        Column(f"{family}_{name(k)}", f"{titles[family]} at {multiple(k)}", cells.nats, "Nats")
-        for family, k in longest
-        if k > 1
+        Column(f"{family}_{name(k)}", f"{title} at {multiple(k)}", cells.nats, "Nats")
+        for family, title in cells.GAINS.items()
+        if (k := max(cells.scored(results, family), default=1)) > 1
     ]
     unit = "multiples of L" if results.context_length is None else "tokens"
     own, fixed = cells.usable_keys(results)
@@ -101,13 +82,8 @@ def arms_table(results: Results) -> Table:
         Column("tokens_to_target", "Mean", cells.to_target, "Tokens to target"),
         Column("tokens_to_target_ratio", "Over reference", cells.over_reference, "Tokens to target"),
     ]
-    ranked = (
-        ""
-        if results.primary is None
-        else f"The rank is by the {cells.figure_words(results.primary)}: only arms that are separated bound "
-        "it (p < 0.05 of the paired t test, with Holm's correction over all that the verdict claims, which "
-        "claims.csv lists). "
-    )
+    how = "p < 0.05 of the paired t test, with Holm's correction over all that the verdict claims, which "
+    ranked = cells.rank_words(results, f"{how}claims.csv lists")
     caption = (
         f"{ranked}Loss is taken in {cells.WINDOWS[protocol]}; that in {cells.WINDOWS[OTHER[protocol]]} is in "
         "the table of protocols. Context gain is the sliding-window loss at L "
@@ -138,19 +114,18 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
     """
     protocol = cells.loss_family(results)
     loss = "sliding loss" if protocol == "sliding" else "loss"
-    single = all(len(item.rows) <= 1 for item in results.arms)
     rows = []
     for item, record in zip(results.arms, arms_sheet(results)[1], strict=True):
         scheme = item.arm.label.replace(f" / {item.arm.attention}", "", 1)
         row = {"scheme": scheme, "attention": item.arm.attention}
-        if single:
+        if results.seeds < 2:
             row["seed"] = str(item.rows[0]["seed"]) if item.rows else DASH
         else:
             row["seeds"] = cells.seeds(record, "seeds_finished").text
         for k in (1.0, 2.0, 4.0, 8.0):
             row[f"{loss} at L" if k == 1 else multiple(k)] = cells.loss(record, f"{protocol}_{name(k)}").text
-        lengths = [cells.usable(record, key).text for key in cells.usable_keys(results)]
-        row["usable: own, fixed"] = "\n".join(lengths)
+        both = (cells.usable(record, key).text for key in cells.usable_keys(results))
+        row["usable: own, fixed"] = "\n".join(both)
         row["to target"] = cells.to_target(record, "tokens_to_target").text
         rows.append(row)
     return rows
@@ -159,13 +134,9 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
 def differences(results: Results) -> Section:
     """The table of differences from the reference; without two seeds of any arm, their CSV file alone."""
     table = differences_table(results)
-    return Section(
-        "differences",
-        "Against the reference",
-        charts=tuple(pairs.rank_chart(results)),
-        tables=() if table is None else (table,),
-        sheets={"differences": differences_sheet(results)},
-    )
+    tables, sheets = () if table is None else (table,), {"differences": differences_sheet(results)}
+    charts = tuple(pairs.rank_chart(results))
+    return Section("differences", "Against the reference", charts=charts, tables=tables, sheets=sheets)
 
 
 def differences_sheet(results: Results) -> Sheet:
@@ -178,13 +149,11 @@ def differences_sheet(results: Results) -> Sheet:
             "reference": results.reference.arm.label,
             "figure": item.figure,
             "primary": item.figure == results.primary,
-            "n": item.difference.n,
-            "mean": item.difference.mean,
-            "half_width": item.difference.half_width,
+            **pairs.paired(item.difference),
             # A p beside each of the figures that are not tested would be a hunt for a small one.
             "p": None if item.p_holm is None else item.difference.p,
-            "p_holm": item.p_holm,
             "seed_deviations": item.difference.deviations,
+            "p_holm": item.p_holm,
             "text_standard_error": item.text_standard_error,
             "normality_p": item.normality_p,
             "reading": item.reading,
@@ -209,11 +178,11 @@ def differences_table(results: Results) -> Table | None:
         cells.arm_column(results),
         Column("figure", "Figure", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
         Column("n", "Seeds", cells.text),
-        Column("mean", "Difference", _difference),
+        Column("mean", "Difference", cells.difference),
         Column("seed_deviations", "in seed SD", cells.rounded(partial(number, digits=2))),
         Column("text_standard_error", "SE over text", cells.rounded(partial(number, digits=3))),
         Column("p_holm", "p (Holm)", cells.probability),
-        Column("reading", "Reading", cells.text, number=False),
+        cells.words("reading", "Reading"),
     )
     caption = (
         f"Arm less {results.reference.arm.label}, in nats per token, paired by seed, with 95 % Student-t "
@@ -235,11 +204,6 @@ def _tested(results: Results) -> str:
         "with another training (over seeds); the standard error over text, how far with other text of the "
         "same kind (over segments of the held-out text, each averaged over the seeds)."
     )
-
-
-def _difference(row: Row, key: str) -> Cell:
-    ends = {f"{key}_mean": row["mean"], f"{key}_half_width": row["half_width"]}
-    return cells.nats(ends, key)
 
 
 def protocols(results: Results) -> Section:
@@ -276,8 +240,8 @@ def summary_sheet(results: Results) -> Sheet:
     """summary.csv: a row a run. Figures are empty where not defined and for runs that do not count."""
     columns = ["study", "run", "pos", "attention", "arm", "seed", "status", "reason", "context_length"]
     columns += ["part", "tuning_of", "learning_rate", "parameters", "tokens", "budget"]
-    columns += [f"{family}_{name(k)}" for family in BY_LENGTH for k in results.multiples]
-    columns += [f"{family}_{name(k)}" for family in CHANGES for k in results.multiples]
+    columns += [f"{family}_{name(k)}" for family in estimates.BY_LENGTH for k in results.multiples]
+    columns += [f"{family}_{name(k)}" for family in estimates.CHANGES for k in results.multiples]
     columns += [*REACH, *FIXED_REACH]
     for suffix in ("", "_50", "_90"):
         columns += [f"tokens_to_target{suffix}", f"reached{suffix}", f"tokens_without_target{suffix}"]
@@ -300,24 +264,21 @@ def runs_table(results: Results) -> Table:
         rate = "" if run.learning_rate is None else f" at {rate_text(run.learning_rate)}"
         return Cell(f"{cells.text(row, 'tuning_of').text} (tuning{rate})", arm=places.get(run.name))
 
-    def words(key: str, title: str) -> Column:
-        return Column(key, title, cells.text, number=False)
-
     columns = (
         Column("name", "Run", lambda row, key: Cell(plain(row[key], 160)), number=False),
         Column("arm", "Arm", of_arm, number=False),
-        words("attention", "Attention"),
+        cells.words("attention", "Attention"),
         Column("seed", "Seed", cells.text),
-        words("status", "Status"),
+        cells.words("status", "Status"),
         Column("parameters", "Parameters", cells.rounded(quantity)),
         Column("tokens", "Tokens", cells.rounded(quantity)),
         Column("flops", "FLOPs", cells.rounded(quantity)),
         Column("seconds", "Time", cells.rounded(duration)),
         Column("tokens_per_second", "Tokens/s", cells.rounded(quantity)),
-        words("kernel", "Kernel"),
-        words("device", "Device"),
+        cells.words("kernel", "Kernel"),
+        cells.words("device", "Device"),
         Column("name", "W&B", lambda row, key: _tracked(by_name[str(row[key])]), number=False),
-        words("reason", "Reason"),
+        cells.words("reason", "Reason"),
     )
     caption = "Every record of the study. Only runs that are done count in the figures above."
     if results.tunings:
@@ -341,7 +302,6 @@ def without_shared_columns(table: Table) -> Table:
     first, *others = [[(cell.text, cell.link) for cell in row] for row in table.rows]
     shared = [i for i in range(1, len(first)) if all(row[i] == first[i] for row in others)]
     values = [f"{table.columns[i].title} {first[i][0]}" for i in shared if first[i][0] != DASH]
-    caption = table.caption
-    caption += f" The same for all: {listing(values, len(values))}." if values else ""
+    same = f" The same for all: {listing(values, len(values))}." if values else ""
     columns = tuple(column for i, column in enumerate(table.columns) if i not in shared)
-    return replace(table, caption=caption, columns=columns)
+    return replace(table, caption=table.caption + same, columns=columns)

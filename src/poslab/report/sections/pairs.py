@@ -3,6 +3,7 @@
 from poslab.analysis.comparisons import mean_ranks
 from poslab.analysis.protocols import BothProtocols, counterpart
 from poslab.analysis.results import Results
+from poslab.analysis.statistics import Difference
 from poslab.report import cells
 from poslab.report.charts import Place, RankChart
 from poslab.report.tables import Row, Rows, Sheet
@@ -44,10 +45,7 @@ def pairs_sheet(results: Results) -> Sheet:
             "arm": pair.arm.label,
             "other": pair.other.label,
             "figure": results.primary,
-            "n": pair.difference.n,
-            "mean": pair.difference.mean,
-            "half_width": pair.difference.half_width,
-            "p": pair.difference.p,
+            **paired(pair.difference),
             "p_holm": pair.p_holm,
             "separated": pair.separated,
             **_beside(beside.get(id(pair)), results),
@@ -62,29 +60,19 @@ def _beside(both: BothProtocols | None, results: Results) -> Row:
         return {}
     return {
         "counterpart": counterpart(results.primary),
-        "counterpart_n": both.beside.n,
-        "counterpart_mean": both.beside.mean,
-        "counterpart_half_width": both.beside.half_width,
+        **{f"counterpart_{end}": value for end, value in paired(both.beside).items() if end != "p"},
         "change_p_holm": both.change_p_holm,
         "changes_places": both.changes_places,
     }
 
 
+def paired(difference: Difference) -> Row:
+    """What every sheet of differences has of one."""
+    return {end: getattr(difference, end) for end in ("n", "mean", "half_width", "p")}
+
+
 def claims_sheet(results: Results) -> Sheet:
     """claims.csv: a row a test that the verdict rests on, with its share of the family's false alarms."""
     columns = ["part", "figure", "arm", "other", "n", "p", "weight", "p_holm", "claimed"]
-    rows: Rows = [
-        {
-            "part": test.group.label,
-            "figure": test.figure,
-            "arm": test.arm,
-            "other": test.other,
-            "n": test.n,
-            "p": test.p,
-            "weight": test.weight,
-            "p_holm": test.p_holm,
-            "claimed": test.holds,
-        }
-        for test in results.claims
-    ]
-    return columns, rows
+    every = [{**vars(test), "part": test.group.label, "claimed": test.holds} for test in results.claims]
+    return columns, [{key: one[key] for key in columns} for one in every]

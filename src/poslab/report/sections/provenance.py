@@ -21,28 +21,21 @@ from poslab.analysis.statistics import (
 )
 from poslab.config.installation import typed
 from poslab.config.text import listing, plain
-from poslab.record.measures import (
-    BINS_AN_OCTAVE,
-    CONFIRMATIONS,
-    MULTIPLES,
-    PLATEAU_FROM,
-    STRIDE,
-    TOLERANCES,
-    Value,
-)
+from poslab.record import measures
+from poslab.record.measures import Value
 from poslab.record.reader import Run
-from poslab.report.cells import SMALLEST_P, arm_column, text
+from poslab.report.cells import SMALLEST_P, arm_column
 from poslab.report.charts import SCALE_FROM
 from poslab.report.document import Origin
-from poslab.report.formatting import count, quantity
+from poslab.report.formatting import DASH, count, quantity
 from poslab.report.sections.rescalings import CEILING, START
 from poslab.report.sections.retrieval import BEFORE_QUESTION, EVERY_ANSWER, LEARNED, SYMBOLS, WINDOW_START
 from poslab.report.sections.schemes import AN_OCTAVE, BOUND_OVER, BOUND_SOURCE, COUNTED_FROM, DEPTH
-from poslab.report.tables import Column, Row, Rows, Sheet, Table
+from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table
 from poslab.report.verdict import NAMED
 from poslab.report.warnings import EXPECTED_VALIDATIONS
 
-FILES = ("settings",)
+OF_ALL_ALARMS = "of 5: of the verdict's false alarms"
 SOURCES = ("facts.csv", "method.csv")  # with what the words say of the study and of the method
 OF_RUNS: Mapping[str, Callable[[Run], object]] = {
     "context_length": lambda run: run.context_length,
@@ -81,13 +74,12 @@ def origin(results: Results) -> Origin:
 
 def facts(results: Results) -> list[tuple[str, str]]:
     """What the finished runs have in common or differ in, for the head of the report."""
-    finished = len(results.finished)
     tuning = [run for run in results.runs if run.tunes]
-    tuned = f"{sum(run.status == 'done' for run in tuning)} of {len(tuning)}" if tuning else ""
+    tuned = f"{sum(run.status == 'done' for run in tuning)} of {len(tuning)}"
     return [
         *(("Question", question) for question in results.questions),
         ("Arms", str(len(results.arms))),
-        ("Runs finished", f"{finished} of {len(results.compared)}"),
+        ("Runs finished", f"{len(results.finished)} of {len(results.compared)}"),
         *([("Tuning runs finished", tuned)] if tuning else []),
         ("Training length L", _all(results, lambda run: f"{count(run.context_length)} tokens")),
         ("Budget", _all(results, lambda run: f"{quantity(run.budget)} tokens")),
@@ -100,10 +92,11 @@ def facts(results: Results) -> list[tuple[str, str]]:
 
 def _origins(results: Results) -> list[tuple[str, str]]:
     """What has to be the same for the same figures to come out."""
+    seeds = sorted({run.seed for run in results.finished})
     return [
         ("Code", _all(results, lambda run: plain(run.manifest.code, 80))),
         ("Data", _all(results, lambda run: plain(run.data_fingerprint, 80))),
-        ("Seeds", listing([str(seed) for seed in sorted({run.seed for run in results.finished})], 12)),
+        ("Seeds", listing(list(map(str, seeds)), 12)),
         ("Precision", _all(results, lambda run: plain(run.manifest.precision, 40))),
         ("Versions", _all(results, _versions_of)),
     ]
@@ -134,30 +127,27 @@ def differing(results: Results) -> list[str]:
 def settings_sheet(results: Results) -> Sheet | None:
     """settings.csv: a row an arm, a column for each configuration key in which the arms differ."""
     keys = differing(results)
-    if not keys:
-        return None
-    rows: Rows = []
-    for item in results.arms:
-        rows.append({"arm": item.arm.label})
-        rows[-1] |= {plain(key): _cell(item.arm.differing.get(key)) for key in keys}
-    return ["arm", *map(plain, keys)], rows
+    rows: Rows = [
+        {"arm": item.arm.label, **{plain(key): _cell(item.arm.differing.get(key)) for key in keys}}
+        for item in results.arms
+    ]
+    return (["arm", *map(plain, keys)], rows) if keys else None
 
 
 def settings_table(results: Results) -> Table | None:
     """The configuration keys in which the arms differ, or None where there is but one arm."""
     keys = differing(results)
-    if not keys:
-        return None
     records: list[Row] = [
-        {"arm": item.arm.label} | {f"setting {key}": _setting(item.arm.differing.get(key)) for key in keys}
+        {"arm": item.arm.label, **{f"setting {key}": value for key, value in item.arm.differing.items()}}
         for item in results.arms
     ]
-    columns = (arm_column(results), *(Column(f"setting {key}", key, text, number=False) for key in keys))
-    return Table("What the arms differ in", "", columns, records, ("settings.csv",))
+    columns = (arm_column(results), *(Column(f"setting {key}", key, _setting, number=False) for key in keys))
+    return Table("What the arms differ in", "", columns, records, ("settings.csv",)) if keys else None
 
 
-def _setting(value: Any) -> str | None:
-    return None if value is None else plain(value, 60)
+def _setting(row: Row, key: str) -> Cell:
+    value = row.get(key)
+    return Cell(DASH if value is None else plain(value, 60) or DASH)
 
 
 def _without_paths(value: Any) -> Any:
@@ -179,8 +169,7 @@ def _model(run: Run) -> str:
 
 
 def _versions_of(run: Run) -> str:
-    versions = run.versions
-    return ", ".join(f"{plain(name, 40)} {plain(version, 40)}" for name, version in versions.items())
+    return ", ".join(f"{plain(name, 40)} {plain(version, 40)}" for name, version in run.versions.items())
 
 
 def facts_sheet(results: Results) -> Sheet:
@@ -258,15 +247,14 @@ def _flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 def _different(values: Iterable[object]) -> list[object]:
     """Each value once, as the sheet shows it. A boolean is not the number that it equals."""
-    by_text: dict[str, object] = {json.dumps(_cell(value)): value for value in values}
-    return list(by_text.values())
+    return list({json.dumps(_cell(value)): value for value in values}.values())
 
 
 def _cell(value: Any) -> Value:
     """A raw number, or text as the report shows it."""
-    if value is None or isinstance(value, bool):
-        return None if value is None else str(value).lower()
-    return value if isinstance(value, int | float) else plain(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if value is None or isinstance(value, int | float) else plain(value)
 
 
 def method_sheet() -> Sheet:
@@ -284,28 +272,21 @@ def method_sheet() -> Sheet:
             "of the interval of one more seed: decides whether times are near the budget, and is shown there",
         ),
         ("false_alarms", FALSE_ALARMS, "p with Holm's correction under which the verdict claims something"),
-        *(
-            (
-                f"share_{group.name.lower()}",
-                group.share,
-                f"of 5: of the verdict's false alarms, {group.label}",
-            )
-            for group in Group
-        ),
+        *((f"share_{one.name.lower()}", one.share, f"{OF_ALL_ALARMS}, {one.label}") for one in Group),
         ("fewest_segments", FEWEST_SEGMENTS, "that a standard error over text takes"),
         ("smallest_p", SMALLEST_P, "a smaller p is shown as less than this"),
         ("exploratory_below", EXPLORATORY, "seeds; fewer are called exploratory"),
         ("primary_multiple", LONGEST_TESTED, "of L: the longest whose loss is tested by default"),
-        *(("multiple", k, "of L: always a column") for k in MULTIPLES),
-        ("stride", STRIDE, "of L: how far sliding windows move, and how much of each is scored"),
-        ("bins_an_octave", BINS_AN_OCTAVE, "of loss by position"),
-        ("plateau_from", PLATEAU_FROM, "of L: where the plateau of the loss by position begins"),
+        *(("multiple", k, "of L: always a column") for k in measures.MULTIPLES),
+        ("stride", measures.STRIDE, "of L: how far sliding windows move, and how much of each is scored"),
+        ("bins_an_octave", measures.BINS_AN_OCTAVE, "of loss by position"),
+        ("plateau_from", measures.PLATEAU_FROM, "of L: where the plateau of the loss by position begins"),
         *(
             (f"tolerance{suffix}", part, "over the loss at L (usable length) or the plateau (failure, rise)")
-            for suffix, part in TOLERANCES.items()
+            for suffix, part in measures.TOLERANCES.items()
         ),
         *(("target_fraction", part, "of the reference's budget: its loss is a target") for part in TARGETS),
-        ("confirmations", CONFIRMATIONS, "validations in a row at or below a target that reach it"),
+        ("confirmations", measures.CONFIRMATIONS, "validations in a row at or below a target that reach it"),
         ("expected_validations", EXPECTED_VALIDATIONS, "a run; with fewer, a note says so"),
         (
             "steady_speed",

@@ -19,13 +19,6 @@ from poslab.report.formatting import DASH, count, multiple
 from poslab.report.sections.overview import REACH
 from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 
-FILES = (
-    "rescaled",
-    "rescaled_arms",
-    "rescaled_bits_per_byte_by_length",
-    "rescaled_loss_by_length",
-    "rescaled_loss_by_position",
-)
 START = 1 / 4  # of L: where loss by position starts here, as the first tokens of a window would fill a panel
 CEILING = 1.5  # of the highest plateau as trained: where loss by position ends, as failed lines would fill it
 PRICE = f"loss_change_from_trained_{name(1)}"
@@ -38,9 +31,8 @@ def section(results: Results) -> Section | None:
     """What other rotations reach, or None where no run was measured under them."""
     if not results.rescaled:
         return None
-    only = (
-        "" if len(results.rescaled) == len(results.arms) else " Only arms that were measured so are listed."
-    )
+    some = len(results.rescaled) < len(results.arms)
+    only = " Only arms that were measured so are listed." if some else ""
     return Section(
         "rescaled",
         "Rescaled at evaluation",
@@ -96,12 +88,16 @@ def rescaled_table(results: Results) -> Table:
         if k in MULTIPLES or any(f"loss_{name(k)}" in line.item.figures for line in lines)
     ]
     looks = {line.label: line_number(line.place) for line in lines}
+
+    def price(row: Row, key: str) -> Cell:
+        return Cell("reference") if row["rescale"] == TRAINED else cells.price(row, key)
+
     unit = "Multiples of L" if results.context_length is None else "Tokens"
     columns = (
         Column("arm", "Arm", cells.text, number=False),
         cells.named(looks, "line", "Rotation"),
         *(Column(f"loss_{name(k)}", multiple(k), cells.loss, "Loss, nats per token") for k in lengths),
-        Column(PRICE, "Price at L", _price, "Percent"),
+        Column(PRICE, "Price at L", price, "Percent"),
         Column(cells.usable_keys(results)[0], "Usable length", cells.usable, unit),
         Column("failure_position", "Fails from", cells.position, "Position"),
         Column("rise_position", "Rises for good from", cells.position, "Position"),
@@ -120,26 +116,20 @@ def rescaled_table(results: Results) -> Table:
     return Table("By arm and rotation", caption, columns, arms_sheet(results)[1], sources, grouped=True)
 
 
-def _price(row: Row, key: str) -> Cell:
-    return Cell("reference") if row["rescale"] == TRAINED else cells.price(row, key)
-
-
 def findings(results: Results) -> tuple[str, ...]:
     """A sentence an arm: where it fails as trained, which rescaling goes furthest, at what price."""
-    sentences = [_finding(one, results) for one in results.rescaled]
-    if max(len(one.item.rows) for one in results.rescaled) < 2:
-        return (*sentences, "One seed: no interval, no winner claimed.")
-    return (
-        *sentences,
-        "Where seeds differ, the shortest usable length decides. Descriptive: no difference between "
-        "rotations is tested.",
+    sure = (
+        "One seed: no interval, no winner claimed."
+        if max(len(one.item.rows) for one in results.rescaled) < 2
+        else "Where seeds differ, the shortest usable length decides. Descriptive: no difference between "
+        "rotations is tested."
     )
+    return (*(_finding(one, results) for one in results.rescaled), sure)
 
 
 def _finding(one: RescaledArm, results: Results) -> str:
-    sentences = [f"{one.item.arm.label} as trained: {_as_trained(one.lines[0], results)}."]
-    sentences += [_furthest(one, results), _rises(one)]
-    return " ".join(sentence for sentence in sentences if sentence)
+    trained = f"{one.item.arm.label} as trained: {_as_trained(one.lines[0], results)}."
+    return " ".join(filter(None, (trained, _furthest(one, results), _rises(one))))
 
 
 def _furthest(one: RescaledArm, results: Results) -> str:
@@ -161,11 +151,7 @@ def _furthest(one: RescaledArm, results: Results) -> str:
 def _rises(one: RescaledArm) -> str:
     """Where each line's loss leaves its own plateau for good."""
     places = [(line.label, cells.position(_reach(line.item), "rise_position").text) for line in one.lines]
-    known = [
-        f"{label} {'nowhere' if place == 'none' else f'from {place}'}"
-        for label, place in places
-        if place != DASH
-    ]
+    known = [f"{label} {'nowhere' if at == 'none' else f'from {at}'}" for label, at in places if at != DASH]
     return f"For good over its own plateau: {listing(known)}." if known else ""
 
 
@@ -185,9 +171,8 @@ def _tokens(line: Line, results: Results) -> str:
 
 def _in_every_seed(line: Line) -> float | None:
     """The multiple of L that is usable in every seed."""
-    multiples = [row["usable_length_multiple"] for row in line.item.rows]
-    lengths = [float(value) for value in multiples if isinstance(value, int | float)]
-    return min(lengths) if len(lengths) == len(multiples) and multiples else None
+    lengths = line.item.by_seed("usable_length_multiple").values()
+    return min(lengths) if lengths and len(lengths) == len(line.item.rows) else None
 
 
 def _loss_by_length(results: Results) -> PanelChart:
@@ -259,13 +244,12 @@ def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
     """The arms with their lines and what is drawn of each, where there is anything."""
     drawn = []
     for one in results.rescaled:
-        lines = []
-        for line in one.lines:
-            by_seed = [values(measured(run, line.rescale)) for run in one.item.arm.finished]
-            if over_seeds := points(by_seed):
-                lines.append((line, Series(line_number(line.place), line.label, over_seeds)))
-        if lines:
-            drawn.append((one, tuple(lines)))
+        by_line = [
+            (line, points([values(measured(run, line.rescale)) for run in one.item.arm.finished]))
+            for line in one.lines
+        ]
+        lines = [(line, Series(line_number(line.place), line.label, over)) for line, over in by_line if over]
+        drawn += [(one, tuple(lines))] if lines else []
     return drawn
 
 
@@ -276,10 +260,11 @@ def _legend(drawn: list[Drawn]) -> tuple[tuple[int, str], ...]:
 
 
 def _rows(drawn: list[Drawn], levels: list[float | None] | None = None) -> Rows:
-    rows: Rows = []
-    for i, (one, lines) in enumerate(drawn):
-        end: Row = {} if levels is None else {"failure_level": levels[i]}
-        for line, series in lines:
-            start = {"arm": one.item.arm.label, "rescale": plain(line.rescale, 60), "line": line.label}
-            rows += [{**start, **point.row, **end} for point in series.points]
-    return rows
+    return [
+        {"arm": one.item.arm.label, "rescale": plain(line.rescale, 60), "line": line.label}
+        | point.row
+        | ({} if levels is None else {"failure_level": levels[i]})
+        for i, (one, lines) in enumerate(drawn)
+        for line, series in lines
+        for point in series.points
+    ]

@@ -7,33 +7,25 @@ last few tokens alone. A probe asks for something that stands at a given depth o
 import math
 from collections.abc import Sequence
 
+from poslab.analysis import retrieval
 from poslab.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns
 from poslab.analysis.results import Results
-from poslab.analysis.retrieval import (
-    FIGURES,
-    TaskFigures,
-    exact_share,
-    over_seeds,
-    parts_of,
-    shares,
-    training_share,
-)
 from poslab.analysis.statistics import Estimate
 from poslab.config.text import listing, plain
 from poslab.data.questions import TASKS as QUESTIONS
 from poslab.record.measures import Value, name
 from poslab.record.reader import Run
-from poslab.report.cells import arms, half_widths, heat_panel, looks, loss, named, percent, text
+from poslab.report.cells import arms, half_widths, heat_panel, looks, loss, named, percent, span, words
 from poslab.report.charts import SCALE_FROM, HeatPanels
 from poslab.report.document import Section
 from poslab.report.formatting import multiple, number, share
 from poslab.report.tables import Column, Rows, Table, sheet
 
-FILES = ("retrieval", "retrieval_arms", "retrieval_passkey", "retrieval_copy")
 TASKS = {"passkey": "Pass-key", "copy": "Copy"}
 SYMBOLS = {task: len(kind.symbols) for task, kind in QUESTIONS.items()}  # that an answer is drawn from
 LEARNED = 0.05  # of all samples at L, exact: with less, an arm has not learned the task
 
+SHOWN = ("exact_share", "nats_per_token")  # of the figures, in the table
 WINDOW_START, BEFORE_QUESTION = 0.0, 1.0  # depths
 EVERY_ANSWER = 1.0  # where the scale ends
 
@@ -43,12 +35,15 @@ def section(results: Results) -> Section | None:
     tasks = tasks_of(results.finished)
     if not tasks:
         return None
+    parts = {retrieval.training_share(run) for run in results.finished if run.probe}
+    part = parts.pop() if len(parts) == 1 else None
+    trained_on = "" if part is None else f" {100 * part:g} % of the training windows held such questions."
     return Section(
         "retrieval",
         "Retrieval",
         "What the trained model finds again: an answer that stands at a given depth of the window, asked for "
         "at its end. An answer is exact if every token of it was the most likely one. Lengths are those of "
-        f"the whole window; L is the training length.{_trained_on(results)}",
+        f"the whole window; L is the training length.{trained_on}",
         _findings(results, tasks),
         tuple(_heat(results, task) for task in tasks if task.task in TASKS),
         (_table(results, tasks),),
@@ -56,19 +51,12 @@ def section(results: Results) -> Section | None:
     )
 
 
-def _trained_on(results: Results) -> str:
-    parts = {training_share(run) for run in results.finished if run.probe}
-    part = parts.pop() if len(parts) == 1 else None
-    return "" if part is None else f" {100 * part:g} % of the training windows held such questions."
-
-
-def _table(results: Results, tasks: Sequence[TaskFigures]) -> Table:
+def _table(results: Results, tasks: Sequence[retrieval.TaskFigures]) -> Table:
     """A row a task and arm, with the rows of retrieval_arms.csv on its lengths beside each other."""
     lengths = sorted({k for task in tasks for k in task.lengths})
-    places = looks(results)
     columns = (
-        Column("task", "Task", text, number=False),
-        named(places),
+        words("task", "Task"),
+        named(looks(results)),
         *(Column(f"exact_share_{name(k)}", multiple(k), percent, "Exact, percent") for k in lengths),
         *(Column(f"nats_per_token_{name(k)}", multiple(k), loss, "Answer, nats per token") for k in lengths),
     )
@@ -76,16 +64,13 @@ def _table(results: Results, tasks: Sequence[TaskFigures]) -> Table:
         (task.title, item.arm.label): {"task": task.title, "arm": item.arm.label}
         for task in tasks
         for item in results.arms
-        if parts_of(item.arm.finished, task)
+        if retrieval.parts_of(item.arm.finished, task)
     }
     for row in arms_sheet(results, tasks):
-        record = records[str(row["task"]), str(row["arm"])]
-        record["seeds_finished"] = row["seeds_finished"]
-        k = row["multiple"]
+        record, k = records[str(row["task"]), str(row["arm"])], row["multiple"]
         assert isinstance(k, float)
-        for column in ("exact_share", "nats_per_token"):
-            for end in ESTIMATE:
-                record[f"{column}_{name(k)}_{end}"] = row[f"{column}_{end}"]
+        record |= {f"{key}_{name(k)}_{end}": row[f"{key}_{end}"] for key in SHOWN for end in ESTIMATE}
+        record["seeds_finished"] = row["seeds_finished"]
     caption = (
         "Over all depths. Nats per token is the loss on the answer alone, which moves before an answer "
         f"becomes exact{_guessing(tasks)}. A dash: the scheme is not defined at that length, or it was not "
@@ -95,21 +80,18 @@ def _table(results: Results, tasks: Sequence[TaskFigures]) -> Table:
     return Table("By task and arm", caption, columns, list(records.values()), sources, grouped=True)
 
 
-def _guessing(tasks: Sequence[TaskFigures]) -> str:
-    losses = [
-        f"{number(math.log(SYMBOLS[task.task]))} ({task.title.lower()})"
-        for task in tasks
-        if task.task in SYMBOLS
-    ]
+def _guessing(tasks: Sequence[retrieval.TaskFigures]) -> str:
+    known = [task for task in tasks if task.task in SYMBOLS]
+    losses = [f"{number(math.log(SYMBOLS[task.task]))} ({task.title.lower()})" for task in known]
     return f"; guessing among the symbols of the answer loses {listing(losses)}" if losses else ""
 
 
-def tasks_of(runs: Sequence[Run]) -> list[TaskFigures]:
+def tasks_of(runs: Sequence[Run]) -> list[retrieval.TaskFigures]:
     """The tasks on record, those with a figure first."""
     tasks = list(dict.fromkeys(task for run in runs for task, _, _ in run.probe))
     tasks.sort(key=lambda task: (list(TASKS).index(task) if task in TASKS else len(TASKS), task))
     return [
-        TaskFigures(
+        retrieval.TaskFigures(
             task,
             TASKS.get(task) or plain(task, 40) or "unnamed",
             tuple(sorted({length for run in runs for at, length, _ in run.probe if at == task})),
@@ -119,10 +101,14 @@ def tasks_of(runs: Sequence[Run]) -> list[TaskFigures]:
     ]
 
 
-def _heat(results: Results, task: TaskFigures) -> HeatPanels:
+def _heat(results: Results, task: retrieval.TaskFigures) -> HeatPanels:
     panels, rows = [], []
     for i, item in arms(results):
-        cells = {(depth, k): exact_share(item, task, k, depth) for depth in task.depths for k in task.lengths}
+        cells = {
+            (depth, k): retrieval.exact_share(item, task, k, depth)
+            for depth in task.depths
+            for k in task.lengths
+        }
         if any(cells.values()):
             panels.append(heat_panel(i, item, cells, "{:g}".format, multiple))
             rows += [_heat_row(item, task, *place, cell) for place, cell in cells.items() if cell]
@@ -144,9 +130,9 @@ def _heat(results: Results, task: TaskFigures) -> HeatPanels:
 
 
 def _heat_row(
-    item: ArmFigures, task: TaskFigures, depth: float, length: float, cell: Estimate
+    item: ArmFigures, task: retrieval.TaskFigures, depth: float, length: float, cell: Estimate
 ) -> dict[str, Value]:
-    parts = parts_of(item.arm.finished, task, length, depth)
+    parts = retrieval.parts_of(item.arm.finished, task, length, depth)
     answer = min(part.tokens // part.samples for part in parts)
     return {
         "arm": item.arm.label,
@@ -161,20 +147,20 @@ def _heat_row(
     }
 
 
-def _samples(results: Results, task: TaskFigures) -> str:
+def _samples(results: Results, task: retrieval.TaskFigures) -> str:
     """How many samples there are, and what guessing would find."""
-    parts = parts_of(results.finished, task)
+    parts = retrieval.parts_of(results.finished, task)
     samples = sorted({part.samples for part in parts})
     answer = min(part.tokens // part.samples for part in parts)
-    some = " to ".join(str(n) for n in dict.fromkeys([samples[0], samples[-1]]))
+    unit = "sample" if samples[-1] == 1 else "samples"
     return (
-        f"{some} {'sample' if samples[-1] == 1 else 'samples'} a cell and seed. An answer has {answer} "
+        f"{span(samples)} {unit} a cell and seed. An answer has {answer} "
         f"{'token' if answer == 1 else 'tokens'}: guessed, each among {SYMBOLS[task.task]} symbols, it is "
         f"exact with a chance of {SYMBOLS[task.task] ** -answer:.2g}. "
     )
 
 
-def arms_sheet(results: Results, tasks: Sequence[TaskFigures]) -> Rows:
+def arms_sheet(results: Results, tasks: Sequence[retrieval.TaskFigures]) -> Rows:
     """retrieval_arms.csv: a row an arm, task and length, over all depths and seeds."""
     return [
         {
@@ -183,12 +169,12 @@ def arms_sheet(results: Results, tasks: Sequence[TaskFigures]) -> Rows:
             "multiple": length,
             "seeds_finished": len(item.rows),
             "guess_nats": math.log(SYMBOLS[task.task]) if task.task in SYMBOLS else None,
-            **estimate_columns(figures, FIGURES),
+            **estimate_columns(figures, retrieval.FIGURES),
         }
         for task in tasks
         for item in results.arms
         for length in task.lengths
-        if (figures := over_seeds(item, task.task, length))
+        if (figures := retrieval.over_seeds(item, task.task, length))
     ]
 
 
@@ -208,8 +194,8 @@ def runs_sheet(results: Results) -> Rows:
             "correct": one.correct,
             "tokens": one.tokens,
             "nll": one.nll,
-            "training_share": training_share(run),
-            **shares(one),
+            "training_share": retrieval.training_share(run),
+            **retrieval.shares(one),
         }
         for item in results.arms
         for run in item.arm.finished
@@ -217,55 +203,46 @@ def runs_sheet(results: Results) -> Rows:
     ]
 
 
-def _findings(results: Results, tasks: Sequence[TaskFigures]) -> tuple[str, ...]:
-    sentences = [_finding(results, task) for task in tasks]
+def _findings(results: Results, tasks: Sequence[retrieval.TaskFigures]) -> tuple[str, ...]:
     without = [
         f"{item.arm.label} ({task.title.lower()})"
         for task in tasks
         for item in results.arms
-        if item.rows and not parts_of(item.arm.finished, task)
+        if item.rows and not retrieval.parts_of(item.arm.finished, task)
     ]
-    if without:
-        sentences.append(f"Not on record: {listing(without)}.")
-    sentences.append(
-        "One seed: no interval, no winner claimed."
-        if results.seeds < 2
-        else "Descriptive: no difference between arms is tested."
-    )
-    return tuple(sentences)
+    missing = [f"Not on record: {listing(without)}."] if without else []
+    one_seed = "One seed: no interval, no winner claimed."
+    sure = one_seed if results.seeds < 2 else "Descriptive: no difference between arms is tested."
+    return (*(_finding(results, task) for task in tasks), *missing, sure)
 
 
-def _finding(results: Results, task: TaskFigures) -> str:
+def _finding(results: Results, task: retrieval.TaskFigures) -> str:
     """Who learned the task at L, and what is left of it at the longest length."""
     at_length = [
         (item, at.mean)
         for item in results.arms
-        if (at := over_seeds(item, task.task, 1.0).get("exact_share"))
+        if (at := retrieval.over_seeds(item, task.task, 1.0).get("exact_share"))
     ]
     limit = f"{100 * LEARNED:g} %"
     if not at_length:
         return f"{task.title}: not measured at L, so what happens past L says nothing."
     learned = [(item, mean) for item, mean in at_length if mean >= LEARNED]
     if not learned:
-        return (
-            f"{task.title}: no arm learned the task at L (less than {limit} exact), so what happens past L "
-            "says nothing."
-        )
+        none = f"{task.title}: no arm learned the task at L (less than {limit} exact)"
+        return f"{none}, so what happens past L says nothing."
     longest = task.lengths[-1]
-    parts = [f"{task.title}, percent exact at L" + (f" and at {multiple(longest)}" if longest > 1 else "")]
     at_both = [f"{item.arm.label} ({share(mean)}{_then(item, task)})" for item, mean in learned]
-    parts[0] += f": {listing(at_both)}."
+    past = f" and at {multiple(longest)}" if longest > 1 else ""
+    words = f"{task.title}, percent exact at L{past}: {listing(at_both)}."
     rest = [item.arm.label for item, mean in at_length if mean < LEARNED]
-    if rest:
-        parts.append(
-            f"Not learned at L (less than {limit} exact): {listing(rest)}; past L, "
-            f"{'its figures say' if len(rest) == 1 else 'their figures say'} nothing."
-        )
-    return " ".join(parts)
+    if not rest:
+        return words
+    whose = "its figures say" if len(rest) == 1 else "their figures say"
+    return f"{words} Not learned at L (less than {limit} exact): {listing(rest)}; past L, {whose} nothing."
 
 
-def _then(item: ArmFigures, task: TaskFigures) -> str:
+def _then(item: ArmFigures, task: retrieval.TaskFigures) -> str:
     if task.lengths[-1] <= 1:
         return ""
-    at = over_seeds(item, task.task, task.lengths[-1]).get("exact_share")
+    at = retrieval.over_seeds(item, task.task, task.lengths[-1]).get("exact_share")
     return f" and {share(at.mean) if at is not None else 'not defined'}"

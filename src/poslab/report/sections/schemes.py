@@ -2,26 +2,20 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from poslab.analysis import schemes
 from poslab.analysis.curves import Point
 from poslab.analysis.palette import head_number
 from poslab.analysis.results import Results
-from poslab.analysis.schemes import (
-    WAVELENGTHS,
-    biases_by_distance,
-    bound_by_distance,
-    over_seeds,
-    wavelength_figures,
-)
 from poslab.config.text import listing
+from poslab.record.reader import Run
 from poslab.record.scheme import SchemeRecord
 from poslab.report.cells import arm_column, bars, fewer, figure, loss, scale, training_length
-from poslab.report.charts import Chart, LineChart, PanelChart, Series, octaves
+from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import count, number
 from poslab.report.sections import attention, extrapolation
 from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 
-FILES = ("bias_by_distance", "rotation_bound", "wavelengths", "wavelength_pairs")
 DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
 BOUND_SOURCE = "Su et al. 2021, section 3.4.3"
 BOUND_OVER = 0  # the distance in tokens whose bound the others are divided by
@@ -39,9 +33,9 @@ MEASURED: dict[str, Callable[[SchemeRecord], object]] = {
 def section(results: Results) -> Section | None:
     """What the schemes do, or None where no record says it."""
     drawn = (bias_chart(results), bound_chart(results), attention.attended_heat(results))
-    charts: list[Chart] = [chart for chart in drawn if chart is not None]
+    charts = tuple(chart for chart in drawn if chart is not None)
     shown = (wavelengths_table(results), attention.attended_table(results))
-    tables = [table for table in shown if table is not None]
+    tables = tuple(table for table in shown if table is not None)
     if not charts and not tables:
         return None
     return Section(
@@ -50,8 +44,8 @@ def section(results: Results) -> Section | None:
         "Read from the trained models: what each scheme adds to the logits, how it turns queries and keys, "
         f"and how far back attention then reaches. Layers and heads are counted from {COUNTED_FROM}.",
         _findings(results),
-        tuple(charts),
-        tuple(tables),
+        charts,
+        tables,
         {**_wavelength_sheets(results), **attention.sheets(results)},
     )
 
@@ -69,15 +63,12 @@ def _findings(results: Results) -> tuple[str, ...]:
         for item in known
         if not any(run.scheme.bias or run.scheme.wavelengths for run in item.arm.finished)
     ]
-    sentences = []
-    if neither:
-        sentences.append(f"Neither a bias nor a rotation set by the distance in tokens: {listing(neither)}.")
+    named = {"Neither a bias nor a rotation set by the distance in tokens": neither}
     for what, of in MEASURED.items():
-        without = [
+        named[f"No {what} on record"] = [
             item.arm.label for item in arms if all(of(run.scheme) is None for run in item.arm.finished)
         ]
-        if without:
-            sentences.append(f"No {what} on record: {listing(without)}.")
+    sentences = [f"{words}: {listing(labels)}." for words, labels in named.items() if labels]
     some = [
         run.name
         for item in arms
@@ -85,11 +76,8 @@ def _findings(results: Results) -> tuple[str, ...]:
         for other in item.arm.finished
         if any(of(run.scheme) is None and of(other.scheme) is not None for of in MEASURED.values())
     ]
-    if some:
-        sentences.append(
-            f"Not on record for every seed of an arm: {listing(list(dict.fromkeys(some)))} lack some."
-        )
-    return tuple(sentences)
+    lacking = f"Not on record for every seed of an arm: {listing(list(dict.fromkeys(some)))} lack some."
+    return (*sentences, lacking) if some else tuple(sentences)
 
 
 def bias_chart(results: Results) -> PanelChart | None:
@@ -97,7 +85,7 @@ def bias_chart(results: Results) -> PanelChart | None:
     drawn: list[tuple[str, list[tuple[int, tuple[Point, ...], tuple[Point, ...]]]]] = []
     rows: Rows = []
     for item in results.arms:
-        heads = biases_by_distance(item.arm.finished)
+        heads = schemes.biases_by_distance(item.arm.finished)
         layers = sorted({layer for layer, _ in heads})
         for layer in layers:
             title = item.arm.label + (f", layer {layer}" if len(layers) > 1 else "")
@@ -176,7 +164,9 @@ def _same(drawn: Iterable[Point]) -> str:
 
 def bound_chart(results: Results) -> LineChart | None:
     """The upper bound of decay of the arms that turn queries and keys, or None where none does."""
-    series = extrapolation.lines(results, bound_by_distance, lambda by_seed: thinned(over_seeds(by_seed)))
+    series = extrapolation.lines(
+        results, schemes.bound_by_distance, lambda by_seed: thinned(schemes.over_seeds(by_seed))
+    )
     if not series:
         return None
     several = any(len(run.scheme.bound or {}) > 1 for run in results.finished)
@@ -226,13 +216,8 @@ def wavelengths_table(results: Results) -> Table | None:
         "angles past L; the longest is the longest length evaluated."
         + (" Pairs are counted over all layers that have rotations of their own." if several else "")
     )
-    return Table(
-        "Wavelengths of the rotations",
-        caption,
-        columns,
-        records,
-        ("wavelengths.csv", "wavelength_pairs.csv"),
-    )
+    sources = "wavelengths.csv", "wavelength_pairs.csv"
+    return Table("Wavelengths of the rotations", caption, columns, records, sources)
 
 
 def _turns(row: Row, key: str) -> Cell:
@@ -246,18 +231,15 @@ def _turns(row: Row, key: str) -> Cell:
 def _wavelength_sheets(results: Results) -> dict[str, Sheet]:
     """wavelengths.csv and wavelength_pairs.csv; nothing where no arm turns."""
     rows = _wavelengths(results)
-    return {"wavelengths": sheet(rows), "wavelength_pairs": sheet(_pairs(results))} if rows else {}
+    pairs = attention.layer_rows(results, "pair", _pairs)
+    return {"wavelengths": sheet(rows), "wavelength_pairs": sheet(pairs)} if rows else {}
 
 
 def _wavelengths(results: Results) -> Rows:
     """A row an arm that turns anything."""
-    return attention.arm_rows(results, wavelength_figures, WAVELENGTHS)
+    return attention.arm_rows(results, schemes.wavelength_figures, schemes.WAVELENGTHS)
 
 
-def _pairs(results: Results) -> Rows:
-    """A row a run, layer and pair; empty where the pair does not turn."""
-    return attention.layer_rows(
-        results,
-        "pair",
-        lambda run: {key: {"wavelength": turn} for key, turn in (run.scheme.wavelengths or {}).items()},
-    )
+def _pairs(run: Run) -> dict[tuple[int, int], Row]:
+    """By layer and pair; empty where the pair does not turn."""
+    return {key: {"wavelength": turn} for key, turn in (run.scheme.wavelengths or {}).items()}
