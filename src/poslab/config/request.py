@@ -49,6 +49,15 @@ class LoggerOptions(Options):
     checkpoints: bool | None = Field(
         default=None, description="whether each finished run's weights go to W&B as an artifact"
     )
+    console: bool | None = Field(
+        default=None, description="whether what a run prints goes to W&B, without paths and secrets"
+    )
+    system_statistics: bool | None = Field(
+        default=None, description="whether W&B shows the use of GPUs, CPU, memory and disk while a run trains"
+    )
+    git_commit: bool | None = Field(
+        default=None, description="whether W&B shows the commit of the checkout, without its address"
+    )
 
     @field_validator("project", "entity")
     @classmethod
@@ -63,8 +72,9 @@ class LoggerOptions(Options):
             raise ValueError("project is needed by logger=wandb and unknown to logger=local")
         if (self.name == "wandb") != (self.checkpoints is not None):
             raise ValueError("checkpoints is needed by logger=wandb and unknown to logger=local")
-        if self.name == "local" and self.entity is not None:
-            raise ValueError("entity is unknown to logger=local")
+        for name in ("entity", "console", "system_statistics", "git_commit"):
+            if self.name == "local" and getattr(self, name) is not None:
+                raise ValueError(f"{name} is unknown to logger=local")
         return self
 
 

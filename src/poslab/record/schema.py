@@ -165,9 +165,27 @@ class WandbPlace(Facts):
     project: str | None = None
     entity: str | None = None
     checkpoints: bool | None = None  # whether the weights go there too
+    console: bool | None = None  # whether what it printed does
     because: str | None = None  # why it is offline although there is a login
     failed: str | None = None  # why W&B has not all of it
     complete: bool | None = None
+
+
+class SourceState(Facts):
+    """The checkout that a run was made from."""
+
+    commit: str | None = None
+    modified: bool | None = None  # whether its src/ or conf/ differed from the commit
+
+
+class Hardware(Facts):
+    """The machine that a run was made on."""
+
+    processor: str | None = None
+    gpus: list[str] | None = None  # that it could use
+    cores: int | None = None  # that it could use
+    memory_bytes: int | None = None  # that it could use, swap included
+    system: str | None = None
 
 
 class Manifest(Facts):
@@ -188,6 +206,8 @@ class Manifest(Facts):
     code_evaluation: str | None = None  # and what measures a trained model
     data: DataFacts | None = None
     versions: dict[str, str] | None = None
+    source: SourceState | None = None  # none where poslab is installed, or there is no git
+    hardware: Hardware | None = None
     device: str | None = None
     threads: int | None = None  # that PyTorch splits its sums by
     precision: str | None = None

@@ -26,6 +26,7 @@ from poslab.study.launch.memory import lacks_memory
 from poslab.study.run.identity import describe_versions
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job
+from poslab.study.run.provenance import hardware, source_state
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking import NoTracker, Tracker, first_place, open_tracker
 from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
@@ -324,6 +325,8 @@ def first_facts(job: Job) -> dict[str, Any]:
         "code_evaluation": job.code.evaluation,
         "data": job.corpus.describe(),
         "versions": describe_versions(),
+        "source": source_state(),
+        "hardware": hardware(cuda),
         "device": torch.cuda.get_device_name() if cuda else f"cpu ({platform.machine()})",
         "threads": torch.get_num_threads(),
         "precision": config.trainer.precision,
