@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from poslab.report.write import write_report
-from support.reading import read
-from support.records import write_run
+from support.records import read, write_run
 
 MADE_WITH = {
     "source": {"commit": "c0ffee" + "0" * 34, "modified": True},

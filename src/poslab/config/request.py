@@ -145,6 +145,30 @@ BESIDE_THE_RESULT: Mapping[str, Any] = {
 }
 
 
+# The one setting that is none of a configuration: it says from where the others are taken.
+FROM = (
+    "from",
+    "text | null",
+    "a finished run whose weights the run begins with: its directory, STUDY/RUN, or a name that one study "
+    "has; what the command does not name is as there",
+)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A finished run whose weights another run begins with."""
+
+    directory: str
+    study: str
+    run: str
+    identity: str
+    checkpoint: str  # the SHA-256 of its weights
+    steps: int  # optimizer steps that the weights have had, those of its own source included
+    tokens: int  # likewise
+    context_length: int
+    arm: str  # all that its result depends on but its seed, in a few words
+
+
 @dataclass(frozen=True)
 class Request:
     """A run that a command asks for: its configuration, and the names that tables give its options."""
@@ -154,6 +178,7 @@ class Request:
     attention: str
     non_default_settings: tuple[str, ...] = ()  # all else that is not as the defaults: `model.width=64`
     distinguishing_label: str = ""  # those of them that the command's other runs do not share
+    start: Start | None = None  # the run that it goes on from
 
     @property
     def trial(self) -> str:

@@ -171,6 +171,21 @@ class WandbPlace(Facts):
     complete: bool | None = None
 
 
+class RunOrigin(Facts):
+    """The finished run that a run goes on from, `from=RUN`."""
+
+    study: str | None = None
+    run: str | None = None
+    identity: str | None = None
+    checkpoint: str | None = None  # SHA-256 of its weights
+    steps: int | None = None  # optimizer steps that the weights had had, of all runs before
+    tokens: int | None = None  # trained in these
+    context_length: int | None = None
+    # Of the run's own validation windows before its first step.
+    validation_nll: float | None = None
+    validation_tokens: int | None = None
+
+
 class SourceState(Facts):
     """The checkout that a run was made from."""
 
@@ -201,6 +216,7 @@ class Manifest(Facts):
     attention: str | None = None
     seed: int | None = None
     config: dict[str, Any] | None = None  # what decides the result
+    origin: RunOrigin | None = None  # what it goes on from; none: drawn weights
     code: str | None = None  # fingerprints: what every run trains by,
     code_parts: str | None = None  # the run's own scheme and attention,
     code_evaluation: str | None = None  # and what measures a trained model

@@ -59,6 +59,11 @@ OF_RUNS: Mapping[str, Callable[[Run], object]] = {
     "device": lambda run: run.manifest.device,
     "precision": lambda run: run.manifest.precision,
     "code": lambda run: run.manifest.code,
+    **{
+        f"from_{key}": lambda run, key=key: _origin(run, key)  # type: ignore[misc]
+        for key in ("study", "run", "identity", "checkpoint", "steps", "tokens", "context_length")
+    },
+    "from_validation_loss": lambda run: _loss_before(run),
     "commit": lambda run: run.manifest.source and run.manifest.source.commit,
     "modified": lambda run: run.manifest.source and run.manifest.source.modified,
     "gpu": lambda run: _of_hardware(run, "gpus"),
@@ -114,6 +119,7 @@ def _origins(results: Results) -> list[tuple[str, str]]:
         ("Precision", _all(results, lambda run: plain(run.manifest.precision, 40))),
         ("Versions", _all(results, _versions_of)),
         *([("Commit", _all(results, _commit))] if any(map(_commit, results.finished)) else []),
+        *([("Goes on from", _all(results, _goes_on_from))] if any(map(_origin, results.finished)) else []),
         *([("Hardware", _all(results, _hardware))] if any(map(_hardware, results.finished)) else []),
     ]
 
@@ -204,6 +210,26 @@ def _commit(run: Run) -> str:
     if source is None or source.commit is None:
         return ""
     return plain(source.commit, 64) + (", with changes to src/ or conf/" if source.modified else "")
+
+
+def _origin(run: Run, name: str = "run") -> object:
+    """A fact of the finished run that a run goes on from, None where it began with drawn weights."""
+    return run.manifest.origin and getattr(run.manifest.origin, name)
+
+
+def _goes_on_from(run: Run) -> str:
+    source = run.manifest.origin
+    if source is None:
+        return "drawn weights"
+    steps = "" if source.steps is None else f", after {source.steps:,} steps"
+    length = "" if source.context_length is None else f" at L = {source.context_length:,}"
+    return f"{plain(source.run, 80)} of study {plain(source.study, 60)}{steps}{length}"
+
+
+def _loss_before(run: Run) -> float | None:
+    """Nats a token of validation before the first step, of a run that goes on from another."""
+    nll, tokens = _origin(run, "validation_nll"), _origin(run, "validation_tokens")
+    return nll / tokens if isinstance(nll, float) and isinstance(tokens, int) and tokens > 0 else None
 
 
 def _hardware(run: Run) -> str:
