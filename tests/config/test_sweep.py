@@ -8,7 +8,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from poslab.config.sweep import Composer
+from poslab.config.compose import command_line
+from poslab.config.option_files import installed_conf
+from poslab.config.sweep import Composer, for_each_run
 from support.models import CONF
 
 EDGES = [
@@ -113,3 +115,17 @@ def test_a_setting_that_takes_another_ones_value_is_left_to_hydra(tmp_path):
             made = composer.composed([f"seed={seed}"])
             assert made.settings == {"seed": seed, "other": seed, "both": [1]}
             assert made.conf.folders == (tmp_path,)
+
+
+@pytest.mark.parametrize("study", ["pos=fire,kerple", "sweep=extrapolation"])
+def test_a_setting_of_swept_options_is_left_to_the_runs_and_shown_as_it_was_typed(study):
+    """Hydra composes the study itself with pos=rope, which has no rate."""
+    given = [study, "pos.rate=1.0", "pos.decay=0.5,0.25", "seed=3"]
+    left = [study, "pos.rate=choice(1.0)", "pos.decay=0.5,0.25", "seed=3"]
+    assert for_each_run(["-m", *given], installed_conf()) == ["-m", *left]
+    assert command_line(left, multirun=True).split()[-4:] == given
+
+
+def test_settings_of_what_is_not_swept_stay():
+    given = ["pos=t5", "pos.rate=1.0", "trainer.max_steps=3", "seed=0,1", "data.path='a,b'"]
+    assert for_each_run(given, installed_conf()) == given

@@ -94,6 +94,15 @@ def test_flash_is_softmax(pos, length):
     )
 
 
+@pytest.mark.parametrize("pos", ["rope", "pope", "alibi", "none"])
+def test_flash_takes_heads_of_two_numbers(pos):
+    """Rotated, they do not lie side by side in memory."""
+    tokens, logits = torch.arange(12).reshape(2, 6), []
+    for attention in ("flash", "softmax"):
+        logits.append(make_gpt(POSITIONS[pos], ATTENTIONS[attention], width=8)(tokens))
+    torch.testing.assert_close(logits[0], logits[1])
+
+
 class BiasAndGates(Scheme):
     """A bias by both positions and gates, which no scheme of the package has together."""
 

@@ -63,11 +63,13 @@ def _train(arguments: list[str]) -> int:
 
     from poslab.config.mistakes import check_arguments, explained
     from poslab.config.option_files import installed_conf
+    from poslab.config.sweep import for_each_run
 
     conf = installed_conf()
     check_arguments(arguments, conf)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra's errors arrive here and become one line
-    sys.argv[1:] = arguments  # which Hydra reads there
+    several = not {"-m", "--multirun"}.isdisjoint(arguments)
+    sys.argv[1:] = for_each_run(arguments, conf) if several else arguments  # which Hydra reads there
     OmegaConf.register_new_resolver("poslab_examples", _examples, replace=True)
     try:
         hydra.main(config_path=str(conf_folder()), config_name="config", version_base="1.3")(

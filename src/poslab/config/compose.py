@@ -1,5 +1,6 @@
 """The configuration that Hydra composed, checked, with the names that tables and legends show."""
 
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -126,7 +127,8 @@ def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[
 
 def command_line(overrides: Sequence[str], multirun: bool) -> str:
     """The command with these `overrides`, which reports publish: `...` stands for a secret."""
-    shown = [*_config_flags(sys.argv[1:]), *map(override_text, overrides)]
+    plain = [re.sub(r"=choice\(([^,]*)\)$", r"=\1", override) for override in overrides]  # of one value
+    shown = [*_config_flags(sys.argv[1:]), *map(override_text, plain)]
     return " ".join([typed("train"), shlex.join([*(["-m"] if multirun else []), *shown])]).rstrip()
 
 

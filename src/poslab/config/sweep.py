@@ -9,6 +9,7 @@ sections, settings that are added or removed, and configurations that refer from
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,11 +19,38 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from poslab.config.option_files import Conf, conf_of
+from poslab.config.schema import ConfigError
 
 SETTING = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(.*)", re.DOTALL)
 KEY = re.compile(r"[+~]*([^=@]*)")  # of any override
 INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")  # as Hydra's grammar spells it, whose parser is slow
+SWEPT = "hydra.sweeper.params"  # in a sweep's file
 LEAVES = (bool, int, float, str, type(None))
+
+
+def for_each_run(arguments: Sequence[str], conf: Conf) -> list[str]:
+    """The arguments of a study, with `pos.rate=1` as `pos.rate=choice(1)` where the study sweeps `pos`.
+
+    Hydra composes the study without what it sweeps, so with the default option, which may not have the
+    setting. What is swept, it leaves to the runs.
+    """
+    given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
+    swept = {key for key, value in given.items() if "," in value}
+    if preset := given.get("sweep"):
+        with suppress(ConfigError):  # which composing raises again
+            swept |= set(OmegaConf.select(OmegaConf.load(conf.file("sweep", preset)), SWEPT, default={}))
+    return [_left_to_the_runs(argument, swept & conf.groups()) for argument in arguments]
+
+
+def _left_to_the_runs(argument: str, groups: set[str]) -> str:
+    match = SETTING.fullmatch(argument)
+    if match is None or match[1].partition(".")[0] not in groups or "." not in match[1]:
+        return argument
+    try:
+        override = OverridesParser.create().parse_override(argument)
+    except HydraException:  # which Hydra raises again
+        return argument
+    return argument if override.is_sweep_override() else f"{match[1]}=choice({match[2]})"
 
 
 @dataclass(frozen=True)

@@ -89,9 +89,12 @@ class Flash(Attention):
 
 
 def _pinned(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    width = v.shape[-1]
+    # The kernels take heads whose numbers lie side by side; rotated heads of two numbers do not.
+    q, k, v = (each if each.stride(-1) == 1 else each.contiguous() for each in (q, k, _as_wide(v, q)))
     with sdpa_kernel(backend):
-        mixed = scaled_dot_product_attention(q, k, _as_wide(v, q), is_causal=True, scale=scale)
-    return mixed[..., : v.shape[-1]]
+        mixed = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+    return mixed[..., :width]
 
 
 def _as_wide(v: Tensor, q: Tensor) -> Tensor:

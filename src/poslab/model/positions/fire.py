@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
@@ -27,8 +28,9 @@ class FIRE(Scheme):
 
     def __init__(self, options: FIREOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
-        self.expand = nn.Linear(1, options.hidden)
-        self.project = nn.Linear(options.hidden, geometry.heads)
+        # Without first values, which `draw` gives, and which would take long where `hidden` is absurd.
+        self.expand = skip_init(nn.Linear, 1, options.hidden)  # type: ignore[no-untyped-call]
+        self.project = skip_init(nn.Linear, options.hidden, geometry.heads)  # type: ignore[no-untyped-call]
         self.c = nn.Parameter(torch.tensor([0.1]))
         self.threshold = nn.Parameter(torch.ones(1))  # times threshold L
 

@@ -27,12 +27,11 @@ text has so many is not known before it is prepared.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from poslab.config.schema import MULTIPLES, VALIDATIONS, ConfigError, RunConfig, is_tokenizer_file
-from poslab.data import tokenizer_file
+from poslab.config.schema import MULTIPLES, VALIDATIONS, ConfigError
 from poslab.study.launch.memory import Memory, free_memory, gpu_memory, machine_memory, size_text
+from poslab.study.run.size import Size
 
 INTERPRETER = 150 * 2**20  # of each process: Python with PyTorch
 BLOCK = 20 * 2**10  # of each layer, whatever its width: the objects of its modules and parameters
@@ -40,90 +39,20 @@ ROW = 500  # of a row of a table while it is kept as Python's objects
 TOKENS_A_BATCH = 2_048  # of an evaluation on a CPU, and no fewer on a GPU
 LOGITS_A_BATCH = 2**29  # of an evaluation
 MOST_PARTS = 10_000  # of a batch, that are proposed
+LESS = ", or less"
 SLACK = 2.0  # what is proposed takes half of what there is at most, by the same bound
 # What no machine has, where runs are made elsewhere.
 ELSEWHERE = Memory(64 * 2**40, "no machine has more than")
 ELSEWHERE_GPU = Memory(2**40, "no GPU has more than")
+# More operations a second than any CPU or GPU does, and the years that a run may take with them.
+OPERATIONS = {False: 1e14, True: 1e16}
+YEARS = 1
 
 Needs = dict[str, int]  # bytes that must be there at one time, by what they are for
 
 
 class BudgetError(ConfigError):
     """A run that cannot fit into memory or onto the disk. The message says which settings to lower."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """The numbers that decide what a run takes, as its settings have them."""
-
-    width: int
-    layers: int
-    heads: int
-    vocabulary: int
-    scheme_parameters: int
-    context_length: int
-    longest: int  # a multiple of L
-    max_length: int | None  # tokens that the scheme is defined for
-    batch_size: int
-    accumulate: int
-    devices: int  # processes of the run on one machine
-    nodes: int
-    max_steps: int
-    validations: int
-    validation_windows: int
-    segments: int
-    samples: int  # of the probe; 0 without one
-    depths: int
-    tasks: int
-    softmax: bool  # whether attention forms all of its weights
-    number: int  # bytes of an activation
-    compiled: bool
-    cuda: bool
-
-    @property
-    def parameters(self) -> int:
-        """Weights of the model, those of its positional scheme among them."""
-        block = 12 * self.width**2 + 13 * self.width
-        shared = self.vocabulary * self.width + self.layers * block + 2 * self.width
-        return shared + self.scheme_parameters
-
-
-def size_of(config: RunConfig, max_length: int | None = None, scheme_parameters: int = 0) -> Size:
-    """The sizes of a resolved configuration, whose scheme has this limit and so many parameters."""
-    trainer, evaluate, probe = config.trainer, config.evaluate, config.probe
-    vocabulary = config.data.get("vocabulary")
-    return Size(
-        width=config.model.width,
-        layers=config.model.layers,
-        heads=config.model.heads,
-        vocabulary=_entries(vocabulary),
-        scheme_parameters=scheme_parameters,
-        context_length=config.context_length,
-        longest=int(evaluate.longest),
-        max_length=max_length,
-        batch_size=trainer.batch_size,
-        accumulate=trainer.accumulate,
-        devices=trainer.devices,
-        nodes=trainer.nodes,
-        max_steps=trainer.max_steps,
-        validations=evaluate.validations,
-        validation_windows=evaluate.validation_windows,
-        segments=evaluate.segments,
-        samples=probe.samples or 0,
-        depths=probe.depths or 0,
-        tasks=len(probe.tasks),
-        softmax=config.attention.get("kind") == "softmax",
-        number=2 if trainer.precision == "bfloat16" else 4,
-        compiled=trainer.compile is True,
-        cuda=trainer.accelerator == "cuda",
-    )
-
-
-def _entries(vocabulary: Any) -> int:
-    """The tokens of a vocabulary. Raises ConfigError where it is a file that is no tokenizer."""
-    if is_tokenizer_file(vocabulary):
-        return tokenizer_file.entries(Path(vocabulary))
-    return vocabulary if isinstance(vocabulary, int) else 256
 
 
 def device_needs(size: Size, trained: bool = False) -> list[Needs]:
@@ -244,6 +173,20 @@ def warning(size: Size) -> str | None:
     )
 
 
+def check_time(size: Size) -> None:
+    """Raise BudgetError where the training could not end within a year on any machine: each token takes six
+    operations a parameter of the blocks, forward and backward."""
+    second = OPERATIONS[size.cuda] * size.devices * size.nodes
+    step = 72 * size.width**2 * size.layers * size.batch_size * size.context_length
+    most = YEARS * 365 * 86_400 * second / step
+    if size.max_steps > most:
+        years = size.max_steps / most * YEARS
+        raise BudgetError(
+            f"{size.max_steps:,} steps of training take more than {years:,.0f} years on any machine: "
+            f"choose trainer.max_steps={_two_digits(int(most / SLACK))}, or less"
+        )
+
+
 def check_disk(size: Size, free: int) -> None:
     """Raise BudgetError where the run's files cannot fit; `free` is what is free, with what the run has."""
     if disk_need(size) > free:
@@ -269,7 +212,7 @@ def _too_large(
     return (
         f"the run takes at least {whole} of memory{of_them} for {largest}, and {memory.holder} "
         f"{size_text(memory.bytes)}: choose "
-        f"{_remedies(size, need, memory.bytes / SLACK, trained)}, or less"
+        f"{_remedies(size, need, memory.bytes / SLACK, trained)}"
     )
 
 
@@ -299,6 +242,8 @@ LOWERED = (
 
 def _remedies(size: Size, need: Callable[[Size], float], room: float, trained: bool = False) -> str:
     """Settings that alone are enough, the one that must be lowered most first; else several together."""
+    if size.scheme_parameters and need(replace(size, scheme_parameters=0)) <= room:
+        return f"a smaller {size.largest_option}"
     settings = [each for each in LOWERED if each.field == "segments" or not trained]
     found: list[tuple[float, str]] = []
     if size.softmax and not trained and need(replace(size, softmax=False)) <= room:
@@ -318,14 +263,14 @@ def _remedies(size: Size, need: Callable[[Size], float], room: float, trained: b
             break
     if found:
         remedies = [remedy for _, remedy in sorted(found, key=lambda each: -each[0])[:3]]
-        return " or ".join([", ".join(remedies[:-1]), remedies[-1]]) if remedies[1:] else remedies[0]
+        return (" or ".join([", ".join(remedies[:-1]), remedies[-1]]) if remedies[1:] else remedies[0]) + LESS
     together: list[_Setting] = []  # those whose lowering helps most, as many as it takes, by one factor
     while rest := [each for each in settings if each not in together]:
         least = {each: need(_lowered(size, [*together, each], math.inf)) for each in rest}
         together.append(min(rest, key=lambda each: least[each]))
         factor = _factor(together, size, need, room)
         if factor is not None:
-            return _changes(size, _lowered(size, together, factor))
+            return _changes(size, _lowered(size, together, factor)) + LESS
     return "a machine with more memory"
 
 

@@ -17,14 +17,14 @@ from poslab.record.writer import RunRecord
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
 from poslab.study.run.budget import (
     BudgetError,
-    Size,
     check_disk,
     check_memory,
+    check_time,
     disk_need,
-    size_of,
 )
 from poslab.study.run.identity import Code, run_identity, run_name
 from poslab.study.run.preparation import Preparation
+from poslab.study.run.size import Size, size_of
 from poslab.study.run.start import FROM, check_length, check_text
 from poslab.tracking.send.card import Card, of_run
 
@@ -118,6 +118,8 @@ def plan(
     try:
         # Before the parts of a huge model are built; how far the scheme is evaluated is known after that.
         check_memory(size_of(config), preparation.room(config, here), trained, unbuilt=True)
+        if not trained:
+            check_time(size_of(config))
         checked, size = preparation.sized(config)
         check_memory(size, preparation.room(config, here), trained)
     except BudgetError:

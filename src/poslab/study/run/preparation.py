@@ -13,14 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from poslab.config.request import Config, flat_settings
+from poslab.config.request import Config
 from poslab.config.schema import PairError, RunConfig
 from poslab.data.cache import prepare
 from poslab.data.corpus import Corpus
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.study.launch.memory import lacks_memory, limited_to, machine_memory, size_text
-from poslab.study.run.budget import BudgetError, Room, Size, room, size_of
+from poslab.study.run.budget import BudgetError, Room, room
 from poslab.study.run.identity import (
     Code,
     code_fingerprints,
@@ -28,6 +28,7 @@ from poslab.study.run.identity import (
     part_modules,
     source_fingerprint,
 )
+from poslab.study.run.size import Size, largest_number, size_of
 
 PARTS = ("context_length", "pos", "attention", "model", "evaluate")  # what decides whether parts fit
 OUTCOMES = 1000  # that are remembered
@@ -145,12 +146,10 @@ def _outcome(config: Config) -> dict[str, Any]:
 
 def _too_large_part(config: RunConfig) -> str:
     """The largest number of the sections whose parts do not fit into memory."""
-    numbers = flat_settings({"pos": config.pos, "attention": config.attention, **_sizes(config)})
-    found = {key: value for key, value in numbers.items() if isinstance(value, int | float)}
-    largest = max(found, key=lambda key: found[key])
+    largest = largest_number({"pos": config.pos, "attention": config.attention, **_sizes(config)})
     return (
         f"the positional scheme and the attention alone take more memory than there is "
-        f"({size_text(machine_memory().bytes)}): choose a smaller {largest} than {found[largest]:g}"
+        f"({size_text(machine_memory().bytes)}): choose a smaller {largest}"
     )
 
 
