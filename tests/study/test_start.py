@@ -144,7 +144,7 @@ def test_its_identity_holds_the_source_s(made, tmp_path):
         (["model.width=64"], "model.width=64: .* was trained with 32"),
         (["attention=linear"], "attention.kind=linear: .* was trained with flash"),
         (["pos=alibi"], "pos.scheme=alibi: .* was trained with rope"),
-        (["pos=t5"], "what it has learned of positions|pos.scheme=t5|trained with pos.scheme=rope"),
+        (["pos=rope_learned"], "pos.scheme=rope_learned: .* was trained with rope: leave pos out"),
         (["pos.pairing=interleaved"], "pos.pairing=interleaved: .* was trained with half"),
         (["data.vocabulary=300"], "data.vocabulary=300: .* vocabulary=bytes"),
         (["tune=learning_rate"], "tune and from"),
@@ -153,6 +153,11 @@ def test_its_identity_holds_the_source_s(made, tmp_path):
 def test_what_training_has_fixed_cannot_be_changed(made, settings, message):
     with pytest.raises(ConfigError, match=message):
         asked(f"from={made.rope}", *settings, runs=made.runs)
+
+
+def test_what_a_scheme_has_learned_cannot_be_replaced(made):
+    with pytest.raises(ConfigError, match=r"pos.scheme=t5: .* was trained with learned"):
+        asked(f"from={made.learned}", "pos=t5", runs=made.runs)
 
 
 def test_a_rotation_may_turn_otherwise(made, tmp_path):
@@ -201,5 +206,6 @@ def test_a_study_of_them_names_its_source(tmp_path):
     facts = [(row["key"], row["value"]) for row in rows(tmp_path / "reports" / "longer" / "facts.csv")]
     assert ("from_run", source.name) in facts
     assert ("from_steps", "6") in facts
+    assert any(key == "configuration.from" and "rope at L 32 for 6 steps" in value for key, value in facts)
     markdown = (tmp_path / "reports" / "longer" / "report.md").read_text()
     assert f"{source.name} of study base, after 6 steps at L = 32" in markdown

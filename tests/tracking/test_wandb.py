@@ -110,7 +110,7 @@ def test_the_page_lists_all_that_a_run_has_and_nothing_else(shown):
             seen.setdefault(section, set()).update(names)
     for section, names in listed.items():  # what is in brackets is there for one of the two runs
         optional = [each.strip("[]") for each in names]
-        assert set(unsent(seen[section], optional)) <= {"failure_position", "reason"}
+        assert set(unsent(seen[section], optional)) <= {"failure_position", "reason", "from", "from_run"}
 
 
 def test_names_are_those_that_wandb_sorts_and_filters_by(shown):

@@ -104,7 +104,7 @@ def _start(source: tuple[Path, Manifest], name: str) -> Start:
         steps=steps + (earlier or 0),
         tokens=(manifest.tokens or 0) + ((manifest.origin.tokens or 0) if manifest.origin else 0),
         context_length=length,
-        arm=f"{manifest.pos} / {manifest.attention} after {steps} steps at L = {length} ({digest})",
+        arm=f"{manifest.pos} at L {length} for {steps} steps ({digest})",
     )
 
 
@@ -189,7 +189,7 @@ def _check(config: Config, manifest: Manifest, start: Start) -> None:
             was = flat_settings(recorded.get(name) or {}, f"{name}.").get(key)
             if was != value:
                 raise ConfigError(
-                    f"{key}={value}: {start.run} was trained with {was}, and its weights fit nothing else: "
+                    f"{key}={value}: {start.run} was trained with {was}, and goes on with that alone: "
                     f"leave {name} out"
                 )
     _check_positions(config, recorded.get("pos") or {}, start)
@@ -208,16 +208,16 @@ def _check_positions(config: Config, recorded: Mapping[str, Any], start: Start) 
     if not changed:
         return
     learns = config.scheme_learns or any(key.rpartition(".")[2] == "rate" for key in then)
-    scheme = then.get("pos.scheme")
+    scheme, other = str(then.get("pos.scheme")), str(now.get("pos.scheme"))
+    if other != scheme and (learns or not _both_turn(other, scheme)):
+        raise ConfigError(
+            f"pos.scheme={other}: {start.run} was trained with {scheme}: leave pos out; a run can only change "
+            "between rotations that learn nothing, such as rope and rope_yarn"
+        )
     if learns and changed != ["pos.rate"]:
         raise ConfigError(
-            f"{changed[0]}={now.get(changed[0])}: {start.run} was trained with pos.scheme={scheme}, and what "
-            "it has learned of positions is among its weights: leave pos out"
-        )
-    if now.get("pos.scheme") != scheme and not _both_turn(str(now.get("pos.scheme")), str(scheme)):
-        raise ConfigError(
-            f"pos.scheme={now.get('pos.scheme')}: {start.run} was trained with {scheme}: leave pos out; "
-            "between the rotations of RoPE alone, such as rope and rope_yarn, a run can change"
+            f"{changed[0]}={now.get(changed[0])}: {start.run} was trained with {then.get(changed[0])}, and what "
+            f"{scheme} has learned since is among its weights: leave pos out"
         )
     for key in (key for key in changed if key in now and key in then and key != "pos.scheme"):
         if not (_number(now[key]) and _number(then[key])):
