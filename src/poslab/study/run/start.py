@@ -211,13 +211,13 @@ def _check_positions(config: Config, recorded: Mapping[str, Any], start: Start) 
     scheme, other = str(then.get("pos.scheme")), str(now.get("pos.scheme"))
     if other != scheme and (learns or not _both_turn(other, scheme)):
         raise ConfigError(
-            f"pos.scheme={other}: {start.run} was trained with {scheme}: leave pos out; a run can only change "
-            "between rotations that learn nothing, such as rope and rope_yarn"
+            f"pos.scheme={other}: {start.run} was trained with {scheme}: leave pos out; a run can change "
+            "only between rotations that learn nothing, such as rope and rope_yarn"
         )
     if learns and changed != ["pos.rate"]:
         raise ConfigError(
-            f"{changed[0]}={now.get(changed[0])}: {start.run} was trained with {then.get(changed[0])}, and what "
-            f"{scheme} has learned since is among its weights: leave pos out"
+            f"{changed[0]}={now.get(changed[0])}: {start.run} was trained with {then.get(changed[0])}, and "
+            f"what {scheme} has learned since is among its weights: leave pos out"
         )
     for key in (key for key in changed if key in now and key in then and key != "pos.scheme"):
         if not (_number(now[key]) and _number(then[key])):
