@@ -18,6 +18,7 @@ from poslab.config.compose import request_from, sections
 from poslab.config.option_files import Conf, load
 from poslab.config.request import Config, Request, Start, flat_settings
 from poslab.config.schema import ConfigError, following_max_steps, is_tokenizer_file
+from poslab.config.text import plain
 from poslab.data.corpus import Corpus
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import FINAL, DataFacts, Manifest
@@ -42,7 +43,7 @@ def request_of(
     if settings.get(FROM) is None:
         return request_from(composed, choices, conf)
     source = _source(str(settings[FROM]), Path(str(settings.get("runs"))))
-    start = _start(source, str(settings[FROM]))
+    start = _start(source)
     named = {match[1] for text in overrides if (match := KEY.match(text))}
     if choices.get("sweep") is not None:  # what a study's file sets is named, too
         named |= set(flat_settings(dict(load(conf.file("sweep", choices["sweep"])))))
@@ -61,7 +62,8 @@ def request_of(
 def _source(name: str, runs: Path) -> tuple[Path, Manifest]:
     """The directory of the run `name`, a path, STUDY/RUN or a name that one study has, and its manifest."""
     path = Path(name).expanduser()
-    places = [path, runs / name] if "/" in name else [path, *sorted(runs.glob(f"*/{name}"))]
+    studies = sorted(runs.iterdir()) if runs.is_dir() and "/" not in name else []
+    places = [path, runs / name, *(study / name for study in studies)]
     there = list(dict.fromkeys(each.resolve() for each in places if (each / "manifest.json").is_file()))
     if len(there) > 1:
         shown = ", ".join(f"{each.parent.name}/{each.name}" for each in there)
@@ -69,11 +71,11 @@ def _source(name: str, runs: Path) -> tuple[Path, Manifest]:
     if not there:
         raise ConfigError(f"from={name} is no run: name its directory, such as {runs}/STUDY/RUN{_runs(runs)}")
     manifest = read_manifest(there[0])
-    if manifest is None or manifest.status != "done" or FINAL not in (manifest.files or {}):
-        status = "gone" if manifest is None else manifest.status
+    if manifest is None or manifest.status != "done":
+        status = "gone" if manifest is None else plain(manifest.status, 30)
         raise ConfigError(f"from={name}: the run is {status}, not done: train it to its end first")
-    if not (there[0] / FINAL).is_file():
-        raise ConfigError(f"from={name}: its weights, {FINAL}, are not in {there[0]}")
+    if FINAL not in (manifest.files or {}) or not (there[0] / FINAL).is_file():
+        raise ConfigError(f"from={name}: there are no weights, {FINAL}, in {there[0]}")
     if manifest.config is None or manifest.config.get("part") == "tuning":
         raise ConfigError(f"from={name} is a trial of a learning rate: name a run of a comparison")
     return there[0], manifest
@@ -88,7 +90,7 @@ def _runs(runs: Path) -> str:
     return f"; there are {', '.join(names[:4])}" if names else ""
 
 
-def _start(source: tuple[Path, Manifest], name: str) -> Start:
+def _start(source: tuple[Path, Manifest]) -> Start:
     directory, manifest = source
     config = manifest.config or {}
     steps, length = int(config["trainer"]["max_steps"]), int(config["context_length"])
@@ -127,7 +129,9 @@ def _taken_over(
         if not isinstance(recorded.get(name), dict):
             settings[name] = settings[name] if name in named else recorded.get(name, settings[name])
             continue
-        section = {**settings[name], **recorded[name]} if name == "trainer" else dict(recorded[name])
+        # Older records lack settings that came later; a part's section is whole by itself.
+        grown = settings[name] if name in ("trainer", "evaluate", "probe") else {}
+        section = {**grown, **recorded[name]}
         own = settings[name]
         for key in own:
             machine = name == "trainer" and key in OF_THE_MACHINE
