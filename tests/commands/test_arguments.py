@@ -33,7 +33,7 @@ def test_an_argument_without_effect_is_refused(arguments, message):
         [
             "-m",
             "pos=rope,alibi",
-            "sweep=null",
+            "sweep=quickstart",
             "evaluate.rescale=[none,pi]",
             "question=null",
             "reference=null",
@@ -46,7 +46,9 @@ def test_other_arguments_are_not(arguments):
     check_hydra_arguments(arguments)
 
 
-@pytest.mark.parametrize("arguments", [["-m", "sweep=extrapolatoin"], ["sweep=extrapolatoin"]])
+@pytest.mark.parametrize(
+    "arguments", [["-m", "sweep=extrapolatoin"], ["sweep=extrapolatoin", "--cfg", "job"]]
+)
 def test_a_sweep_that_does_not_exist_trains_nothing(arguments, tmp_path):
     ended = command(*arguments, cwd=tmp_path)
     assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)

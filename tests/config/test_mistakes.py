@@ -21,7 +21,9 @@ NAMES = {
     "data.path=x": "data.path is a setting of data=enwik8",
     "+foo=1": "foo is not a setting; the configuration has seed",
     "pos=ropee": "pos=ropee does not exist (did you mean rope",
-    "pos=rotary": "pos=rotary does not exist; there are alibi",
+    "pos=rotary": "pos=rotary does not exist (did you mean rope?); there are alibi",
+    "lr=0.1": "lr is not a setting (did you mean trainer.learning_rate?)",
+    "block_size=64": "(did you mean context_length?)",
     "-m pos=rope,alibbi": "pos=alibbi does not exist (did you mean alibi?)",
     "model=nan0": "model=nan0 does not exist (did you mean nano?)",
     "data=shakespeare": "(did you mean tiny_shakespeare?)",
@@ -51,6 +53,7 @@ VALUES = {
     "trainer.warmup_steps=150%": "warmup_steps=600 is more than max_steps=400",
     "trainer.max_steps=20 evaluate.validations=50": "choose evaluate.validations=20",
     "trainer.learning_rate=nan": "trainer.learning_rate=nan: input should be a finite number",
+    "trainer.accelerator=gpu": "input should be 'auto', 'cpu' or 'cuda' (did you mean cuda?)",
     "trainer.compile=maybe": "trainer.compile='maybe': input should be 'auto' or a valid boolean",
     "pos.base=inf": "pos.base=inf: input should be a finite number",
     "pos.base=": "pos.base='': input should be a valid number",
@@ -63,6 +66,8 @@ VALUES = {
     "data.vocabulary=7": "data.vocabulary: 7 is neither",
 }
 SYNTAX = {
+    "pos=rope pos=alibi": "pos is given twice",
+    "sweep=null": "sweep=null names no option; there are attention",
     "pos=null": "pos=null names no option; there are alibi",
     "attention=null": "attention=null names no option; there are flash",
     "pos=": "pos= names no option",
@@ -90,6 +95,8 @@ SYNTAX = {
     "--foo": "unrecognized arguments: --foo",
 }
 FILES = {
+    "reports=text.txt": "text.txt is no folder; choose another reports=",
+    "runs=text.txt/below": "text.txt is no folder; choose another runs=",
     "data=text": "data=text needs data.path=FILE",
     "data=text data.path=": "data.path='': string should have at least 1 character",
     "data=text data.path=5": "data.path=5: input should be a valid string",

@@ -17,10 +17,8 @@ from poslab.config.compose import sections
 from poslab.config.installation import typed
 from poslab.config.option_files import Conf
 from poslab.config.request import Config, flat_settings
-from poslab.config.schema import ConfigError, Options, did_you_mean
+from poslab.config.schema import OTHER_NAMES, ConfigError, Options, did_you_mean
 from poslab.config.text import one_line, override_text
-
-CAN_BE_NULL = {"sweep"}  # groups without an option by default
 
 
 def check_arguments(arguments: Sequence[str], conf: Conf) -> None:
@@ -40,8 +38,16 @@ def check_arguments(arguments: Sequence[str], conf: Conf) -> None:
     if read.help or read.hydra_help or read.shell_completion:
         return
     groups = conf.groups()
+    keys = [argument.partition("=")[0].lstrip("+~") for argument in read.overrides]
+    for key in keys:
+        if keys.count(key) > 1:  # of which Hydra takes the last
+            raise ConfigError(f"{key} is given twice: leave one out, or write both as {key}=A,B with -m")
     for argument in read.overrides:
         _check_override(argument, groups, conf)
+        group, _, option = argument.partition("=")
+        # Hydra leaves out one that does not exist. A folder of the user's own may have it.
+        if group == "sweep" and "," not in option and not read.config_dir:
+            conf.file(group, option)
 
 
 def _check_override(argument: str, groups: set[str], conf: Conf) -> None:
@@ -82,7 +88,7 @@ def _check_option(shown: str, group: str, override: Override, conf: Conf) -> Non
             names = ",".join(map(str, value))
             raise ConfigError(f"{shown}: for a run with each, write -m {group}={names}")
         named = isinstance(value, str | QuotedString) and str(getattr(value, "text", value))
-        if not named and not (value is None and group in CAN_BE_NULL):
+        if not named:
             options = ", ".join(conf.options(group))
             raise ConfigError(f"{shown} names no option; there are {options}")
 
@@ -120,7 +126,7 @@ def _unknown_setting(key: str, conf: Conf) -> str:
         return f"{key} is a setting of {owners} alone; {_listed()}"
     section, _, name = key.rpartition(".")
     inside = [each.removeprefix(f"{section}.") for each in known if each.startswith(f"{section}.")]
-    elsewhere = [each for each in known if each.rpartition(".")[2] == name]
+    elsewhere = [each for each in known if each.rpartition(".")[2] == OTHER_NAMES.get(name, name)]
     if section and inside:
         near = did_you_mean(name, inside) + f"; {section} has {', '.join(inside)}"
     elif elsewhere:  # max_steps for trainer.max_steps

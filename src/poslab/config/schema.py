@@ -267,9 +267,35 @@ def check(kind: type[Section], values: Any, where: str) -> Section:
         raise ConfigError("; ".join(joined)) from None
 
 
+# What papers and other repositories call a thing, and its name here.
+OTHER_NAMES = {
+    **dict.fromkeys(("n_layer", "n_layers", "num_layers", "depth"), "layers"),
+    **dict.fromkeys(("n_head", "n_heads", "num_heads"), "heads"),
+    **dict.fromkeys(("n_embd", "d_model", "dim", "hidden_size", "embed_dim"), "width"),
+    **dict.fromkeys(("block_size", "seq_len", "sequence_length", "max_seq_len"), "context_length"),
+    **dict.fromkeys(("steps", "iters", "max_iters", "num_steps"), "max_steps"),
+    **dict.fromkeys(("bs", "batch"), "batch_size"),
+    **dict.fromkeys(("theta", "rope_theta"), "base"),
+    **dict.fromkeys(("sdpa", "flash_attention"), "flash"),
+    "lr": "learning_rate",
+    "wd": "weight_decay",
+    "grad_clip": "clip_norm",
+    "warmup": "warmup_steps",
+    "dataset": "data",
+    "gpu": "cuda",
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "rotary": "rope",
+    "nope": "none",  # no positional encoding
+    "absolute": "learned",
+}
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` (did you mean rope?)`, with the known name that is nearest or the two; nothing where none is near."""
-    near = difflib.get_close_matches(name, list(known), n=2)
+    names = list(known)
+    other = OTHER_NAMES.get(name)
+    near = [other] if other in names else difflib.get_close_matches(name, names, n=2)
     return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 

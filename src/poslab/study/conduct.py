@@ -5,6 +5,7 @@ written takes neither PyTorch nor SciPy nor Matplotlib.
 """
 
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -122,11 +123,19 @@ def _launcher(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOpti
 
 
 def _folders(requests: Sequence[Request]) -> tuple[Path, Path]:
-    """The folders of all studies' runs and of all reports. Raises ConfigError where a command has several."""
+    """The folders of all studies' runs and of all reports.
+
+    Raises ConfigError where a command has several, or one that cannot be written.
+    """
     for name in ("runs", "reports"):
         values = list(dict.fromkeys(str(getattr(request.config, name)) for request in requests))
         if len(values) > 1:
             raise ConfigError(f"{name}={','.join(values)}: a command has one folder for its {name}")
+        folder = Path(values[0]).absolute()
+        there = next(each for each in (folder, *folder.parents) if each.exists() or each.is_symlink())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            why = "cannot be written" if there.is_dir() else "is no folder"
+            raise ConfigError(f"{name}={values[0]}: {there} {why}; choose another {name}=")
     config = requests[0].config
     return Path(config.runs), Path(config.reports)
 

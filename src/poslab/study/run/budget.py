@@ -190,10 +190,11 @@ def check_time(size: Size) -> None:
 def check_disk(size: Size, free: int) -> None:
     """Raise BudgetError where the run's files cannot fit; `free` is what is free, with what the run has."""
     if disk_need(size) > free:
+        smaller = _remedies(size, disk_need, free / SLACK)
         raise BudgetError(
             f"the run writes at least {size_text(disk_need(size))}, a checkpoint and the weights of "
-            f"{size.parameters:,} parameters, and {size_text(free)} of the disk are free: make room, or "
-            f"choose {_remedies(size, disk_need, free / SLACK)}"
+            f"{size.parameters:,} parameters, and {size_text(free)} of the disk are free: make room, "
+            f"or choose {f'{smaller}, or ' if smaller else ''}runs=DIR on another disk"
         )
 
 
@@ -212,7 +213,7 @@ def _too_large(
     return (
         f"the run takes at least {whole} of memory{of_them} for {largest}, and {memory.holder} "
         f"{size_text(memory.bytes)}: choose "
-        f"{_remedies(size, need, memory.bytes / SLACK, trained)}"
+        f"{_remedies(size, need, memory.bytes / SLACK, trained) or 'a machine with more memory'}"
     )
 
 
@@ -240,7 +241,7 @@ LOWERED = (
 )
 
 
-def _remedies(size: Size, need: Callable[[Size], float], room: float, trained: bool = False) -> str:
+def _remedies(size: Size, need: Callable[[Size], float], room: float, trained: bool = False) -> str | None:
     """Settings that alone are enough, the one that must be lowered most first; else several together."""
     if size.scheme_parameters and need(replace(size, scheme_parameters=0)) <= room:
         return f"a smaller {size.largest_option}"
@@ -271,7 +272,7 @@ def _remedies(size: Size, need: Callable[[Size], float], room: float, trained: b
         factor = _factor(together, size, need, room)
         if factor is not None:
             return _changes(size, _lowered(size, together, factor)) + LESS
-    return "a machine with more memory"
+    return None
 
 
 def _factor(
