@@ -1,1 +1,67 @@
-"""poslab: what a positional scheme does to a small GPT, measured so that it can be believed."""
+"""poslab: what a positional scheme does to a small GPT, measured so that it can be believed.
+
+In a program of your own `import poslab` gives the names below. Each is imported where it is first used:
+PyTorch takes seconds to load, and neither the import nor the commands wait for what they do not need.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from poslab.config.schema import ConfigError as ConfigError
+    from poslab.library.parts import CausalAttention as CausalAttention
+    from poslab.library.parts import attention as attention
+    from poslab.library.parts import gpt as gpt
+    from poslab.library.parts import scheme as scheme
+    from poslab.library.studies import Study as Study
+    from poslab.library.studies import read as read
+    from poslab.library.weights import export as export
+    from poslab.library.weights import load as load
+    from poslab.model.gpt import GPT as GPT
+    from poslab.model.positions import Scheme as Scheme
+    from poslab.record.reader import ReportError as ReportError
+
+# The module of each public name, in the order of docs/api.md.
+_MODULES = {
+    "scheme": "poslab.library.parts",
+    "attention": "poslab.library.parts",
+    "gpt": "poslab.library.parts",
+    "load": "poslab.library.weights",
+    "export": "poslab.library.weights",
+    "read": "poslab.library.studies",
+    "Study": "poslab.library.studies",
+    "CausalAttention": "poslab.library.parts",
+    "Scheme": "poslab.model.positions",
+    "GPT": "poslab.model.gpt",
+    "ConfigError": "poslab.config.schema",
+    "ReportError": "poslab.record.reader",
+}
+
+__all__ = [
+    "GPT",
+    "CausalAttention",
+    "ConfigError",
+    "ReportError",
+    "Scheme",
+    "Study",
+    "attention",
+    "export",
+    "gpt",
+    "load",
+    "read",
+    "scheme",
+]
+
+
+if not TYPE_CHECKING:  # type checkers know the names above, and no others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'poslab' has no attribute {name!r}")
+        value = getattr(importlib.import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -19,10 +19,14 @@ from support.models import CONF
 
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*/README.md")))
+    for path in (
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted(ROOT.glob("*/README.md")),
+    )
 }
 # Arguments of train.py with which it trains nothing.
-OTHERS = {"--help", "--cfg", "sweep=NAME", "status", "grid", "check-scheme", "clean"}
+OTHERS = {"--help", "--cfg", "sweep=NAME", "status", "grid", "check-scheme", "clean", "export"}
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(
     r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report|evaluate|dashboard|claims)\.py\b(.*)",
@@ -77,7 +81,9 @@ def test_every_setting_that_a_page_names_is_one():
         ):  # made from the schemas, which tests/study/test_settings.py holds it to
             continue
         named = set(re.findall(rf"(?<![\w./])((?:{groups})\.[a-z_]+)(?=[=`])", text))
-        assert {name for name in named if not name.endswith((".py", ".csv", ".svg"))} <= known, page
+        assert {
+            name for name in named if not name.endswith((".py", ".csv", ".svg", ".safetensors"))
+        } <= known, page
 
 
 def test_every_training_command_on_a_page_asks_for_runs_that_there_are():

@@ -48,6 +48,7 @@ def test_pytorch_without_cuda_is_of_the_same_version():
     ((version, hashes),) = pins("cpu.txt").items()
     assert len(hashes) == 1
     assert version in pins("all.txt")
+    assert f"pip install {version} --index-url INDEX" in (ROOT / "docs" / "installing.md").read_text()
     for name in ("all.txt", "cpu.txt"):
         assert "\n-r base.txt\n" in (FOLDER / name).read_text()
 

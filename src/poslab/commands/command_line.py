@@ -12,6 +12,7 @@ COMMANDS = {
     "status": "how the runs of a study stand, also while another command makes them",
     "report": "the report of a study again, from its records",
     "evaluate": "a trained model again: longer windows, other text, other rotations",
+    "export": "a trained model as safetensors, for other programs",
     "dashboard": "a study's workspace and Report in W&B",
     "claims": "what is said of positional encodings, judged by computations and studies",
     "grid": "which scheme works under which attention",
@@ -19,7 +20,7 @@ COMMANDS = {
     "clean": "remove the runs of a study that failed or that nobody goes on with",
 }
 # Words that train.py takes before its settings, where a checkout has no script of that name.
-OF_TRAIN = tuple(name for name in COMMANDS if name in ("status", "grid", "check-scheme", "clean"))
+OF_TRAIN = tuple(name for name in COMMANDS if name in ("status", "grid", "check-scheme", "clean", "export"))
 WRONG = 2  # the exit status of a command that is not understood
 
 

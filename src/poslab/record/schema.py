@@ -37,6 +37,7 @@ READABLE = (2, 3)  # format 1 had no checksums
 MANIFEST = "manifest.json"
 STUDY_LIST = "study.json"
 FINAL = "checkpoint.pt"
+EXPORTED = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 PROGRESS = "progress.json"
 LOG = "log.txt"
@@ -121,7 +122,7 @@ TABLES = (
     RESCALED,
     RESCALED_POSITION,
 )
-RUN_FILES = frozenset({MANIFEST, FINAL, ERROR, *(table.file for table in TABLES)})
+RUN_FILES = frozenset({MANIFEST, FINAL, EXPORTED, ERROR, *(table.file for table in TABLES)})
 
 
 class Facts(BaseModel):

@@ -15,6 +15,7 @@ WIDE = 6.9  # both columns
 HEIGHT = 2.1  # of one chart
 PANEL = 1.45  # the height of one of several
 LEGEND_ROW = 0.16
+SCREEN = 160  # dots an inch in a notebook
 
 STYLE: dict[str, Any] = {
     "font.family": ["STIXGeneral", "DejaVu Sans"],  # both come with Matplotlib, so every machine draws alike
@@ -47,6 +48,15 @@ STYLE: dict[str, Any] = {
 }
 
 
+class PaperFigure(Figure):
+    """A figure that a notebook shows by itself: Matplotlib's own are shown through pyplot alone."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=SCREEN, bbox_inches="tight", pad_inches=0.03)
+        return buffer.getvalue()
+
+
 @contextmanager
 def style() -> Iterator[None]:
     with matplotlib.rc_context():
@@ -68,7 +78,7 @@ def save(figure: Figure, kind: str) -> bytes:
 
 
 def canvas(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = PaperFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 

@@ -45,11 +45,18 @@ SHADES = 32  # few enough that a vector file stays small
 
 def draw(chart: Chart) -> dict[str, bytes]:
     """The figure in each format, by file ending."""
+    figure = laid_out(chart)
+    with style():
+        return {kind: save(figure, kind) for kind in FORMATS}
+
+
+def laid_out(chart: Chart) -> Figure:
+    """The figure in the paper's style, laid out once and for all formats."""
     with style():
         figure = _drawn(chart)
-        figure.draw_without_rendering()  # laid out once, not once more for each format
+        figure.draw_without_rendering()
         figure.set_layout_engine("none")
-        return {kind: save(figure, kind) for kind in FORMATS}
+        return figure
 
 
 @singledispatch

@@ -1,0 +1,160 @@
+"""A study for a notebook or a script: its tables by column, and the figures of its report."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from poslab.analysis.results import Results, figures, subject_of
+from poslab.config.schema import did_you_mean
+from poslab.record.kept import load_available
+from poslab.record.losses import TRAINED, Segments, Stretch
+from poslab.record.measures import Value, mean_bits, mean_loss
+from poslab.record.reader import ReportError, Run
+from poslab.report.document import Document
+from poslab.report.sections.contents import document
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Table = dict[
+    str, list[Value]
+]  # columns of one length by name: what pandas.DataFrame and polars.DataFrame take
+
+WHOSE = ("study", "run", "arm", "pos", "attention", "seed")  # the first columns of each table of runs
+
+
+class Study:
+    """The records of a study, as `poslab.read` gives them. Losses are nats a token unless said otherwise.
+
+    Each table is a mapping of columns, which `pandas.DataFrame(table)` and `polars.DataFrame(table)` take as
+    it is. None stands where something was not measured or is not defined.
+    """
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+
+    @property
+    def name(self) -> str:
+        """The study's name; of several, all of them."""
+        return self._results.study
+
+    @property
+    def runs(self) -> Table:
+        """A row a run, whatever became of it: the columns of summary.csv, such as `sliding_8x`."""
+        return self.tables["summary"]
+
+    @property
+    def curves(self) -> Table:
+        """A row a validation of each run: `step`, training `tokens` and `seconds` until then, `loss`."""
+        return _columns(
+            whose | {"step": one.step, "tokens": one.tokens, "seconds": one.seconds}
+            | _losses([Stretch(one.nll, one.scored, one.bytes)])
+            for run, whose in self._of_runs()
+            for one in run.validations
+        )  # fmt: skip
+
+    @property
+    def extrapolation(self) -> Table:
+        """A row a run, rotation, protocol and length: `length` in tokens, `multiple` of L, `loss`.
+
+        `rescale` is none for the model as trained; `protocol` is non_overlapping, sliding, or matched:
+        non-overlapping windows scored on the targets of the sliding ones.
+        """
+        return _columns(
+            whose | {"rescale": rescale, "protocol": protocol, "multiple": multiple}
+            | {"length": round(multiple * run.context_length)} | _losses(scored.values())
+            for run, whose in self._of_runs()
+            for rescale, segments, _ in _measured(run)
+            for (protocol, multiple), scored in segments.items()
+        )  # fmt: skip
+
+    @property
+    def positions(self) -> Table:
+        """A row a run, rotation and position in windows of the longest length, from 0: `loss`."""
+        return _columns(
+            whose | {"rescale": rescale, "position": position} | _losses([stretch])
+            for run, whose in self._of_runs()
+            for rescale, _, positions in _measured(run)
+            for position, stretch in sorted(positions.items())
+        )
+
+    @cached_property
+    def tables(self) -> Mapping[str, Table]:
+        """Every CSV file of the report by its name, such as `arms`, `pairs` and `claims` (docs/report.md)."""
+        return {name: _columns(rows, columns) for name, (columns, rows) in self._document.sheets.items()}
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The names of the report's figures, in its order."""
+        return tuple(chart.name for chart in self._document.charts)
+
+    def figure(self, name: str) -> "Figure":
+        """A figure as the report draws it, one or two columns of a paper wide. Raises ReportError."""
+        charts = {chart.name: chart for chart in self._document.charts}
+        if name not in charts:
+            near = did_you_mean(name, charts)
+            raise ReportError(f"{self.name} has no figure {name!r}{near}; it has {', '.join(charts)}")
+        from poslab.report.render.paper import laid_out
+
+        return laid_out(charts[name])
+
+    @cached_property
+    def _document(self) -> Document:
+        return document(self._results)
+
+    def _of_runs(self) -> Iterator[tuple[Run, dict[str, Value]]]:
+        """Every run with the columns that say which one it is."""
+        for run, row in zip(self._results.runs, self._results.rows, strict=True):
+            yield run, {name: row.get(name) for name in WHOSE}
+
+
+def read(
+    study: str = "ablation",
+    *,
+    runs: str | PathLike[str] = "runs",
+    reports: str | PathLike[str] = "reports",
+    reference: str | None = None,
+    primary: str | None = None,
+) -> Study:
+    """A study's records, checked against their checksums; several with commas between their names.
+
+    `runs` is the folder of all studies' runs. A study that has none there is read from the records kept
+    beside its report in the folder `reports`. `reference` is the label of the arm that the others are
+    compared with, and `primary` the figure that is tested (sliding_8x, loss_8x, ...), by default those of the
+    study, as for its report. Raises ReportError, one line, where there is no such study, arm or figure, or no
+    finished run.
+    """
+    records = load_available(study, Path(runs).expanduser(), Path(reports).expanduser())
+    return Study(figures(records, subject_of(study), reference, primary))
+
+
+def _measured(run: Run) -> Iterator[tuple[str, Segments, Mapping[int, Stretch]]]:
+    """What a run was measured for, as trained and under each other rotation."""
+    yield TRAINED, run.segments, run.positions
+    for name, measured in run.rescaled.items():
+        yield name, measured.segments, measured.positions
+
+
+def _losses(stretches: Iterable[Stretch]) -> dict[str, Value]:
+    parts = list(stretches)
+    return {
+        "loss": mean_loss(parts),
+        "bits_per_byte": mean_bits(parts),
+        "scored_tokens": sum(part.tokens for part in parts),
+    }
+
+
+def _columns(rows: Iterable[Mapping[str, Value]], columns: Sequence[str] = ()) -> Table:
+    """The rows by column, each of one type, as libraries of tables want them."""
+    listed = list(rows)
+    names = dict.fromkeys([*columns, *(key for row in listed for key in row)])
+    return {name: _of_one_type([row.get(name) for row in listed]) for name in names}
+
+
+def _of_one_type(values: list[Value]) -> list[Value]:
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds == {int, float}:
+        return [float(value) if isinstance(value, int) else value for value in values]
+    return values if len(kinds) <= 1 else [None if value is None else str(value) for value in values]

@@ -1,0 +1,161 @@
+"""Schemes, attentions and GPTs by name are those of a run, and work in a model that is not poslab's."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import poslab
+from poslab.model.attention import Site
+from poslab.model.gpt import build
+from support.models import PAIRS
+from support.runs import request
+
+SIZES = {"width": 32, "heads": 4, "layers": 4, "context_length": 16}
+
+
+class Plain(nn.Module):
+    """One layer in somebody else's model: only the scheme and the attention are poslab's."""
+
+    def __init__(self, pos, attention):
+        super().__init__()
+        self.scheme = poslab.scheme(pos, width=32, heads=4, layers=1, context_length=16)
+        self.attention = poslab.attention(attention, self.scheme)
+        self.embedding, self.project = nn.Embedding(8, 32), nn.Linear(32, 96)
+        self.logits = nn.Linear(32, 8)
+
+    def forward(self, tokens):
+        x = self.scheme.embed(self.embedding(tokens), torch.arange(tokens.shape[1]))
+        q, k, v = self.project(x).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+        return self.logits(x + self.attention(q, k, v, x).transpose(1, 2).flatten(2))
+
+
+def test_importing_poslab_loads_nothing_heavy_and_shows_its_names():
+    shown = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, poslab\n"
+            "print(*sorted(set(poslab.__all__) & set(dir(poslab))))\n"
+            "print(*{'torch', 'numpy', 'pydantic', 'hydra', 'matplotlib'} & set(sys.modules))\n"
+            "poslab.read\n"
+            "print(*{'torch', 'matplotlib', 'wandb'} & set(sys.modules))\n",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert shown == [" ".join(sorted(poslab.__all__)), "", ""]
+    assert set(poslab.__all__) == set(poslab._MODULES)
+    with pytest.raises(AttributeError, match="no attribute 'shceme'"):
+        _ = poslab.shceme
+
+
+def test_a_gpt_has_the_initial_weights_of_a_run_with_its_seed():
+    config = request(seed=3).config
+    trained = build(config, 40)
+    trained.initialise(3)
+    made = poslab.gpt("rope", "flash", vocabulary=40, width=32, heads=2, layers=2, context_length=32, seed=3)
+    assert made.state_dict().keys() == trained.state_dict().keys()
+    for name, tensor in made.state_dict().items():
+        assert torch.equal(tensor, trained.state_dict()[name]), name
+    default = poslab.gpt()
+    assert (default.geometry.width, default.geometry.context_length) == (128, 128)
+    assert default(torch.zeros(1, 5, dtype=torch.long)).shape == (1, 5, 256)
+
+
+@pytest.mark.parametrize(("pos", "attention"), PAIRS)
+def test_a_part_by_itself_does_what_it_does_in_a_gpt_of_the_same_seed(pos, attention):
+    gpt = poslab.gpt(pos, attention, **SIZES, seed=5)
+    scheme = poslab.scheme(pos, **SIZES, seed=5)
+    assert all(map(torch.equal, scheme.parameters(), gpt.scheme.parameters()))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 16, 32, generator=generator)
+    q, k, v = torch.randn(3, 2, 4, 16, 8, generator=generator)
+    for index, block in enumerate(gpt.blocks):
+        layer = gpt.scheme.layer(index)
+        expected = block.attention.attend(
+            q, k, v, Site(layer, gpt.scheme.place(16, None), layer.log_gates(x))
+        )
+        alone = poslab.attention(attention, scheme, layer=index, seed=5)
+        assert torch.equal(alone(q, k, v, x), expected)
+        assert alone.kernel == block.attention.kernel
+
+
+@pytest.mark.parametrize(
+    ("pos", "attention"), [("t5", "flash"), ("fox", "softmax"), ("learned", "linear"), ("rope", "performer")]
+)
+def test_a_model_of_ones_own_learns_through_a_scheme_and_an_attention(pos, attention):
+    """The token two before, which takes positions: one layer learns it, and no token sees a later one."""
+    torch.manual_seed(0)
+    model = Plain(pos, attention)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    tokens = torch.randint(8, (32, 16), generator=torch.Generator().manual_seed(1))
+    losses = []
+    for _ in range(40):
+        loss = nn.functional.cross_entropy(model(tokens)[:, 2:].flatten(0, 1), tokens[:, :-2].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(each.grad is not None and each.grad.isfinite().all() for each in model.parameters())
+        assert all(bool(each.grad.any()) for each in model.scheme.parameters())
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.2
+    changed = tokens.clone()
+    changed[:, 9:] = (changed[:, 9:] + 1) % 8
+    torch.testing.assert_close(model(changed)[:, :9], model(tokens)[:, :9])
+    names = dict(model.named_parameters())
+    assert len(names) == len(set(names.values()))  # the scheme is there once
+
+
+def test_options_and_sections_change_what_they_name():
+    assert poslab.scheme("rope_500k", base=2e4, width=64).section()["base"] == 2e4
+    assert poslab.gpt({"scheme": "rope", "base": 500.0}).scheme.section()["pairing"] == "half"
+    assert poslab.gpt({"scheme": "rope_warped", "warp": "sqrt"}).scheme.section()["base"] == 10_000
+    assert poslab.attention("performer", poslab.scheme(), features=32).attention.omega.shape == (32, 32)
+    assert poslab.scheme("poslab.model.positions.t5", buckets=8, max_distance=16).section()["rate"] == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: poslab.scheme("alibbi"),
+            r"pos=alibbi does not exist \(did you mean alibi\?\); there are alibi",
+        ),
+        (lambda: poslab.scheme("rope", bse=5.0), r"pos.bse is not a setting \(did you mean base\?\)"),
+        (lambda: poslab.scheme("rope", heads=3), "width=128 is not a multiple of heads=3"),
+        (lambda: poslab.scheme("rope", context_length=0), "context_length=0"),
+        (lambda: poslab.scheme("mypackage.slope"), "pos.scheme='mypackage.slope' is unknown"),
+        (
+            lambda: poslab.attention("flsh", poslab.scheme()),
+            r"attention=flsh does not exist \(did you mean flash",
+        ),
+        (lambda: poslab.attention("flash", poslab.scheme(), featurs=3), "attention.featurs is not a setting"),
+        (lambda: poslab.attention("linear", poslab.scheme("fire")), "choose attention=flash or softmax"),
+        (lambda: poslab.attention("flash", poslab.scheme(), layer=4), "layer=4: the scheme is for 4 layers"),
+        (lambda: poslab.gpt({"scheme": "ropee"}), r"'ropee' is unknown \(did you mean rope"),
+        (lambda: poslab.gpt(model="nanoo"), r"model=nanoo does not exist \(did you mean nano\?\)"),
+        (lambda: poslab.gpt(vocabulary=0), "vocabulary=0"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_one_line(make, message):
+    with pytest.raises(poslab.ConfigError, match=message) as refused:
+        make()
+    assert "\n" not in str(refused.value)
+
+
+def test_wrong_shapes_and_missing_gates_are_refused():
+    scheme = poslab.scheme("fox", heads=8, width=64)
+    attention = poslab.attention("flash", scheme)
+    q = torch.zeros(2, 8, 5, 8)
+    with pytest.raises(ValueError, match="the gates of fox"):
+        attention(q, q, q)
+    with pytest.raises(ValueError, match=r"q has the shape \(2, 5, 8, 8\)"):
+        attention(q.transpose(1, 2), q, q)
+    short = poslab.attention("flash", poslab.scheme("learned", context_length=4))
+    q = torch.zeros(1, 4, 5, 32)
+    with pytest.raises(ValueError, match="5 tokens, but the positional scheme is defined up to 4"):
+        short(q, q, q)

@@ -1,0 +1,20 @@
+"""docs/api.md describes every public name, as its docstring does."""
+
+import re
+
+import poslab
+from poslab.library.reference import page
+from support.commands import ROOT
+
+
+def test_the_page_is_that_of_the_docstrings():
+    """`python -m poslab.library.reference > docs/api.md` makes it again."""
+    assert (ROOT / "docs" / "api.md").read_text() == page()
+
+
+def test_every_public_name_and_no_other_has_a_section_that_says_something():
+    sections = re.split(r"^## poslab\.", page(), flags=re.MULTILINE)[1:]
+    assert {section.split("\n")[0] for section in sections} == set(poslab.__all__)
+    for section in re.split(r"^##+ ", page(), flags=re.MULTILINE)[1:]:
+        title, _, text = section.partition("\n")
+        assert len(text.rpartition("```")[2].strip()) > 20, title

@@ -1,0 +1,111 @@
+"""A study as tables by column and as figures: the numbers of its records and of its report."""
+
+import statistics
+
+import pandas
+import pytest
+
+import poslab
+from poslab.record.measures import mean_loss
+from poslab.record.reader import ReportError, load_run
+from poslab.report.render.canvas import save, style
+from poslab.report.write import write_report
+from support.records import L, plan, read, write_rescaled, write_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two arms of two seeds, a run that diverged, one that failed, and one measured under other rotations."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in (0, 1):
+        write_run(folder, f"rope-{seed}", "rope", seed, shift=seed / 10)
+        write_run(folder, f"alibi-{seed}", "alibi", seed, shift=-0.5 + seed / 10)
+    write_run(folder, "alibi-2", "alibi", 2, status="diverged", reason="the loss is no number")
+    write_run(folder, "t5-0", "t5", status="failed", reason="no memory")
+    lines = {"pi": ({1.0: 2.5, 2.0: 2.5}, 2.5)}
+    write_rescaled(folder, "ntk-0", lines, pos="rope_ntk")
+    plan(folder, [f"{pos}-{seed}" for seed in (0, 1) for pos in ("rope", "alibi")], "rope")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def study(runs):
+    return poslab.read("made_up", runs=runs)
+
+
+@pytest.fixture(scope="module")
+def report(runs, tmp_path_factory):
+    """The folder of the study's report."""
+    reports = tmp_path_factory.mktemp("reports")
+    write_report("made_up", runs, reports)
+    return reports / "made_up"
+
+
+TABLES = ("runs", "curves", "extrapolation", "positions")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_pandas_takes_a_table_as_it_is_with_a_type_for_each_column(study, name):
+    table = getattr(study, name)
+    frame = pandas.DataFrame(table)
+    assert list(frame.columns) == list(table)
+    assert {"study", "run", "arm", "seed"} <= set(frame.columns)
+    assert len(frame) > 4
+    for column, values in table.items():
+        assert len({type(value) for value in values} - {type(None)}) <= 1, column
+
+
+def test_the_runs_are_the_rows_of_summary_csv(study, report):
+    written = read(report / "summary.csv")
+    assert list(study.runs) == list(written[0])
+    for name in ("run", "status", "reason", "seed", "sliding_8x", "usable_length", "tokens_to_target"):
+        assert [row[name] for row in written] == [_cell(value) for value in study.runs[name]], name
+    arms = read(report / "arms.csv")
+    assert [row["arm"] for row in arms] == study.tables["arms"]["arm"]
+
+
+def _cell(value):
+    return "" if value is None else str(value)
+
+
+def test_curves_lengths_and_positions_are_those_of_the_records(study, runs):
+    one = load_run(runs / "made_up" / "alibi-1")
+    curves = pandas.DataFrame(study.curves).query("run == 'alibi-1'")
+    assert list(curves["loss"]) == [point.loss for point in one.validations]
+    assert list(curves["step"]) == [point.step for point in one.validations]
+    lengths = pandas.DataFrame(study.extrapolation).query("run == 'alibi-1' and protocol == 'sliding'")
+    assert dict(zip(lengths["length"], lengths["loss"], strict=True)) == {
+        int(k * L): mean_loss(one.segments["sliding", k].values()) for k in (1, 2, 4, 8)
+    }
+    positions = pandas.DataFrame(study.positions).query("run == 'alibi-1'")
+    assert list(positions["position"]) == list(range(8 * L))
+    assert statistics.fmean(positions["loss"]) == pytest.approx(1.6 + 6 / 8)
+
+
+def test_what_was_not_measured_has_no_row_and_other_rotations_have_rows_of_their_own(study):
+    assert "alibi-2" in study.curves["run"]  # until it diverged
+    assert not {"alibi-2", "t5-0"} & set(study.extrapolation["run"])
+    assert dict(zip(study.runs["run"], study.runs["status"], strict=True))["t5-0"] == "failed"
+    rescaled = pandas.DataFrame(study.extrapolation).query("run == 'ntk-0' and protocol == 'sliding'")
+    assert set(rescaled["rescale"]) == {"none", "pi"}
+    assert rescaled.query("rescale == 'pi' and multiple == 2.0")["loss"].item() == pytest.approx(2.5)
+
+
+def test_a_figure_is_drawn_as_the_report_draws_it(study, report):
+    folder = report / "figures"
+    assert {path.stem for path in folder.glob("*.png")} == set(study.figures)
+    name = study.figures[0]
+    with style():
+        assert save(study.figure(name), "png") == (folder / f"{name}.png").read_bytes()
+    assert study.figure(name)._repr_png_().startswith(b"\x89PNG")  # which notebooks ask for
+
+
+def test_what_does_not_exist_is_refused_with_the_nearest_name(study, runs):
+    with pytest.raises(
+        ReportError, match=r"no figure 'tokens_to_targt' \(did you mean tokens_to_target\?\); it has "
+    ):
+        study.figure("tokens_to_targt")
+    with pytest.raises(ReportError, match="studies with records: made_up"):
+        poslab.read("made_out", runs=runs)
+    with pytest.raises(ReportError, match="reference"):
+        poslab.read("made_up", runs=runs, reference="nothing")

@@ -1,0 +1,160 @@
+"""A trained model is loaded from its run, and from safetensors to the bit; what is not whole is refused."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import poslab
+from poslab.record.manifest import damaged_files, read_manifest
+from poslab.record.study_list import StudyList, write_study_list
+from poslab.study.run.plan import plan
+from support.commands import command
+from support.models import POSITIONS
+from support.runs import make, request
+
+TINY = {"trainer__max_steps": 4, "trainer__warmup_steps": 1, "evaluate__longest": 1}
+TOKENS = torch.arange(24)[None] % 30
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The directories of two trained runs: T5's bias has parameters, FoX has some in each layer."""
+    folder = tmp_path_factory.mktemp("runs")
+    wanted = [request(pos=POSITIONS[pos], **TINY) for pos in ("t5", "fox")]
+    for each in wanted:
+        assert make(each, folder).status == "done"
+    return [plan(each, folder).directory for each in wanted]
+
+
+def test_a_run_is_loaded_by_its_directory_or_its_checkpoint(runs):
+    model = poslab.load(runs[0])
+    assert not model.training
+    assert model.scheme.name == "t5"
+    assert torch.equal(model(TOKENS), poslab.load(str(runs[0] / "checkpoint.pt"))(TOKENS))
+
+
+def test_an_exported_model_is_the_run_s_to_the_bit_wherever_it_lies(runs, tmp_path):
+    for directory in runs:
+        model = poslab.load(directory)
+        path = poslab.export(directory, tmp_path / f"{model.scheme.name}.safetensors")
+        again = poslab.load(path)
+        assert again.state_dict().keys() == model.state_dict().keys()
+        for name, tensor in model.state_dict().items():
+            assert torch.equal(again.state_dict()[name], tensor), name
+            assert again.state_dict()[name].dtype == tensor.dtype
+        assert torch.equal(again(TOKENS), model(TOKENS))
+        assert not again.training
+        first = path.read_bytes()
+        assert poslab.export(directory, path).read_bytes() == first
+
+
+def test_other_libraries_read_the_tensors_and_the_configuration(runs, tmp_path):
+    path = poslab.export(runs[0], tmp_path / "model.safetensors")
+    tensors, model = load_file(path), poslab.load(runs[0])
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in model.state_dict().items())
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    assert metadata["format"] == "pt"
+    facts = json.loads(metadata["poslab"])
+    manifest = read_manifest(runs[0])
+    assert facts["config"] == manifest.config
+    assert (facts["run"], facts["identity"]) == (manifest.run, manifest.identity)
+
+
+def test_tensors_that_share_memory_are_each_written(runs, tmp_path, monkeypatch):
+    """As where a scheme gives two layers one table: safetensors itself refuses such weights."""
+    from poslab.training.checkpoints import from_bytes, to_bytes
+
+    other = tmp_path / runs[0].name
+    shutil.copytree(runs[0], other)
+    saved = from_bytes((other / "checkpoint.pt").read_bytes())
+    weights = saved["weights"]
+    weights["blocks.1.norm_attention.weight"] = weights["blocks.0.norm_attention.weight"]
+    (other / "checkpoint.pt").write_bytes(to_bytes(saved))
+    _seal_anew(other)
+    again = poslab.load(poslab.export(other))
+    assert torch.equal(again.blocks[1].norm_attention.weight, weights["blocks.0.norm_attention.weight"])
+
+
+def _seal_anew(directory):
+    import hashlib
+
+    from poslab.record.writer import RunRecord
+
+    record = RunRecord(directory, read_manifest(directory))
+    digest = hashlib.sha256((directory / "checkpoint.pt").read_bytes()).hexdigest()
+    record.update(files={**record.manifest.files, "checkpoint.pt": digest})
+
+
+def test_the_command_exports_beside_the_checkpoint_and_leaves_the_run_valid(runs, tmp_path):
+    study = tmp_path / "runs" / "test"
+    shutil.copytree(runs[0], study / runs[0].name)
+    ended = command("export", f"checkpoint={study / runs[0].name}", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    path = study / runs[0].name / "model.safetensors"
+    assert ended.stdout.startswith(f"{path}, ")
+    assert torch.equal(poslab.load(path)(TOKENS), poslab.load(runs[0])(TOKENS))
+    manifest = read_manifest(path.parent)
+    assert not damaged_files(path.parent, manifest.files)
+    content = path.read_bytes()
+    path.unlink()  # whoever wants the space back loses nothing
+    assert not damaged_files(path.parent, manifest.files)
+    path.write_bytes(content)
+    write_study_list(study, StudyList("test", (runs[0].name,)))
+    cleaned = command("clean", "study=test", f"run={runs[0].name}", "yes=true", cwd=tmp_path)
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert not path.parent.exists()  # it goes with its run
+
+
+@pytest.mark.parametrize("place", [0.001, 0.05, 0.5, 0.999])
+def test_a_changed_byte_is_named(runs, tmp_path, place):
+    path = poslab.export(runs[0], tmp_path / "model.safetensors")
+    data = bytearray(path.read_bytes())
+    data[int(place * len(data))] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(
+        poslab.ConfigError, match=r"model\.safetensors (is damaged|was not written by poslab)"
+    ):
+        poslab.load(path)
+
+
+def test_what_is_no_model_of_a_run_is_refused_in_one_line(runs, tmp_path):
+    foreign = tmp_path / "foreign.safetensors"
+    save_file({"a": torch.zeros(3)}, foreign)
+    empty = tmp_path / "empty.safetensors"
+    empty.write_bytes(b"")
+    beside = tmp_path / runs[1].name
+    shutil.copytree(runs[1], beside)
+    other = poslab.export(runs[0], beside / "model.safetensors")
+    damaged = tmp_path / "damaged" / runs[0].name
+    shutil.copytree(runs[0], damaged)
+    (damaged / "checkpoint.pt").write_bytes(b"nothing")
+    for make_one, message in (
+        (lambda: poslab.load(foreign), "was not written by poslab"),
+        (lambda: poslab.load(empty), "was not written by poslab"),
+        (lambda: poslab.load(tmp_path / "none.safetensors"), "cannot be read"),
+        (lambda: poslab.load(tmp_path / "nowhere"), "does not exist: name a run directory"),
+        (lambda: poslab.load(tmp_path), "holds no finished run"),
+        (lambda: poslab.load(other), "other weights than the run that it lies in"),
+        (lambda: poslab.export(damaged), "is damaged"),
+        (lambda: poslab.export(runs[0], tmp_path / "model.bin"), "must end in .safetensors"),
+    ):
+        with pytest.raises(poslab.ConfigError, match=message) as refused:
+            make_one()
+        assert "\n" not in str(refused.value)
+
+
+def test_mistakes_of_the_command_are_one_line(tmp_path):
+    for arguments, message in (
+        (["export"], "give checkpoint=PATH"),
+        (["export", "checkpiont=x"], "did you mean checkpoint=...?"),
+        (["export", "checkpoint=x"], "x holds no finished run"),
+        (["export", "checkpoint=x", "to=y.pt"], "must end in .safetensors"),
+    ):
+        ended = command(*arguments, cwd=tmp_path)
+        assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
+        assert message in ended.stderr
