@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def test_every_run_is_opened_once(view):
             check=True,
         )
         run = json.loads(told.stdout)
-        assert run["name"].startswith(run["summary"]["pos"])
+        assert re.search(r"-(rope|alibi)-", path.name)[1] == run["name"].partition(" ")[0]
         assert run["state"] == "finished"
         assert run["summary"]["loss_4x"]
 

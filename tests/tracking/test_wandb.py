@@ -31,6 +31,7 @@ from poslab.tracking.send.charts import AXES
 from support.commands import ROOT, TINY, command, environment, rows
 from support.models import POSITIONS
 from support.runs import make, request, stop_and_go_on, tracked_request
+from support.wandb_list import documented, sent, unlisted, unsent
 from support.wandb_server.server import agent_command, online, serve
 
 PROBE = {"tasks": ["passkey"], "share": 0.25, "samples": 2, "depths": 2}
@@ -100,6 +101,40 @@ def test_the_curve_is_the_record_s(shown):
             assert row["cost/memory_gigabytes"] > 0
 
 
+def test_the_page_lists_all_that_a_run_has_and_nothing_else(shown):
+    listed, seen = documented(), {}
+    for job in shown.jobs:
+        for section, names in sent(tracked(shown, job)).items():
+            assert unlisted(names, listed[section]) == []
+            assert unsent(names, listed[section]) == []
+            seen.setdefault(section, set()).update(names)
+    for section, names in listed.items():  # what is in brackets is there for one of the two runs
+        optional = [each.strip("[]") for each in names]
+        assert set(unsent(seen[section], optional)) <= {"failure_position", "reason", "from", "from_run"}
+
+
+def test_names_are_those_that_wandb_sorts_and_filters_by(shown):
+    for job in shown.jobs:
+        run = tracked(shown, job)
+        for key in {*run.summary, *(key for row in run.history for key in row)}:
+            for part in key.split("/"):
+                assert re.fullmatch(r"[_a-zA-Z][_a-zA-Z0-9]*", part), key
+        assert len([key for key in run.summary if "/" not in key and key[0] != "_"]) <= 25
+
+
+def test_steps_of_the_curve_are_optimizer_steps(shown):
+    for job in shown.jobs:
+        run = tracked(shown, job)
+        metrics = rows(job.directory / "metrics.csv")
+        steps = [row["_step"] for row in run.history]
+        curve = [row["_step"] for row in run.history if "train/loss" in row]
+        assert curve == steps[: len(metrics)] == [int(row["step"]) for row in metrics]
+        assert steps[len(metrics) :] == list(range(21, 21 + len(steps) - len(metrics)))
+        points = [sum(axis in row for row in run.history) for axis in AXES.values()]
+        assert len(steps) - len(metrics) == max(points)  # side by side
+        assert run.summary["step"] == 20
+
+
 def test_the_summary_holds_the_report_s_figures(shown):
     """By the same names, so that W&B's tables sort by what the report says."""
     for row in rows(shown.report / "summary.csv"):
@@ -107,10 +142,17 @@ def test_the_summary_holds_the_report_s_figures(shown):
             continue
         (job,) = (each for each in shown.jobs if each.directory.name == row["run"])
         summary = tracked(shown, job).summary
-        figures = [name for name in row if name.startswith(("loss_", "sliding", "bits", "context_gain"))]
-        figures += ["usable_length", "plateau", "parameters", "flops", "validation_loss", "tokens_per_second"]
+        figures = [f"{family}_{k}x" for family in ("loss", "sliding") for k in (1, 2, 4)]
+        figures += ["context_gain_4x", "early_token_curse_4x", "bits_per_byte_1x", "usable_length"]
+        figures += ["parameters", "flops", "validation_loss", "tokens_per_second"]
         for name in figures:
             assert summary.get(name) == (float(row[name]) if row[name] else None), name
+        (table,) = (path for path in tracked(shown, job).files if "tables/summary_" in path)
+        table = json.loads(tracked(shown, job).files[table])
+        cells = dict(zip(table["columns"], table["data"][0], strict=True))
+        for name in (name for name in row if name.startswith(("loss_", "sliding", "bits", "context_gain"))):
+            cell = cells.get(name.replace(".", "_"))
+            assert cell == (float(row[name]) if row[name] else None), name
         assert row["loss_4x"]
         assert "aulc" not in summary  # over the tokens that all runs of a study have in common
         losses = [
@@ -133,7 +175,7 @@ def test_charts_have_their_own_axes(shown):
         assert points == own
         assert len(points) == 4  # L/2 to 4 L
     seen = {key for found in (rope, alibi) for row in found.history for key in row if "/" in key}
-    families = {"position/loss", "rescaled/dynamic/loss", "retrieval/passkey/1x", "attention_distance/mean"}
+    families = {"position/loss", "rescaled/dynamic/loss", "retrieval/passkey_1x", "attention_distance/mean"}
     assert families | {"scheme/bias/layer0_head0", "scheme/bound/layer0"} <= seen
     for row in (*rope.history, *alibi.history):
         for key in row:

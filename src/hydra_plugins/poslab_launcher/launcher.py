@@ -35,12 +35,13 @@ class PoslabLauncher(Launcher):
         # Imported here, since Hydra imports every plugin at start and PyTorch is slow to import.
         from rich.console import Console
 
-        from poslab.config.compose import command_line, request_from, with_distinguishing_labels
+        from poslab.config.compose import command_line, with_distinguishing_labels
         from poslab.config.schema import ConfigError
         from poslab.config.sweep import Composer
         from poslab.config.text import override_text
         from poslab.study.conduct import run_study
         from poslab.study.display.bar import with_bar
+        from poslab.study.run.start import request_of
 
         swept = [item for item in self.config.hydra.overrides.task if re.match(r"(sweep|launcher)=.*,", item)]
         if swept:  # Hydra would ignore both without saying so
@@ -51,7 +52,8 @@ class PoslabLauncher(Launcher):
         for overrides in with_bar(job_overrides, "composed", Console(stderr=True)):
             composed = composer.composed(overrides)
             try:
-                requests.append(request_from(composed.settings, composed.choices, composed.conf))
+                settings, choices, conf = composed.settings, composed.choices, composed.conf
+                requests.append(request_of(settings, choices, overrides, conf))
             except ConfigError as error:
                 named = " ".join(map(override_text, overrides))
                 raise ConfigError(f"{named}: {error}") from None

@@ -20,6 +20,7 @@ from poslab.record.reader import PART, Rates, Records, ReportError, Run
 # Keys that do not make an arm.
 BESIDE_AN_ARM = {*BESIDE_THE_RESULT, "seed", PART}
 RESCALING = ("rescale", "rescale_factor", "recalibration_steps")  # of evaluate: lines beside the run's own
+ABSENT = {"from": "from drawn weights"}  # what an arm without a setting is called
 RATES = tuple(f"trainer.{name}" for name in Rates._fields)
 
 Settings = Mapping[str, Any]  # a configuration by dotted key
@@ -270,4 +271,4 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
 def _setting(name: str, options: Settings) -> str:
     value = options.get(name)
     shown = f"{value:g}" if isinstance(value, float) else plain(value, 60)
-    return f"{name}={shown}" if name in options else f"no {name}"
+    return f"{name}={shown}" if name in options else ABSENT.get(name, f"no {name}")

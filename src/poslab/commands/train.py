@@ -87,14 +87,14 @@ def _single(composed: Any) -> None:
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
-    from poslab.config.compose import command_line, request_from
+    from poslab.config.compose import command_line
     from poslab.config.option_files import conf_of
+    from poslab.study.run.start import request_of
 
     hydra_config = HydraConfig.get()
     settings: Any = OmegaConf.to_container(composed, resolve=True)
-    request = request_from(
-        settings, hydra_config.runtime.choices, conf_of(hydra_config.runtime.config_sources)
-    )
+    conf = conf_of(hydra_config.runtime.config_sources)
+    request = request_of(settings, hydra_config.runtime.choices, hydra_config.overrides.task, conf)
     # Imported only now, so that --help and a wrong setting are answered at once.
     from poslab.study.conduct import run_study
 

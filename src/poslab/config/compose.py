@@ -12,7 +12,7 @@ from typing import Any
 from poslab.config.installation import typed
 from poslab.config.option_files import Conf, load
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
-from poslab.config.schema import check, following_max_steps
+from poslab.config.schema import ConfigError, check, following_max_steps
 from poslab.config.text import override_text, without_secrets
 
 # Config groups that decide a result, other than pos and attention, which every label names.
@@ -31,7 +31,9 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: 
     """
     if choices.get("sweep") is not None:  # Hydra leaves out one that does not exist
         conf.file("sweep", choices["sweep"])
-    read = whole_numbers(settings)
+    if settings.get("from") is not None:
+        raise ConfigError("from is not among a run's own settings: poslab.study.run.start reads its source")
+    read = whole_numbers({key: value for key, value in settings.items() if key != "from"})
     for group in PARTS:
         known = choices[group] in conf.options(group)
         read[group] = _as_written(read[group], load(conf.file(group, choices[group])) if known else {})

@@ -49,6 +49,15 @@ class LoggerOptions(Options):
     checkpoints: bool | None = Field(
         default=None, description="whether each finished run's weights go to W&B as an artifact"
     )
+    console: bool | None = Field(
+        default=None, description="whether what a run prints goes to W&B, without paths and secrets"
+    )
+    system_statistics: bool | None = Field(
+        default=None, description="whether W&B shows the use of GPUs, CPU, memory and disk while a run trains"
+    )
+    git_commit: bool | None = Field(
+        default=None, description="whether W&B shows the commit of the checkout, without its address"
+    )
 
     @field_validator("project", "entity")
     @classmethod
@@ -63,8 +72,9 @@ class LoggerOptions(Options):
             raise ValueError("project is needed by logger=wandb and unknown to logger=local")
         if (self.name == "wandb") != (self.checkpoints is not None):
             raise ValueError("checkpoints is needed by logger=wandb and unknown to logger=local")
-        if self.name == "local" and self.entity is not None:
-            raise ValueError("entity is unknown to logger=local")
+        for name in ("entity", "console", "system_statistics", "git_commit"):
+            if self.name == "local" and getattr(self, name) is not None:
+                raise ValueError(f"{name} is unknown to logger=local")
         return self
 
 
@@ -135,6 +145,30 @@ BESIDE_THE_RESULT: Mapping[str, Any] = {
 }
 
 
+# The one setting that is none of a configuration: it says from where the others are taken.
+FROM = (
+    "from",
+    "text | null",
+    "a finished run whose weights the run begins with: its directory, STUDY/RUN, or a name that one study "
+    "has; what the command does not name is as there",
+)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A finished run whose weights another run begins with."""
+
+    directory: str
+    study: str
+    run: str
+    identity: str
+    checkpoint: str  # the SHA-256 of its weights
+    steps: int  # optimizer steps that the weights have had, those of its own source included
+    tokens: int  # likewise
+    context_length: int
+    arm: str  # all that its result depends on but its seed, in a few words
+
+
 @dataclass(frozen=True)
 class Request:
     """A run that a command asks for: its configuration, and the names that tables give its options."""
@@ -144,6 +178,7 @@ class Request:
     attention: str
     non_default_settings: tuple[str, ...] = ()  # all else that is not as the defaults: `model.width=64`
     distinguishing_label: str = ""  # those of them that the command's other runs do not share
+    start: Start | None = None  # the run that it goes on from
 
     @property
     def trial(self) -> str:

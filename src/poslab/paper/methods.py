@@ -49,6 +49,7 @@ def paragraph(results: Results) -> Iterator[Cited]:
         f"{trainer('warmup_steps')} steps and then followed the schedule {trainer('schedule')}"
     )
     yield Cited(f"{_own_rates(results)}. ")
+    yield from _sources_of_weights(results)
     if results.tunings:
         yield Cited("The learning rate of each arm was chosen on seeds and text of its own. ")
     yield Cited(_measured(results))
@@ -123,6 +124,19 @@ def _own_rates(results: Results) -> str:
             rates.append(f"{rate:g} times for {item.arm.label}")
     words = f"; what a scheme itself learns trained at a multiple of this rate, {listing(rates, 20)}"
     return words if rates else ""
+
+
+def _sources_of_weights(results: Results) -> Iterator[Cited]:
+    """Of the arms that go on from a finished run, how that was trained."""
+    for item in results.arms:
+        origins = [run.manifest.origin for run in item.arm.finished if run.manifest.origin]
+        if origins:
+            steps = listing(list(dict.fromkeys(str(each.steps) for each in origins)), 6)
+            lengths = listing(list(dict.fromkeys(str(each.context_length) for each in origins)), 6)
+            yield Cited(
+                f"{item.arm.label} began with weights that had been trained for {steps} steps, the last of "
+                f"them in windows of {lengths} tokens. "
+            )
 
 
 def _measured(results: Results) -> str:

@@ -166,9 +166,42 @@ class WandbPlace(Facts):
     project: str | None = None
     entity: str | None = None
     checkpoints: bool | None = None  # whether the weights go there too
+    console: bool | None = None  # whether what it printed does
     because: str | None = None  # why it is offline although there is a login
     failed: str | None = None  # why W&B has not all of it
     complete: bool | None = None
+
+
+class RunOrigin(Facts):
+    """The finished run that a run goes on from, `from=RUN`."""
+
+    study: str | None = None
+    run: str | None = None
+    identity: str | None = None
+    checkpoint: str | None = None  # SHA-256 of its weights
+    steps: int | None = None  # optimizer steps that the weights had had, of all runs before
+    tokens: int | None = None  # trained in these
+    context_length: int | None = None
+    # Of the run's own validation windows before its first step.
+    validation_nll: float | None = None
+    validation_tokens: int | None = None
+
+
+class SourceState(Facts):
+    """The checkout that a run was made from."""
+
+    commit: str | None = None
+    modified: bool | None = None  # whether its src/ or conf/ differed from the commit
+
+
+class Hardware(Facts):
+    """The machine that a run was made on."""
+
+    processor: str | None = None
+    gpus: list[str] | None = None  # that it could use
+    cores: int | None = None  # that it could use
+    memory_bytes: int | None = None  # that it could use, swap included
+    system: str | None = None
 
 
 class Manifest(Facts):
@@ -184,11 +217,14 @@ class Manifest(Facts):
     attention: str | None = None
     seed: int | None = None
     config: dict[str, Any] | None = None  # what decides the result
+    origin: RunOrigin | None = None  # what it goes on from; none: drawn weights
     code: str | None = None  # fingerprints: what every run trains by,
     code_parts: str | None = None  # the run's own scheme and attention,
     code_evaluation: str | None = None  # and what measures a trained model
     data: DataFacts | None = None
     versions: dict[str, str] | None = None
+    source: SourceState | None = None  # none where poslab is installed, or there is no git
+    hardware: Hardware | None = None
     device: str | None = None
     threads: int | None = None  # that PyTorch splits its sums by
     precision: str | None = None

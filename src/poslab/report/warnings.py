@@ -158,6 +158,12 @@ QUESTIONS = (
         "had different budgets ({} training tokens)",
     ),
     Question(
+        lambda run: (run.manifest.origin and run.manifest.origin.steps) or 0,
+        "The training before a run's own differs ({} optimizer steps, of the runs that it goes on from)",
+        "were trained before their own training for different times ({} optimizer steps)",
+        ": budgets, curves and times to a target do not count it",
+    ),
+    Question(
         lambda run: run.vocabulary,
         "The vocabularies differ ({} tokens)",
         "have different vocabularies ({} tokens)",

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from poslab.config.compose import arms
 from poslab.config.installation import conf_folder
 from poslab.config.registry import find
-from poslab.config.request import Config, flat_settings
+from poslab.config.request import FROM, Config, flat_settings
 from poslab.config.schema import ConfigError, Options, did_you_mean
 from poslab.data.sources import TextSource
 from poslab.model.attention import Attention
@@ -60,6 +60,8 @@ def settings(conf: Path) -> dict[str, list[Setting]]:
             sections[name] = [_setting(f"{name}.{inner}", of, defaults) for inner, of in fields]
         else:
             sections[""].append(_setting(name, field, defaults))
+    name, values, description = FROM
+    sections[""].append(Setting(name, values, defaults.get(name, ""), description))
     return sections
 
 

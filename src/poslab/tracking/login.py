@@ -22,7 +22,9 @@ def uses_wandb(options: LoggerOptions) -> bool:
 
 def requested_place(options: LoggerOptions) -> dict[str, Any]:
     """The options that decide where a run is in W&B, and what W&B has of it."""
-    return {"project": options.project, "entity": options.entity, "checkpoints": options.checkpoints}
+    place = {"project": options.project, "entity": options.entity, "checkpoints": options.checkpoints}
+    # Named only where it is asked for: otherwise W&B lacks nothing of runs that it had before.
+    return {**place, "console": True} if options.console else place
 
 
 def mode() -> tuple[str | None, str | None]:

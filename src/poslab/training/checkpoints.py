@@ -187,11 +187,16 @@ class TrainedModel:
     def gpt(self, config: Config) -> GPT:
         """The model that `config` describes with these weights, in evaluation mode. Raises ConfigError."""
         gpt = build(config, self.vocabulary)
-        try:
-            gpt.load_state_dict(dict(self.weights))
-        except RuntimeError:  # its message has a line for each name
-            raise ConfigError("the weights do not fit the model: they were made by other code") from None
+        fill_with(gpt, self.weights)
         return gpt.eval()
+
+
+def fill_with(gpt: GPT, weights: Mapping[str, Tensor]) -> None:
+    """Put weights into a model. Raises ConfigError where they are not all of its weights."""
+    try:
+        gpt.load_state_dict(dict(weights))
+    except RuntimeError:  # its message has a line for each name
+        raise ConfigError("the weights do not fit the model: they were made by other code") from None
 
 
 def _with_rates(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class Run:
     job_type: str | None = None
     tags: list[str] = field(default_factory=list)
     notes: str | None = None
+    commit: str | None = None
     sweep: str | None = None
     state: str = "running"
     exit_code: int | None = None

@@ -20,7 +20,7 @@ from poslab.analysis.statistics import (
     FALSE_ALARMS,
 )
 from poslab.config.installation import typed
-from poslab.config.text import listing, plain
+from poslab.config.text import counted, listing, plain
 from poslab.record import measures
 from poslab.record.measures import Value
 from poslab.record.reader import Run
@@ -52,6 +52,18 @@ OF_RUNS: Mapping[str, Callable[[Run], object]] = {
     "device": lambda run: run.manifest.device,
     "precision": lambda run: run.manifest.precision,
     "code": lambda run: run.manifest.code,
+    **{
+        f"from_{key}": lambda run, key=key: _origin(run, key)  # type: ignore[misc]
+        for key in ("study", "run", "identity", "checkpoint", "steps", "tokens", "context_length")
+    },
+    "from_validation_loss": lambda run: _loss_before(run),
+    "commit": lambda run: run.manifest.source and run.manifest.source.commit,
+    "modified": lambda run: run.manifest.source and run.manifest.source.modified,
+    "gpu": lambda run: _of_hardware(run, "gpus"),
+    "processor": lambda run: _of_hardware(run, "processor"),
+    "cores": lambda run: _of_hardware(run, "cores"),
+    "memory_bytes": lambda run: _of_hardware(run, "memory_bytes"),
+    "system": lambda run: _of_hardware(run, "system"),
 }
 
 
@@ -99,6 +111,9 @@ def _origins(results: Results) -> list[tuple[str, str]]:
         ("Seeds", listing(list(map(str, seeds)), 12)),
         ("Precision", _all(results, lambda run: plain(run.manifest.precision, 40))),
         ("Versions", _all(results, _versions_of)),
+        *([("Commit", _all(results, _commit))] if any(map(_commit, results.finished)) else []),
+        *([("Goes on from", _all(results, _goes_on_from))] if any(map(_origin, results.finished)) else []),
+        *([("Hardware", _all(results, _hardware))] if any(map(_hardware, results.finished)) else []),
     ]
 
 
@@ -158,6 +173,12 @@ def _without_paths(value: Any) -> Any:
     return plain(value) if isinstance(value, str) else value
 
 
+def _of_hardware(run: Run, name: str) -> object:
+    """A fact of the machine that a run was made on, of several GPUs their names in one text."""
+    value = None if run.manifest.hardware is None else getattr(run.manifest.hardware, name)
+    return ", ".join(value) if isinstance(value, list) else value
+
+
 def _all(results: Results, value: Callable[[Run], str]) -> str:
     return listing(list(dict.fromkeys(value(run) for run in results.finished)), 4)
 
@@ -170,6 +191,44 @@ def _model(run: Run) -> str:
 
 def _versions_of(run: Run) -> str:
     return ", ".join(f"{plain(name, 40)} {plain(version, 40)}" for name, version in run.versions.items())
+
+
+def _commit(run: Run) -> str:
+    """The commit that a run was made from; empty where none is on record."""
+    source = run.manifest.source
+    if source is None or source.commit is None:
+        return ""
+    return plain(source.commit, 64) + (", with changes to src/ or conf/" if source.modified else "")
+
+
+def _origin(run: Run, name: str = "run") -> object:
+    """A fact of the finished run that a run goes on from, None where it began with drawn weights."""
+    return run.manifest.origin and getattr(run.manifest.origin, name)
+
+
+def _goes_on_from(run: Run) -> str:
+    source = run.manifest.origin
+    if source is None:
+        return "drawn weights"
+    steps = "" if source.steps is None else f", after {source.steps:,} steps"
+    length = "" if source.context_length is None else f" at L = {source.context_length:,}"
+    return f"{plain(source.run, 80)} of study {plain(source.study, 60)}{steps}{length}"
+
+
+def _loss_before(run: Run) -> float | None:
+    """Nats a token of validation before the first step, of a run that goes on from another."""
+    nll, tokens = _origin(run, "validation_nll"), _origin(run, "validation_tokens")
+    return nll / tokens if isinstance(nll, float) and isinstance(tokens, int) and tokens > 0 else None
+
+
+def _hardware(run: Run) -> str:
+    """The machine that a run was made on; empty where none is on record."""
+    machine = run.manifest.hardware
+    if machine is None:
+        return ""
+    cores = "" if machine.cores is None else counted(machine.cores, "core")
+    named = [*(machine.gpus or []), machine.processor, cores, machine.system]
+    return ", ".join(plain(each, 60) for each in named if each)
 
 
 def facts_sheet(results: Results) -> Sheet:

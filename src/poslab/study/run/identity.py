@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.registry import module_name, source_of
+from poslab.config.request import Start
 from poslab.config.schema import RunConfig
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
@@ -31,6 +32,7 @@ TRAINING = (  # what turns a configuration and data into weights
     "poslab.model.gpt",
     "poslab.training.loop",
 )
+BEGINNING = ("poslab.training.start",)  # of a run that goes on from another
 EVALUATION = ("poslab.evaluation.measurement",)  # what turns weights into the tables of a record
 PARSED = 2000  # sources whose imports are remembered
 
@@ -80,11 +82,17 @@ def _digest(sources: dict[str, Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def run_identity(config: RunConfig, code: Code, data_fingerprint: str) -> str:
-    """The run's hash, 12 hexadecimal digits. It depends on the content of the data, not on their path."""
+def run_identity(config: RunConfig, code: Code, data_fingerprint: str, start: Start | None = None) -> str:
+    """The run's hash, 12 hexadecimal digits. It depends on the content of the data, not on their path.
+
+    Of a run that goes on from another it depends on that run's hash and weights, and on how it begins.
+    """
     settings = config.result_settings()
     settings["data"].pop("path", None)
-    text = json.dumps([settings, code.shared, code.parts, data_fingerprint], sort_keys=True)
+    decides: list[Any] = [settings, code.shared, code.parts, data_fingerprint]
+    if start is not None:
+        decides += [start.identity, start.checkpoint, source_fingerprint(BEGINNING)]
+    text = json.dumps(decides, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

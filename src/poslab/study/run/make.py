@@ -6,7 +6,9 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +19,7 @@ from poslab.model.gpt import GPT, build
 from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, FORMAT, PROGRESS, RUN_FILES, Manifest
+from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, FORMAT, PROGRESS, RUN_FILES, Manifest, RunOrigin
 from poslab.record.seal import UnreadableError, sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
@@ -25,14 +27,17 @@ from poslab.study.launch.devices import peak_memory
 from poslab.study.launch.memory import lacks_memory
 from poslab.study.run.identity import describe_versions
 from poslab.study.run.measure import measure
-from poslab.study.run.plan import Job
+from poslab.study.run.plan import Job, recorded_settings
+from poslab.study.run.provenance import hardware, source_state
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking import NoTracker, Tracker, first_place, open_tracker
 from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
 from poslab.training.checkpoints import (
     SavedState,
+    fill_with,
     is_state,
     newest_checkpoint,
+    read_trained_model,
     remove_states,
     state_of,
     to_bytes,
@@ -42,7 +47,8 @@ from poslab.training.observer import DivergedError, SilentObserver, State
 
 OPEN_SECONDS = 30.0  # that the end of a run waits for W&B to open it
 STOP_SECONDS = 1.0  # that W&B has to take the last points where the run is asked to stop
-LASTING = {"started", "wandb", "notes", "processes"}  # what a manifest keeps whichever process makes the run
+# What a manifest keeps whichever process makes the run.
+LASTING = {"started", "wandb", "notes", "processes", "origin"}
 TRAINING_PER_CHECKPOINT = 20  # training goes on at least so many times as long as writing a checkpoint took
 
 
@@ -170,7 +176,7 @@ class RunMaker:
         """Train as one of the processes that share the batches; number 0 evaluates and writes the record."""
         from poslab.training.loop import train
 
-        train(gpt, self.job.config, self.job.corpus, SilentObserver(), self._take_state())
+        train(gpt, self.job.config, self.job.corpus, SilentObserver(), self._take_state(gpt))
 
     # The methods of poslab.training.observer.Observer.
 
@@ -228,7 +234,7 @@ class RunMaker:
         record.update(parameters=gpt.parameter_count(), max_length=gpt.scheme.max_length)
         kernel = None if self.state is None else self.state["kernel"]
         with self.display.phase("training", config.trainer.max_steps), self.stopper.deferred():
-            trained = train(gpt, config, corpus, self, self._take_state())
+            trained = train(gpt, config, corpus, self, self._take_state(gpt, first=True))
         self.stopper.check()
         record.write_metrics(self.rows)
         final = self.rows[-1]
@@ -254,10 +260,27 @@ class RunMaker:
         measure(job, gpt, record, self.display, self.stopper)
         record.update(memory_bytes=peak_memory())
 
-    def _take_state(self) -> SavedState | None:
-        """The state to go on from; it is dropped here, being as large as all that training holds."""
+    def _take_state(self, gpt: GPT, first: bool = False) -> State | None:
+        """The state to go on from; it is dropped here, being as large as all that training holds.
+
+        The first time of a run that goes on from another it has that run's weights. `first`: this is the
+        first of the run's processes, which writes the record.
+        """
         state, self.state = self.state, None
-        return state
+        start = self.job.request.start
+        if state is not None or start is None:
+            return state
+        from poslab.training.start import loss_before, start_state
+
+        trained = read_trained_model(Path(start.directory))
+        if trained.digest != start.checkpoint:
+            raise ConfigError(f"{start.run} was made again since the command began: give the command again")
+        fill_with(gpt, trained.weights)
+        if first:
+            nll, tokens = loss_before(gpt, self.job.config, self.job.corpus)
+            origin = {**(_origin(self.job) or {}), "validation_nll": nll, "validation_tokens": tokens}
+            self.record.update(origin=origin)
+        return start_state(gpt, self.job.config)
 
     def _earlier_manifest(self) -> Manifest:
         try:
@@ -318,18 +341,29 @@ def first_facts(job: Job) -> dict[str, Any]:
         "pos": job.request.pos,
         "attention": job.request.attention,
         "seed": config.seed,
-        "config": config.result_settings(),
+        "config": recorded_settings(config, job.request.start),
+        "origin": _origin(job),
         "code": job.code.shared,
         "code_parts": job.code.parts,
         "code_evaluation": job.code.evaluation,
         "data": job.corpus.describe(),
         "versions": describe_versions(),
+        "source": source_state(),
+        "hardware": hardware(cuda),
         "device": torch.cuda.get_device_name() if cuda else f"cpu ({platform.machine()})",
         "threads": torch.get_num_threads(),
         "precision": config.trainer.precision,
         "started": _now(),
         "finished": None,
     }
+
+
+def _origin(job: Job) -> dict[str, Any] | None:
+    """What the run goes on from, without the place where that lies."""
+    if job.request.start is None:
+        return None
+    facts = asdict(job.request.start)
+    return {name: value for name, value in facts.items() if name in RunOrigin.model_fields}
 
 
 def _now() -> str:

@@ -4,8 +4,9 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from poslab.config.request import Config, Request
+from poslab.config.request import Config, Request, Start
 from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
 from poslab.data.corpus import Corpus, check_lengths
 from poslab.data.questions import ROOM
@@ -24,6 +25,7 @@ from poslab.study.run.budget import (
 from poslab.study.run.identity import Code, run_identity, run_name
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.size import Size, size_of
+from poslab.study.run.start import FROM, check_length, check_text
 from poslab.tracking.send.card import Card, of_run
 
 LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
@@ -135,13 +137,22 @@ def plan(
         _check_probe(config)
     check_lengths(corpus, config.context_length, longest_length(config))
     code = preparation.code(config)
-    identity = run_identity(config, code, corpus.fingerprint)
+    if request.start is not None:
+        check_length(config, request.start)
+        check_text(config, corpus, request.start)
+    identity = run_identity(config, code, corpus.fingerprint, request.start)
     study = runs / config.study
     # The same run may have a directory of another name: pos=rope_500 and pos=rope pos.base=500 are one run.
     name = preparation.directory_name(study, identity) or run_name(
         (request.pos, request.attention), config.seed, identity
     )
     return Job(request, config, size, corpus, code, identity, study / name)
+
+
+def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:
+    """What decides a run's result, as its record and W&B have it: also the arm that it goes on from."""
+    settings = config.result_settings()
+    return settings if start is None else {**settings, FROM: start.arm}
 
 
 def check_room(job: Job) -> None:
@@ -196,7 +207,8 @@ def record_refusal(request: Request, runs: Path, error: ConfigError, here: bool 
         pos=request.pos,
         attention=request.attention,
         seed=request.config.seed,
-        config=resolve(request.config, here).result_settings(),  # as of the runs that stand beside it
+        # As of the runs that stand beside it.
+        config=recorded_settings(resolve(request.config, here), request.start),
     )
     return record.directory
 
@@ -207,7 +219,7 @@ def forget_refusal(request: Request, runs: Path) -> None:
 
 
 def _refusal_directory(request: Request, runs: Path) -> Path:
-    identity = run_identity(request.config, Code("", "", ""), "")
+    identity = run_identity(request.config, Code("", "", ""), "", request.start)
     name = run_name((request.pos, request.attention), request.config.seed, identity)
     return runs / request.config.study / name
 

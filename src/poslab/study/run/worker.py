@@ -10,11 +10,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from poslab.config.request import Config, Request
+from poslab.config.request import Config, Request, Start
 from poslab.config.schema import ConfigError, check
 from poslab.record.locks import TakenError
 from poslab.record.manifest import read_manifest
@@ -53,6 +53,7 @@ def request_text(job: Job) -> str:
             "attention": job.request.attention,
             "non_default_settings": job.request.non_default_settings,
             "distinguishing_label": job.request.distinguishing_label,
+            "start": None if job.request.start is None else asdict(job.request.start),
             "identity": job.identity,
             "directory": str(job.directory.resolve()),
         }
@@ -95,6 +96,7 @@ def _make(content: Mapping[str, Any], stopper: Stopper) -> int:
         content["attention"],
         tuple(content["non_default_settings"]),
         content["distinguishing_label"],
+        Start(**content["start"]) if content.get("start") else None,
     )
     command = [*WORKER, sys.argv[-1]]
     launcher, _ = launcher_class(request.config.launcher)

@@ -16,7 +16,8 @@ LONGEST_QUESTION = 500  # characters
 NUMBER = r"(\d+(?:\.\d+)?)"
 SLIDING = re.compile(rf"sliding_{NUMBER}x")
 RESCALED = re.compile(r"rescaled/(\w+)/loss")
-RETRIEVAL = re.compile(rf"retrieval/(\w+)/{NUMBER}x")
+# Runs of earlier versions have a second slash and a point: retrieval/passkey/0.5x.
+RETRIEVAL = re.compile(r"retrieval/([^/]+)[/_](\d+(?:[._]\d+)?)x")
 BIAS = re.compile(r"scheme/bias/layer(\d+)_head(\d+)")
 BOUND = re.compile(r"scheme/bound/layer(\d+)")
 ATTENDED = "attention_distance/mean"
@@ -31,7 +32,7 @@ class Contents:
     runs: int  # that compare; trials of a learning rate are not among them
     multiples: tuple[float, ...]  # with a loss over sliding windows
     rescaled: tuple[str, ...]  # methods
-    retrieval: tuple[tuple[str, float], ...]  # task and multiple
+    retrieval: tuple[tuple[str, float, tuple[str, ...]], ...]  # task, multiple, and the keys of its line
     bias: tuple[tuple[int, tuple[int, ...]], ...]  # a layer and its heads
     bound: tuple[int, ...]  # layers
     attended: bool
@@ -87,13 +88,21 @@ def _contents(keys: Collection[str], questions: Iterable[object], runs: int, arm
         runs=runs,
         multiples=tuple(sorted(float(multiple) for (multiple,) in _matches(SLIDING, keys))),
         rescaled=tuple(sorted(method for (method,) in _matches(RESCALED, keys))),
-        retrieval=tuple(sorted((task, float(multiple)) for task, multiple in _matches(RETRIEVAL, keys))),
+        retrieval=_retrieval(keys),
         bias=tuple((layer, tuple(numbers)) for layer, numbers in heads.items()),
         bound=tuple(sorted(int(layer) for (layer,) in _matches(BOUND, keys))),
         attended=ATTENDED in keys,
         arms=tuple(sorted(set(arms))),
         failed=FAILURE in keys,
     )
+
+
+def _retrieval(keys: Iterable[str]) -> tuple[tuple[str, float, tuple[str, ...]], ...]:
+    lines: dict[tuple[str, float], list[str]] = {}
+    for key in sorted(keys):
+        if match := RETRIEVAL.fullmatch(key):
+            lines.setdefault((match[1], float(match[2].replace("_", "."))), []).append(key)
+    return tuple((task, multiple, tuple(own)) for (task, multiple), own in sorted(lines.items()))
 
 
 def _matches(pattern: re.Pattern[str], keys: Iterable[str]) -> Iterable[tuple[str, ...]]:

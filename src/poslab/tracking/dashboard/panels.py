@@ -121,10 +121,9 @@ def _extrapolation(contents: Contents) -> Iterable[Panel]:
         rescaled = [f"rescaled/{method}/loss" for method in contents.rescaled]
         title = "Loss by length with a changed rotation"
         yield _lines(contents, title, LOSS, RESCALED_LENGTH, rescaled)
-    for task, multiple in contents.retrieval:
+    for task, multiple, metrics in contents.retrieval:
         title = f"Retrieval ({task}) by depth at {multiple:g} L"
-        metric = f"retrieval/{task}/{multiple:g}x"
-        yield _lines(contents, title, "share answered right", DEPTH, [metric], (0.0, 1.0))
+        yield _lines(contents, title, "share answered right", DEPTH, list(metrics), (0.0, 1.0))
     for metric, (title, unit) in headline(contents).items():
         yield _bars(contents, title, unit, metric)
 

@@ -63,6 +63,7 @@ def of_run(request: Request, title: str, identity: str, code: str, data_fingerpr
         "attention": request.attention,
         **settings,
         **sections,
+        **({"from": request.start.arm, "from_run": request.start.run} if request.start else {}),
         "identity": identity,
         "code": code,
         "data_fingerprint": data_fingerprint,

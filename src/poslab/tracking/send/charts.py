@@ -4,9 +4,11 @@ Every number is the one that the report has from the same record.
 """
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 from poslab.record import measures
@@ -24,6 +26,23 @@ AXES = {
     "attention_distance/*": "attention_distance/layer",
 }
 BY_LENGTH = ("loss", "bits_per_byte", "context_gain", "early_token_curse")
+# What a run is sorted and filtered by in W&B, beside its losses: figures of summary.csv, by these names.
+HEADLINE = (
+    "status",
+    "reason",
+    "finished",
+    "validation_loss",
+    "bits_per_byte_1x",
+    "usable_length",
+    "usable_length_1pct",
+    "failure_position",
+    "parameters",
+    "tokens",
+    "seconds",
+    "tokens_per_second",
+    "flops",
+)
+RESET = ("reason", "finished")  # sent though empty, since an earlier stop of the run has set them
 SLIDING = {
     "sliding": "sliding_loss",
     "sliding_bits_per_byte": "sliding_bits_per_byte",
@@ -60,14 +79,34 @@ def training_row(row: Mapping[str, Any]) -> dict[str, float]:
     return metrics
 
 
+def wandb_key(name: str) -> str:
+    """A name of letters, digits and underscores, as W&B sorts and filters by: loss_0.5x is loss_0_5x."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", name)
+
+
 def chart_rows(run: Run) -> Iterator[Row]:
-    """Rows of the charts, each with its x axis of AXES."""
-    yield from _extrapolation(run)
+    """Rows of the charts: a point of each chart beside points of the others, each with its x axis of AXES.
+
+    Side by side they are as few rows as the longest chart has points: W&B numbers every row as a step.
+    """
+    charts = (
+        _extrapolation(run),
+        _positions(run),
+        _rescaled(run),
+        _retrieval(run),
+        _scheme(run),
+        _attended(run),
+    )
+    for points in zip_longest(*charts, fillvalue={}):
+        yield {key: value for point in points for key, value in point.items()}
+
+
+def _positions(run: Run) -> Iterator[Row]:
     for each in measures.position_bins(run):
         yield {"position/position": each.center, "position/loss": each.loss}
-    yield from _rescaled(run)
-    yield from _retrieval(run)
-    yield from _scheme(run)
+
+
+def _attended(run: Run) -> Iterator[Row]:
     for layer, distances in _attention_distances(run).items():
         yield {
             "attention_distance/layer": layer,
@@ -102,7 +141,7 @@ def _rescaled(run: Run) -> Iterator[Row]:
 def _retrieval(run: Run) -> Iterator[Row]:
     for depth in sorted({depth for _, _, depth in run.probe}):
         shares = {
-            f"retrieval/{task}/{name(multiple)}": answers.exact / answers.samples
+            f"retrieval/{wandb_key(f'{task}_{name(multiple)}')}": answers.exact / answers.samples
             for (task, multiple, at), answers in run.probe.items()
             if at == depth
         }
@@ -132,7 +171,9 @@ def _attention_distances(run: Run) -> dict[int, list[float]]:
 def sheets(run: Run) -> dict[str, Sheet]:
     """The tables of a run that have rows."""
     heads = run.scheme.attended or {}
+    cells = {key: value for key, value in figures(run).items() if value is not None}
     tables = {
+        "summary": Sheet(tuple(cells), (tuple(cells.values()),)) if run.segments else Sheet((), ()),
         "extrapolation": _sheet(_extrapolation(run)),
         "position": _sheet(
             {"first": each.first, "last": each.last, "loss": each.loss}
@@ -175,6 +216,24 @@ def _sheet(rows: Iterable[Mapping[str, Value]]) -> Sheet:
 
 
 def summary(run: Run) -> dict[str, Value]:
-    """The run's cells of summary.csv that need no other run. Empty ones are left out, except a stop's."""
+    """What the run is sorted and filtered by: some twenty figures, by the names of summary.csv.
+
+    Losses are those at L and further, in both kinds of windows; the table `summary` has all figures. Empty
+    ones are left out, except what an earlier stop has set.
+    """
+    cells = figures(run)
+    lengths = [k for k in measures.multiples([run]) if k >= 1]
+    farthest = max((k for protocol, k in run.segments if protocol == "sliding" and k > 1), default=None)
+    names = [*HEADLINE, *(f"{family}_{name(k)}" for family in ("loss", "sliding") for k in lengths)]
+    if farthest is not None:
+        names += [f"{family}_{name(farthest)}" for family in ("context_gain", "early_token_curse")]
+    chosen = {key: cells.get(key) for key in map(wandb_key, names)}
+    memory = run.manifest.memory_bytes
+    chosen["memory_gigabytes"] = memory / 1e9 if memory else None
+    return {key: value for key, value in chosen.items() if value is not None or key in RESET}
+
+
+def figures(run: Run) -> dict[str, Value]:
+    """The run's cells of summary.csv that need no other run, by names that W&B takes."""
     cells = summary_row(run, None, measures.multiples([run]))
-    return {key: value for key, value in cells.items() if value is not None or key in ("reason", "finished")}
+    return {wandb_key(key): value for key, value in cells.items()}

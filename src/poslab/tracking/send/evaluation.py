@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.request import LoggerOptions
-from poslab.record.measures import extrapolation, multiples
 from poslab.record.reader import load_evaluation
 from poslab.record.schema import MANIFEST, Manifest
 from poslab.tracking.login import uses_wandb
 from poslab.tracking.send.card import Card
+from poslab.tracking.send.charts import summary
 
 
 def mirror_evaluation(
@@ -54,9 +54,7 @@ def _mirror(
                     opened.use_artifact(artifact or f"checkpoint-{artifact_name(str(manifest.run))}:latest")
             define_axes(opened)
             log_charts(opened, run, 0)
-            figures = extrapolation(run, multiples([run]))
-            known = {key: value for key, value in figures.items() if value is not None}
-            opened.summary.update({"status": run.status, "parameters": manifest.parameters, **known})
+            opened.summary.update(summary(run))
             for name in (MANIFEST, *(manifest.files or {})):
                 save_file(opened, name, (directory / name).read_bytes())
         finally:

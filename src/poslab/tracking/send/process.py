@@ -77,6 +77,7 @@ def _track(lines: Lines, answer: Callable[..., None]) -> None:
         Path(first.pop("directory")),
         **first,
         stop=lambda who: answer(stop=who),
+        training=os.getppid(),
     )
     answer(place=run.place)
     while "row" in (line := lines.get()):

@@ -7,19 +7,19 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import wandb
 
 from poslab.config.request import LoggerOptions
-from poslab.config.text import one_line, visible
+from poslab.config.text import one_line, visible, without_paths, without_secrets
 from poslab.record.kept import published_file
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import parse_manifest, read_manifest
 from poslab.record.reader import Run, load_run, metrics_rows
-from poslab.record.schema import FINAL, MANIFEST, Manifest
+from poslab.record.schema import FINAL, LOG, MANIFEST, Manifest
 from poslab.record.seal import sealed
 from poslab.record.writer import RunRecord
 from poslab.tracking import first_place, in_wandb_sweep, login
@@ -32,7 +32,16 @@ FINISH_SECONDS = 120  # to send the rest; what is not sent by then stays on disk
 FLUSH_SECONDS = 2  # between two writes of an offline run's file, which a kill can cost
 OBJECTIVE = "objective"  # the metric of a W&B sweep: one number, while validation/loss has its best and last
 HERE = Path("/proc/self/cwd")  # names a process's working directory without its path, on Linux
+CONSOLE = "output.log"  # what W&B shows as a run's log
 FOLDER = "record"  # of the record, among a run's files in W&B
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What W&B shows of where a run was made: the commit, and the process whose use of the machine counts."""
+
+    commit: str | None = None
+    training: int | None = None
 
 
 class TrackedRun:
@@ -52,15 +61,20 @@ class TrackedRun:
         manifest: str,
         rows: Iterable[Mapping[str, Any]] = (),
         stop: Callable[[str], None] | None = None,
+        training: int | None = None,
     ) -> None:
         """`number` is W&B's id of the run, `rows` the curve so far.
 
-        `stop` is called, from another thread, when somebody stops the run in W&B.
+        `stop` is called, from another thread, when somebody stops the run in W&B. `training` is the process
+        that trains, whose use of the machine W&B may show; None where the run is finished.
         """
         self.options = options
         self.directory = directory
         self.replaced = [folder for folder in offline_folders(directory) if identifier(folder) == number]
-        self.run, self.place = open_run(options, card, directory, number, stop)
+        source = parse_manifest(manifest.encode()).source
+        commit = source.commit if source is not None and options.git_commit else None
+        shown = _Shown(commit, training if options.system_statistics else None)
+        self.run, self.place = open_run(options, card, directory, number, stop, shown)
         show_in_terminal(Path(self.run.dir).parent, directory)
         define_axes(self.run)
         self.run.summary.update({"status": "running", "reason": None, "finished": None})
@@ -70,12 +84,14 @@ class TrackedRun:
 
     def log(self, row: Mapping[str, Any]) -> None:
         self._log_training(row)
+        self._save_console()
         if self.replaced and written(Path(self.run.dir).parent) >= max(map(written, self.replaced)):
             self._remove_replaced()
 
     def finish(self, manifest: str, exit_code: int) -> None:
         facts = parse_manifest(manifest.encode())
         save_file(self.run, MANIFEST, manifest.encode())
+        self._save_console()
         for name in facts.tables:
             save_file(self.run, name, (self.directory / name).read_bytes())
         run = load_run(self._folder, anywhere=True)  # a copy of the run's record among its files in W&B
@@ -94,6 +110,16 @@ class TrackedRun:
         if in_wandb_sweep():
             shown[OBJECTIVE] = shown["validation/loss"]
         _log(self.run, shown, int(row["step"]))
+
+    def _save_console(self) -> None:
+        """Save what the run has printed so far, in the file that W&B shows as the run's log."""
+        path = self.directory / LOG
+        if not self.options.console or not path.exists():
+            return
+        printed = path.read_text(errors="replace").splitlines()
+        log = Path(self.run.dir) / CONSOLE
+        log.write_text("".join(f"{without_paths(without_secrets(line))}\n" for line in printed))
+        self.run.save(log, base_path=self.run.dir, policy="live")
 
     @property
     def _folder(self) -> Path:
@@ -152,6 +178,7 @@ def open_run(
     directory: Path,
     number: str,
     stop: Callable[[str], None] | None = None,
+    shown: _Shown = _Shown(),
 ) -> tuple[Any, dict[str, Any]]:
     """A W&B run, and how to find it again; offline where the server does not answer or refuses."""
     os.environ.setdefault("WANDB_SILENT", "true")  # or else it prints how it has logged in
@@ -172,7 +199,7 @@ def open_run(
         "config": sent.config,
     }
     try:
-        run = wandb.init(**arguments, mode=mode, settings=_settings(stop))  # type: ignore[arg-type]
+        run = wandb.init(**arguments, mode=mode, settings=_settings(stop, shown))  # type: ignore[arg-type]
         if shares_directory and not run.offline:
             _stage_without_paths()
     except Exception as error:  # also what the client does not expect of a server, which ends its own process
@@ -180,7 +207,7 @@ def open_run(
             raise
         because = one_line(error, 200) or type(error).__name__
         login.forget_client()  # or else it still has a run of this id
-        run = wandb.init(**arguments, mode="offline", settings=_settings(stop))
+        run = wandb.init(**arguments, mode="offline", settings=_settings(stop, shown))
     atexit.register(login.forget_client)
     return run, _place(run, options, directory, because)
 
@@ -194,12 +221,15 @@ def _place(run: Any, options: LoggerOptions, directory: Path, because: str | Non
 
 
 def define_axes(run: Any) -> None:
-    """Set the x axis of each chart: tokens for curves, with the best validation loss; AXES for the others."""
-    run.define_metric("tokens", hidden=True)
+    """Set the x axis of each chart: tokens for curves, with the best validation loss; AXES for the others.
+
+    Without more in the summary: what a run is sorted by is put there at its end.
+    """
+    for name in ("tokens", "step", "seconds"):
+        run.define_metric(name, hidden=True)
     for name in ("train/*", "validation/*", "optimizer/*", "cost/*"):
-        run.define_metric(name, step_metric="tokens")
+        run.define_metric(name, step_metric="tokens", summary="none")
     run.define_metric("validation/loss", step_metric="tokens", summary="min,last")
-    run.define_metric("validation/bits_per_byte", step_metric="tokens", summary="min,last")
     for family, axis in AXES.items():  # without a summary, which would be the last point
         run.define_metric(axis, hidden=True, summary="none")
         run.define_metric(family, step_metric=axis, summary="none")
@@ -224,7 +254,10 @@ def log_charts(opened: Any, run: Run, step: int) -> None:
         f"tables/{name}": wandb.Table(columns=visible(sheet.columns), data=visible(sheet.rows))
         for name, sheet in sheets(run).items()
     }
-    for row in [*rows, tables] if tables else rows:
+    if tables:
+        rows = rows or [{}]
+        rows[0] |= tables
+    for row in rows:
         _log(opened, row, step)
         step += 1
 
@@ -278,7 +311,7 @@ def _from_here(path: Path) -> Path:
     return HERE / absolute.relative_to(directory) if absolute.is_relative_to(directory) else path
 
 
-def _settings(stop: Callable[[str], None] | None) -> wandb.Settings:
+def _settings(stop: Callable[[str], None] | None, shown: _Shown) -> wandb.Settings:
     return wandb.Settings(
         silent=True,
         console="off",
@@ -289,8 +322,10 @@ def _settings(stop: Callable[[str], None] | None) -> wandb.Settings:
         host="",
         program="train.py",  # not its path
         disable_git=True,  # the address of a repository says who and where
+        git_commit=shown.commit,
         x_disable_meta=True,  # no host name, no user, no files of the working directory
-        x_disable_stats=True,
+        x_disable_stats=shown.training is None,
+        x_stats_pid=shown.training or os.getpid(),
         x_transaction_log_flush_interval=FLUSH_SECONDS,
         stop_fn=lambda: stop("W&B") if stop else None,
     )

@@ -1,0 +1,277 @@
+"""Going on from a finished run, `from=RUN`: what is taken over from it, and what may be another.
+
+A run that goes on begins with the weights of a finished one, a new optimizer and a new schedule. What its
+command does not name is as in the source's record. What training has fixed cannot be changed: the model, the
+attention, the tokens, and of the positions all but numbers of schemes without parameters of their own.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from poslab.config.compose import request_from, sections
+from poslab.config.option_files import Conf, load
+from poslab.config.request import Config, Request, Start, flat_settings
+from poslab.config.schema import ConfigError, following_max_steps, is_tokenizer_file
+from poslab.config.text import plain
+from poslab.data.corpus import Corpus
+from poslab.record.manifest import read_manifest
+from poslab.record.schema import FINAL, DataFacts, Manifest
+from poslab.record.study_list import recorded_runs
+
+FROM = "from"
+TAKEN = ("context_length", "seed", "pos", "attention", "data", "model", "trainer", "evaluate", "probe")
+# Of the machine, not of the run: as the command has them.
+OF_THE_MACHINE = ("accelerator", "precision", "compile", "devices", "nodes", "checkpoint_seconds")
+FOLLOWING = (("trainer", "warmup_steps"), ("evaluate", "validations"))  # settings that follow max_steps
+KEY = re.compile(r"[+~]*([^=@]+)")
+
+
+def request_of(
+    settings: Mapping[str, Any], choices: Mapping[str, str], overrides: Sequence[str], conf: Conf
+) -> Request:
+    """The request that Hydra composed from the files in `conf` and the command's `overrides`.
+
+    With `from=RUN` it is that of a run which goes on from RUN. Raises ConfigError.
+    """
+    composed = {key: value for key, value in settings.items() if key != FROM}
+    if settings.get(FROM) is None:
+        return request_from(composed, choices, conf)
+    source = _source(str(settings[FROM]), Path(str(settings.get("runs"))))
+    start = _start(source)
+    named = {match[1] for text in overrides if (match := KEY.match(text))}
+    if choices.get("sweep") is not None:  # what a study's file sets is named, too
+        named |= set(flat_settings(dict(load(conf.file("sweep", choices["sweep"])))))
+    taken, taken_choices = _taken_over(composed, choices, named, source[1], conf)
+    request = request_from(taken, taken_choices, conf)
+    _check(request.config, source[1], start)
+    if request.config.tune.factors:
+        raise ConfigError(
+            f"tune and from: trials are validated on parts of the training text, which {start.run} has seen: "
+            "leave tune out and sweep trainer.learning_rate"
+        )
+    notes = (*request.non_default_settings, f"{FROM}={start.arm}")
+    return replace(request, start=start, non_default_settings=notes)
+
+
+def _source(name: str, runs: Path) -> tuple[Path, Manifest]:
+    """The directory of the run `name`, a path, STUDY/RUN or a name that one study has, and its manifest."""
+    path = Path(name).expanduser()
+    studies = sorted(runs.iterdir()) if runs.is_dir() and "/" not in name else []
+    places = [path, runs / name, *(study / name for study in studies)]
+    there = list(dict.fromkeys(each.resolve() for each in places if (each / "manifest.json").is_file()))
+    if len(there) > 1:
+        shown = ", ".join(f"{each.parent.name}/{each.name}" for each in there)
+        raise ConfigError(f"from={name} is in several studies: name one of {shown}")
+    if not there:
+        raise ConfigError(f"from={name} is no run: name its directory, such as {runs}/STUDY/RUN{_runs(runs)}")
+    manifest = read_manifest(there[0])
+    if manifest is None or manifest.status != "done":
+        status = "gone" if manifest is None else plain(manifest.status, 30)
+        raise ConfigError(f"from={name}: the run is {status}, not done: train it to its end first")
+    if FINAL not in (manifest.files or {}) or not (there[0] / FINAL).is_file():
+        raise ConfigError(f"from={name}: there are no weights, {FINAL}, in {there[0]}")
+    if manifest.config is None or manifest.config.get("part") == "tuning":
+        raise ConfigError(f"from={name} is a trial of a learning rate: name a run of a comparison")
+    return there[0], manifest
+
+
+def _runs(runs: Path) -> str:
+    """A few runs that there are, for a message."""
+    names: list[str] = []
+    with suppress(OSError):
+        for study in sorted(each for each in runs.iterdir() if each.is_dir() and each.name[0] != "."):
+            names += [f"{study.name}/{name}" for name in recorded_runs(study)[:2]]
+    return f"; there are {', '.join(names[:4])}" if names else ""
+
+
+def _start(source: tuple[Path, Manifest]) -> Start:
+    directory, manifest = source
+    config = manifest.config or {}
+    steps, length = int(config["trainer"]["max_steps"]), int(config["context_length"])
+    earlier = manifest.origin.steps if manifest.origin is not None else 0
+    arm = json.dumps({key: value for key, value in config.items() if key != "seed"}, sort_keys=True)
+    digest = hashlib.sha256(arm.encode()).hexdigest()[:6]
+    return Start(
+        directory=str(directory),
+        study=str(manifest.study),
+        run=str(manifest.run),
+        identity=str(manifest.identity),
+        checkpoint=(manifest.files or {})[FINAL],
+        steps=steps + (earlier or 0),
+        tokens=(manifest.tokens or 0) + ((manifest.origin.tokens or 0) if manifest.origin else 0),
+        context_length=length,
+        arm=f"{manifest.pos} at L {length} for {steps} steps ({digest})",
+    )
+
+
+def _taken_over(
+    composed: Mapping[str, Any],
+    choices: Mapping[str, str],
+    named: set[str],
+    manifest: Manifest,
+    conf: Conf,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The composed settings with those of the source wherever the command names none.
+
+    And the options' names, by which tables call them: the source's where the command chooses none.
+    """
+    recorded = manifest.config or {}
+    settings, chosen = dict(composed), dict(choices)
+    for name in TAKEN:
+        if name in named and name not in ("model", "trainer"):  # an option of the group is chosen anew
+            continue
+        if not isinstance(recorded.get(name), dict):
+            settings[name] = settings[name] if name in named else recorded.get(name, settings[name])
+            continue
+        # Older records lack settings that came later; a part's section is whole by itself.
+        grown = settings[name] if name in ("trainer", "evaluate", "probe") else {}
+        section = {**grown, **recorded[name]}
+        own = settings[name]
+        for key in own:
+            machine = name == "trainer" and key in OF_THE_MACHINE
+            if machine or name in named or f"{name}.{key}" in named or _inside(f"{name}.{key}.", named):
+                section[key] = own[key]
+        settings[name] = section
+    for name in ("pos", "attention"):
+        if name not in named:
+            chosen[name] = str(getattr(manifest, name)).partition(" ")[0]
+    if "data" not in named:
+        _check_files(settings["data"], str(manifest.run))
+        chosen["data"] = _option("data", recorded["data"], chosen["data"], conf)
+    _follow_max_steps(settings, composed, recorded, named)
+    return settings, chosen
+
+
+def _check_files(data: Mapping[str, Any], run: str) -> None:
+    """Raise ConfigError where a record names a file of its text, of which it does not say where it lies."""
+    vocabulary = data.get("vocabulary")
+    files = {"path": data.get("path") if data.get("source") == "text" else None}
+    files["vocabulary"] = vocabulary if is_tokenizer_file(vocabulary) else None
+    for key, name in files.items():
+        if name is not None and not Path(str(name)).exists():
+            raise ConfigError(
+                f"data.{key}: the record of {run} names {name} and not where it lies: give "
+                f"data={data.get('source')} data.{key}=FILE"
+            )
+
+
+def _inside(prefix: str, named: set[str]) -> bool:
+    return any(each.startswith(prefix) for each in named)
+
+
+def _option(group: str, section: Mapping[str, Any], otherwise: str, conf: Conf) -> str:
+    """The option of a group whose file is most like a section."""
+    options = sections(conf, group)
+    alike = {name: sum(section.get(k) == v for k, v in each.items()) for name, each in options.items()}
+    same = [name for name in alike if options[name].get("source") == section.get("source")]
+    return max(same, key=lambda name: alike[name], default=otherwise)
+
+
+def _follow_max_steps(
+    settings: dict[str, Any], composed: Mapping[str, Any], recorded: Mapping[str, Any], named: set[str]
+) -> None:
+    """A number that followed the source's `max_steps` follows the run's own again."""
+    shares = {name: {**recorded[name], key: composed[name][key]} for name, key in FOLLOWING}
+    then = following_max_steps({**shares, "trainer": {**shares["trainer"]}})
+    for name, key in FOLLOWING:
+        if f"{name}.{key}" not in named and then[name][key] == recorded[name].get(key):
+            settings[name] = {**settings[name], key: composed[name][key]}
+
+
+def _check(config: Config, manifest: Manifest, start: Start) -> None:
+    """Raise ConfigError where the command changes what the source's training has fixed."""
+    recorded = manifest.config or {}
+    fixed = {"model": config.model.model_dump(mode="json"), "attention": dict(config.attention)}
+    for name, section in fixed.items():
+        for key, value in flat_settings(section, f"{name}.").items():
+            was = flat_settings(recorded.get(name) or {}, f"{name}.").get(key)
+            if was != value:
+                raise ConfigError(
+                    f"{key}={value}: {start.run} was trained with {was}, and goes on with that alone: "
+                    f"leave {name} out"
+                )
+    _check_positions(config, recorded.get("pos") or {}, start)
+    was = (recorded.get("data") or {}).get("vocabulary")
+    if config.data.get("vocabulary") != was and Path(str(config.data.get("vocabulary"))).name != was:
+        raise ConfigError(
+            f"data.vocabulary={config.data.get('vocabulary')}: {start.run} was trained on tokens of "
+            f"vocabulary={was}, which stand for its weights: leave data.vocabulary={was}"
+        )
+
+
+def _check_positions(config: Config, recorded: Mapping[str, Any], start: Start) -> None:
+    """Raise ConfigError unless the positions are the source's, or differ in numbers that nothing learned."""
+    now, then = flat_settings(config.pos, "pos."), flat_settings(dict(recorded), "pos.")
+    changed = [key for key in dict.fromkeys([*then, *now]) if then.get(key) != now.get(key)]
+    if not changed:
+        return
+    learns = config.scheme_learns or any(key.rpartition(".")[2] == "rate" for key in then)
+    scheme, other = str(then.get("pos.scheme")), str(now.get("pos.scheme"))
+    if other != scheme and (learns or not _both_turn(other, scheme)):
+        raise ConfigError(
+            f"pos.scheme={other}: {start.run} was trained with {scheme}: leave pos out; a run can change "
+            "only between rotations that learn nothing, such as rope and rope_yarn"
+        )
+    if learns and changed != ["pos.rate"]:
+        raise ConfigError(
+            f"{changed[0]}={now.get(changed[0])}: {start.run} was trained with {then.get(changed[0])}, and "
+            f"what {scheme} has learned since is among its weights: leave pos out"
+        )
+    for key in (key for key in changed if key in now and key in then and key != "pos.scheme"):
+        if not (_number(now[key]) and _number(then[key])):
+            raise ConfigError(
+                f"{key}={now[key]}: {start.run} was trained with {then[key]}, to which its weights belong: "
+                f"leave {key} out"
+            )
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _both_turn(*schemes: str) -> bool:
+    """Whether all are plain rotations by frequencies, so that one model can turn by any of them."""
+    from poslab.config.registry import find
+    from poslab.model import positions
+    from poslab.model.positions import Scheme
+    from poslab.model.positions.rope import RoPE
+
+    kinds = [find(scheme, Scheme, positions.__name__, "pos.scheme") for scheme in schemes]
+    return all(issubclass(kind, RoPE) for kind in kinds)
+
+
+def check_length(config: Config, start: Start) -> None:
+    """Raise ConfigError where the scheme has weights for each position and the length is another."""
+    if config.context_length == start.context_length:
+        return
+    from poslab.model.gpt import build_parts
+
+    then = config.model_copy(update={"context_length": start.context_length})
+    shapes = [
+        {name: tensor.shape for name, tensor in build_parts(each)[1].state_dict().items()}
+        for each in (then, config)
+    ]
+    if shapes[0] != shapes[1]:
+        raise ConfigError(
+            f"context_length={config.context_length}: with pos.scheme={config.pos.get('scheme')} {start.run} "
+            f"has learned one vector for each of {start.context_length} positions and none for others: "
+            f"choose context_length={start.context_length}, or go on from a run of rope or another scheme"
+        )
+
+
+def check_text(config: Config, corpus: Corpus, start: Start) -> None:
+    """Raise ConfigError where the tokens are not those that the source was trained on."""
+    if config.data.get("vocabulary") == "bytes":
+        return
+    manifest = read_manifest(Path(start.directory))
+    if manifest is None or not manifest.corpus.is_text_of(DataFacts.model_validate(corpus.describe())):
+        raise ConfigError(
+            f"{start.run} was trained on tokens that were made from its own text, and this is another one: "
+            "leave data out, or go on from a run with data.vocabulary=bytes"
+        )

@@ -1,0 +1,211 @@
+"""Runs that go on from a finished one, `from=RUN`."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf, open_dict
+
+from poslab.config.option_files import Conf
+from poslab.config.schema import ConfigError
+from poslab.data.windows import validation_windows
+from poslab.evaluation.losses import token_losses
+from poslab.record.manifest import read_manifest
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.make import run
+from poslab.study.run.plan import plan
+from poslab.study.run.start import request_of
+from poslab.study.run.stopping import Stopped, Stopper
+from poslab.training.checkpoints import load_model
+from support.commands import ROOT, command, rows, tiny
+from support.models import POSITIONS
+from support.runs import StopsAt, assert_equal_results, make, request
+
+SHORT = {"trainer__max_steps": 2, "trainer__warmup_steps": 1}
+LOCAL = ("logger=local", "trainer.accelerator=cpu")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two finished runs, of RoPE with 40 steps and of learned positions, and where they lie."""
+    runs = tmp_path_factory.mktemp("sources") / "runs"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POSLAB_CACHE", str(runs.parent / "cache"))
+        rope = request("base", trainer__max_steps=40, trainer__warmup_steps=4, seed=3)
+        learned = replace(request("base", pos=POSITIONS["learned"], **SHORT), pos="learned")
+        names = [make(each, runs).run for each in (rope, learned)]
+        yield SimpleNamespace(runs=runs, rope=runs / "base" / names[0], learned=runs / "base" / names[1])
+
+
+def asked(*overrides: str, runs: Path):
+    """The request of a command with these settings."""
+    given = [*LOCAL, f"runs={runs}", *overrides]
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        composed = compose("config", overrides=given, return_hydra_config=True)
+        choices = dict(composed.hydra.runtime.choices)
+        with open_dict(composed):
+            del composed.hydra
+        settings = OmegaConf.to_container(composed, resolve=True)
+    return request_of(settings, choices, given, Conf((ROOT / "conf",)))
+
+
+def last_validation(directory: Path) -> float:
+    row = rows(directory / "metrics.csv")[-1]
+    return float(row["validation_nll"]) / int(row["validation_tokens"])
+
+
+def test_what_a_command_does_not_name_is_the_source_s(made):
+    source = read_manifest(made.rope)
+    got = asked(
+        f"from={made.rope}", "context_length=64", "trainer.max_steps=20", "pos.base=5e5", runs=made.runs
+    )
+    settings, recorded = got.config.result_settings(), source.config
+    for section in ("attention", "data", "model", "probe"):
+        assert settings[section] == recorded[section]
+    assert settings["trainer"] == {
+        **recorded["trainer"],
+        **{key: settings["trainer"][key] for key in ("precision", "compile")},
+        "max_steps": 20,
+        "warmup_steps": 2,  # a tenth again, as it was
+    }
+    assert settings["evaluate"]["validations"] == recorded["evaluate"]["validations"]
+    assert (got.config.seed, got.config.context_length) == (3, 64)
+    assert (got.pos, settings["pos"]) == ("rope base=500000", {**recorded["pos"], "base": 5e5})
+    assert (got.start.run, got.start.steps, got.start.context_length) == (source.run, 40, 32)
+    other = asked(f"from=base/{made.rope.name}", "data=copy", "data.tokens=50000", "seed=1", runs=made.runs)
+    assert (other.config.seed, other.config.data["tokens"]) == (1, 50_000)
+
+
+def test_it_begins_with_the_source_s_loss(made, tmp_path):
+    manifest = make(asked(f"from={made.rope}", "trainer.max_steps=5", runs=made.runs), tmp_path)
+    before = manifest.origin.validation_nll / manifest.origin.validation_tokens
+    assert before == pytest.approx(last_validation(made.rope), rel=1e-6)
+    assert manifest.origin.steps == 40
+    assert str(made.runs) not in manifest.model_dump_json()
+
+
+def test_at_twice_the_length_it_ends_lower_than_from_drawn_weights(made, tmp_path):
+    longer = ("context_length=64", "trainer.max_steps=10")
+    wanted = asked(f"from={made.rope}", *longer, runs=made.runs)
+    goes_on = plan(wanted, tmp_path)
+    assert make(wanted, tmp_path).status == "done"
+    drawn = plan(replace(wanted, start=None), tmp_path)
+    assert make(drawn.request, tmp_path).status == "done"
+    windows = validation_windows(goes_on.corpus, wanted.config.evaluate.validation_windows, 64)
+    origin = read_manifest(goes_on.directory).origin
+    assert origin.validation_nll == pytest.approx(
+        token_losses(load_model(made.rope), windows).sum(), rel=1e-6
+    )
+    losses = [last_validation(each.directory) for each in (goes_on, drawn)]
+    assert losses[0] < losses[1] - 0.1
+    first = float(rows(goes_on.directory / "metrics.csv")[0]["validation_nll"])
+    assert first < float(rows(drawn.directory / "metrics.csv")[-1]["validation_nll"])
+
+
+def test_stopped_it_goes_on_to_the_same_bits_without_its_source(made, tmp_path):
+    sources = tmp_path / "sources"
+    shutil.copytree(made.runs, sources)
+    wanted = asked(f"from=base/{made.rope.name}", "context_length=64", "trainer.max_steps=10", runs=sources)
+    settings = wanted.config.model_copy(
+        update={"trainer": wanted.config.trainer.model_copy(update={"checkpoint_seconds": 0.0})}
+    )
+    wanted = replace(wanted, config=settings)
+    whole = plan(wanted, tmp_path / "whole")
+    assert make(wanted, tmp_path / "whole").status == "done"
+    stopped = plan(wanted, tmp_path / "stopped")
+    with pytest.raises(Stopped), Stopper().installed() as stopper:
+        run(stopped, StopsAt(6), stopper)
+    (sources / "base" / made.rope.name / "checkpoint.pt").unlink()
+    manifest = run(stopped, RunDisplay("goes on"), Stopper())
+    assert manifest.origin == read_manifest(whole.directory).origin
+    assert_equal_results(whole.directory, stopped.directory)
+
+
+def test_its_identity_holds_the_source_s(made, tmp_path):
+    wanted = asked(f"from={made.rope}", "trainer.max_steps=5", runs=made.runs)
+    start = wanted.start
+    others = [
+        wanted,
+        replace(wanted, start=None),
+        replace(wanted, start=replace(start, identity="0" * 12)),
+        replace(wanted, start=replace(start, checkpoint="0" * 64)),
+    ]
+    assert len({plan(each, tmp_path).identity for each in others}) == 4
+    elsewhere = replace(wanted, start=replace(start, directory="/elsewhere"))
+    assert plan(elsewhere, tmp_path).identity == plan(wanted, tmp_path).identity
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["model.width=64"], "model.width=64: .* was trained with 32"),
+        (["attention=linear"], "attention.kind=linear: .* was trained with flash"),
+        (["pos=alibi"], "pos.scheme=alibi: .* was trained with rope"),
+        (["pos=rope_learned"], "pos.scheme=rope_learned: .* was trained with rope: leave pos out"),
+        (["pos.pairing=interleaved"], "pos.pairing=interleaved: .* was trained with half"),
+        (["data.vocabulary=300"], "data.vocabulary=300: .* vocabulary=bytes"),
+        (["tune=learning_rate"], "tune and from"),
+    ],
+)
+def test_what_training_has_fixed_cannot_be_changed(made, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        asked(f"from={made.rope}", *settings, runs=made.runs)
+
+
+def test_what_a_scheme_has_learned_cannot_be_replaced(made):
+    with pytest.raises(ConfigError, match=r"pos.scheme=t5: .* was trained with learned"):
+        asked(f"from={made.learned}", "pos=t5", runs=made.runs)
+
+
+def test_a_rotation_may_turn_otherwise(made, tmp_path):
+    wanted = asked(f"from={made.rope}", "pos=rope_yarn", "context_length=64", runs=made.runs)
+    assert plan(wanted, tmp_path).config.pos["scheme"] == "rope_yarn"
+
+
+def test_a_table_of_positions_has_its_own_length_alone(made, tmp_path):
+    wanted = asked(f"from={made.learned}", "context_length=64", "trainer.max_steps=2", runs=made.runs)
+    with pytest.raises(ConfigError, match=r"one vector for each of 32 positions .* choose context_length=32"):
+        plan(wanted, tmp_path)
+    same = asked(f"from={made.learned}", "trainer.max_steps=2", runs=made.runs)
+    assert plan(same, tmp_path).config.pos["scheme"] == "learned"
+
+
+@pytest.mark.parametrize("name", ["nothing", "base/nothing", "/nowhere/at/all"])
+def test_a_source_that_is_not_there_is_named(made, name):
+    with pytest.raises(ConfigError, match=f"from={name} is no run: .* there are base/"):
+        asked(f"from={name}", runs=made.runs)
+
+
+def test_a_damaged_source_is_not_used(made, tmp_path):
+    shutil.copytree(made.runs, tmp_path / "sources")
+    source = tmp_path / "sources" / "base" / made.rope.name
+    wanted = asked(f"from={source}", "trainer.max_steps=5", runs=tmp_path / "sources")
+    weights = source / "checkpoint.pt"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    manifest = make(wanted, tmp_path / "runs")
+    assert (manifest.status, manifest.files) == ("failed", {})
+    assert "checkpoint.pt is damaged" in manifest.reason
+    (source / "manifest.json").write_text("{}")
+    with pytest.raises(ConfigError):
+        asked(f"from={source}", runs=tmp_path / "sources")
+
+
+def test_a_study_of_them_names_its_source(tmp_path):
+    ended = command(*tiny(), "logger=local", "study=base", "seed=1", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    (source,) = (tmp_path / "runs" / "base").glob("rope-*")
+    longer = ("pos.base=1e4,5e5", "context_length=64", "trainer.accelerator=cpu", "logger=local")
+    arguments = ("-m", f"from={source.relative_to(tmp_path)}", "study=longer", *longer)
+    for expected in ("2 runs to make", "2 of 2 runs are made already"):
+        ended = command(*arguments, cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+        assert expected in ended.stderr
+    facts = [(row["key"], row["value"]) for row in rows(tmp_path / "reports" / "longer" / "facts.csv")]
+    assert ("from_run", source.name) in facts
+    assert ("from_steps", "6") in facts
+    assert any(key == "configuration.from" and "rope at L 32 for 6 steps" in value for key, value in facts)
+    markdown = (tmp_path / "reports" / "longer" / "report.md").read_text()
+    assert f"{source.name} of study base, after 6 steps at L = 32" in markdown
