@@ -356,14 +356,15 @@ def test_the_page_and_markdown_show_the_sections_safely(study: Path, page: Page)
 def test_numbers_stand_out_from_every_shade() -> None:
     """WCAG AA, 4.5 to 1, at both ends of the scale in light and in dark; shades between lie between."""
     css = (ROOT / "src/poslab/report/render/assets/page.css").read_text()
-    found = {name: re.findall(rf"--{name}: (#[0-9a-f]{{6}})", css) for name in ("page", "ink", "heat-full")}
+    names, pair = ("page", "ink", "heat-full"), r"light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)"
+    found = {name: re.findall(f"--{name}: {pair}", css)[0] for name in names}
 
     def luminance(color: str) -> float:
         parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    for page_color, ink, full in zip(*(found[name] for name in ("page", "ink", "heat-full")), strict=True):
+    for page_color, ink, full in zip(*(found[name] for name in names), strict=True):
         for shade in (page_color, full):
             bright, dim = sorted((luminance(ink), luminance(shade)), reverse=True)
             assert (bright + 0.05) / (dim + 0.05) >= 4.5

@@ -106,9 +106,7 @@ def _colours(document: Document) -> str:
     for table in (document.answer.table, *tables):
         numbers |= {cell.arm for row in table.rows for cell in row if cell.arm is not None}
     looks = {i: look(i) for i in sorted(numbers)}
-    light = "".join(f".a{i}{{--arm:{one.light}}}" for i, one in looks.items())
-    dark = "".join(f":root:not(.paper) .a{i}{{--arm:{one.dark}}}" for i, one in looks.items())
-    return f"{light}@media screen and (prefers-color-scheme: dark){{{dark}}}"
+    return "".join(f".a{i}{{--arm:light-dark({one.light},{one.dark})}}" for i, one in looks.items())
 
 
 def _panel_charts(document: Document) -> list[PanelChart]:
@@ -178,14 +176,14 @@ def _chart(chart: LineChart) -> dict[str, Any]:
     xs = sorted({point.x for points in thinned for point in points})
     series = []
     for one, points in zip(chart.series, thinned, strict=True):
-        by_x = {point.x: (*_as_shown(point), point.n) for point in points}
-        mean, half, counts = zip(*(by_x.get(x, (None, None, None)) for x in xs), strict=True)
+        by_x = {point.x: _shown(point) for point in points}
+        mean, half, text = zip(*(by_x.get(x, (None, None, None)) for x in xs), strict=True)
         series.append(
             {
                 "arm": one.arm,
                 "mean": mean,
                 "half": half,
-                "n": points[0].n if len({point.n for point in points}) == 1 else counts,
+                "text": text,
                 "lowest": _short(min(point.lowest for point in one.points)),
                 "highest": _short(max(point.highest for point in one.points)),
             }
@@ -206,14 +204,11 @@ def _chart(chart: LineChart) -> dict[str, Any]:
     }
 
 
-def _as_shown(point: Point) -> tuple[float, float | None]:
-    """The mean and half its interval, in as few digits as give the text that full precision gives."""
+def _shown(point: Point) -> tuple[float, float | None, str]:
+    """The mean and half its interval as they are drawn, and what is said where the point is pointed at."""
     mean, half = point.mean, point.half_width
-    shorter = (
-        (float(f"{mean:.{digits}g}"), None if half is None else float(f"{half:.{digits}g}"))
-        for digits in (6, 9, 12)
-    )
-    return next((pair for pair in shorter if interval(*pair) == interval(mean, half)), (mean, half))
+    text = f"{interval(mean, half)} (n = {point.n})"
+    return _short(mean), None if half is None else _short(half), text
 
 
 def _short(value: float) -> float:

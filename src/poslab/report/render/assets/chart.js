@@ -27,6 +27,12 @@ function mark(ctx, shape, x, y, r) {
   ctx.fill();
 }
 
+function stroke(ctx, ...lines) { // each from x, y to x, y
+  ctx.beginPath();
+  for (const [x, y, toX, toY] of lines) { ctx.moveTo(x, y); ctx.lineTo(toX, toY); }
+  ctx.stroke();
+}
+
 const measuring = document.createElement("canvas").getContext("2d");
 function textWidth(text, size) {
   measuring.font = font(size);
@@ -42,15 +48,14 @@ class Chart {
     this.off = off[chart.of];
     this.beside = chart.panels > 1; // a narrow panel among others, which have the same scale
     this.few = chart.x.length <= 8 || chart.series.every((s) => s.mean.filter((y) => y != null).length < 2);
-    this.labels = new Map(chart.ticks.map(([x, text]) => [x, text]));
+    this.labels = new Map(chart.ticks);
     this.unit = chart.ticks.some(([, text]) => text.includes("L")) ? " L" : ""; // of x between the ticks
   }
 
   color(s, text) { // names are small: on white they need to be darker than lines
     const look = this.looks[s.arm];
     if (dark.matches && !onPaper()) return look.dark;
-    const shade = (part) => Math.round(0.74 * parseInt(part, 16)).toString(16).padStart(2, "0");
-    return text ? look.light.replace(/[\da-f]{2}/g, shade) : look.light;
+    return text ? `color-mix(in srgb, ${look.light} 74%, black)` : look.light;
   }
 
   edges(s, side) { // of the interval
@@ -64,7 +69,9 @@ class Chart {
     const paper = onPaper(), k = this.k = paper ? 2 : 1; // twice as fine, and shown at half the size
     const width = this.width = paper ? (this.beside ? 320 : 640) : this.plot.clientWidth;
     const height = this.beside ? (width < 420 ? 220 : 260) : width < 460 ? 290 : 340;
-    const ink = css("--soft"), line = { stroke: css("--faint"), width: k }, longest = this.longestName();
+    const { color, borderTopColor } = getComputedStyle(this.plot), line = { stroke: borderTopColor, width: k };
+    const longest = Math.max(...chart.series.map((s) => textWidth(this.looks[s.arm].label, 12)));
+    this.ink = color;
     this.named = width >= 460 && longest <= 130; // long names stay in the legend
     const series = [{}], bands = [], rows = [];
     const paths = chart.stepped ? { paths: uPlot.paths.stepped({ align: 1 }) } : {};
@@ -76,7 +83,7 @@ class Chart {
       rows.push(s.mean, this.edges(s, 1), this.edges(s, -1));
       if (!few) bands.push({ series: [3 * i + 2, 3 * i + 3], fill: stroke + "26" });
     });
-    const axis = { stroke: ink, font: font(12 * k), labelFont: font(13 * k), labelSize: 24 * k, gap: 6 * k, grid: line, ticks: { show: false } };
+    const axis = { stroke: color, font: font(12 * k), labelFont: font(13 * k), labelSize: 24 * k, gap: 6 * k, grid: line, ticks: { show: false } };
     this.u = new uPlot({
       width: width * k, height: height * k,
       padding: [12 * k, (this.named ? 14 + longest : 14) * k, 0, 4 * k],
@@ -110,14 +117,9 @@ class Chart {
     this.figure.zoom(u.posToVal(left, "x"), u.posToVal(left + width, "x"));
   }
 
-  ends() { // of x, with a tick that lies just past the last point
-    const { x, ticks } = this.chart, last = x[x.length - 1];
-    const tick = ticks.length ? ticks[ticks.length - 1][0] : last;
-    return [x[0], tick < last * 1.2 ? Math.max(last, tick) : last];
-  }
-
-  whole() {
-    const [low, high] = this.ends(), pad = (high / low) ** 0.025, more = 0.025 * (high - low);
+  whole() { // all x, and a tick that lies just past the last point
+    const { x, ticks } = this.chart, low = x[0], last = x.at(-1), tick = ticks.at(-1)?.[0] ?? last;
+    const high = tick < last * 1.2 ? Math.max(last, tick) : last, pad = (high / low) ** 0.025, more = 0.025 * (high - low);
     return this.figure.view.x === "log" ? [low / pad, high * pad] : [low - more, high + more];
   }
 
@@ -139,19 +141,22 @@ class Chart {
     return all.filter((_, i) => (all.length - 1 - i) % every === 0);
   }
 
+  between(x, digits = 3) { // the ticks
+    return this.unit ? `${+x.toPrecision(digits)}${this.unit}` : quantity(x, digits);
+  }
+
   tickLabels(splits) {
-    const between = distinct(splits, (x, digits) => (this.unit ? `${+x.toPrecision(digits)}${this.unit}` : quantity(x, digits)));
+    const between = distinct(splits, (x, digits) => this.between(x, digits));
     return splits.map((x, i) => this.labels.get(x) ?? between[i]);
   }
 
   where(i) {
-    const x = this.chart.x[i];
-    return this.labels.get(x) ?? (this.unit ? `${+x.toPrecision(3)}${this.unit}` : quantity(x));
+    return this.labels.get(this.chart.x[i]) ?? this.between(this.chart.x[i]);
   }
 
   heights(splits) {
     if (splits.some((y) => Math.abs(y) >= 1e4)) return distinct(splits, quantity);
-    const even = splits.length < 2 || splits[splits.length - 1] / splits[0] < 12 || splits[0] <= 0;
+    const even = splits.length < 2 || splits.at(-1) / splits[0] < 12 || splits[0] <= 0;
     const places = Math.max(0, ...splits.map((y) => (String(y).split(".")[1] ?? "").length));
     return splits.map((y) => minus(even ? y.toFixed(Math.min(places, 8)) : String(y)));
   }
@@ -180,10 +185,6 @@ class Chart {
     return [low - margin, high + margin];
   }
 
-  longestName() {
-    return Math.max(...this.chart.series.map((s) => textWidth(this.looks[s.arm].label, 12)));
-  }
-
   draw(u) {
     const { ctx, bbox } = u, px = devicePixelRatio * this.k, names = [];
     const left = bbox.left, right = bbox.left + bbox.width, top = bbox.top, bottom = bbox.top + bbox.height;
@@ -205,11 +206,7 @@ class Chart {
           const clip = (v) => Math.max(top, Math.min(bottom, v)), cap = 3.5 * px;
           const low = s.mean[i] - s.half[i], logarithmic = this.figure.view.y === "log";
           const high = clip(place(1, s.mean[i] + s.half[i])[1]), base = logarithmic && low <= 0 ? bottom : clip(place(1, low)[1]);
-          ctx.beginPath();
-          ctx.moveTo(x, high); ctx.lineTo(x, base);
-          ctx.moveTo(x - cap, high); ctx.lineTo(x + cap, high);
-          ctx.moveTo(x - cap, base); ctx.lineTo(x + cap, base);
-          ctx.stroke();
+          stroke(ctx, [x, high, x, base], [x - cap, high, x + cap, high], [x - cap, base, x + cap, base]);
         }
         if (y >= top - px && y <= bottom + px) mark(ctx, this.looks[s.arm].marker, x, y, 3.4 * px);
       });
@@ -222,23 +219,12 @@ class Chart {
     const { ctx, bbox } = u, { mark: length, level } = this.chart, [low, high] = this.span();
     if (length == null || length > high) return;
     ctx.save();
-    ctx.strokeStyle = ctx.fillStyle = css("--soft");
+    ctx.strokeStyle = ctx.fillStyle = this.ink;
     ctx.lineWidth = px;
     ctx.setLineDash([4 * px, 4 * px]);
-    ctx.beginPath();
-    const x = Math.max(bbox.left, place(length, 1)[0]);
-    if (length >= low) {
-      ctx.moveTo(x, bbox.top);
-      ctx.lineTo(x, bbox.top + bbox.height);
-    }
-    if (level != null) {
-      const y = place(1, level)[1];
-      if (y >= bbox.top && y <= bbox.top + bbox.height) {
-        ctx.moveTo(x, y);
-        ctx.lineTo(bbox.left + bbox.width, y);
-      }
-    }
-    ctx.stroke();
+    const x = Math.max(bbox.left, place(length, 1)[0]), bottom = bbox.top + bbox.height, y = level == null ? -1 : place(1, level)[1];
+    if (length >= low) stroke(ctx, [x, bbox.top, x, bottom]);
+    if (y >= bbox.top && y <= bottom) stroke(ctx, [x, y, bbox.left + bbox.width, y]);
     ctx.font = `italic ${13 * px}px ${css("--serif")}`;
     ctx.textAlign = "left";
     ctx.textBaseline = "top";

@@ -1,10 +1,24 @@
 // A figure and what a reader does with it: read values, zoom, choose scales. Its panels share one view.
-function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
+function set(made, attributes) {
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
+function element(tag, attributes = {}, ...children) {
+  const made = set(document.createElement(tag), attributes);
   made.append(...children);
   return made;
 }
+
+function button(children, attributes, act) {
+  const made = element("button", { type: "button", ...attributes }, ...children);
+  made.addEventListener("click", act);
+  return made;
+}
+
+// Buttons that go together, under the name that a screen reader reads for all of them.
+const group = (label, text, ...buttons) =>
+  element("div", { role: "group", "aria-label": label }, element("span", { "aria-hidden": "true" }, text), ...buttons);
 
 const number = (button) => Number(button.dataset.arm ?? button.dataset.line);
 
@@ -26,12 +40,11 @@ class Figure {
     const plots = this.root.querySelectorAll(".plot"), legend = this.root.querySelector(".legend");
     this.charts = data.map((chart) => new Chart(this, chart, plots[chart.panel]));
     this.outputs = new Map([...legend.querySelectorAll("button")].map((b) => [number(b), b.querySelector("output")]));
-    const texts = this.charts.flatMap((chart) => chart.chart.series.flatMap((s) => s.mean.map((_, i) => this.value(s, i))));
+    const texts = data.flatMap((chart) => chart.series.flatMap((s) => s.mean.map((_, i) => this.value(s, i))));
     const longest = texts.reduce((longer, text) => (text.length > longer.length ? text : longer), "");
     legend.style.setProperty("--value", `${Math.ceil(textWidth(longest, 13)) + 2}px`); // room, so that nothing moves while pointing
     this.at = element("span");
     const hint = this.root.querySelector(".at");
-    hint.removeAttribute("aria-live");
     hint.id = `${name}-hint`;
     hint.prepend(this.at, " ");
     this.tools();
@@ -41,9 +54,8 @@ class Figure {
 
   listen(chart, hint) {
     const { plot } = chart;
-    plot.setAttribute("role", "application"); // so that a screen reader leaves the arrow keys to it
-    plot.setAttribute("aria-roledescription", "chart");
-    plot.setAttribute("aria-describedby", hint);
+    // The role, so that a screen reader leaves the arrow keys to it.
+    set(plot, { role: "application", "aria-roledescription": "chart", "aria-describedby": hint });
     plot.addEventListener("keydown", (event) => this.key(chart, event));
     plot.addEventListener("blur", () => this.leave(chart));
     plot.addEventListener("pointermove", (event) => {
@@ -65,8 +77,7 @@ class Figure {
   }
 
   value(s, i) {
-    if (s.mean[i] == null) return DASH;
-    return `${interval(s.mean[i], s.half[i])} (n = ${Array.isArray(s.n) ? s.n[i] : s.n})`;
+    return s.text[i] ?? DASH;
   }
 
   read(chart, u) { // what the cursor is at
@@ -123,7 +134,7 @@ class Figure {
 
   key(chart, event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const seen = chart.visible(), first = seen[0], last = seen[seen.length - 1];
+    const seen = chart.visible(), first = seen[0], last = seen.at(-1);
     const now = this.reading === chart ? chart.u.cursor.idx : null;
     const moves = { ArrowLeft: (now ?? last + 1) - 1, ArrowRight: (now ?? first - 1) + 1, Home: first, End: last };
     const zooms = { "+": 0.5, "=": 0.5, "-": 2, "−": 2 };
@@ -146,7 +157,7 @@ class Figure {
 
   sayZoom(chart) {
     const seen = chart.visible();
-    say(this.view.zoom ? `Shown from ${chart.where(seen[0])} to ${chart.where(seen[seen.length - 1])}.` : "All of it shown.");
+    say(this.view.zoom ? `Shown from ${chart.where(seen[0])} to ${chart.where(seen.at(-1))}.` : "All of it shown.");
   }
 
   tools() { // below the charts; they need this script, so the page without it has none
@@ -154,31 +165,18 @@ class Figure {
     const series = this.data.flatMap((chart) => chart.series);
     if (series.every((s) => s.lowest > 0 && s.mean.every((y) => y == null || y > 0))) bar.append(this.choice("y", ["linear", "log"]));
     if (this.charts.some((chart) => !chart.few)) bar.append(this.choice("x", ["log", "linear"]));
-    const zoom = element("div", { role: "group", "aria-label": "Zoom" });
-    this.reset = element("button", { type: "button", class: "idle", disabled: "" }, "reset");
-    this.reset.addEventListener("click", () => { this.zoom(null); this.charts[0].plot.focus({ preventScroll: true }); });
-    for (const [text, label, factor] of [["−", "Zoom out", 2], ["+", "Zoom in", 0.5]]) {
-      const button = element("button", { type: "button", "aria-label": label }, text);
-      button.addEventListener("click", () => { this.zoomBy(factor); this.sayZoom(this.charts[0]); });
-      zoom.append(button);
-    }
-    zoom.prepend(element("span", { "aria-hidden": "true" }, "zoom"));
-    zoom.append(this.reset);
-    bar.append(zoom);
-    const foot = element("div", { class: "foot" });
-    links.replaceWith(foot);
-    foot.append(links, bar);
+    const by = (factor) => () => { this.zoomBy(factor); this.sayZoom(this.charts[0]); };
+    this.reset = button(["reset"], { class: "idle", disabled: "" }, () => { this.zoom(null); this.charts[0].plot.focus({ preventScroll: true }); });
+    bar.append(group("Zoom", "zoom", button(["−"], { "aria-label": "Zoom out" }, by(2)), button(["+"], { "aria-label": "Zoom in" }, by(0.5)), this.reset));
+    links.replaceWith(element("div", { class: "foot" }, links.cloneNode(true), bar));
   }
 
   choice(axis, scales) {
-    const group = element("div", { role: "group", "aria-label": `Scale of the ${axis} axis` }, element("span", { "aria-hidden": "true" }, axis));
-    const buttons = scales.map((scale) => element("button", { type: "button", "aria-pressed": String(scale === this.view[axis]) }, scale));
-    buttons.forEach((button, i) => button.addEventListener("click", () => {
-      this.view[axis] = scales[i];
-      buttons.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+    const buttons = scales.map((scale) => button([scale], { "aria-pressed": scale === this.view[axis] }, () => {
+      this.view[axis] = scale;
+      buttons.forEach((other, i) => other.setAttribute("aria-pressed", scales[i] === scale));
       this.build();
     }));
-    group.append(...buttons);
-    return group;
+    return group(`Scale of the ${axis} axis`, axis, ...buttons);
   }
 }

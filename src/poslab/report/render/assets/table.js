@@ -19,10 +19,8 @@ function sortable(table) {
   if (bodies.every(({ rows }) => rows.length < 2)) return;
   heads.forEach((head, column) => {
     if (head.scope !== "col" || head.getAttribute("aria-hidden") === "true" || !head.textContent.trim()) return;
-    const button = element("button", { type: "button" }, ...head.childNodes);
-    head.append(button);
     head.setAttribute("aria-sort", "none");
-    button.addEventListener("click", () => {
+    head.append(button([...head.childNodes], {}, () => {
       const next = { none: "ascending", ascending: "descending", descending: "none" }[head.getAttribute("aria-sort")];
       for (const other of heads) if (other.hasAttribute("aria-sort")) other.setAttribute("aria-sort", "none");
       head.setAttribute("aria-sort", next);
@@ -32,6 +30,6 @@ function sortable(table) {
         if (direction) keyed.sort((a, b) => compare(a.key, b.key, direction));
         body.append(...keyed.map(({ row }) => row));
       }
-    });
+    }));
   });
 }
