@@ -10,11 +10,11 @@ import pytest
 from omegaconf import OmegaConf
 
 from poslab.analysis.results import Results, gather
+from poslab.analysis.sheets import arms_sheet
 from poslab.paper.references import cited, references
 from poslab.paper.table import choices, paper_table
 from poslab.paper.write import write_paper
 from poslab.record.reader import ReportError
-from poslab.report.sections.overview import arms_sheet
 from support.commands import ROOT
 from support.records import plan, write_run
 

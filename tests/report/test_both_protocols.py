@@ -12,7 +12,7 @@ from poslab.analysis.comparisons import compare, pairs
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.protocols import BothProtocols, both_protocols
 from poslab.analysis.results import Results, gather
-from poslab.report.sections.pairs import pairs_sheet
+from poslab.analysis.sheets import pairs_sheet
 from poslab.report.verdict import sentences
 from support.records import plan, write_protocols
 

@@ -12,11 +12,11 @@ from poslab.analysis.claims import Claims, claims
 from poslab.analysis.comparisons import compare, pairs, ranks
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results, gather
+from poslab.analysis.sheets import claims_sheet, differences_sheet
 from poslab.analysis.spread import text_standard_error
 from poslab.analysis.statistics import Time, estimate, holm, normality, ratio
 from poslab.record.losses import Stretch
-from poslab.report.sections.overview import differences_sheet, differences_table
-from poslab.report.sections.pairs import claims_sheet
+from poslab.report.sections.overview import differences_table
 from poslab.report.verdict import sentences
 from poslab.report.warnings import warnings_of
 from support.records import plan, write_run

@@ -6,8 +6,9 @@ import pytest
 
 from poslab.analysis.estimates import usable_columns
 from poslab.analysis.results import Results, gather
+from poslab.analysis.sheets import arms_sheet, summary_sheet
 from poslab.report import cells
-from poslab.report.sections.overview import arms_sheet, arms_table, summary_sheet
+from poslab.report.sections.overview import arms_table
 from poslab.report.write import write_report
 from support.records import L, plan, read, words, write_run
 

@@ -12,6 +12,7 @@ import pytest
 from poslab.analysis.curves import point
 from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import gather
+from poslab.analysis.sheets import Row, sheet
 from poslab.analysis.statistics import Estimate
 from poslab.record.files import write_sealed
 from poslab.record.seal import read_sealed
@@ -20,7 +21,7 @@ from poslab.report import cells
 from poslab.report.charts import LineChart, Series
 from poslab.report.document import Chapter, Document, Section
 from poslab.report.sections.contents import OPTIONAL, document
-from poslab.report.tables import Column, Row, Table, sheet
+from poslab.report.tables import Column, Table
 from poslab.report.write import write_document, write_report
 from support.reading import (
     chart_data,

@@ -17,10 +17,11 @@ import pytest
 from rich.console import Console
 
 from poslab.analysis.palette import COLOURS, SCHEMES
+from poslab.analysis.sheets import Row
 from poslab.record.reader import ReportError
 from poslab.report import cells
 from poslab.report.render.terminal import terminal_table
-from poslab.report.tables import Cell, Row
+from poslab.report.tables import Cell
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import plan, read, seal, write_run

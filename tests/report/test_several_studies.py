@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from poslab.analysis.facts import report_command
 from poslab.analysis.results import Results, gather
 from poslab.record.reader import ReportError
-from poslab.report.sections.provenance import report_command
 from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
 from support.commands import ROOT

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from poslab.analysis.facts import report_command
 from poslab.analysis.results import Results, gather
 from poslab.record.files import write_sealed
 from poslab.record.reader import ReportError
@@ -12,7 +13,6 @@ from poslab.record.study_list import enlist, read_study_list
 from poslab.report.render.terminal import terminal_table
 from poslab.report.sections.contents import document
 from poslab.report.sections.overview import arms_table, differences_table, protocols
-from poslab.report.sections.provenance import report_command
 from poslab.report.verdict import sentences
 from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report

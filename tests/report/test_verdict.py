@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from poslab.analysis.facts import facts_sheet
 from poslab.analysis.results import Results, gather
+from poslab.analysis.sheets import arms_sheet, differences_sheet, pairs_sheet
 from poslab.report.cells import over_reference, rank
 from poslab.report.sections.convergence import performance_profile
-from poslab.report.sections.overview import arms_sheet, differences_sheet
-from poslab.report.sections.pairs import pairs_sheet
-from poslab.report.sections.provenance import facts_sheet
 from poslab.report.verdict import sentences
 from support.records import BATCH, BUDGET, STEPS, L, plan, words, write_run
 

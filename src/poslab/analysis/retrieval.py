@@ -1,14 +1,20 @@
 """What trained models retrieve: figures over seeds of a probe's answers, by task, length and depth."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from poslab.analysis.estimates import ArmFigures, estimates
+from poslab.analysis.estimates import ArmFigures, estimate_columns, estimates
+from poslab.analysis.results import Results
+from poslab.analysis.sheets import Rows
 from poslab.analysis.statistics import Estimate, estimate
+from poslab.config.text import plain
+from poslab.data.questions import TASKS as QUESTIONS
 from poslab.record.reader import Run
 from poslab.record.retrieval import Retrieved
 
+TASKS = {"passkey": "Pass-key", "copy": "Copy"}
+SYMBOLS = {task: len(kind.symbols) for task, kind in QUESTIONS.items()}  # that an answer is drawn from
 FIGURES = ("exact_share", "token_share", "nats_per_token")
 
 
@@ -75,3 +81,61 @@ def exact_share(item: ArmFigures, task: TaskFigures, length: float, depth: float
     """The share of answers that are exact at one length and depth."""
     by_seed = [run.probe.get((task.task, length, depth)) for run in item.arm.finished]
     return estimate([one.exact / one.samples for one in by_seed if one is not None])
+
+
+def arm_rows(results: Results, tasks: Sequence[TaskFigures]) -> Rows:
+    """retrieval_arms.csv: a row an arm, task and length, over all depths and seeds."""
+    return [
+        {
+            "task": task.title,
+            "arm": item.arm.label,
+            "multiple": length,
+            "seeds_finished": len(item.rows),
+            "guess_nats": math.log(SYMBOLS[task.task]) if task.task in SYMBOLS else None,
+            **estimate_columns(figures, FIGURES),
+        }
+        for task in tasks
+        for item in results.arms
+        for length in task.lengths
+        if (figures := over_seeds(item, task.task, length))
+    ]
+
+
+def run_rows(results: Results) -> Rows:
+    """retrieval.csv: a row a run, task, length and depth."""
+    return [
+        {
+            "arm": item.arm.label,
+            "run": run.name,
+            "seed": run.seed,
+            "task": plain(task, 40),
+            "multiple": length,
+            "length": one.length,
+            "depth": depth,
+            "samples": one.samples,
+            "exact": one.exact,
+            "correct": one.correct,
+            "tokens": one.tokens,
+            "nll": one.nll,
+            "training_share": training_share(run),
+            **shares(one),
+        }
+        for item in results.arms
+        for run in item.arm.finished
+        for (task, length, depth), one in run.probe.items()
+    ]
+
+
+def tasks_of(runs: Sequence[Run]) -> list[TaskFigures]:
+    """The tasks on record, those with a figure first."""
+    tasks = list(dict.fromkeys(task for run in runs for task, _, _ in run.probe))
+    tasks.sort(key=lambda task: (list(TASKS).index(task) if task in TASKS else len(TASKS), task))
+    return [
+        TaskFigures(
+            task,
+            TASKS.get(task) or plain(task, 40) or "unnamed",
+            tuple(sorted({length for run in runs for at, length, _ in run.probe if at == task})),
+            tuple(sorted({depth for run in runs for at, _, depth in run.probe if at == task})),
+        )
+        for task in tasks
+    ]

@@ -1,11 +1,13 @@
 """What trained schemes do: biases, bounds and wavelengths of rotations, and how far back heads attend."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from poslab.analysis.curves import Point, Values, points
-from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.estimates import ArmFigures, estimate_columns, estimates
+from poslab.analysis.results import Results
+from poslab.analysis.sheets import Row, Rows, Sheet, sheet
 from poslab.analysis.statistics import Estimate, estimate
 from poslab.record.reader import Run
 
@@ -90,3 +92,64 @@ def attended_figures(run: Run) -> dict[str, float]:
     if not heads:
         return {}
     return {"mean": sum(heads) / len(heads), "nearest": min(heads), "farthest": max(heads)}
+
+
+def attention_by_arm(results: Results) -> Rows:
+    """A row an arm that it is on record for."""
+    even = {item.arm.label: uniform(item.arm.context_length) for item in results.arms}
+    rows = _arm_rows(results, attended_figures, ATTENDED)
+    return [row | {"uniform_distance": even[str(row["arm"])]} for row in rows]
+
+
+def wavelengths_by_arm(results: Results) -> Rows:
+    """A row an arm that turns anything."""
+    return _arm_rows(results, wavelength_figures, WAVELENGTHS)
+
+
+def sheets(results: Results) -> dict[str, Sheet]:
+    """The CSV files by arm and by run: those of what any arm has on record."""
+    files = {
+        "wavelengths": (wavelengths_by_arm(results), "wavelength_pairs", "pair", _pairs),
+        "attention_distance_arms": (attention_by_arm(results), "attention_distance_runs", "head", _heads),
+    }
+    by_name: dict[str, Sheet] = {}
+    for name, (rows, parts, inner, entries) in files.items():
+        by_name |= {name: sheet(rows), parts: sheet(_layer_rows(results, inner, entries))} if rows else {}
+    return by_name
+
+
+def _heads(run: Run) -> dict[tuple[int, int], Row]:
+    """By layer and head: the sums as on record, and the mean."""
+    return {
+        key: {"queries": one.queries, "distance": one.distance, "mean_distance": one.distance / one.queries}
+        for key, one in (run.scheme.attended or {}).items()
+    }
+
+
+def _pairs(run: Run) -> dict[tuple[int, int], Row]:
+    """By layer and pair; empty where the pair does not turn."""
+    return {key: {"wavelength": turn} for key, turn in (run.scheme.wavelengths or {}).items()}
+
+
+def _arm_rows(results: Results, figures: Callable[[Run], Mapping[str, float]], names: Sequence[str]) -> Rows:
+    """A row an arm of which any run has these figures, over the seeds that have them."""
+    rows: Rows = []
+    for item in results.arms:
+        by_seed = [of_run for run in item.arm.finished if (of_run := figures(run))]
+        if by_seed:
+            rows.append({"arm": item.arm.label, "context_length": item.arm.context_length})
+            rows[-1]["seeds_finished"] = len(item.rows)
+            rows[-1] |= estimate_columns(estimates(by_seed, names), names)
+    return rows
+
+
+def _layer_rows(
+    results: Results, inner: str, entries: Callable[[Run], Mapping[tuple[int, int], Row]]
+) -> Rows:
+    """A row a run, layer and what each layer has several of: heads, or pairs of features."""
+    return [
+        {"arm": item.arm.label, "run": run.name, "seed": run.seed, "layer": layer, inner: number, **row}
+        for item in results.arms
+        for run in item.arm.finished
+        for (layer, number), row in sorted(entries(run).items(), key=lambda entry: entry[0])
+    ]

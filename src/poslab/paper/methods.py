@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from poslab.analysis.facts import differing
 from poslab.analysis.results import Results
 from poslab.config.text import listing, plain, rate_text
 from poslab.paper.references import cited
@@ -11,7 +12,6 @@ from poslab.record.measures import STRIDE
 from poslab.record.reader import Run
 from poslab.report import cells
 from poslab.report.formatting import count, quantity
-from poslab.report.sections.provenance import differing
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from poslab.analysis.results import Results
+from poslab.analysis.sheets import Row
 from poslab.analysis.statistics import FALSE_ALARMS
 from poslab.config.text import listing
 from poslab.record.measures import name
@@ -16,7 +17,7 @@ from poslab.report.formatting import quantity
 from poslab.report.render.latex import escape_latex
 from poslab.report.sections.answer import difference, ranked_rows
 from poslab.report.sections.overview import arms_table
-from poslab.report.tables import Cell, Column, Row
+from poslab.report.tables import Cell, Column
 
 ARM = "arm"
 STAR = Markup("$^{*}$")

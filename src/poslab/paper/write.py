@@ -8,6 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
+from poslab.analysis.facts import facts_sheet
 from poslab.analysis.results import Results
 from poslab.paper.methods import paragraph
 from poslab.paper.panels import caption, draw, panels
@@ -16,7 +17,6 @@ from poslab.paper.table import paper_table
 from poslab.record.files import remove_unfinished, write_atomic
 from poslab.report.render.latex import escape_latex, latex_environment
 from poslab.report.sections.answer import sentences
-from poslab.report.sections.provenance import facts_sheet
 
 FOLDER = "paper"
 SUFFIXES = (".tex", ".bib", ".pdf", ".pgf")

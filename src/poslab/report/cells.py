@@ -11,12 +11,13 @@ from functools import partial
 from poslab.analysis.estimates import FIXED, RELATIVE, ArmFigures
 from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import Results
+from poslab.analysis.sheets import Row
 from poslab.analysis.statistics import Estimate
 from poslab.record import measures
 from poslab.record.measures import Value, family, name
 from poslab.report.charts import HeatPanel
 from poslab.report.formatting import DASH, count, interval, multiple, number, percents, quantity, share
-from poslab.report.tables import Cell, Column, Row
+from poslab.report.tables import Cell, Column
 
 Show = Callable[[Row, str], Cell]
 

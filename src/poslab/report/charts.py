@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from poslab.analysis.curves import Point
+from poslab.analysis.sheets import Rows
 from poslab.analysis.statistics import Estimate
 from poslab.record.summary import Target
 from poslab.report.formatting import DASH, number, quantity, share
-from poslab.report.tables import Cell, Rows
+from poslab.report.tables import Cell
 
 FORMATS = ("svg", "png", "pdf")  # of each paper figure
 SCALE_FROM = 0.0  # where the scales of shaded tables and of tokens to target begin

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+from poslab.analysis.sheets import Sheet, sheet
 from poslab.report.charts import Chart, LineChart
-from poslab.report.tables import Sheet, Table, sheet
+from poslab.report.tables import Table
 
 
 @dataclass(frozen=True)

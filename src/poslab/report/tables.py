@@ -3,21 +3,11 @@
 A column names a cell of that file and says how it is shown, and what is shown keeps the number.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from poslab.record.measures import Value
-
-Row = Mapping[str, Value]  # of a CSV file, by the names of its columns
-Rows = list[dict[str, Value]]
-Sheet = tuple[list[str], Rows]  # a CSV file: its columns and rows
-
-
-def sheet(rows: Iterable[Row]) -> Sheet:
-    """A CSV file whose columns are those of its rows."""
-    listed = [dict(row) for row in rows]
-    return list(dict.fromkeys(key for row in listed for key in row)), listed
+from poslab.analysis.sheets import Row
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from poslab.analysis.results import Results, Subject, figures, subject_of
+from poslab.analysis.sheets import Sheet
 from poslab.config.text import plain
 from poslab.record.files import remove_unfinished, write_atomic, write_table
 from poslab.record.kept import KEPT, is_same, load_available, pack, unpack
@@ -19,7 +20,6 @@ from poslab.report.charts import FORMATS
 from poslab.report.document import Document
 from poslab.report.listed import write_list
 from poslab.report.sections.contents import OPTIONAL, document
-from poslab.report.tables import Sheet
 from poslab.report.written import Report
 
 Kit = Callable[[Results, Path], Path]  # writes more of a study beside its report and names the folder

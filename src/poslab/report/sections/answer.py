@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from poslab.analysis.estimates import RELATIVE
 from poslab.analysis.results import Results
+from poslab.analysis.sheets import Row, Rows, arms_sheet
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.measures import TOLERANCES, multiple, name
@@ -14,8 +15,7 @@ from poslab.report.document import Answer
 from poslab.report.formatting import count, quantity
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.extrapolation import tested_chart
-from poslab.report.sections.overview import arms_sheet
-from poslab.report.tables import Cell, Column, Row, Rows, Table
+from poslab.report.tables import Cell, Column, Table
 from poslab.report.verdict import NAMED, differences_at_length, fastest, winner
 
 SOURCES = ("arms.csv", "differences.csv")

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from poslab.analysis.curves import Point, point
 from poslab.analysis.learning_rates import Tried, Tuning
 from poslab.analysis.results import Results
+from poslab.analysis.sheets import Row, rates_sheet
 from poslab.analysis.statistics import Estimate
 from poslab.config.text import listing, rate_text
 from poslab.report.cells import looks, loss, named, rounded, text, words
 from poslab.report.charts import LineChart, Series
 from poslab.report.document import Section
 from poslab.report.formatting import DASH
-from poslab.report.tables import Column, Row, Sheet, Table, sheet
+from poslab.report.tables import Column, Table
 from poslab.report.warnings import EDGE, RATE_NAMES, rates_text
 
 TICKS = 6
@@ -127,25 +128,3 @@ def _without(tried: Tried) -> str:
         return ""
     some = f" ({len(tried.without)} of {tried.seeds_started} seeds)" if tried.seeds_started > 1 else ""
     return f"{listing(list(fates))} at {rates_text(tried.rates)}{some}"
-
-
-def rates_sheet(results: Results) -> Sheet:
-    """rates.csv: a row an arm and rate. The loss is empty unless every seed has one."""
-    no_loss = dict.fromkeys(("mean", "half_width", "lowest", "highest"))
-    return sheet(
-        {
-            "study": one.runs[0].study,
-            "arm": one.label,
-            **tried.rates._asdict(),
-            "seeds": tried.seeds_started,
-            "n": len(tried.losses),
-            "diverged": tried.without.count("diverged"),
-            "without_loss": len(tried.without),
-            **(no_loss if tried.estimate is None else tried.estimate.row),
-            "chosen": tried is one.chosen,
-            "edge": tried is one.chosen and one.choice is not None and bool(one.choice.edges),
-            "compared": tried.rates in one.used,
-        }
-        for one in results.tunings
-        for tried in one.tried
-    )

@@ -3,60 +3,33 @@
 from dataclasses import replace
 from functools import partial
 
-from poslab.analysis import estimates
 from poslab.analysis.protocols import OTHER, at_length, counterpart
 from poslab.analysis.results import Results
+from poslab.analysis.sheets import (
+    Row,
+    arms_sheet,
+    claims_sheet,
+    differences_sheet,
+    pairs_sheet,
+    summary_sheet,
+)
 from poslab.config.text import listing, plain, rate_text
-from poslab.record.measures import TOLERANCES, name
+from poslab.record.measures import name
 from poslab.record.reader import Run
 from poslab.report import cells
 from poslab.report.document import Section
 from poslab.report.formatting import DASH, duration, multiple, number, quantity, web_link
 from poslab.report.sections import pairs
-from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
+from poslab.report.tables import Cell, Column, Table
 
-REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", "_multiple", "_at_least")]
-REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]
-REACH += ["plateau"]
-FIXED_REACH = [f"{estimates.FIXED}{end}" for end in ("", "_multiple", "_at_least")]
 MANY = 100  # runs from which on a column of one value is taken out of their table
 
 
 def arms(results: Results) -> Section:
     """The table of arms."""
-    sheets = {"pairs": pairs.pairs_sheet(results), "claims": pairs.claims_sheet(results)}
+    sheets = {"pairs": pairs_sheet(results), "claims": claims_sheet(results)}
     sheets["arms"] = arms_sheet(results)
     return Section("arms", "Every figure by arm", tables=(arms_table(results),), sheets=sheets)
-
-
-def arms_sheet(results: Results) -> Sheet:
-    """arms.csv: a row an arm; of every figure the mean, half its 95 % interval and the seeds that have it."""
-    figures = [
-        f"{family}_{name(k)}"
-        for family in (*estimates.BY_LENGTH, *estimates.CHANGES)
-        for k in results.multiples
-    ]
-    figures += [*estimates.SINGLE, *(f"tokens_to_target{suffix}" for suffix in estimates.TARGETS.values())]
-    return sheet(
-        {
-            "study": item.arm.study,
-            "arm": item.arm.label,
-            "pos": item.arm.pos,
-            "attention": item.arm.attention,
-            "reference": item is results.reference,
-            "context_length": item.arm.context_length,
-            "parameters": item.rows[0]["parameters"] if item.rows else None,
-            "seeds_asked": item.arm.seeds_started,
-            "seeds_finished": len(item.rows),
-            **estimates.estimate_columns(item.figures, figures),
-            **estimates.usable_columns(item.rows),
-            **estimates.usable_columns(item.rows, estimates.FIXED),
-            **estimates.target_columns(item),
-            "rank_best": None if (rank := results.ranks.get(item.arm.label)) is None else rank.best,
-            "rank_worst": None if rank is None else rank.worst,
-        }
-        for item in results.arms
-    )
 
 
 def arms_table(results: Results) -> Table:
@@ -139,30 +112,6 @@ def differences(results: Results) -> Section:
     return Section("differences", "Against the reference", charts=charts, tables=tables, sheets=sheets)
 
 
-def differences_sheet(results: Results) -> Sheet:
-    """differences.csv: an arm less the reference, paired by seed, on each figure that is compared."""
-    columns = ["arm", "reference", "figure", "primary", "n", "mean", "half_width", "p", "p_holm"]
-    columns += ["seed_deviations", "text_standard_error", "normality_p", "reading"]
-    rows: Rows = [
-        {
-            "arm": item.arm.label,
-            "reference": results.reference.arm.label,
-            "figure": item.figure,
-            "primary": item.figure == results.primary,
-            **pairs.paired(item.difference),
-            # A p beside each of the figures that are not tested would be a hunt for a small one.
-            "p": None if item.p_holm is None else item.difference.p,
-            "seed_deviations": item.difference.deviations,
-            "p_holm": item.p_holm,
-            "text_standard_error": item.text_standard_error,
-            "normality_p": item.normality_p,
-            "reading": item.reading,
-        }
-        for item in results.comparisons
-    ]
-    return columns, rows
-
-
 def differences_table(results: Results) -> Table | None:
     """Differences from the reference over shared seeds, or None with one seed."""
     last = max(cells.scored(results, "sliding"), default=1.0)
@@ -234,23 +183,6 @@ def runs(results: Results) -> Section:
     """Every record of the study, whatever became of it."""
     table = without_shared_columns(runs_table(results))
     return Section("runs", "Runs", tables=(table,), sheets={"summary": summary_sheet(results)})
-
-
-def summary_sheet(results: Results) -> Sheet:
-    """summary.csv: a row a run. Figures are empty where not defined and for runs that do not count."""
-    columns = ["study", "run", "pos", "attention", "arm", "seed", "status", "reason", "context_length"]
-    columns += ["part", "tuning_of", "learning_rate", "parameters", "tokens", "budget"]
-    columns += [f"{family}_{name(k)}" for family in estimates.BY_LENGTH for k in results.multiples]
-    columns += [f"{family}_{name(k)}" for family in estimates.CHANGES for k in results.multiples]
-    columns += [*REACH, *FIXED_REACH]
-    for suffix in ("", "_50", "_90"):
-        columns += [f"tokens_to_target{suffix}", f"reached{suffix}", f"tokens_without_target{suffix}"]
-    columns += ["steps_to_target", "seconds_to_target", "flops_to_target", "aulc", "aulc_from", "aulc_to"]
-    columns += ["validation_loss"]
-    columns += ["tokens_per_second", "seconds", "seconds_validation", "seconds_evaluation", "flops"]
-    columns += ["kernel", "precision", "device", "code", "data", "data_fingerprint", "vocabulary"]
-    columns += ["started", "finished"]
-    return columns, [dict(row) for row in results.rows]
 
 
 def runs_table(results: Results) -> Table:

@@ -3,26 +3,23 @@
 from collections.abc import Callable
 
 from poslab.analysis.curves import Values, by_length, by_position, in_bits, points
-from poslab.analysis.estimates import ArmFigures, estimate_columns, position_columns, usable_columns
 from poslab.analysis.palette import line_number
-from poslab.analysis.rescalings import FAMILIES, Line, RescaledArm, measured
+from poslab.analysis.rescalings import Line, RescaledArm, measured
 from poslab.analysis.results import Results
+from poslab.analysis.sheets import PRICE, Row, Rows, reach_columns, rescaled_arms_sheet, rescaled_sheet
 from poslab.config.text import listing, plain
 from poslab.record.losses import TRAINED
-from poslab.record.measures import MULTIPLES, TOLERANCES, Value, name
+from poslab.record.measures import MULTIPLES, TOLERANCES, name
 from poslab.record.reader import Run
 from poslab.record.schema import RESCALED
 from poslab.report import cells
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import DASH, count, multiple
-from poslab.report.sections.overview import REACH
-from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
+from poslab.report.tables import Cell, Column, Table
 
 START = 1 / 4  # of L: where loss by position starts here, as the first tokens of a window would fill a panel
 CEILING = 1.5  # of the highest plateau as trained: where loss by position ends, as failed lines would fill it
-PRICE = f"loss_change_from_trained_{name(1)}"
-POSITIONS = ("failure_position", "rise_position")
 
 Drawn = tuple[RescaledArm, tuple[tuple[Line, Series], ...]]
 
@@ -41,42 +38,8 @@ def section(results: Results) -> Section | None:
         findings(results),
         tuple(chart for chart in (_loss_by_length(results), _loss_by_position(results)) if chart.panels),
         (rescaled_table(results),),
-        {"rescaled": rescaled_sheet(results), "rescaled_arms": arms_sheet(results)},
+        {"rescaled": rescaled_sheet(results), "rescaled_arms": rescaled_arms_sheet(results)},
     )
-
-
-def rescaled_sheet(results: Results) -> Sheet:
-    """rescaled.csv: a row a run and rotation, as trained among them; the figures are those of summary.csv.
-
-    Usable length and failure position are measured against the run as trained, and so is
-    `loss_change_from_trained`, over its loss at L.
-    """
-    columns = ["study", "run", "pos", "attention", "arm", "seed", "context_length", "rescale", "line"]
-    columns += [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples]
-    columns += [*REACH, *(f"rise_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found"))]
-    return columns, [dict(row) for one in results.rescaled for line in one.lines for row in line.item.rows]
-
-
-def arms_sheet(results: Results) -> Sheet:
-    """rescaled_arms.csv: a row an arm and rotation, over the seeds as in arms.csv."""
-    figures = [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples] + ["plateau"]
-    shared = ("study", "arm", "pos", "attention", "context_length", "rescale", "line")
-    return sheet(
-        {key: line.item.rows[0][key] for key in shared}
-        | {"seeds_finished": len(line.item.rows)}
-        | estimate_columns(line.item.figures, figures)
-        | _reach(line.item)
-        for one in results.rescaled
-        for line in one.lines
-    )
-
-
-def _reach(item: ArmFigures) -> dict[str, Value]:
-    """The columns that say how far a line's figures reach, and what that costs at L."""
-    row = usable_columns(item.rows) | estimate_columns(item.figures, [PRICE])
-    for key in POSITIONS:
-        row |= position_columns(item.rows, key)
-    return row
 
 
 def rescaled_table(results: Results) -> Table:
@@ -113,7 +76,9 @@ def rescaled_table(results: Results) -> Table:
         "reaches, whatever it costs."
     )
     sources = "rescaled_arms.csv", RESCALED.file
-    return Table("By arm and rotation", caption, columns, arms_sheet(results)[1], sources, grouped=True)
+    return Table(
+        "By arm and rotation", caption, columns, rescaled_arms_sheet(results)[1], sources, grouped=True
+    )
 
 
 def findings(results: Results) -> tuple[str, ...]:
@@ -141,7 +106,8 @@ def _furthest(one: RescaledArm, results: Results) -> str:
     if furthest <= reach.get(one.lines[0].place, 0.0):
         return "No rescaling has a longer usable length."
     best = [
-        f"{line.label} ({_tokens(line, results)}, loss at L {cells.price(_reach(line.item), PRICE).text} %)"
+        f"{line.label} ({_tokens(line, results)}, loss at L "
+        f"{cells.price(reach_columns(line.item), PRICE).text} %)"
         for line in one.lines[1:]
         if reach.get(line.place) == furthest
     ]
@@ -150,13 +116,18 @@ def _furthest(one: RescaledArm, results: Results) -> str:
 
 def _rises(one: RescaledArm) -> str:
     """Where each line's loss leaves its own plateau for good."""
-    places = [(line.label, cells.position(_reach(line.item), "rise_position").text) for line in one.lines]
+    places = [
+        (line.label, cells.position(reach_columns(line.item), "rise_position").text) for line in one.lines
+    ]
     known = [f"{label} {'nowhere' if at == 'none' else f'from {at}'}" for label, at in places if at != DASH]
     return f"For good over its own plateau: {listing(known)}." if known else ""
 
 
 def _as_trained(line: Line, results: Results) -> str:
-    allowed, fails = f"{100 * TOLERANCES['']:g} %", cells.position(_reach(line.item), "failure_position").text
+    allowed, fails = (
+        f"{100 * TOLERANCES['']:g} %",
+        cells.position(reach_columns(line.item), "failure_position").text,
+    )
     where = {DASH: "", "none": f", nowhere {allowed} over its plateau"}.get(
         fails, f", {allowed} over its plateau from position {fails} on"
     )
@@ -165,7 +136,7 @@ def _as_trained(line: Line, results: Results) -> str:
 
 
 def _tokens(line: Line, results: Results) -> str:
-    length = cells.usable(_reach(line.item), cells.usable_keys(results)[0]).text
+    length = cells.usable(reach_columns(line.item), cells.usable_keys(results)[0]).text
     return length if results.context_length is None or length in (DASH, "< L") else f"{length} tokens"
 
 

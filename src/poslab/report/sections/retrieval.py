@@ -8,21 +8,19 @@ import math
 from collections.abc import Sequence
 
 from poslab.analysis import retrieval
-from poslab.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns
+from poslab.analysis.estimates import ESTIMATE, ArmFigures
 from poslab.analysis.results import Results
+from poslab.analysis.retrieval import SYMBOLS, TASKS
+from poslab.analysis.sheets import sheet
 from poslab.analysis.statistics import Estimate
-from poslab.config.text import listing, plain
-from poslab.data.questions import TASKS as QUESTIONS
+from poslab.config.text import listing
 from poslab.record.measures import Value, name
-from poslab.record.reader import Run
 from poslab.report.cells import arms, half_widths, heat_panel, looks, loss, named, percent, span, words
 from poslab.report.charts import SCALE_FROM, HeatPanels
 from poslab.report.document import Section
 from poslab.report.formatting import multiple, number, share
-from poslab.report.tables import Column, Rows, Table, sheet
+from poslab.report.tables import Column, Table
 
-TASKS = {"passkey": "Pass-key", "copy": "Copy"}
-SYMBOLS = {task: len(kind.symbols) for task, kind in QUESTIONS.items()}  # that an answer is drawn from
 LEARNED = 0.05  # of all samples at L, exact: with less, an arm has not learned the task
 
 SHOWN = ("exact_share", "nats_per_token")  # of the figures, in the table
@@ -32,7 +30,7 @@ EVERY_ANSWER = 1.0  # where the scale ends
 
 def section(results: Results) -> Section | None:
     """What was retrieved, or None where no run had a probe."""
-    tasks = tasks_of(results.finished)
+    tasks = retrieval.tasks_of(results.finished)
     if not tasks:
         return None
     parts = {retrieval.training_share(run) for run in results.finished if run.probe}
@@ -47,7 +45,10 @@ def section(results: Results) -> Section | None:
         _findings(results, tasks),
         tuple(_heat(results, task) for task in tasks if task.task in TASKS),
         (_table(results, tasks),),
-        {"retrieval": sheet(runs_sheet(results)), "retrieval_arms": sheet(arms_sheet(results, tasks))},
+        {
+            "retrieval": sheet(retrieval.run_rows(results)),
+            "retrieval_arms": sheet(retrieval.arm_rows(results, tasks)),
+        },
     )
 
 
@@ -66,7 +67,7 @@ def _table(results: Results, tasks: Sequence[retrieval.TaskFigures]) -> Table:
         for item in results.arms
         if retrieval.parts_of(item.arm.finished, task)
     }
-    for row in arms_sheet(results, tasks):
+    for row in retrieval.arm_rows(results, tasks):
         record, k = records[str(row["task"]), str(row["arm"])], row["multiple"]
         assert isinstance(k, float)
         record |= {f"{key}_{name(k)}_{end}": row[f"{key}_{end}"] for key in SHOWN for end in ESTIMATE}
@@ -84,21 +85,6 @@ def _guessing(tasks: Sequence[retrieval.TaskFigures]) -> str:
     known = [task for task in tasks if task.task in SYMBOLS]
     losses = [f"{number(math.log(SYMBOLS[task.task]))} ({task.title.lower()})" for task in known]
     return f"; guessing among the symbols of the answer loses {listing(losses)}" if losses else ""
-
-
-def tasks_of(runs: Sequence[Run]) -> list[retrieval.TaskFigures]:
-    """The tasks on record, those with a figure first."""
-    tasks = list(dict.fromkeys(task for run in runs for task, _, _ in run.probe))
-    tasks.sort(key=lambda task: (list(TASKS).index(task) if task in TASKS else len(TASKS), task))
-    return [
-        retrieval.TaskFigures(
-            task,
-            TASKS.get(task) or plain(task, 40) or "unnamed",
-            tuple(sorted({length for run in runs for at, length, _ in run.probe if at == task})),
-            tuple(sorted({depth for run in runs for at, _, depth in run.probe if at == task})),
-        )
-        for task in tasks
-    ]
 
 
 def _heat(results: Results, task: retrieval.TaskFigures) -> HeatPanels:
@@ -158,49 +144,6 @@ def _samples(results: Results, task: retrieval.TaskFigures) -> str:
         f"{'token' if answer == 1 else 'tokens'}: guessed, each among {SYMBOLS[task.task]} symbols, it is "
         f"exact with a chance of {SYMBOLS[task.task] ** -answer:.2g}. "
     )
-
-
-def arms_sheet(results: Results, tasks: Sequence[retrieval.TaskFigures]) -> Rows:
-    """retrieval_arms.csv: a row an arm, task and length, over all depths and seeds."""
-    return [
-        {
-            "task": task.title,
-            "arm": item.arm.label,
-            "multiple": length,
-            "seeds_finished": len(item.rows),
-            "guess_nats": math.log(SYMBOLS[task.task]) if task.task in SYMBOLS else None,
-            **estimate_columns(figures, retrieval.FIGURES),
-        }
-        for task in tasks
-        for item in results.arms
-        for length in task.lengths
-        if (figures := retrieval.over_seeds(item, task.task, length))
-    ]
-
-
-def runs_sheet(results: Results) -> Rows:
-    """retrieval.csv: a row a run, task, length and depth."""
-    return [
-        {
-            "arm": item.arm.label,
-            "run": run.name,
-            "seed": run.seed,
-            "task": plain(task, 40),
-            "multiple": length,
-            "length": one.length,
-            "depth": depth,
-            "samples": one.samples,
-            "exact": one.exact,
-            "correct": one.correct,
-            "tokens": one.tokens,
-            "nll": one.nll,
-            "training_share": retrieval.training_share(run),
-            **retrieval.shares(one),
-        }
-        for item in results.arms
-        for run in item.arm.finished
-        for (task, length, depth), one in run.probe.items()
-    ]
 
 
 def _findings(results: Results, tasks: Sequence[retrieval.TaskFigures]) -> tuple[str, ...]:

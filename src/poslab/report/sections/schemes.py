@@ -6,15 +6,15 @@ from poslab.analysis import schemes
 from poslab.analysis.curves import Point
 from poslab.analysis.palette import head_number
 from poslab.analysis.results import Results
+from poslab.analysis.sheets import Row, Rows
 from poslab.config.text import listing
-from poslab.record.reader import Run
 from poslab.record.scheme import SchemeRecord
 from poslab.report.cells import arm_column, bars, fewer, figure, loss, scale, training_length
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import count, number
 from poslab.report.sections import attention, extrapolation
-from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
+from poslab.report.tables import Cell, Column, Table
 
 DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
 BOUND_SOURCE = "Su et al. 2021, section 3.4.3"
@@ -46,7 +46,7 @@ def section(results: Results) -> Section | None:
         _findings(results),
         charts,
         tables,
-        {**_wavelength_sheets(results), **attention.sheets(results)},
+        schemes.sheets(results),
     )
 
 
@@ -197,7 +197,7 @@ def _mark(results: Results) -> float | None:
 
 def wavelengths_table(results: Results) -> Table | None:
     """A row an arm that turns, or None where none does."""
-    records = _wavelengths(results)
+    records = schemes.wavelengths_by_arm(results)
     if not records:
         return None
     columns = (
@@ -226,20 +226,3 @@ def _turns(row: Row, key: str) -> Cell:
         return loss(row, key)
     # The same in every seed: no interval, and a count is whole.
     return Cell((f"{value:g}" if value.is_integer() else number(value)) + fewer(row, key), value)
-
-
-def _wavelength_sheets(results: Results) -> dict[str, Sheet]:
-    """wavelengths.csv and wavelength_pairs.csv; nothing where no arm turns."""
-    rows = _wavelengths(results)
-    pairs = attention.layer_rows(results, "pair", _pairs)
-    return {"wavelengths": sheet(rows), "wavelength_pairs": sheet(pairs)} if rows else {}
-
-
-def _wavelengths(results: Results) -> Rows:
-    """A row an arm that turns anything."""
-    return attention.arm_rows(results, schemes.wavelength_figures, schemes.WAVELENGTHS)
-
-
-def _pairs(run: Run) -> dict[tuple[int, int], Row]:
-    """By layer and pair; empty where the pair does not turn."""
-    return {key: {"wavelength": turn} for key, turn in (run.scheme.wavelengths or {}).items()}

@@ -1,0 +1,185 @@
+"""Where a study's figures come from: facts.csv, a row a fact of its runs, and settings.csv of its arms."""
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from poslab.analysis.profile import problems
+from poslab.analysis.results import Results
+from poslab.analysis.sheets import Rows, Sheet
+from poslab.config.installation import typed
+from poslab.config.text import plain
+from poslab.record.measures import Value
+from poslab.record.reader import Run
+
+OF_RUNS: Mapping[str, Callable[[Run], object]] = {
+    "context_length": lambda run: run.context_length,
+    "budget": lambda run: run.budget,
+    **{
+        key: lambda run, key=key: (run.config.get("model") or {}).get(key)  # type: ignore[misc]
+        for key in ("layers", "width", "heads")
+    },
+    "learning_rate": lambda run: run.config["trainer"].get("learning_rate"),
+    "parameters": lambda run: run.manifest.parameters,
+    "data": lambda run: run.data_name,
+    "data_fingerprint": lambda run: run.data_fingerprint,
+    "vocabulary": lambda run: run.vocabulary,
+    "device": lambda run: run.manifest.device,
+    "precision": lambda run: run.manifest.precision,
+    "code": lambda run: run.manifest.code,
+    **{
+        f"from_{key}": lambda run, key=key: origin_of(run, key)  # type: ignore[misc]
+        for key in ("study", "run", "identity", "checkpoint", "steps", "tokens", "context_length")
+    },
+    "from_validation_loss": lambda run: _loss_before(run),
+    "commit": lambda run: run.manifest.source and run.manifest.source.commit,
+    "modified": lambda run: run.manifest.source and run.manifest.source.modified,
+    "gpu": lambda run: _of_hardware(run, "gpus"),
+    "processor": lambda run: _of_hardware(run, "processor"),
+    "cores": lambda run: _of_hardware(run, "cores"),
+    "memory_bytes": lambda run: _of_hardware(run, "memory_bytes"),
+    "system": lambda run: _of_hardware(run, "system"),
+}
+
+
+def facts_sheet(results: Results) -> Sheet:
+    """facts.csv: a row a value; the same key again where the finished runs differ."""
+    values: list[tuple[str, object]] = [
+        ("study", results.study),
+        *(("question", question) for question in results.questions),
+        ("reference", results.reference.arm.label),
+        *_counts(results),
+        *((key, value) for key, of in OF_RUNS.items() for value in _different(map(of, results.finished))),
+        *(("seed", seed) for seed in sorted({run.seed for run in results.finished})),
+        *(("multiple", k) for k in results.multiples),
+        ("primary", results.primary),
+        ("usable_length_fixed_limit", results.fixed_limit),
+        *_convergence(results),
+        *_versions(results),
+        *(("command", line) for line in results.commands),
+        ("report_command", report_command(results)),
+        ("configuration_of", shown_run(results).name),
+        *((f"configuration.{key}", value) for key, value in _flatten(shown_configuration(results))),
+    ]
+    rows: Rows = [{"key": plain(key), "value": _cell(value)} for key, value in values if value is not None]
+    return ["key", "value"], rows
+
+
+def _counts(results: Results) -> Iterator[tuple[str, Value]]:
+    """How many arms, runs and seeds there are, and which runs do not count."""
+    yield "arms", len(results.arms)
+    yield "arms_ranked", len(results.ranks)
+    yield "runs", len(results.runs)
+    yield "runs_finished", len(results.finished)
+    yield "runs_uncounted", sum(run.status != "done" for run in results.runs)
+    statuses = [plain(run.status, 30) for run in results.runs]
+    for status in dict.fromkeys(statuses):
+        yield f"runs {status}", statuses.count(status)
+    for run in results.runs:
+        if run.status != "done":
+            yield "uncounted", plain(run.name)
+    yield "seeds_most", results.seeds
+
+
+def _convergence(results: Results) -> Iterator[tuple[str, Value]]:
+    """What times to a target and AULC are measured by; losses are nats a token."""
+    for target in results.targets:
+        yield f"target_loss_{target.fraction:g}", target.loss
+    if results.aulc_interval:
+        yield "aulc_from", results.aulc_interval[0]
+        yield "aulc_to", results.aulc_interval[1]
+    validations = [len(run.validations) for run in results.finished]
+    yield "validations_fewest", min(validations)
+    yield "validations_most", max(validations)
+    solved = problems([item for item in results.arms if item.times])
+    yield "profile_problems", len(solved)
+    yield "profile_seeds", len({seed for _, seed in solved})
+
+
+def _versions(results: Results) -> Iterator[tuple[str, object]]:
+    names = {name for run in results.finished for name in run.versions}
+    for name in sorted(names):
+        versions = (run.versions.get(name) for run in results.finished)
+        yield from ((f"version of {plain(name, 40)}", value) for value in _different(versions))
+
+
+def _different(values: Iterable[object]) -> list[object]:
+    """Each value once, as the sheet shows it. A boolean is not the number that it equals."""
+    return list({json.dumps(_cell(value)): value for value in values}.values())
+
+
+def _cell(value: Any) -> Value:
+    """A raw number, or text as the report shows it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if value is None or isinstance(value, int | float) else plain(value)
+
+
+def _of_hardware(run: Run, name: str) -> object:
+    """A fact of the machine that a run was made on, of several GPUs their names in one text."""
+    value = None if run.manifest.hardware is None else getattr(run.manifest.hardware, name)
+    return ", ".join(value) if isinstance(value, list) else value
+
+
+def origin_of(run: Run, name: str = "run") -> object:
+    """A fact of the finished run that a run goes on from, None where it began with drawn weights."""
+    return run.manifest.origin and getattr(run.manifest.origin, name)
+
+
+def _loss_before(run: Run) -> float | None:
+    """Nats a token of validation before the first step, of a run that goes on from another."""
+    nll, tokens = origin_of(run, "validation_nll"), origin_of(run, "validation_tokens")
+    return nll / tokens if isinstance(nll, float) and isinstance(tokens, int) and tokens > 0 else None
+
+
+def report_command(results: Results) -> str:
+    """The command line that makes this report again from the records."""
+    options = [results.subject.option, f"reference={results.reference.arm.label}"]
+    options += [] if results.primary is None else [f"primary={results.primary}"]
+    return f"{typed('report')} {' '.join(map(shlex.quote, options))}"
+
+
+def shown_run(results: Results) -> Run:
+    """The run whose configuration stands for the study: the reference's, where that finished."""
+    return (results.reference.arm.finished or results.finished)[0]
+
+
+def shown_configuration(results: Results) -> Any:
+    """The whole configuration of that run, with no path of the machine."""
+    return _without_paths(shown_run(results).config)
+
+
+def _without_paths(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {plain(key, 60): _without_paths(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(item) for item in value]
+    return plain(value) if isinstance(value, str) else value
+
+
+def _flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting by its keys with dots between; a list is its items, each under the list's key."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _flatten(item, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _flatten(item, key)
+    else:
+        yield key, value
+
+
+def differing(results: Results) -> list[str]:
+    """The configuration keys in which the arms differ."""
+    return sorted({key for item in results.arms for key in item.arm.differing})
+
+
+def settings_sheet(results: Results) -> Sheet | None:
+    """settings.csv: a row an arm, a column for each configuration key in which the arms differ."""
+    keys = differing(results)
+    rows: Rows = [
+        {"arm": item.arm.label, **{plain(key): _cell(item.arm.differing.get(key)) for key in keys}}
+        for item in results.arms
+    ]
+    return (["arm", *map(plain, keys)], rows) if keys else None

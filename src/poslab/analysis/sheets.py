@@ -1,0 +1,202 @@
+"""The CSV files of a study: its figures in full precision, of which every table of a report is a view."""
+
+from collections.abc import Iterable, Mapping
+
+from poslab.analysis import estimates
+from poslab.analysis.estimates import ArmFigures, estimate_columns, position_columns, usable_columns
+from poslab.analysis.protocols import BothProtocols, counterpart
+from poslab.analysis.rescalings import FAMILIES
+from poslab.analysis.results import Results
+from poslab.analysis.statistics import Difference
+from poslab.record.measures import TOLERANCES, Value, name
+
+Row = Mapping[str, Value]  # of a CSV file, by the names of its columns
+Rows = list[dict[str, Value]]
+Sheet = tuple[list[str], Rows]  # a CSV file: its columns and rows
+
+REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", "_multiple", "_at_least")]
+REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]
+REACH += ["plateau"]
+FIXED_REACH = [f"{estimates.FIXED}{end}" for end in ("", "_multiple", "_at_least")]
+PRICE = f"loss_change_from_trained_{name(1)}"
+POSITIONS = ("failure_position", "rise_position")
+
+
+def sheet(rows: Iterable[Row]) -> Sheet:
+    """A CSV file whose columns are those of its rows."""
+    listed = [dict(row) for row in rows]
+    return list(dict.fromkeys(key for row in listed for key in row)), listed
+
+
+def arms_sheet(results: Results) -> Sheet:
+    """arms.csv: a row an arm; of every figure the mean, half its 95 % interval and the seeds that have it."""
+    figures = [
+        f"{family}_{name(k)}"
+        for family in (*estimates.BY_LENGTH, *estimates.CHANGES)
+        for k in results.multiples
+    ]
+    figures += [*estimates.SINGLE, *(f"tokens_to_target{suffix}" for suffix in estimates.TARGETS.values())]
+    return sheet(
+        {
+            "study": item.arm.study,
+            "arm": item.arm.label,
+            "pos": item.arm.pos,
+            "attention": item.arm.attention,
+            "reference": item is results.reference,
+            "context_length": item.arm.context_length,
+            "parameters": item.rows[0]["parameters"] if item.rows else None,
+            "seeds_asked": item.arm.seeds_started,
+            "seeds_finished": len(item.rows),
+            **estimate_columns(item.figures, figures),
+            **usable_columns(item.rows),
+            **usable_columns(item.rows, estimates.FIXED),
+            **estimates.target_columns(item),
+            "rank_best": None if (rank := results.ranks.get(item.arm.label)) is None else rank.best,
+            "rank_worst": None if rank is None else rank.worst,
+        }
+        for item in results.arms
+    )
+
+
+def differences_sheet(results: Results) -> Sheet:
+    """differences.csv: an arm less the reference, paired by seed, on each figure that is compared."""
+    columns = ["arm", "reference", "figure", "primary", "n", "mean", "half_width", "p", "p_holm"]
+    columns += ["seed_deviations", "text_standard_error", "normality_p", "reading"]
+    rows: Rows = [
+        {
+            "arm": item.arm.label,
+            "reference": results.reference.arm.label,
+            "figure": item.figure,
+            "primary": item.figure == results.primary,
+            **paired(item.difference),
+            # A p beside each of the figures that are not tested would be a hunt for a small one.
+            "p": None if item.p_holm is None else item.difference.p,
+            "seed_deviations": item.difference.deviations,
+            "p_holm": item.p_holm,
+            "text_standard_error": item.text_standard_error,
+            "normality_p": item.normality_p,
+            "reading": item.reading,
+        }
+        for item in results.comparisons
+    ]
+    return columns, rows
+
+
+def pairs_sheet(results: Results) -> Sheet:
+    """pairs.csv: an arm less another, paired by seed, on the primary figure; what the ranks are made of.
+
+    Beside it the same two arms in the other protocol, and whether they change places between the two.
+    """
+    columns = ["arm", "other", "figure", "n", "mean", "half_width", "p", "p_holm", "separated"]
+    columns += [f"counterpart{end}" for end in ("", "_n", "_mean", "_half_width")]
+    columns += ["change_p_holm", "changes_places"]
+    beside = {id(both.pair): both for both in results.both_protocols}
+    rows: Rows = [
+        {
+            "arm": pair.arm.label,
+            "other": pair.other.label,
+            "figure": results.primary,
+            **paired(pair.difference),
+            "p_holm": pair.p_holm,
+            "separated": pair.separated,
+            **_beside(beside.get(id(pair)), results),
+        }
+        for pair in results.pairs
+    ]
+    return columns, rows
+
+
+def _beside(both: BothProtocols | None, results: Results) -> Row:
+    if both is None or results.primary is None:
+        return {}
+    return {
+        "counterpart": counterpart(results.primary),
+        **{f"counterpart_{end}": value for end, value in paired(both.beside).items() if end != "p"},
+        "change_p_holm": both.change_p_holm,
+        "changes_places": both.changes_places,
+    }
+
+
+def paired(difference: Difference) -> Row:
+    """What every sheet of differences has of one."""
+    return {end: getattr(difference, end) for end in ("n", "mean", "half_width", "p")}
+
+
+def claims_sheet(results: Results) -> Sheet:
+    """claims.csv: a row a test that the verdict rests on, with its share of the family's false alarms."""
+    columns = ["part", "figure", "arm", "other", "n", "p", "weight", "p_holm", "claimed"]
+    every = [{**vars(test), "part": test.group.label, "claimed": test.holds} for test in results.claims]
+    return columns, [{key: one[key] for key in columns} for one in every]
+
+
+def summary_sheet(results: Results) -> Sheet:
+    """summary.csv: a row a run. Figures are empty where not defined and for runs that do not count."""
+    columns = ["study", "run", "pos", "attention", "arm", "seed", "status", "reason", "context_length"]
+    columns += ["part", "tuning_of", "learning_rate", "parameters", "tokens", "budget"]
+    columns += [f"{family}_{name(k)}" for family in estimates.BY_LENGTH for k in results.multiples]
+    columns += [f"{family}_{name(k)}" for family in estimates.CHANGES for k in results.multiples]
+    columns += [*REACH, *FIXED_REACH]
+    for suffix in ("", "_50", "_90"):
+        columns += [f"tokens_to_target{suffix}", f"reached{suffix}", f"tokens_without_target{suffix}"]
+    columns += ["steps_to_target", "seconds_to_target", "flops_to_target", "aulc", "aulc_from", "aulc_to"]
+    columns += ["validation_loss"]
+    columns += ["tokens_per_second", "seconds", "seconds_validation", "seconds_evaluation", "flops"]
+    columns += ["kernel", "precision", "device", "code", "data", "data_fingerprint", "vocabulary"]
+    columns += ["started", "finished"]
+    return columns, [dict(row) for row in results.rows]
+
+
+def rescaled_sheet(results: Results) -> Sheet:
+    """rescaled.csv: a row a run and rotation, as trained among them; the figures are those of summary.csv.
+
+    Usable length and failure position are measured against the run as trained, and so is
+    `loss_change_from_trained`, over its loss at L.
+    """
+    columns = ["study", "run", "pos", "attention", "arm", "seed", "context_length", "rescale", "line"]
+    columns += [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples]
+    columns += [*REACH, *(f"rise_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found"))]
+    return columns, [dict(row) for one in results.rescaled for line in one.lines for row in line.item.rows]
+
+
+def rescaled_arms_sheet(results: Results) -> Sheet:
+    """rescaled_arms.csv: a row an arm and rotation, over the seeds as in arms.csv."""
+    figures = [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples] + ["plateau"]
+    shared = ("study", "arm", "pos", "attention", "context_length", "rescale", "line")
+    return sheet(
+        {key: line.item.rows[0][key] for key in shared}
+        | {"seeds_finished": len(line.item.rows)}
+        | estimate_columns(line.item.figures, figures)
+        | reach_columns(line.item)
+        for one in results.rescaled
+        for line in one.lines
+    )
+
+
+def reach_columns(item: ArmFigures) -> dict[str, Value]:
+    """The columns that say how far a line's figures reach, and what that costs at L."""
+    row = usable_columns(item.rows) | estimate_columns(item.figures, [PRICE])
+    for key in POSITIONS:
+        row |= position_columns(item.rows, key)
+    return row
+
+
+def rates_sheet(results: Results) -> Sheet:
+    """rates.csv: a row an arm and rate. The loss is empty unless every seed has one."""
+    no_loss = dict.fromkeys(("mean", "half_width", "lowest", "highest"))
+    return sheet(
+        {
+            "study": one.runs[0].study,
+            "arm": one.label,
+            **tried.rates._asdict(),
+            "seeds": tried.seeds_started,
+            "n": len(tried.losses),
+            "diverged": tried.without.count("diverged"),
+            "without_loss": len(tried.without),
+            **(no_loss if tried.estimate is None else tried.estimate.row),
+            "chosen": tried is one.chosen,
+            "edge": tried is one.chosen and one.choice is not None and bool(one.choice.edges),
+            "compared": tried.rates in one.used,
+        }
+        for one in results.tunings
+        for tried in one.tried
+    )
