@@ -10,7 +10,7 @@ from poslab.analysis.curves import is_steady
 from poslab.analysis.results import Results, gather
 from poslab.report.sections.convergence import section as convergence
 from poslab.report.sections.cost import section
-from poslab.report.sections.pairs import rank_chart
+from poslab.report.sections.overview import rank_chart
 from support.records import plan, seal, write_run
 
 

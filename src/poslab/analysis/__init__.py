@@ -1,1 +1,1 @@
-"""Records into figures: arms and colours, estimates over seeds, comparisons, claims. No picture in here."""
+"""Records into figures and CSV files: arms, colours, estimates over seeds, comparisons, claims. No picture here."""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
+from poslab.analysis.comparisons import mean_ranks
 from poslab.analysis.protocols import OTHER, at_length, counterpart
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import (
@@ -17,12 +18,13 @@ from poslab.config.text import listing, plain, rate_text
 from poslab.record.measures import name
 from poslab.record.reader import Run
 from poslab.report import cells
+from poslab.report.charts import Place, RankChart
 from poslab.report.document import Section
 from poslab.report.formatting import DASH, duration, multiple, number, quantity, web_link
-from poslab.report.sections import pairs
 from poslab.report.tables import Cell, Column, Table
 
 MANY = 100  # runs from which on a column of one value is taken out of their table
+RANKED = 30  # arms up to which a figure shows their ranks
 
 
 def arms(results: Results) -> Section:
@@ -108,8 +110,28 @@ def differences(results: Results) -> Section:
     """The table of differences from the reference; without two seeds of any arm, their CSV file alone."""
     table = differences_table(results)
     tables, sheets = () if table is None else (table,), {"differences": differences_sheet(results)}
-    charts = tuple(pairs.rank_chart(results))
+    charts = tuple(rank_chart(results))
     return Section("differences", "Against the reference", charts=charts, tables=tables, sheets=sheets)
+
+
+def rank_chart(results: Results) -> list[RankChart]:
+    """The places of the arms in the tested loss; nothing with one seed, of two arms or of very many."""
+    if results.primary is None or not 3 <= len(results.ranks) <= RANKED:
+        return []
+    looks = cells.looks(results)
+    ranked = [item for item in results.arms if item.arm.label in results.ranks]
+    means = mean_ranks(ranked, results.primary)
+    places = [
+        Place(looks[label], label, mean, results.ranks[label].best, results.ranks[label].worst)
+        for label, mean in means.items()
+    ]
+    caption = (
+        f"By the {cells.figure_words(results.primary)}: the dot is an arm's mean rank over the seeds that "
+        "all arms have, the bar the places that the tests leave it. Arms whose bars overlap may change "
+        "places; a bar no longer than one place is a rank that is claimed."
+    )
+    ordered = tuple(sorted(places, key=lambda one: (one.mean, one.best)))
+    return [RankChart("ranks", "Ranks", caption, ordered)] if ordered else []
 
 
 def differences_table(results: Results) -> Table | None:
