@@ -1,1 +1,1 @@
-"""Records into figures and CSV files: arms, colours, estimates over seeds, comparisons, claims. No picture here."""
+"""Records into figures and CSV files: arms, estimates over seeds, comparisons, claims. No picture in here."""
