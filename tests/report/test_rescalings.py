@@ -21,6 +21,7 @@ from poslab.record.losses import Stretch
 from poslab.record.reader import Run, load
 from poslab.record.schema import RESCALED, Manifest
 from poslab.record.seal import read_sealed
+from poslab.report.sections.answer import sentences
 from poslab.report.sections.rescalings import findings, rescaled_table
 from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
@@ -137,6 +138,16 @@ def test_words_say_no_more_than_the_table(tmp_path: Path) -> None:
     said = findings(gather("made_up", tmp_path, None))
     assert said[0].startswith("other as trained")
     assert "No rescaling has a longer usable length." in said[0]
+
+
+def test_the_answer_says_how_far_other_rotations_take_a_trained_model(tmp_path: Path) -> None:
+    write_rescaled(tmp_path, "a", LINES)
+    furthest = "rope keeps its loss within 5 % furthest: to at least 64 tokens with YaRN s=8."
+    assert list(sentences(gather("made_up", tmp_path, None)))[-1].endswith(furthest)
+    other = tmp_path / "other"
+    write_rescaled(other, "b", {"pi": LINES["pi"]}, config=rescaling_config("pi"))
+    no_further = "no trained model keeps its loss within 5 % any further."
+    assert list(sentences(gather("made_up", other, None)))[-1].endswith(no_further)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from poslab.report.document import Answer
 from poslab.report.formatting import count, quantity
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.extrapolation import tested_chart
+from poslab.report.sections.rescalings import in_short
 from poslab.report.tables import Cell, Column, Table
 from poslab.report.verdict import NAMED, differences_at_length, fastest, winner
 
@@ -35,6 +36,7 @@ def sentences(results: Results) -> Iterator[str]:
     if results.primary is None or not results.ranks:
         text = winner(results)
         yield f"{text[0].upper()}{text[1:]}."
+        yield from in_short(results)
         return
     tested = multiple(results.primary)
     if results.is_about_learning:
@@ -45,6 +47,7 @@ def sentences(results: Results) -> Iterator[str]:
     if tested > 1:
         yield _kept(results, tested)
         yield from filter(None, [_at_length(results)])
+    yield from in_short(results)
 
 
 def _lowest(results: Results) -> str:

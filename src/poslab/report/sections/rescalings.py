@@ -1,6 +1,6 @@
 """Trained models under other rotations: what they reach, and what it costs at the training length."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from poslab.analysis.curves import Values, by_length, by_position, in_bits, points
 from poslab.analysis.palette import line_number
@@ -90,6 +90,23 @@ def findings(results: Results) -> tuple[str, ...]:
         "rotations is tested."
     )
     return (*(_finding(one, results) for one in results.rescaled), sure)
+
+
+def in_short(results: Results) -> Iterator[str]:
+    """How far the trained models go under other rotations: a sentence of the answer."""
+    reached = []
+    for one in results.rescaled:
+        trained, *changed = ((_in_every_seed(line) or 0.0, line) for line in one.lines)
+        reached += [(length, one.item.arm.label, line) for length, line in changed if length > trained[0]]
+    keeps = f"keeps its loss within {100 * TOLERANCES['']:g} %"
+    if reached:
+        _, arm, line = max(reached, key=lambda each: each[0])
+        yield (
+            f"With its rotation changed at evaluation, {arm} {keeps} furthest: "
+            f"to {_tokens(line, results).replace('≥', 'at least')} with {line.label}."
+        )
+    elif results.rescaled:
+        yield f"With its rotation changed at evaluation, no trained model {keeps} any further."
 
 
 def _finding(one: RescaledArm, results: Results) -> str:
