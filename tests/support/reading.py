@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from poslab.report.formatting import interval
 from support.tracing import WORDS, Piece, Row, Sheets, multiple, number, table_pieces
 
 SHEET = re.compile(r"\]\(([\w.-]+)\.csv\)")
@@ -203,19 +202,14 @@ def chart_faults(sheets: Sheets, data: Mapping[str, Any]) -> Iterator[str]:
             for end in ("lowest", "highest"):
                 if not any(_same(series[end], row[end]) for row in rows):
                     yield f"{where}: {end} {series[end]}"
-            points = zip(chart["x"], series["mean"], series["half"], series["text"], strict=True)
-            for x, mean, half, text in points:
+            counts = series["n"] if isinstance(series["n"], list) else [series["n"]] * len(chart["x"])
+            for x, mean, half, n in zip(chart["x"], series["mean"], series["half"], counts, strict=True):
                 if mean is not None and not any(
-                    _same(mean, row["mean"]) and _same(half, row["half_width"]) and text == _value(row)
+                    _same(mean, row["mean"]) and _same(half, row["half_width"]) and float(row["n"]) == n
                     and any(_same(x, cell) for cell in row.values())
                     for row in rows
                 ):  # fmt: skip
-                    yield f"{where}: {mean}, {half} or {text} at {x}"
-
-
-def _value(row: Row) -> str:
-    """What is said of a point where it is pointed at."""
-    return f"{interval(number(row['mean']), number(row['half_width']))} (n = {row['n']})"
+                    yield f"{where}: {mean} ± {half} (n = {n}) at {x}"
 
 
 def _drawn(row: Row, label: str, panel: str) -> bool:
@@ -226,11 +220,11 @@ def _drawn(row: Row, label: str, panel: str) -> bool:
 
 
 def _same(shown: float | None, cell: str) -> bool:
-    """Whether a cell is the number to six digits; None is an empty cell."""
+    """Whether a cell is the number, to 6, 9, 12 or all of its digits; None is an empty cell."""
     value = number(cell)
     if shown is None or value is None:
         return shown is None and cell == ""
-    return float(f"{value:.6g}") == shown
+    return any(float(f"{value:.{digits}g}") == shown for digits in (6, 9, 12, 17))
 
 
 def flattened(value: Any, key: str = "configuration") -> Iterator[tuple[str, Any]]:

@@ -176,14 +176,14 @@ def _chart(chart: LineChart) -> dict[str, Any]:
     xs = sorted({point.x for points in thinned for point in points})
     series = []
     for one, points in zip(chart.series, thinned, strict=True):
-        by_x = {point.x: _shown(point) for point in points}
-        mean, half, text = zip(*(by_x.get(x, (None, None, None)) for x in xs), strict=True)
+        by_x = {point.x: (*_as_shown(point), point.n) for point in points}
+        mean, half, counts = zip(*(by_x.get(x, (None, None, None)) for x in xs), strict=True)
         series.append(
             {
                 "arm": one.arm,
                 "mean": mean,
                 "half": half,
-                "text": text,
+                "n": points[0].n if len({point.n for point in points}) == 1 else counts,
                 "lowest": _short(min(point.lowest for point in one.points)),
                 "highest": _short(max(point.highest for point in one.points)),
             }
@@ -204,11 +204,14 @@ def _chart(chart: LineChart) -> dict[str, Any]:
     }
 
 
-def _shown(point: Point) -> tuple[float, float | None, str]:
-    """The mean and half its interval as they are drawn, and what is said where the point is pointed at."""
+def _as_shown(point: Point) -> tuple[float, float | None]:
+    """The mean and half its interval, in as few digits as give the text that full precision gives."""
     mean, half = point.mean, point.half_width
-    text = f"{interval(mean, half)} (n = {point.n})"
-    return _short(mean), None if half is None else _short(half), text
+    shorter = (
+        (float(f"{mean:.{digits}g}"), None if half is None else float(f"{half:.{digits}g}"))
+        for digits in (6, 9, 12)
+    )
+    return next((pair for pair in shorter if interval(*pair) == interval(mean, half)), (mean, half))
 
 
 def _short(value: float) -> float:

@@ -77,7 +77,8 @@ class Figure {
   }
 
   value(s, i) {
-    return s.text[i] ?? DASH;
+    if (s.mean[i] == null) return DASH;
+    return `${interval(s.mean[i], s.half[i])} (n = ${Array.isArray(s.n) ? s.n[i] : s.n})`;
   }
 
   read(chart, u) { // what the cursor is at

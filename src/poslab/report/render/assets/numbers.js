@@ -5,6 +5,17 @@ const UNITS = [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]];
 
 const minus = (text) => text.replace(/^-(0(\.0+)?)$/, "$1").replace("-", "−");
 
+function decimals(value) { // that show four significant digits
+  return value === 0 ? 3 : Math.max(0, Math.min(6, 3 - Math.floor(Math.log10(Math.abs(value)))));
+}
+
+function interval(mean, half) { // both to the same decimals: 1.523 ± 0.012
+  if (half == null) return minus(mean.toFixed(decimals(mean)));
+  let places = decimals(Math.max(Math.abs(mean), half));
+  if (half > 0) places = Math.max(places, Math.min(6, -Math.floor(Math.log10(half))));
+  return `${minus(mean.toFixed(places))} ± ${half.toFixed(places)}`;
+}
+
 function quantity(x, digits = 3) {
   for (const [unit, scale] of UNITS)
     if (Math.abs(x) >= scale * 0.9995) return `${+(x / scale).toPrecision(digits)} ${unit}`;
