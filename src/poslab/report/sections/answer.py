@@ -14,6 +14,7 @@ from poslab.report import cells
 from poslab.report.document import Answer
 from poslab.report.formatting import count, quantity
 from poslab.report.sections.convergence import validation_chart
+from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.rescalings import in_short
 from poslab.report.tables import Cell, Column, Table
@@ -166,6 +167,8 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
     lengths = list(map(count, sorted(run.context_length for run in finished)))
     yield "Model and budget", f"{size} parameters, {budget} tokens"
     yield "L", f"{cells.span(lengths)} tokens"
+    if unsteady(results):
+        yield "Speed", "not compared: other work used the machine"
 
 
 def _rate(results: Results) -> str:

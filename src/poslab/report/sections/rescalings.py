@@ -15,7 +15,7 @@ from poslab.record.schema import RESCALED
 from poslab.report import cells
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
-from poslab.report.formatting import DASH, count, multiple
+from poslab.report.formatting import DASH, count, multiple, number
 from poslab.report.tables import Cell, Column, Table
 
 START = 1 / 4  # of L: where loss by position starts here, as the first tokens of a window would fill a panel
@@ -93,20 +93,23 @@ def findings(results: Results) -> tuple[str, ...]:
 
 
 def in_short(results: Results) -> Iterator[str]:
-    """How far the trained models go under other rotations: a sentence of the answer."""
-    reached = []
+    """Which rotation suits the reference best at the tested length, and its price at L."""
+    family, tested = cells.loss_family(results), results.tested_multiple
     for one in results.rescaled:
-        trained, *changed = ((_in_every_seed(line) or 0.0, line) for line in one.lines)
-        reached += [(length, one.item.arm.label, line) for length, line in changed if length > trained[0]]
-    keeps = f"keeps its loss within {100 * TOLERANCES['']:g} %"
-    if reached:
-        _, arm, line = max(reached, key=lambda each: each[0])
+        losses = [(loss, line) for line in one.lines if (loss := line.item.mean(f"{family}_{name(tested)}"))]
+        if one.item.arm != results.reference.arm or len(losses) < 2 or losses[0][1] is not one.lines[0]:
+            continue
+        arm, (trained, as_trained) = one.item.arm.label, losses[0]
+        best, line = min(losses, key=lambda each: each[0])
+        if line is as_trained:
+            yield f"No other rotation at evaluation lowers the loss of {arm} at {multiple(tested)}."
+            continue
+        other, own = (number(each.item.mean(f"{family}_{name(1)}")) for each in (line, as_trained))
+        price = "" if tested == 1 else f", and {other} instead of {own} at L"
         yield (
-            f"With its rotation changed at evaluation, {arm} {keeps} furthest: "
-            f"to {_tokens(line, results).replace('≥', 'at least')} with {line.label}."
+            f"With {line.label} at evaluation, the loss of {arm} is {number(best)} instead of "
+            f"{number(trained)} at {multiple(tested)}{price}."
         )
-    elif results.rescaled:
-        yield f"With its rotation changed at evaluation, no trained model {keeps} any further."
 
 
 def _finding(one: RescaledArm, results: Results) -> str:
