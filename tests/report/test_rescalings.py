@@ -21,12 +21,14 @@ from poslab.record.losses import Stretch
 from poslab.record.reader import Run, load
 from poslab.record.schema import RESCALED, Manifest
 from poslab.record.seal import read_sealed
+from poslab.report.sections.answer import sentences
 from poslab.report.sections.rescalings import findings, rescaled_table
 from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import (
     GOOD,
+    HIGH,
     LINES,
     STEEP,
     L,
@@ -137,6 +139,19 @@ def test_words_say_no_more_than_the_table(tmp_path: Path) -> None:
     said = findings(gather("made_up", tmp_path, None))
     assert said[0].startswith("other as trained")
     assert "No rescaling has a longer usable length." in said[0]
+
+
+def test_the_answer_says_which_rotation_helps_and_its_price(tmp_path: Path) -> None:
+    write_rescaled(tmp_path, "a", LINES)
+    assert list(sentences(gather("made_up", tmp_path, None)))[-1] == (
+        "With YaRN s=8 at evaluation, the loss of rope is 1.570 instead of 2.500 at 8 L, "
+        "and 1.530 instead of 1.500 at L."
+    )
+    worse = tmp_path / "worse"
+    write_rescaled(worse, "b", {"pi": (dict.fromkeys(HIGH, 3.0), 2.5)}, config=rescaling_config("pi"))
+    assert list(sentences(gather("made_up", worse, None)))[-1] == (
+        "No other rotation at evaluation lowers the loss of rope at 8 L."
+    )
 
 
 @pytest.mark.parametrize(

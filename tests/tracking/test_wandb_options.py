@@ -17,7 +17,7 @@ PRINTED = "reading /home/someone/text.txt\nWANDB_API_KEY=0123456789 is set\nhalf
 ALL = {**TRACKED, "console": True, "system_statistics": True, "git_commit": True}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("options")
     with serve(folder / "client") as opened, online(opened), pytest.MonkeyPatch.context() as patch:
@@ -37,7 +37,8 @@ def made(server, wanted, runs):
     job = plan(wanted, runs)
     job.directory.mkdir(parents=True, exist_ok=True)
     (job.directory / "log.txt").write_text(PRINTED)
-    return server.runs[make(wanted, runs).wandb.id], job
+    record = make(wanted, runs)
+    return server.runs[record.wandb.id], job
 
 
 def test_what_is_asked_for_is_there(server, tmp_path):

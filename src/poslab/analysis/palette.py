@@ -1,7 +1,8 @@
 """Colours, marks and dashes: a scheme has one colour in every figure, table and study.
 
 The colour is the scheme's, its tint that of the variant (a base, a rescaling), the mark the scheme's and the
-variant's, so that lines are told apart in grey too, and the dash the attention's.
+variant's, so that lines are told apart in grey too, and the dash the attention's. RoPE has too many variants
+for one blue: they take an indigo and a cyan besides.
 """
 
 import math
@@ -28,8 +29,12 @@ PLAIN = 7  # of them, for lines that are no arms
 GREY = 6
 # The schemes in the order of their colours; another scheme's follows from its name.
 SCHEMES = ("rope", "alibi", "t5", "learned", "sinusoidal", "xpos", "none", "fire", "fox", "kerple", "pope")
-# Variants of RoPE in the order of their tints; another's follows from its name.
-ROPES = "500 1k 2k 5k 50k 100k 500k 1m pi ntk yarn dynamic llama3 learned none partial p randomised sqrt log"
+# Variants of RoPE in the order of their looks, those first that studies have together; another's follows from
+# its name.
+_FIRST = "pi ntk yarn llama3 500k dynamic 500 1k 2k 5k 50k 100k 1m"
+ROPES = f"{_FIRST} learned none partial p randomised sqrt log ntk_notes"
+# The colours that variants have besides.
+FURTHER = {SCHEMES.index("rope"): (("#4f46b8", "#a39bf0"), ("#00899a", "#4fd0de"))}
 # Of variants: how far towards white, or below 0 towards black.
 TINTS = (0.0, 0.4, -0.3, 0.6, -0.5, 0.2, -0.15)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
@@ -62,8 +67,9 @@ def look(number: int) -> Look:
         return Look(light, dark, MARKERS[number % len(MARKERS)], DASHES[number % len(DASHES)])
     rest, dash = divmod(number - OF_ARMS, len(DASHES))
     colour, variant = divmod(rest, VARIANTS)
-    tint = TINTS[variant % len(TINTS)]
-    light, dark = (_tinted(one, tint) for one in COLOURS[colour])
+    colours = (COLOURS[colour], *FURTHER.get(colour, ()))
+    tint = TINTS[variant // len(colours) % len(TINTS)]
+    light, dark = (_tinted(one, tint) for one in colours[variant % len(colours)])
     return Look(light, dark, MARKERS[(colour + variant) % len(MARKERS)], DASHES[dash])
 
 

@@ -13,8 +13,10 @@ from poslab.report import cells
 from poslab.report.document import Answer
 from poslab.report.formatting import count, quantity
 from poslab.report.sections.convergence import validation_chart
+from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.overview import arms_sheet
+from poslab.report.sections.rescalings import in_short
 from poslab.report.tables import Cell, Column, Row, Rows, Table
 from poslab.report.verdict import NAMED, differences_at_length, fastest, winner
 
@@ -35,6 +37,7 @@ def sentences(results: Results) -> Iterator[str]:
     if results.primary is None or not results.ranks:
         text = winner(results)
         yield f"{text[0].upper()}{text[1:]}."
+        yield from in_short(results)
         return
     tested = multiple(results.primary)
     if results.is_about_learning:
@@ -45,6 +48,7 @@ def sentences(results: Results) -> Iterator[str]:
     if tested > 1:
         yield _kept(results, tested)
         yield from filter(None, [_at_length(results)])
+    yield from in_short(results)
 
 
 def _lowest(results: Results) -> str:
@@ -163,6 +167,8 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
     lengths = list(map(count, sorted(run.context_length for run in finished)))
     yield "Model and budget", f"{size} parameters, {budget} tokens"
     yield "L", f"{cells.span(lengths)} tokens"
+    if unsteady(results):
+        yield "Speed", "not compared: other work used the machine"
 
 
 def _rate(results: Results) -> str:

@@ -76,7 +76,9 @@ OPTIONAL = tuple(_NAMES.split())
 def document(results: Results) -> Document:
     """Everything that the report says of these results."""
     chapters = []
-    for chapter, title, findings, builds in CHAPTERS:
+    past, learning, *others = CHAPTERS
+    first = (learning, past) if results.is_about_learning else (past, learning)
+    for chapter, title, findings, builds in (*first, *others):
         sections = tuple(section for build in builds if (section := build(results)) is not None)
         if any(section.charts or section.tables for section in sections):
             chapters.append(Chapter(chapter, title, tuple(findings(results)), sections))

@@ -1,6 +1,6 @@
 """Trained models under other rotations: what they reach, and what it costs at the training length."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from poslab.analysis.curves import Values, by_length, by_position, in_bits, points
 from poslab.analysis.estimates import ArmFigures, estimate_columns, position_columns, usable_columns
@@ -15,7 +15,7 @@ from poslab.record.schema import RESCALED
 from poslab.report import cells
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
-from poslab.report.formatting import DASH, count, multiple
+from poslab.report.formatting import DASH, count, multiple, number
 from poslab.report.sections.overview import REACH
 from poslab.report.tables import Cell, Column, Row, Rows, Sheet, Table, sheet
 
@@ -125,6 +125,26 @@ def findings(results: Results) -> tuple[str, ...]:
         "rotations is tested."
     )
     return (*(_finding(one, results) for one in results.rescaled), sure)
+
+
+def in_short(results: Results) -> Iterator[str]:
+    """Which rotation suits the reference best at the tested length, and its price at L."""
+    family, tested = cells.loss_family(results), results.tested_multiple
+    for one in results.rescaled:
+        losses = [(loss, line) for line in one.lines if (loss := line.item.mean(f"{family}_{name(tested)}"))]
+        if one.item.arm != results.reference.arm or len(losses) < 2 or losses[0][1] is not one.lines[0]:
+            continue
+        arm, (trained, as_trained) = one.item.arm.label, losses[0]
+        best, line = min(losses, key=lambda each: each[0])
+        if line is as_trained:
+            yield f"No other rotation at evaluation lowers the loss of {arm} at {multiple(tested)}."
+            continue
+        other, own = (number(each.item.mean(f"{family}_{name(1)}")) for each in (line, as_trained))
+        price = "" if tested == 1 else f", and {other} instead of {own} at L"
+        yield (
+            f"With {line.label} at evaluation, the loss of {arm} is {number(best)} instead of "
+            f"{number(trained)} at {multiple(tested)}{price}."
+        )
 
 
 def _finding(one: RescaledArm, results: Results) -> str:
