@@ -16,6 +16,7 @@ from support.commands import command
         (["hydra.job.chdir=true"], "runs=DIR says where runs lie"),
         (["-m", "hydra/launcher=joblib"], "launcher=local"),
         (["-m", "hydra/sweeper=optuna"], "tune=learning_rate"),
+        (["-m", "+hydra.sweeper=optuna"], "tune=learning_rate"),
         (["-m", "pos=rope,alibi", "--cfg", "job"], "leave -m out"),
         (["--multirun", "--info=all"], "leave -m out"),
         (["--resolve"], "--cfg job --resolve"),

@@ -33,6 +33,16 @@ NAMES = {
     "attention.kind=foo": "attention.kind='foo' is unknown; there are flash",
     "trainer.schedule=cosin": "(did you mean cosine?)",
     "status stuyd=x": "did you mean study=...?",
+    "pos=RoPE": "pos=RoPE does not exist (did you mean rope?)",
+    "-m pos=rope,ALIBI": "pos=ALIBI does not exist (did you mean alibi?)",
+    "Seed=1": "Seed is not a setting (did you mean seed?)",
+    "LR=0.1": "LR is not a setting (did you mean trainer.learning_rate?)",
+    "trainer.Max_Steps=3": "trainer.Max_Steps is not a setting (did you mean max_steps?)",
+    "status STUDY=x": "did you mean study=...?",
+    "frm=ablation/x": "frm is not a setting (did you mean from?)",
+    "logger=local logger.console=true": "logger.console is a setting of logger=wandb alone",
+    "launcher.partition=x": "launcher.partition is a setting of launcher=slurm alone",
+    "from=ablation/x": "runs has no finished run yet",
 }
 VALUES = {
     "seed=-1": "seed=-1: input should be greater than or equal to 0",

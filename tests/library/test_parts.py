@@ -115,7 +115,8 @@ def test_options_and_sections_change_what_they_name():
     assert poslab.gpt({"scheme": "rope", "base": 500.0}).scheme.section()["pairing"] == "half"
     assert poslab.gpt({"scheme": "rope_warped", "warp": "sqrt"}).scheme.section()["base"] == 10_000
     assert poslab.attention("performer", poslab.scheme(), features=32).attention.omega.shape == (32, 32)
-    assert poslab.scheme("poslab.model.positions.t5", buckets=8, max_distance=16).section()["rate"] == 1
+    by_module = poslab.scheme("poslab.model.positions.t5", buckets=8, max_distance=16)
+    assert by_module.section() == poslab.scheme("t5", buckets=8, max_distance=16).section()
 
 
 @pytest.mark.parametrize(
@@ -139,6 +140,11 @@ def test_options_and_sections_change_what_they_name():
         (lambda: poslab.gpt({"scheme": "ropee"}), r"'ropee' is unknown \(did you mean rope"),
         (lambda: poslab.gpt(model="nanoo"), r"model=nanoo does not exist \(did you mean nano\?\)"),
         (lambda: poslab.gpt(vocabulary=0), "vocabulary=0"),
+        (lambda: poslab.gpt(vocabulary="bytes"), "vocabulary='bytes': it must be a whole number of tokens"),
+        (lambda: poslab.scheme("RoPE"), r"pos=RoPE does not exist \(did you mean rope\?\)"),
+        (lambda: poslab.scheme(None), "pos=None: give the name of an option"),
+        (lambda: poslab.scheme("learned", seed=-1), "seed=-1: it must be a whole number"),
+        (lambda: poslab.attention("flash", "rope"), "scheme='rope': give the scheme itself"),
     ],
 )
 def test_what_cannot_be_built_is_refused_in_one_line(make, message):

@@ -98,3 +98,19 @@ def test_no_two_arms_of_a_study_look_the_same() -> None:
     looks = [look(number) for number in arm_numbers(every)]
     assert len(set(looks)) == len(looks)
     assert len({look(number) for number in arm_numbers([("alibi", "flash")] * 6)}) == 6
+
+
+@pytest.mark.parametrize("own", ["logarithmic", "slope", "windows", "mine"])
+def test_a_scheme_of_another_package_has_a_colour_of_its_own(own):
+    arms = [
+        (own, "cold"),
+        (own, "flash"),
+        ("alibi", "cold"),
+        ("alibi", "flash"),
+        ("rope", "flash"),
+        ("t5", "flash"),
+    ]
+    looks = [look(number) for number in arm_numbers(arms)]
+    assert looks[0].light == looks[1].light
+    assert looks[0].light not in {each.light for each in looks[2:]}
+    assert looks[3:] == [look(arm_numbers([arm])[0]) for arm in arms[3:]]

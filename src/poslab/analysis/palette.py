@@ -84,14 +84,16 @@ def arm_numbers(arms: Iterable[tuple[str, str]]) -> list[int]:
     """The number of each arm's look, by its scheme's label and its attention.
 
     The same in every study, but for arms of one scheme and attention that differ in something else: those
-    take the scheme's further variants, in their order.
+    take the scheme's further variants, in their order. Schemes of other packages have a colour that no other
+    scheme of the study has, as long as there is one.
     """
     listed, numbers = list(arms), list[int]()
+    places = _places(dict.fromkeys(pos for pos, _ in listed))
     dashes = dict(ATTENTIONS)
     if all(attention != "flash" for _, attention in listed):
         dashes["softmax"] = dashes["flash"]
     for pos, attention in listed:
-        colour, variant = _place(pos)
+        colour, variant = places[pos]
         dash = dashes.get(attention, _hashed(attention, len(DASHES)))
         number = _number(colour, variant, dash)
         while number in numbers:
@@ -105,11 +107,26 @@ def _number(colour: int, variant: int, dash: int) -> int:
     return OF_ARMS + (colour * VARIANTS + variant % VARIANTS) * len(DASHES) + dash
 
 
-def _place(pos: str) -> tuple[int, int]:
-    """The places of a scheme's colour and of its variant: rope_500k is a variant of rope."""
+def _places(schemes: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """The places of each scheme's colour and of its variant, by the scheme's label."""
+    known = {pos: _place(pos) for pos in schemes}
+    taken = {place[0] for place in known.values() if place is not None}
+    places: dict[str, tuple[int, int]] = {}
+    for pos, place in known.items():
+        if place is None:  # of another package
+            first = _hashed(pos, len(COLOURS))
+            around = [(first + step) % len(COLOURS) for step in range(len(COLOURS))]
+            place = next((colour for colour in around if colour not in taken), first), 0
+            taken.add(place[0])
+        places[pos] = place
+    return places
+
+
+def _place(pos: str) -> tuple[int, int] | None:
+    """The places of the colour and of the variant of a scheme of poslab's: rope_500k is a variant of rope."""
     scheme, _, variant = pos.replace(" ", "_").partition("_")
     if scheme not in SCHEMES:
-        return _hashed(pos, len(COLOURS)), 0
+        return None
     if not variant:
         return SCHEMES.index(scheme), 0
     ropes = ROPES.split()

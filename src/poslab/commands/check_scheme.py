@@ -50,17 +50,29 @@ def _section(name: str, conf: Any, settings: Sequence[tuple[str, str]]) -> dict[
     from omegaconf import OmegaConf
 
     from poslab.config.compose import sections
-    from poslab.config.registry import find
+    from poslab.config.registry import find, module_name
+    from poslab.config.schema import ConfigError
     from poslab.model import positions
 
     options = sections(conf, "pos")
-    of_scheme = [each for each in options.values() if each.get("scheme") == name]
+    module = module_name(name, positions.__name__)
+    # A file may have the name that a package declares, and the command the module's full name.
+    of_scheme = [
+        each
+        for each in options.values()
+        if module_name(str(each.get("scheme")), positions.__name__) == module
+    ]
     section = options.get(name) or next(iter(of_scheme), {"scheme": name})
     kind = find(section["scheme"], positions.Scheme, positions.__name__, "pos.scheme")
     if issubclass(kind.options_class, positions.LearnedOptions):
         section = {"rate": 1.0, **section}
     given: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"{key}={value}" for key, value in settings]))
-    return {**section, **given}
+    section = {**section, **given}
+    fields = kind.options_class.model_fields
+    if missing := [key for key, field in fields.items() if field.is_required() and key not in section]:
+        settings_to_add = " ".join(f"{key}=VALUE" for key in missing)
+        raise ConfigError(f"{name} has no option file that says {', '.join(missing)}: add {settings_to_add}")
+    return section
 
 
 def _check(section: dict[str, Any], attentions: dict[str, dict[str, Any]]) -> int:

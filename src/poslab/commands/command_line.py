@@ -100,6 +100,6 @@ def _unknown(command: str) -> str:
     known = f"there are {', '.join(COMMANDS)}"
     if "=" in command or command.startswith("-"):
         return f"{one_line(command, 60)!r} is no command; to train, begin with `poslab train`; {known}"
-    near = get_close_matches(command, COMMANDS, n=1)
+    near = get_close_matches(command.lower(), COMMANDS, n=1)
     meant = f"did you mean {near[0]}? " if near else ""
     return f"{one_line(command, 60)!r} is no command; {meant}{known}"

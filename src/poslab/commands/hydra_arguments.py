@@ -16,7 +16,7 @@ INSTEAD: Mapping[str, str] = {
         "Hydra's launchers lose runs where a process dies: launcher=local, launcher=ray or launcher=slurm "
         "makes them"
     ),
-    r"hydra/sweeper\b": (
+    r"hydra[./]sweeper(?!\.params)\b": (
         "other sweepers are not served: -m tries every combination of the values given, and "
         "tune=learning_rate the learning rates that suit each arm"
     ),

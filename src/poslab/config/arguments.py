@@ -33,7 +33,7 @@ def read_options(arguments: Iterable[str], keys: Sequence[str]) -> dict[str, str
         key, equals, value = argument.lstrip("-").partition("=")
         if key not in keys or not equals:
             known = ", ".join(f"{name}=..." for name in keys)
-            near = get_close_matches(key, keys, n=1)
+            near = get_close_matches(key.lower(), keys, n=1)
             meant = f" (did you mean {near[0]}=...?)" if near else ""
             raise ArgumentError(f"{argument[:100]!r} is not understood{meant}; the arguments are {known}")
         if not value:

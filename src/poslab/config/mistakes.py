@@ -15,9 +15,9 @@ from hydra.errors import HydraException
 
 from poslab.config.compose import sections
 from poslab.config.installation import typed
-from poslab.config.option_files import Conf
+from poslab.config.option_files import Conf, nearest
 from poslab.config.request import Config, flat_settings
-from poslab.config.schema import OTHER_NAMES, ConfigError, Options, did_you_mean
+from poslab.config.schema import OTHER_NAMES, ConfigError, Options
 from poslab.config.text import one_line, override_text
 
 
@@ -108,7 +108,7 @@ def explained(error: Exception, conf: Conf) -> str:
     if missing and options:  # of Hydra's MissingConfigException
         inside = str(missing).removeprefix("hydra/")
         group, name = inside.split("/", 1) if "/" in inside else ("config", inside)
-        return f"{group}={name} does not exist{did_you_mean(name, options)}; there are {', '.join(options)}"
+        return f"{group}={name} does not exist{nearest(name, options)}; there are {', '.join(options)}"
     if several := re.match(r"Ambiguous value for argument '([^']*)'", text):
         key = several[1].partition("=")[0]
         return (
@@ -122,17 +122,28 @@ def explained(error: Exception, conf: Conf) -> str:
 
 def _unknown_setting(key: str, conf: Conf) -> str:
     known = known_settings(conf)
-    if owners := known.get(key):
+    owners = known.get(key)
+    if owners == "":  # a setting of all options, or of some that the settings in Python do not tell apart
+        group = key.partition(".")[0]
+        files = sections(conf, group) if group in conf.groups() else {}
+        owners = ", ".join(
+            f"{group}={name}" for name, section in files.items() if key in flat_settings({group: section})
+        )
+    if owners:
         return f"{key} is a setting of {owners} alone; {_listed()}"
     section, _, name = key.rpartition(".")
     inside = [each.removeprefix(f"{section}.") for each in known if each.startswith(f"{section}.")]
-    elsewhere = [each for each in known if each.rpartition(".")[2] == OTHER_NAMES.get(name, name)]
+    elsewhere = [
+        each for each in known if each.rpartition(".")[2] == OTHER_NAMES.get(name.lower(), name.lower())
+    ]
     if section and inside:
-        near = did_you_mean(name, inside) + f"; {section} has {', '.join(inside)}"
+        near = nearest(name, inside) + f"; {section} has {', '.join(inside)}"
+    elif key.lower() in known:  # Seed for seed, although data.seed ends alike
+        near = nearest(key, [key.lower()])
     elif elsewhere:  # max_steps for trainer.max_steps
         near = f" (did you mean {' or '.join(elsewhere[:2])}?)"
     else:
-        near = did_you_mean(key, [each for each in known if "." not in each])
+        near = nearest(key, ["from", *(each for each in known if "." not in each)])
     return f"{key} is not a setting{near}; {_listed()}"
 
 

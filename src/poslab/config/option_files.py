@@ -35,7 +35,7 @@ class Conf:
             if path.is_file():
                 return path
         options = self.options(group)
-        near = did_you_mean(str(option), options)
+        near = nearest(str(option), options)
         raise ConfigError(f"{group}={option} does not exist{near}; there are {', '.join(options)}")
 
     def groups(self) -> set[str]:
@@ -45,6 +45,15 @@ class Conf:
     def options(self, group: str) -> list[str]:
         """The names of a group's options, in order."""
         return sorted({path.stem for folder in self.folders for path in (folder / group).glob("*.yaml")})
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What `did_you_mean` says of a name, upper and lower case taken for the same: `RoPE` means rope."""
+    names = list(known)
+    alike = [each for each in names if each.lower() == name.lower()]
+    if alike and name not in alike:
+        return f" (did you mean {alike[0]}?)"
+    return did_you_mean(name, names) or did_you_mean(name.lower(), names)
 
 
 def load(path: Path) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from poslab.config.compose import sections
 from poslab.config.option_files import installed_conf, load
-from poslab.config.registry import find
+from poslab.config.registry import find, module_name
 from poslab.config.schema import ConfigError, ModelOptions, Options, check
 from poslab.model import attention as attentions
 from poslab.model import positions as schemes
@@ -108,6 +108,7 @@ def scheme(
     `poslab.attention` applies all else. `rates` says at which multiple of the learning rate its parameters
     are trained here.
     """
+    _check_seed(seed)
     geometry = _sizes("nano", width, heads, layers, context_length)
     return _scheme({**_pos(name), **options}, geometry, seed)
 
@@ -122,6 +123,9 @@ def attention(
     those of the attention, such as `features=128` of performer, and `seed` decides its random numbers.
     Raises ConfigError where the two cannot work together.
     """
+    if not isinstance(scheme, Scheme):
+        raise ConfigError(f"scheme={scheme!r}: give the scheme itself, such as poslab.scheme('rope')")
+    _check_seed(seed)
     sizes = scheme.geometry
     if not 0 <= layer < sizes.layers:
         raise ConfigError(f"layer={layer}: the scheme is for {sizes.layers} layers, counted from 0")
@@ -154,14 +158,20 @@ def gpt(
     vocabulary) of the token after each. Raises ConfigError where parts do not exist or cannot work together.
     """
     geometry = _sizes(model, width, heads, layers, context_length)
-    if vocabulary < 1:
-        raise ConfigError(f"vocabulary={vocabulary}: it must be at least 1")
+    if isinstance(vocabulary, bool) or not isinstance(vocabulary, int) or vocabulary < 1:
+        raise ConfigError(f"vocabulary={vocabulary!r}: it must be a whole number of tokens, at least 1")
+    _check_seed(seed)
     built = build_scheme(_pos(pos), geometry)
     section = _attention(attention)
     each = [build_attention(section, geometry, built.layer(index)) for index in range(geometry.layers)]
     made = GPT(vocabulary, geometry, built, each)
     made.initialise(seed)
     return made
+
+
+def _check_seed(seed: int) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ConfigError(f"seed={seed!r}: it must be a whole number, at least 0")
 
 
 def _sizes(
@@ -188,7 +198,7 @@ def _scheme(section: Mapping[str, Any], geometry: Geometry, seed: int) -> Scheme
 
 
 def _pos(part: Part) -> dict[str, Any]:
-    section = _section("pos", "scheme", part)
+    section = _section("pos", "scheme", schemes.__name__, part)
     kind = find(section.get("scheme"), Scheme, schemes.__name__, "pos.scheme")
     # Where no file says a rate, what a scheme learns has the model's.
     rate = {"rate": 1.0} if issubclass(kind.options_class, LearnedOptions) else {}
@@ -196,19 +206,28 @@ def _pos(part: Part) -> dict[str, Any]:
 
 
 def _attention(part: Part) -> dict[str, Any]:
-    section = _section("attention", "kind", part)
+    section = _section("attention", "kind", attentions.__name__, part)
     find(section.get("kind"), Attention, attentions.__name__, "attention.kind")
     return section
 
 
-def _section(group: str, selector: str, part: Part) -> dict[str, Any]:
+def _section(group: str, selector: str, package: str, part: Part) -> dict[str, Any]:
     """The section of a part; of one that is described, what is left out is as its option's file has it."""
     conf = installed_conf()
+    if not isinstance(part, str | Mapping):
+        raise ConfigError(f"{group}={part!r}: give the name of an option, or a mapping such as its file has")
     if isinstance(part, str):
         if part in conf.options(group) or "." not in part:
             return dict(load(conf.file(group, part)))
-        return {selector: part}
-    of_part = [each for each in sections(conf, group).values() if each.get(selector) == part.get(selector)]
-    named = [part[selector]] if part.get(selector) in conf.options(group) else []
-    written = load(conf.file(group, named[0])) if named else next(iter(of_part), {})
-    return {**written, **part}
+        part = {selector: part}
+    name = str(part.get(selector))
+    if name in conf.options(group):
+        return {**load(conf.file(group, name)), **part}
+    # A file may have the name that a package declares, and the caller the module's full name.
+    module = module_name(name, package)
+    of_part = [
+        each
+        for each in sections(conf, group).values()
+        if module_name(str(each.get(selector)), package) == module
+    ]
+    return {**next(iter(of_part), {}), **part}

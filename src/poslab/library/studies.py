@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from poslab.analysis.results import Results, figures, subject_of
-from poslab.config.schema import did_you_mean
+from poslab.config.option_files import nearest
 from poslab.record.kept import load_available
 from poslab.record.losses import TRAINED, Segments, Stretch
 from poslab.record.measures import Value, mean_bits, mean_loss
@@ -94,7 +94,7 @@ class Study:
         """A figure as the report draws it, one or two columns of a paper wide. Raises ReportError."""
         charts = {chart.name: chart for chart in self._document.charts}
         if name not in charts:
-            near = did_you_mean(name, charts)
+            near = nearest(name, charts)
             raise ReportError(f"{self.name} has no figure {name!r}{near}; it has {', '.join(charts)}")
         from poslab.report.render.paper import laid_out
 

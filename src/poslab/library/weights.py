@@ -51,9 +51,8 @@ def load(run: str | PathLike[str]) -> GPT:
     if path.is_file() and path.name == FINAL:
         path = path.parent
     if not path.is_dir():
-        raise ConfigError(
-            f"{path} does not exist: name a run directory such as runs/STUDY/RUN, or its {EXPORTED}"
-        )
+        why = "is no run" if path.exists() else "does not exist"
+        raise ConfigError(f"{path} {why}: name a run directory such as runs/STUDY/RUN, or its {EXPORTED}")
     return load_model(path)
 
 
@@ -71,6 +70,8 @@ def export(run: str | PathLike[str], to: str | PathLike[str] | None = None) -> P
     path = directory / EXPORTED if to is None else Path(to).expanduser()
     if path.suffix != SUFFIX:
         raise ConfigError(f"to={path} must end in {SUFFIX}")
+    if directory.is_file():
+        raise ConfigError(f"{directory} is no run: name a run directory such as runs/STUDY/RUN")
     trained = read_trained_model(directory)
     facts = {
         "format": FORMAT,

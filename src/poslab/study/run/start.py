@@ -22,7 +22,6 @@ from poslab.config.text import plain
 from poslab.data.corpus import Corpus
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import FINAL, DataFacts, Manifest
-from poslab.record.study_list import recorded_runs
 
 FROM = "from"
 TAKEN = ("context_length", "seed", "pos", "attention", "data", "model", "trainer", "evaluate", "probe")
@@ -69,7 +68,9 @@ def _source(name: str, runs: Path) -> tuple[Path, Manifest]:
         shown = ", ".join(f"{each.parent.name}/{each.name}" for each in there)
         raise ConfigError(f"from={name} is in several studies: name one of {shown}")
     if not there:
-        raise ConfigError(f"from={name} is no run: name its directory, such as {runs}/STUDY/RUN{_runs(runs)}")
+        raise ConfigError(
+            f"from={name} is no run: name its directory, such as {runs}/STUDY/RUN; {_runs(runs)}"
+        )
     manifest = read_manifest(there[0])
     if manifest is None or manifest.status != "done":
         status = "gone" if manifest is None else plain(manifest.status, 30)
@@ -82,12 +83,12 @@ def _source(name: str, runs: Path) -> tuple[Path, Manifest]:
 
 
 def _runs(runs: Path) -> str:
-    """A few runs that there are, for a message."""
+    """A few finished runs that there are, for a message."""
     names: list[str] = []
     with suppress(OSError):
         for study in sorted(each for each in runs.iterdir() if each.is_dir() and each.name[0] != "."):
-            names += [f"{study.name}/{name}" for name in recorded_runs(study)[:2]]
-    return f"; there are {', '.join(names[:4])}" if names else ""
+            names += [f"{study.name}/{path.parent.name}" for path in sorted(study.glob(f"*/{FINAL}"))[:2]]
+    return f"there are {', '.join(names[:4])}" if names else f"{runs} has no finished run yet"
 
 
 def _start(source: tuple[Path, Manifest]) -> Start:
