@@ -142,10 +142,11 @@ def test_a_text_tells_no_secret(text, shown):
 
 def test_a_command_that_fails_does_not_print_its_secrets(tmp_path):
     """Where its folder cannot be made: nothing else would print the command either."""
-    (tmp_path / "runs").write_text("no folder")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "ablation").write_text("no folder")
     ended = command("+hydra.job.env_set.MY_TOKEN=abcdef", *tiny(logger="local"), cwd=tmp_path)
     assert ended.returncode == 1
-    assert ended.stderr == "poslab: Not a directory: runs/ablation\n"
+    assert ended.stderr == "poslab: File exists: runs/ablation\n"
 
 
 def test_a_kept_command_names_a_secret_and_not_its_value():

@@ -78,7 +78,7 @@ def test_wandb_holds_every_point_offline(study):
     assert started["config"]["update"]["pos"] == "rope"
     assert started["config"]["update"]["pos_options"]["base"] == 10_000
     summary = json.dumps([record for record in records if record["type"] == "summary"])
-    assert "bits_per_byte_8x" in summary
+    assert "sliding_8x" in summary
     assert "extrapolation/bits_per_byte" in history
 
 

@@ -11,7 +11,14 @@ from typing import Any
 
 Row = Mapping[str, str]
 Cells = list[tuple[Row, str]]  # a row and a column each
-WORDS = ("arms", "pairs", "differences", "facts", "method")  # that any sentence may take its numbers from
+WORDS = (
+    "arms",
+    "pairs",
+    "differences",
+    "facts",
+    "method",
+    "rescaled_arms",
+)  # that any sentence may take its numbers from
 KEYS = ("arm", "run", "line", "task", "figure")  # columns that say whose row it is
 TITLES = {"Non-overlapping loss": "loss", "Sliding loss": "sliding", "Context gain": "context_gain"}
 SCALES = {"k": 1e-3, "M": 1e-6, "G": 1e-9, "T": 1e-12, "s": 1.0, "min": 1 / 60, "h": 1 / 3600, "%": 100.0}
@@ -125,7 +132,7 @@ class Sheets:
 
     def keys(self, names: Iterable[str]) -> set[str]:
         """Every name that says whose row one is."""
-        rows = (row for name in names for row in self.rows[name])
+        rows = (row for name in names for row in self.rows.get(name, ()))
         return {row[key] for row in rows for key in KEYS if row.get(key)}
 
     def ends_of(self, sheets: tuple[str, ...]) -> list[Row]:
@@ -143,7 +150,7 @@ class Sheets:
             self.found[sheets, keys] = [
                 row
                 for name in sheets
-                for row in self.rows[name]
+                for row in self.rows.get(name, ())  # not every study has each
                 if {*keys} <= {row[key] for key in KEYS if key in row}
             ]
         rows: list[Row] = self.found[sheets, keys]
