@@ -3,7 +3,7 @@
 Forward, backward and AdamW of poslab's GPT under several schemes, of nanoGPT's model (Karpathy; its model.py
 is loaded from the path that you give) and of x-transformers, where that is installed, with the same layers,
 width, heads, vocabulary, windows and optimizer. They take turns step by step, and ratios are those of the
-rounds. x-transformers need not be installed into this project's environment:
+rounds. nanoGPT is there a second time with the activation of GPT-2, as poslab's. x-transformers need not be installed into this project's environment:
 
     uv pip install --target DIR --no-deps x-transformers torch-einops-utils einops einx loguru frozendict
     PYTHONPATH=DIR python benchmarks/peers.py --nanogpt PATH/model.py
@@ -34,6 +34,7 @@ CONF = Path(__file__).parent.parent / "conf"
 SCHEMES = ("none", "learned", "rope", "alibi", "t5")
 TOKENS_A_STEP = 4_096  # on a CPU; nano's own batch
 NANOGPT = "nanoGPT learned"
+TANH = "nanoGPT, tanh GELU"  # with the activation of GPT-2 and of poslab, which costs more than nanoGPT's exact one
 
 # The settings of x-transformers' Decoder and TransformerWrapper for each scheme. Its learned embedding is on
 # unless it is switched off; the width of a head that its rotary embedding turns is set below.
@@ -134,7 +135,12 @@ def ours(
 
 
 def nanogpt(
-    path: Path, size: Size, device: torch.device, dtype: torch.dtype, compiled: bool = False
+    path: Path,
+    size: Size,
+    device: torch.device,
+    dtype: torch.dtype,
+    compiled: bool = False,
+    tanh: bool = False,
 ) -> Contender:
     """nanoGPT's model from its model.py; `compiled` as its train.py does, the model as a whole."""
     spec = importlib.util.spec_from_file_location("nanogpt_model", path)
@@ -152,13 +158,17 @@ def nanogpt(
     )
     with contextlib.redirect_stdout(io.StringIO()):  # it prints its size
         model = module.GPT(config)
+    for each in model.modules():
+        if tanh and isinstance(each, nn.GELU):
+            each.approximate = "tanh"
     forward: Callable[..., Any] = torch.compile(model) if compiled else model
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         value: Tensor = forward(inputs, targets)[1]  # its own, as in its train.py
         return value
 
-    return training(NANOGPT, model, loss, size, device, dtype, "scaled_dot_product_attention")
+    name = TANH if tanh else NANOGPT
+    return training(name, model, loss, size, device, dtype, "scaled_dot_product_attention")
 
 
 def x_transformers(pos: str, size: Size, device: torch.device, dtype: torch.dtype) -> Contender | None:
@@ -266,7 +276,9 @@ def main() -> int:
         torch.set_num_threads(1)
     contenders: list[Contender] = []
     if options.nanogpt is not None:
-        contenders.append(nanogpt(options.nanogpt, size, device, dtype, options.compile))
+        contenders += [
+            nanogpt(options.nanogpt, size, device, dtype, options.compile, tanh) for tanh in (False, True)
+        ]
     for pos in options.schemes.split(","):
         for attention in options.attentions.split(","):
             try:

@@ -39,8 +39,9 @@ class Block(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """With `last`, the output of the final `last` tokens alone (B last D), which costs much less."""
         normed = self.norm_attention(x)
-        heads = self.query_key_value(normed).unflatten(-1, (3, self.heads, -1))
-        q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)  # 3 of (B, H, T, K)
+        # Split first, then into heads: so their gradients are laid side by side without a further copy.
+        parts = self.query_key_value(normed).chunk(3, dim=-1)
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in parts)  # (B, H, T, K)
         site = Site(scheme, positions, scheme.log_gates(normed))
         # Each attention chooses its own working precision, which autocast would lower.
         with torch.autocast(x.device.type, enabled=False):
