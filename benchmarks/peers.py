@@ -3,7 +3,8 @@
 Forward, backward and AdamW of poslab's GPT under several schemes, of nanoGPT's model (Karpathy; its model.py
 is loaded from the path that you give) and of x-transformers, where that is installed, with the same layers,
 width, heads, vocabulary, windows and optimizer. They take turns step by step, and ratios are those of the
-rounds. nanoGPT is there a second time with the activation of GPT-2, as poslab's. x-transformers need not be installed into this project's environment:
+rounds. nanoGPT is there a second time with GPT-2's activation, which is poslab's as well. x-transformers need
+not be installed into this project's environment:
 
     uv pip install --target DIR --no-deps x-transformers torch-einops-utils einops einx loguru frozendict
     PYTHONPATH=DIR python benchmarks/peers.py --nanogpt PATH/model.py
@@ -123,6 +124,8 @@ def ours(
                 parameter.ndim >= 2
             ):  # GPT-2's; GPT.initialise draws them on the CPU, for seconds at larger sizes
                 parameter.normal_(0, 0.02)
+    for part in (scheme, *attentions):
+        part.draw(torch.Generator().manual_seed(0))  # what their constructors leave without a value
     if compiled:
         gpt.compile_blocks()
     stream = torch.Generator().manual_seed(0)
