@@ -35,7 +35,7 @@ CONF = Path(__file__).parent.parent / "conf"
 SCHEMES = ("none", "learned", "rope", "alibi", "t5")
 TOKENS_A_STEP = 4_096  # on a CPU; nano's own batch
 NANOGPT = "nanoGPT learned"
-TANH = "nanoGPT, tanh GELU"  # with the activation of GPT-2 and of poslab, which costs more than nanoGPT's exact one
+TANH = "nanoGPT, tanh GELU"  # the activation of GPT-2 and of poslab, slower than nanoGPT's exact one
 
 # The settings of x-transformers' Decoder and TransformerWrapper for each scheme. Its learned embedding is on
 # unless it is switched off; the width of a head that its rotary embedding turns is set below.
