@@ -11,7 +11,7 @@ from poslab.claims.page import BELIEVED, Entry, html, markdown, table
 from poslab.claims.studies import EXTRAPOLATION, Studies
 from poslab.claims.write import judged
 from support.commands import ROOT
-from support.records import FLAT, STEEP, plan, write_run
+from support.records import FLAT, STEEP, plan, write_run, write_scheme
 
 CLAIMS = {claim.number: claim for claim in ledger()}
 NOISE = (0.0, 0.01, -0.01, 0.004, -0.004)  # of the seeds; each arm has it in another order
@@ -65,13 +65,14 @@ def test_the_claims_are_those_of_the_list_each_with_a_verdict_and_its_reason(kep
 
 
 def test_a_claim_that_waits_for_a_study_says_by_which_command_it_is_made(kept: tuple[Entry, ...]) -> None:
-    sweeps = {path.stem for path in (ROOT / "sweeps").glob("*.yaml")}
+    folder = ROOT / "sweeps"
+    sweeps = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")}
     for one in kept:
         for study in one.judgement.missing:
             assert study.command.startswith("python train.py -m ")
-            named = re.search(r"sweep=(\w+)", study.command)
+            named = re.search(r"sweep=([\w/]+)", study.command)
             assert named is None or named[1] in sweeps
-            assert study.study == (re.search(r"study=(\w+)", study.command) or named)[1]
+            assert study.study == (re.search(r"study=(\w+)", study.command) or named)[1].split("/")[-1]
             assert "roughly" in study.duration
 
 
@@ -125,3 +126,30 @@ def test_a_damaged_study_is_named_and_judges_nothing(tmp_path: Path) -> None:
     studies = Studies(tmp_path / "runs", tmp_path / "reports")
     assert judge(CLAIMS[28], studies).verdict is Verdict.UNDECIDED
     assert "damaged" in studies.unreadable[EXTRAPOLATION.study]
+
+
+def test_what_trained_models_divide_by_stands_beside_the_made_up_example(tmp_path: Path) -> None:
+    def head(layer: int, vanished: int, lowest: float) -> dict[str, float]:
+        sums = {"queries": 200, "vanished": vanished, "lowest": lowest, "weights": 1000, "negative": 30}
+        return {"layer": layer, "head": 0, **sums}
+
+    without = judge(CLAIMS[18], Studies(tmp_path / "runs", tmp_path / "reports"))
+    assert [each.study for each in without.missing] == ["denominators"]
+    for seed in range(2):
+        write_scheme(
+            tmp_path / "runs",
+            f"d{seed}",
+            attention="linear",
+            seed=seed,
+            study="denominators",
+            denominators=[head(0, 0, 0.4), head(1, 3 + seed, -0.25)],
+        )
+    plan(tmp_path / "runs", ["d0", "d1"], "rope / linear", study="denominators")
+    judgement = judge(CLAIMS[18], Studies(tmp_path / "runs", tmp_path / "reports"))
+    assert judgement.verdict is without.verdict is Verdict.HOLDS
+    assert not judgement.missing
+    # 7 of the 400 queries of layer 1, none of layer 0's; 120 of 4,000 weights.
+    assert "400 queries a layer: at or below 0 in 0 to 1.8 % by layer, the lowest −0.25" in judgement.numbers
+    assert "; 3 % of the weights are below 0 (" in judgement.numbers
+    assert "2 seeds" in judgement.numbers
+    assert "up to 1.8 %" in judgement.why

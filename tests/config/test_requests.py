@@ -80,12 +80,16 @@ def test_a_text_that_cannot_serve_is_one_line(content, line, tmp_path):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
+SWEEPS = sorted(path for folder in ("sweeps", "sweeps/claims") for path in (ROOT / folder).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_a_sweep_names_its_study_and_what_it_varies(path, tmp_path):
-    told = command(f"sweep={path.stem}", "--cfg", "all", cwd=tmp_path).stdout
+    name = path.relative_to(ROOT / "sweeps").with_suffix("")
+    told = command(f"sweep={name}", "--cfg", "all", cwd=tmp_path).stdout
     assert f"\nstudy: {path.stem}\n" in told
     assert "mode: MULTIRUN" in told
-    of_mine = command(f"sweep={path.stem}", "model=micro", "study=mine", "--cfg", "job", cwd=tmp_path).stdout
+    of_mine = command(f"sweep={name}", "model=micro", "study=mine", "--cfg", "job", cwd=tmp_path).stdout
     assert "\nstudy: mine\n" in of_mine
     assert "max_steps: 5000\n" in of_mine  # the size for a GPU: its budget and its length too
     assert "context_length: 512\n" in of_mine

@@ -77,7 +77,7 @@ def test_distances_are_spaced_and_end_below_the_limit():
 
 
 def test_bias_by_distance_is_the_schemes_own():
-    gpt, (bias, rotation, bound, _) = looked_at("alibi")
+    gpt, (bias, rotation, bound, *_) = looked_at("alibi")
     slopes = gpt.scheme.bias(torch.tensor([1]))[:, 0]
     assert rotation == bound == []
     assert {row["layer"] for row in bias} == {0}
@@ -91,7 +91,7 @@ def test_bias_by_distance_is_the_schemes_own():
 
 
 def test_wavelengths_are_two_pi_over_the_frequency():
-    _, (bias, rotation, bound, _) = looked_at("rope")
+    _, (bias, rotation, bound, *_) = looked_at("rope")
     assert bias == []
     assert [row["wavelength"] for row in rotation] == pytest.approx(
         [2 * math.pi * 10_000 ** (2 * pair / 8) for pair in range(4)]
@@ -117,7 +117,7 @@ def test_attention_distance_is_the_mean_over_what_is_attended_to():
     with torch.no_grad():
         for block in gpt.blocks:
             block.query_key_value.weight[: 2 * gpt.geometry.width].zero_()
-    *_, rows = inspect(gpt, windows(), L)
+    rows = inspect(gpt, windows(), L).attention_distance
     assert len(rows) == 4 * 4
     for row in rows:
         assert row["queries"] == 3 * L // 2
@@ -129,13 +129,13 @@ def test_every_pair_is_looked_at_and_left_as_it_was(pos, attention):
     gpt = make_gpt(SCHEMES[pos], ATTENTIONS[attention], context_length=L)
     tokens = torch.from_numpy(windows()[:, :-1])
     before = gpt(tokens)
-    *_, rows = inspect(gpt, windows(), 2 * L)
+    rows = inspect(gpt, windows(), 2 * L).attention_distance
     assert torch.equal(gpt(tokens), before)
     assert all(0 <= row["distance"] <= row["queries"] * L for row in rows)
     assert "attend" not in vars(gpt.blocks[0].attention)
     if attention == "flash":
         reference = make_gpt(SCHEMES[pos], ATTENTIONS["softmax"], context_length=L)
-        *_, expected = inspect(reference, windows(), 2 * L)
+        expected = inspect(reference, windows(), 2 * L).attention_distance
         assert [row["distance"] for row in rows] == pytest.approx([row["distance"] for row in expected])
 
 
@@ -165,3 +165,28 @@ def test_a_scheme_is_looked_at_where_the_model_is(monkeypatch):
     monkeypatch.setattr(layer, "pairwise_bias", lambda queries, keys: asked.append((queries, keys)))
     assert _bias(0, layer, [0, 3], next(gpt.parameters()).device) == []
     assert all(each.device.type == "meta" for pair in asked for each in pair)
+
+
+def test_rotated_denominators_are_what_the_weights_sum_to():
+    gpt, seen = looked_at("rope", "linear", seed=7)
+    assert len(seen.denominators) == 4 * 4
+    weights = []
+    attention, own = gpt.blocks[2].attention, gpt.blocks[2].attention.attend
+    attention.attend = lambda q, k, v, site: (
+        weights.append(attention.weights(q, k, site)) or own(q, k, v, site)
+    )
+    gpt(torch.from_numpy(windows()[:, :-1]))
+    by_head = torch.cat(weights).detach()
+    for row in seen.denominators:
+        if row["layer"] == 2:
+            sums = by_head[:, row["head"]].sum(dim=-1)
+            assert row["queries"] == sums.numel()
+            assert row["weights"] == len(windows()) * L * (L + 1) // 2
+            assert row["lowest"] == pytest.approx(float(sums.min()))
+            assert row["vanished"] == int((sums <= 0).sum())
+            assert row["negative"] == int((by_head[:, row["head"]] < 0).sum())
+
+
+@pytest.mark.parametrize(("pos", "attention"), [("rope", "softmax"), ("alibi", "linear"), ("none", "linear")])
+def test_without_a_rotated_linear_attention_there_are_no_such_denominators(pos, attention):
+    assert looked_at(pos, attention)[1].denominators == []

@@ -200,6 +200,11 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
             "scheme_rotation.csv has a wavelength that is not above 0",
         ),
         ("attention_distance.csv", "layer,head,queries,distance\n0,x,1,1\n", "its CSV files cannot be read"),
+        (
+            "rotated_denominators.csv",
+            "layer,head,queries,vanished,lowest,weights,negative\n0,0,10,11,0.5,20,3\n",
+            "rotated_denominators.csv has counts or a denominator that cannot be",
+        ),
     ],
 )
 def test_a_damaged_file_is_unreadable_and_says_why(

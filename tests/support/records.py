@@ -208,6 +208,7 @@ def write_scheme(
     rotation: list[Any] | None = None,
     bound: list[Any] | None = None,
     distance: list[Any] | None = None,
+    denominators: list[Any] | None = None,
     **more: Any,
 ) -> Path:
     """A finished run with the files on its scheme, and a probe where there is one."""
@@ -215,7 +216,7 @@ def write_scheme(
     record = RunRecord(directory)
     if probe is not None:
         record.write_probe(probe)
-    record.write_scheme(bias or [], rotation or [], bound or [], distance or [])
+    record.write_scheme(bias or [], rotation or [], bound or [], distance or [], denominators or [])
     return seal(directory)
 
 

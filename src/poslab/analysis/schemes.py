@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from poslab.analysis.curves import Point, Values, points
 from poslab.analysis.estimates import ArmFigures, estimate_columns, estimates
@@ -113,6 +113,8 @@ def sheets(results: Results) -> dict[str, Sheet]:
         "attention_distance_arms": (attention_by_arm(results), "attention_distance_runs", "head", _heads),
     }
     by_name: dict[str, Sheet] = {}
+    if rows := _layer_rows(results, "head", _denominators):
+        by_name["rotated_denominators"] = sheet(rows)
     for name, (rows, parts, inner, entries) in files.items():
         by_name |= {name: sheet(rows), parts: sheet(_layer_rows(results, inner, entries))} if rows else {}
     return by_name
@@ -124,6 +126,11 @@ def _heads(run: Run) -> dict[tuple[int, int], Row]:
         key: {"queries": one.queries, "distance": one.distance, "mean_distance": one.distance / one.queries}
         for key, one in (run.scheme.attended or {}).items()
     }
+
+
+def _denominators(run: Run) -> dict[tuple[int, int], Row]:
+    """By layer and head of linear attention under a rotation."""
+    return {key: asdict(one) for key, one in (run.scheme.denominators or {}).items()}
 
 
 def _pairs(run: Run) -> dict[tuple[int, int], Row]:

@@ -51,8 +51,14 @@ CATALOGUE = StudyCommand("catalogue", "sweep=catalogue", 80)
 ATTENTION = StudyCommand("attention", f"sweep=attention {SEEDS}", 60)
 BASES = StudyCommand("bases", f"sweep=bases {SEEDS}", 45)
 RESCALING = StudyCommand("rescaling", f"sweep=rescaling {SEEDS}", 30, minutes=6)
-WARPED = StudyCommand("warped", f"pos=rope,rope_sqrt,rope_log {SEEDS} study=warped", 15)
-ALL = (EXTRAPOLATION, CONVERGENCE, CATALOGUE, ATTENTION, BASES, RESCALING, WARPED)
+WARPED = StudyCommand("warped", "sweep=claims/warped", 15)
+VARIANTS = StudyCommand("variants", "sweep=claims/variants", 15)
+PERFORMER = StudyCommand("performer", "sweep=claims/performer", 10)
+DENOMINATORS = StudyCommand("denominators", "sweep=claims/denominators", 5, minutes=2)
+ALL = (
+    *(EXTRAPOLATION, CONVERGENCE, CATALOGUE, ATTENTION, BASES, RESCALING),
+    *(WARPED, VARIANTS, PERFORMER, DENOMINATORS),
+)
 
 Reading = Literal["lower", "higher", "open"]
 

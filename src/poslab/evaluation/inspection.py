@@ -11,6 +11,7 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from poslab.model.attention import Attention, Site, cumulative_log_gates
+from poslab.model.attention.linear import Linear
 from poslab.model.gpt import GPT
 from poslab.model.positions import Scheme
 
@@ -29,6 +30,7 @@ class Inspection(NamedTuple):
     rotation: Rows  # scheme_rotation.csv
     bound: Rows  # scheme_bound.csv
     attention_distance: Rows  # attention_distance.csv
+    denominators: Rows  # rotated_denominators.csv, of linear attention under a rotation
 
 
 def inspect(gpt: GPT, windows: Int[np.ndarray, "N T+1"], longest: int) -> Inspection:
@@ -39,8 +41,8 @@ def inspect(gpt: GPT, windows: Int[np.ndarray, "N T+1"], longest: int) -> Inspec
     """
     limit = min(longest, gpt.scheme.max_length or longest)
     device = next(gpt.parameters()).device
-    gates, attended = _attention(gpt, windows)
-    tables = Inspection([], [], [], attended)
+    gates, attended, denominators = _attention(gpt, windows)
+    tables = Inspection([], [], [], attended, denominators)
     if type(gpt.scheme).place is not Scheme.place:  # its distances are not distances in tokens
         return tables
     distances = spaced(limit)
@@ -113,17 +115,23 @@ def _rotation(index: int, layer: Scheme) -> Rows:
 
 
 @torch.no_grad()
-def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, Rows], Rows]:
-    """Rows of scheme_bias.csv for what gates add, by layer; and rows of attention_distance.csv."""
+def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, Rows], Rows, Rows]:
+    """Rows of scheme_bias.csv for what gates add, by layer; of attention_distance.csv; of denominators."""
     sums = _AttentionSums(gpt.geometry.layers, gpt.geometry.heads, windows.shape[1] - 1)
+    denominators = _DenominatorCounts(gpt)
+
+    def watcher(layer: int, weights: Float[Tensor, "1 H T T"], log_gates: Tensor | None) -> None:
+        sums.add(layer, weights, log_gates)
+        denominators.add(layer, weights)
+
     device = next(gpt.parameters()).device
     training = gpt.training
     gpt.eval()
-    with _watched(gpt, sums.add):
+    with _watched(gpt, watcher):
         for window in windows:
             gpt.forward(torch.from_numpy(window[None, :-1]).to(device))
     gpt.train(training)
-    return sums.gate_rows(len(windows)), sums.distance_rows(len(windows))
+    return sums.gate_rows(len(windows)), sums.distance_rows(len(windows)), denominators.rows()
 
 
 class _AttentionSums:
@@ -168,6 +176,41 @@ class _AttentionSums:
             ]
             for layer in self.gated
         }
+
+
+class _DenominatorCounts:
+    """Counts over all queries of windows, in the layers whose linear attention stands under a rotation.
+
+    There the numerator of the weights is rotated and the denominator is not, so a query's weights sum to the
+    rotated denominator over the plain one.
+    """
+
+    def __init__(self, gpt: GPT) -> None:
+        one = torch.tensor([1])
+        self.layers = {
+            index
+            for index, block in enumerate(gpt.blocks)
+            if isinstance(block.attention, Linear)
+            and gpt.scheme.layer(index).relative_rotation(one) is not None
+        }
+        self.heads: dict[tuple[int, int], dict[str, Any]] = {}
+
+    def add(self, layer: int, weights: Float[Tensor, "1 H T T"]) -> None:
+        if layer not in self.layers:
+            return
+        queries = weights.shape[-2]
+        for head, own in enumerate(weights[0].double().cpu()):
+            sums = own.sum(dim=-1)
+            row = {"layer": layer, "head": head, "queries": 0, "vanished": 0, "lowest": math.inf}
+            row = self.heads.setdefault((layer, head), row | {"weights": 0, "negative": 0})
+            row["queries"] += queries
+            row["vanished"] += int((sums <= 0).sum())
+            row["lowest"] = min(row["lowest"], float(sums.min()))
+            row["weights"] += queries * (queries + 1) // 2
+            row["negative"] += int((own < 0).sum())
+
+    def rows(self) -> Rows:
+        return [row for _, row in sorted(self.heads.items())]
 
 
 @contextmanager

@@ -15,6 +15,9 @@
                                tokens in which each pair turns once, and RoPE's bound of decay
             attention_distance.csv
                                a row a layer and head: how far back the trained model attends
+            rotated_denominators.csv
+                               a row a layer and head of linear attention under a rotation: what its
+                               weights would be divided by, had the denominator been rotated too
             checkpoint.pt      final weights
             checkpoints/       while it trains: the last two states that it can go on from
             progress.json      while it trains: how far it is
@@ -106,6 +109,19 @@ SCHEME_ROTATION = TableSchema("scheme_rotation.csv", ("layer", "pair", "waveleng
 SCHEME_BOUND = TableSchema("scheme_bound.csv", ("layer", "distance", "bound"))
 # In tokens, summed over the queries.
 ATTENTION_DISTANCE = TableSchema("attention_distance.csv", ("layer", "head", "queries", "distance"))
+# Over validation windows of length L: each query's sum of weights, whose numerator alone is rotated.
+ROTATED_DENOMINATORS = TableSchema(
+    "rotated_denominators.csv",
+    (
+        "layer",
+        "head",
+        "queries",
+        "vanished",  # queries whose rotated denominator is at or below 0
+        "lowest",  # rotated denominator over the plain one
+        "weights",  # pairs of a query and a key up to it
+        "negative",  # weights below 0
+    ),
+)
 # rescale: pi | ntk | dynamic | yarn | drop
 RESCALED = TableSchema("rescaled.csv", ("rescale", *EXTRAPOLATION.columns))
 RESCALED_POSITION = TableSchema("rescaled_position.csv", ("rescale", *POSITION.columns))
@@ -119,6 +135,7 @@ TABLES = (
     SCHEME_ROTATION,
     SCHEME_BOUND,
     ATTENTION_DISTANCE,
+    ROTATED_DENOMINATORS,
     RESCALED,
     RESCALED_POSITION,
 )

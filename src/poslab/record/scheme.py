@@ -1,4 +1,4 @@
-"""What a run's record says of its scheme: biases, rotations, attention distances.
+"""What a run's record says of its scheme: biases, rotations, attention distances, rotated denominators.
 
 A record may lack every table: older ones have none of them.
 """
@@ -11,6 +11,7 @@ from typing import TypeVar
 from poslab.record.files import Tables, table_records, whole_number
 from poslab.record.schema import (
     ATTENTION_DISTANCE,
+    ROTATED_DENOMINATORS,
     SCHEME_BIAS,
     SCHEME_BOUND,
     SCHEME_ROTATION,
@@ -31,6 +32,17 @@ class Attended:
 
 
 @dataclass(frozen=True)
+class Denominators:
+    """What dividing by a rotated denominator would mean in a head of linear attention."""
+
+    queries: int
+    vanished: int  # queries whose rotated denominator is at or below 0
+    lowest: float  # over the plain one
+    weights: int
+    negative: int
+
+
+@dataclass(frozen=True)
 class SchemeRecord:
     """What the trained scheme does. None: not on record; empty: it does nothing of the kind."""
 
@@ -38,11 +50,14 @@ class SchemeRecord:
     wavelengths: Mapping[tuple[int, int], float | None] | None = None  # tokens a turn, by layer and pair
     bound: Mapping[int, Mapping[int, float]] | None = None  # by layer, then distance
     attended: Mapping[tuple[int, int], Attended] | None = None  # by layer and head
+    denominators: Mapping[tuple[int, int], Denominators] | None = None  # by layer and head
 
 
 def scheme(tables: Tables) -> SchemeRecord:
     """The tables of what the trained scheme does."""
-    return SchemeRecord(_biases(tables), _wavelengths(tables), _bounds(tables), _attended(tables))
+    return SchemeRecord(
+        _biases(tables), _wavelengths(tables), _bounds(tables), _attended(tables), _denominators(tables)
+    )
 
 
 def _biases(tables: Tables) -> Mapping[tuple[int, int], Mapping[int, float]] | None:
@@ -91,6 +106,22 @@ def _attended(tables: Tables) -> Mapping[tuple[int, int], Attended] | None:
         if queries and math.isfinite(distance):
             head = int(row["layer"]), int(row["head"])
             _add(heads, head, Attended(queries, distance), ATTENTION_DISTANCE)
+    return heads
+
+
+def _denominators(tables: Tables) -> Mapping[tuple[int, int], Denominators] | None:
+    if ROTATED_DENOMINATORS.file not in tables:
+        return None
+    heads: dict[tuple[int, int], Denominators] = {}
+    for row in table_records(tables, ROTATED_DENOMINATORS):
+        queries, vanished, weights, negative = (
+            whole_number(row[name]) for name in ("queries", "vanished", "weights", "negative")
+        )
+        lowest = float(row["lowest"])
+        if not (vanished <= queries > 0 and negative <= weights > 0 and math.isfinite(lowest)):
+            raise DamagedError(f"{ROTATED_DENOMINATORS.file} has counts or a denominator that cannot be")
+        head = int(row["layer"]), int(row["head"])
+        _add(heads, head, Denominators(queries, vanished, lowest, weights, negative), ROTATED_DENOMINATORS)
     return heads
 
 

@@ -16,6 +16,7 @@ from poslab.record.schema import (
     PROBE,
     RESCALED,
     RESCALED_POSITION,
+    ROTATED_DENOMINATORS,
     SCHEME_BIAS,
     SCHEME_BOUND,
     SCHEME_ROTATION,
@@ -69,11 +70,15 @@ class RunRecord:
     def write_probe(self, rows: Rows) -> None:
         self._table(PROBE, rows)
 
-    def write_scheme(self, bias: Rows, rotation: Rows, bound: Rows, distance: Rows) -> None:
+    def write_scheme(
+        self, bias: Rows, rotation: Rows, bound: Rows, distance: Rows, denominators: Rows
+    ) -> None:
         self._table(SCHEME_BIAS, bias)
         self._table(SCHEME_ROTATION, rotation)
         self._table(SCHEME_BOUND, bound)
         self._table(ATTENTION_DISTANCE, distance)
+        if denominators:  # few runs have any
+            self._table(ROTATED_DENOMINATORS, denominators)
 
     def write_checkpoint(self, content: bytes) -> None:
         write_atomic(self.directory / FINAL, content)
