@@ -209,6 +209,7 @@ def write_scheme(
     bound: list[Any] | None = None,
     distance: list[Any] | None = None,
     denominators: list[Any] | None = None,
+    places: list[Any] | None = None,
     **more: Any,
 ) -> Path:
     """A finished run with the files on its scheme, and a probe where there is one."""
@@ -216,7 +217,8 @@ def write_scheme(
     record = RunRecord(directory)
     if probe is not None:
         record.write_probe(probe)
-    record.write_scheme(bias or [], rotation or [], bound or [], distance or [], denominators or [])
+    tables = bias, rotation, bound, distance, denominators, places
+    record.write_scheme(*(each or [] for each in tables))
     return seal(directory)
 
 

@@ -52,7 +52,7 @@ ATTENTION = StudyCommand("attention", f"sweep=attention {SEEDS}", 60)
 BASES = StudyCommand("bases", f"sweep=bases {SEEDS}", 45)
 RESCALING = StudyCommand("rescaling", f"sweep=rescaling {SEEDS}", 30, minutes=6)
 WARPED = StudyCommand("warped", "sweep=claims/warped", 15)
-VARIANTS = StudyCommand("variants", "sweep=claims/variants", 15)
+VARIANTS = StudyCommand("variants", "sweep=claims/variants", 20)
 PERFORMER = StudyCommand("performer", "sweep=claims/performer", 10)
 DENOMINATORS = StudyCommand("denominators", "sweep=claims/denominators", 5, minutes=2)
 ALL = (

@@ -18,6 +18,7 @@
             rotated_denominators.csv
                                a row a layer and head of linear attention under a rotation: what its
                                weights would be divided by, had the denominator been rotated too
+            position_probe.csv a row a layer: how well a linear probe reads a token's position from its state
             checkpoint.pt      final weights
             checkpoints/       while it trains: the last two states that it can go on from
             progress.json      while it trains: how far it is
@@ -122,6 +123,8 @@ ROTATED_DENOMINATORS = TableSchema(
         "negative",  # weights below 0
     ),
 )
+# Sums over the tokens of the validation windows that the probe was not fitted on; positions in tokens.
+POSITION_PROBE = TableSchema("position_probe.csv", ("layer", "tokens", "squared_error", "squared_deviation"))
 # rescale: pi | ntk | dynamic | yarn | drop
 RESCALED = TableSchema("rescaled.csv", ("rescale", *EXTRAPOLATION.columns))
 RESCALED_POSITION = TableSchema("rescaled_position.csv", ("rescale", *POSITION.columns))
@@ -136,6 +139,7 @@ TABLES = (
     SCHEME_BOUND,
     ATTENTION_DISTANCE,
     ROTATED_DENOMINATORS,
+    POSITION_PROBE,
     RESCALED,
     RESCALED_POSITION,
 )

@@ -11,6 +11,7 @@ from typing import TypeVar
 from poslab.record.files import Tables, table_records, whole_number
 from poslab.record.schema import (
     ATTENTION_DISTANCE,
+    POSITION_PROBE,
     ROTATED_DENOMINATORS,
     SCHEME_BIAS,
     SCHEME_BOUND,
@@ -51,12 +52,19 @@ class SchemeRecord:
     bound: Mapping[int, Mapping[int, float]] | None = None  # by layer, then distance
     attended: Mapping[tuple[int, int], Attended] | None = None  # by layer and head
     denominators: Mapping[tuple[int, int], Denominators] | None = None  # by layer and head
+    # By layer, the share of the position's variance that a linear probe of the hidden states explains.
+    places: Mapping[int, float] | None = None
 
 
 def scheme(tables: Tables) -> SchemeRecord:
     """The tables of what the trained scheme does."""
     return SchemeRecord(
-        _biases(tables), _wavelengths(tables), _bounds(tables), _attended(tables), _denominators(tables)
+        _biases(tables),
+        _wavelengths(tables),
+        _bounds(tables),
+        _attended(tables),
+        _denominators(tables),
+        _places(tables),
     )
 
 
@@ -123,6 +131,18 @@ def _denominators(tables: Tables) -> Mapping[tuple[int, int], Denominators] | No
         head = int(row["layer"]), int(row["head"])
         _add(heads, head, Denominators(queries, vanished, lowest, weights, negative), ROTATED_DENOMINATORS)
     return heads
+
+
+def _places(tables: Tables) -> Mapping[int, float] | None:
+    if POSITION_PROBE.file not in tables:
+        return None
+    places: dict[int, float] = {}
+    for row in table_records(tables, POSITION_PROBE):
+        error, deviation = float(row["squared_error"]), float(row["squared_deviation"])
+        if not (0 <= error < math.inf and 0 < deviation < math.inf):
+            raise DamagedError(f"{POSITION_PROBE.file} has sums of squares that cannot be")
+        _add(places, int(row["layer"]), 1 - error / deviation, POSITION_PROBE)
+    return places
 
 
 def _add(entries: dict[Key, Entry], key: Key, value: Entry, schema: TableSchema) -> None:

@@ -13,6 +13,7 @@ from poslab.record.schema import (
     MANIFEST,
     METRICS,
     POSITION,
+    POSITION_PROBE,
     PROBE,
     RESCALED,
     RESCALED_POSITION,
@@ -71,7 +72,7 @@ class RunRecord:
         self._table(PROBE, rows)
 
     def write_scheme(
-        self, bias: Rows, rotation: Rows, bound: Rows, distance: Rows, denominators: Rows
+        self, bias: Rows, rotation: Rows, bound: Rows, distance: Rows, denominators: Rows, places: Rows
     ) -> None:
         self._table(SCHEME_BIAS, bias)
         self._table(SCHEME_ROTATION, rotation)
@@ -79,6 +80,7 @@ class RunRecord:
         self._table(ATTENTION_DISTANCE, distance)
         if denominators:  # few runs have any
             self._table(ROTATED_DENOMINATORS, denominators)
+        self._table(POSITION_PROBE, places)
 
     def write_checkpoint(self, content: bytes) -> None:
         write_atomic(self.directory / FINAL, content)

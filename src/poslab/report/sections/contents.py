@@ -67,7 +67,7 @@ loss_by_position loss_by_position_less_reference
 validation_loss validation_loss_by_seconds validation_loss_by_flops performance_profile tokens_to_target
 rescaled rescaled_arms rescaled_bits_per_byte_by_length rescaled_loss_by_length rescaled_loss_by_position
 retrieval retrieval_arms retrieval_passkey retrieval_copy
-bias_by_distance rotation_bound wavelengths wavelength_pairs rotated_denominators
+bias_by_distance rotation_bound wavelengths wavelength_pairs rotated_denominators position_probe
 attention_distance attention_distance_arms attention_distance_runs
 """
 OPTIONAL = tuple(_NAMES.split())
