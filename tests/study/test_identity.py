@@ -10,12 +10,14 @@ import pytest
 import torch
 
 from poslab.config.request import Config, Request
-from poslab.config.schema import check
+from poslab.config.schema import ConfigError, check
+from poslab.record.files import write_atomic
 from poslab.record.seal import unsealed
-from poslab.study.run import identity
+from poslab.study.run import identity, worker
 from poslab.study.run.identity import EVALUATION, TRAINING, code_fingerprints, sources
 from poslab.study.run.plan import plan
-from poslab.study.run.worker import request_text
+from poslab.study.run.stopping import Stopper
+from poslab.study.run.worker import request_name, request_text
 from poslab.training.module import LanguageModel
 from support.runs import make, request
 
@@ -89,11 +91,10 @@ def test_a_module_that_is_missing_from_the_fingerprint_is_an_error():
         sources(["poslab.training.moved"])
 
 
-def test_a_change_of_the_evaluation_measures_again_and_trains_nothing(tmp_path, monkeypatch):
-    first = make(request(), tmp_path)
-    original = identity.sources
-    changed = tmp_path / "changed.py"
+def change_evaluation(changed, monkeypatch):
+    """From now on another file is the source of a module that only evaluates."""
     changed.write_text("# another evaluation\n")
+    original = identity.sources
     monkeypatch.setattr(
         identity,
         "sources",
@@ -101,6 +102,11 @@ def test_a_change_of_the_evaluation_measures_again_and_trains_nothing(tmp_path, 
             original(modules) | ({"poslab.evaluation.inspection": changed} if modules == EVALUATION else {})
         ),
     )
+
+
+def test_a_change_of_the_evaluation_measures_again_and_trains_nothing(tmp_path, monkeypatch):
+    first = make(request(), tmp_path)
+    change_evaluation(tmp_path / "changed.py", monkeypatch)
     job = plan(request(), tmp_path)
     assert job.standing.outdated
     assert not job.settled
@@ -118,3 +124,15 @@ def test_what_is_planned_is_what_a_process_is_told(tmp_path):
         told = unsealed(request_text(job).encode(), "request")
         again = plan(Request(check(Config, told["config"], ""), told["pos"], told["attention"]), tmp_path)
         assert (again.identity, again.directory, again.config) == (job.identity, job.directory, job.config)
+
+
+def test_a_process_whose_evaluation_is_not_the_planned_one_makes_no_run(tmp_path, monkeypatch):
+    """It may have been forked from one that imported the old code, and would record the new one's."""
+    job = plan(request(), tmp_path)
+    path = job.directory.parent / ".launcher" / request_name(job.directory)
+    write_atomic(path, request_text(job))
+    change_evaluation(tmp_path / "changed.py", monkeypatch)
+    assert plan(request(), tmp_path).identity == job.identity
+    with pytest.raises(ConfigError, match="have changed since the study began: run the same command again"):
+        worker._make(worker._request(path), Stopper())
+    assert not (job.directory / "manifest.json").exists()

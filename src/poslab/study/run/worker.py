@@ -55,6 +55,7 @@ def request_text(job: Job) -> str:
             "distinguishing_label": job.request.distinguishing_label,
             "start": None if job.request.start is None else asdict(job.request.start),
             "identity": job.identity,
+            "evaluation": job.code.evaluation,  # which is no part of the identity
             "directory": str(job.directory.resolve()),
         }
     )
@@ -109,7 +110,8 @@ def _make(content: Mapping[str, Any], stopper: Stopper) -> int:
     )  # also where a record says that such a run was made, perhaps by a larger machine
     # W&B's files that are still to be sent would else lie in the user's home.
     os.environ.setdefault("WANDB_DATA_DIR", str(directory / "wandb"))
-    if job.identity != content["identity"]:
+    # This process may have imported the code as it was before: then it would record what it did not run.
+    if (job.identity, job.code.evaluation) != (content["identity"], content["evaluation"]):
         raise ConfigError("code or data have changed since the study began: run the same command again")
 
     def on_lost(number: int, status: int) -> None:
