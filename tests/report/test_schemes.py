@@ -151,6 +151,30 @@ def test_attention_distance_is_held_against_even_attention(tmp_path: Path) -> No
     assert rope["uniform_distance"] == 2.75
 
 
+def test_rotated_denominators_are_shares_of_queries_and_of_the_worst_layer(tmp_path: Path) -> None:
+    def head(layer: int, number: int, vanished: int, lowest: float, negative: int) -> dict[str, float]:
+        counts = {"queries": 100, "vanished": vanished, "lowest": lowest}
+        return {"layer": layer, "head": number, **counts, "weights": 400, "negative": negative}
+
+    layers = [
+        head(0, 0, 0, 0.5, 0),
+        head(0, 1, 4, -0.25, 40),
+        head(1, 0, 20, -1.5, 100),
+        head(1, 1, 10, 0.0, 60),
+    ]
+    for seed in (0, 1):
+        write_scheme(tmp_path, f"a{seed}", attention="linear", denominators=layers, seed=seed)
+    write_scheme(tmp_path, "b", pos="alibi")
+    section = schemes.section(results_of(tmp_path))
+    assert section is not None
+    table = next(table for table in section.tables if table.title == "Rotated denominators")
+    (row,) = table.records
+    shown = {name: row[f"{name}_mean"] for name in ("vanished", "vanished_worst_layer", "lowest", "negative")}
+    expected = {"vanished": 34 / 400, "vanished_worst_layer": 0.15, "lowest": -1.5, "negative": 200 / 1600}
+    assert shown == pytest.approx(expected)
+    assert len(section.sheets["rotated_denominators"][1]) == 8
+
+
 def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
     write_run(tmp_path, "old")
     assert probes.section(results_of(tmp_path)) is None

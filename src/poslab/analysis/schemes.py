@@ -1,7 +1,7 @@
 """What trained schemes do: biases, bounds and wavelengths of rotations, and how far back heads attend."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from poslab.analysis.curves import Point, Values, points
@@ -10,8 +10,10 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, Sheet, sheet
 from poslab.analysis.statistics import Estimate, estimate
 from poslab.record.reader import Run
+from poslab.record.scheme import Denominators
 
 ATTENDED = ("mean", "nearest", "farthest")
+DENOMINATORS = ("vanished", "vanished_worst_layer", "lowest", "negative")
 WAVELENGTHS = ("pairs", "turning", "fastest", "slowest", "under_a_turn_in_L", "under_a_turn_in_longest")
 
 
@@ -101,6 +103,32 @@ def attention_by_arm(results: Results) -> Rows:
     return [row | {"uniform_distance": even[str(row["arm"])]} for row in rows]
 
 
+def denominator_figures(run: Run) -> dict[str, float]:
+    """Over all layers and heads, and of the layer with most of it; nothing without a record."""
+    heads = run.scheme.denominators or {}
+    if not heads:
+        return {}
+    layers = {layer for layer, _ in heads}
+    by_layer = [[one for (layer, _), one in heads.items() if layer == number] for number in layers]
+    return {
+        "vanished": _share(heads.values(), "vanished", "queries"),
+        "vanished_worst_layer": max(_share(of, "vanished", "queries") for of in by_layer),
+        "lowest": min(one.lowest for one in heads.values()),
+        "negative": _share(heads.values(), "negative", "weights"),
+    }
+
+
+def _share(of: Iterable[Denominators], some: str, whole: str) -> float:
+    of = list(of)
+    total: float = sum(getattr(one, some) for one in of) / sum(getattr(one, whole) for one in of)
+    return total
+
+
+def denominators_by_arm(results: Results) -> Rows:
+    """A row an arm whose linear attention stands under a rotation."""
+    return _arm_rows(results, denominator_figures, DENOMINATORS)
+
+
 def wavelengths_by_arm(results: Results) -> Rows:
     """A row an arm that turns anything."""
     return _arm_rows(results, wavelength_figures, WAVELENGTHS)
@@ -113,8 +141,9 @@ def sheets(results: Results) -> dict[str, Sheet]:
         "attention_distance_arms": (attention_by_arm(results), "attention_distance_runs", "head", _heads),
     }
     by_name: dict[str, Sheet] = {}
-    if rows := _layer_rows(results, "head", _denominators):
-        by_name["rotated_denominators"] = sheet(rows)
+    if rows := denominators_by_arm(results):
+        by_name["rotated_denominators_arms"] = sheet(rows)
+        by_name["rotated_denominators"] = sheet(_layer_rows(results, "head", _denominators))
     if rows := _probed(results):
         by_name["position_probe"] = sheet(rows)
     for name, (rows, parts, inner, entries) in files.items():

@@ -2,8 +2,8 @@
 
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results
-from poslab.analysis.schemes import attended_cells, attention_by_arm, heads_of, uniform
-from poslab.report.cells import arm_column, arms, half_widths, heat_panel, loss, rounded
+from poslab.analysis.schemes import attended_cells, attention_by_arm, denominators_by_arm, heads_of, uniform
+from poslab.report.cells import arm_column, arms, half_widths, heat_panel, loss, percent, rounded
 from poslab.report.charts import SCALE_FROM, HeatPanels
 from poslab.report.formatting import number
 from poslab.report.tables import Column, Table
@@ -69,3 +69,18 @@ def attended_table(results: Results) -> Table | None:
     )
     sources = "attention_distance_arms.csv", "attention_distance_runs.csv"
     return Table("Attention distance by arm", caption, columns, records, sources)
+
+
+def denominators(results: Results) -> Table | None:
+    """A row an arm, or None where no linear attention stands under a rotation."""
+    columns = (
+        arm_column(results),
+        Column("vanished", "All layers", percent, "At or below 0, percent"),
+        Column("vanished_worst_layer", "Worst layer", percent, "At or below 0, percent"),
+        Column("lowest", "Lowest over plain", loss),
+        Column("negative", "Weights below 0", percent, "Percent"),
+    )
+    caption = "Linear attention rotates its numerator alone: what would be if its denominator turned, too."
+    sources = "rotated_denominators_arms.csv", "rotated_denominators.csv"
+    records = denominators_by_arm(results)
+    return Table("Rotated denominators", caption, columns, records, sources) if records else None

@@ -34,7 +34,7 @@ def section(results: Results) -> Section | None:
     """What the schemes do, or None where no record says it."""
     drawn = (bias_chart(results), bound_chart(results), attention.attended_heat(results))
     charts = tuple(chart for chart in drawn if chart is not None)
-    shown = (wavelengths_table(results), attention.attended_table(results))
+    shown = (wavelengths_table(results), attention.attended_table(results), attention.denominators(results))
     tables = tuple(table for table in shown if table is not None)
     if not charts and not tables:
         return None
