@@ -1,7 +1,7 @@
 """The figures of claims, as SVG: the same bytes from the same numbers."""
 
 from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from poslab.analysis.palette import look
 from poslab.claims.contract import Figure
@@ -36,6 +36,8 @@ def _drawn(figure: Figure) -> Drawing:
         )
     if figure.log_x:
         axes.set_xscale("log")
+    elif all(x == int(x) for line in figure.lines for x in line.x):  # layers, or tokens: no half of one
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
     if figure.log_y:
         axes.set_yscale("log")
         axes.yaxis.set_minor_formatter(NullFormatter())
