@@ -9,7 +9,7 @@ from typing import Any
 
 from poslab.config.text import plain
 from poslab.data.directories import cache_directory
-from poslab.tracking.login import forget_client, logged_in
+from poslab.tracking.login import answers, forget_client, logged_in, server
 
 PROJECT = "poslab"  # the default of conf/logger/wandb.yaml
 REFUSED = (401, 403)  # HTTP statuses
@@ -46,6 +46,8 @@ def open_account(project: str | None, entity: str | None) -> Account:
     """The project, by default `poslab` of the account's own entity. Raises SourceError."""
     if not logged_in():
         raise SourceError("not logged in to W&B: run `wandb login`, or set WANDB_API_KEY", 2)
+    if not answers():  # W&B's own client may try for more than a minute
+        raise SourceError(f"W&B does not answer: {plain(server(), 200)}", 1)
     import wandb
 
     wandb.setup(wandb.Settings(silent=True, x_file_transfer_retry_max=RETRIES))
