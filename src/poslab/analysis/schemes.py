@@ -111,14 +111,15 @@ def denominator_figures(run: Run) -> dict[str, float]:
     layers = {layer for layer, _ in heads}
     by_layer = [[one for (layer, _), one in heads.items() if layer == number] for number in layers]
     return {
-        "vanished": _share(heads.values(), "vanished", "queries"),
-        "vanished_worst_layer": max(_share(of, "vanished", "queries") for of in by_layer),
+        "vanished": pooled_share(heads.values(), "vanished", "queries"),
+        "vanished_worst_layer": max(pooled_share(of, "vanished", "queries") for of in by_layer),
         "lowest": min(one.lowest for one in heads.values()),
-        "negative": _share(heads.values(), "negative", "weights"),
+        "negative": pooled_share(heads.values(), "negative", "weights"),
     }
 
 
-def _share(of: Iterable[Denominators], some: str, whole: str) -> float:
+def pooled_share(of: Iterable[Denominators], some: str, whole: str) -> float:
+    """The sum of one count over heads by that of another."""
     of = list(of)
     total: float = sum(getattr(one, some) for one in of) / sum(getattr(one, whole) for one in of)
     return total
@@ -139,11 +140,14 @@ def sheets(results: Results) -> dict[str, Sheet]:
     files = {
         "wavelengths": (wavelengths_by_arm(results), "wavelength_pairs", "pair", _pairs),
         "attention_distance_arms": (attention_by_arm(results), "attention_distance_runs", "head", _heads),
+        "rotated_denominators_arms": (
+            denominators_by_arm(results),
+            "rotated_denominators",
+            "head",
+            _denominators,
+        ),
     }
     by_name: dict[str, Sheet] = {}
-    if rows := denominators_by_arm(results):
-        by_name["rotated_denominators_arms"] = sheet(rows)
-        by_name["rotated_denominators"] = sheet(_layer_rows(results, "head", _denominators))
     if rows := _probed(results):
         by_name["position_probe"] = sheet(rows)
     for name, (rows, parts, inner, entries) in files.items():

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from poslab.analysis.schemes import pooled_share
 from poslab.claims import parts
 from poslab.claims.contract import BLOG, LECTURE, Claim, Figure, Judgement, Line, control, exactly, small
 from poslab.claims.studies import DENOMINATORS, Studies, setting
@@ -59,8 +60,8 @@ def _trained(studies: Studies) -> Trained | None:
     by_layer = [[one for layer, one in heads if layer == number] for number in layers]
     return Trained(
         layers,
-        tuple(sum(one.vanished for one in of) / sum(one.queries for one in of) for of in by_layer),
-        tuple(sum(one.negative for one in of) / sum(one.weights for one in of) for of in by_layer),
+        tuple(pooled_share(of, "vanished", "queries") for of in by_layer),
+        tuple(pooled_share(of, "negative", "weights") for of in by_layer),
         sum(one.queries for one in by_layer[0]),
         min(one.lowest for _, one in heads),
         setting(results),

@@ -111,7 +111,7 @@ def _make(content: Mapping[str, Any], stopper: Stopper) -> int:
     # W&B's files that are still to be sent would else lie in the user's home.
     os.environ.setdefault("WANDB_DATA_DIR", str(directory / "wandb"))
     # This process may have imported the code as it was before: then it would record what it did not run.
-    if (job.identity, job.code.evaluation) != (content["identity"], content["evaluation"]):
+    if (job.identity, job.code.evaluation) != (content["identity"], content.get("evaluation")):
         raise ConfigError("code or data have changed since the study began: run the same command again")
 
     def on_lost(number: int, status: int) -> None:
