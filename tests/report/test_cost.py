@@ -59,9 +59,18 @@ def test_where_other_work_slowed_a_run_speeds_are_not_compared(tmp_path: Path) -
         "Speeds are not compared: alibi trained at times at less than 70 % of its own speed, so other work "
         "used the machine meanwhile.",
     )
-    names = [chart.name for chart in made.charts]
-    assert "validation_loss_by_flops" in names
-    assert "validation_loss_by_seconds" not in names
+    assert "validation_loss_by_seconds" not in {chart.name for chart in made.charts}
+
+
+def test_loss_by_compute_is_shown_where_a_token_does_not_cost_the_same(tmp_path: Path) -> None:
+    shown = {}
+    for name, flops in (("same", 6e6), ("other", 9e6)):
+        write_run(tmp_path / name, "rope-0", "rope")
+        write_run(tmp_path / name, "alibi-0", "alibi", flops=flops)
+        plan(tmp_path / name, ["rope-0", "alibi-0"], "rope")
+        charts = convergence(gather("made_up", tmp_path / name, None)).charts
+        shown[name] = "validation_loss_by_flops" in {chart.name for chart in charts}
+    assert shown == {"same": False, "other": True}
 
 
 def test_loss_by_time_is_loss_by_tokens_at_the_mean_time_a_token(tmp_path: Path) -> None:

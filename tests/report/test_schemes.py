@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 
 from poslab.analysis.results import Results, gather
-from poslab.analysis.schemes import uniform
 from poslab.record.reader import load
 from poslab.record.schema import PROBE, SCHEME_BIAS
 from poslab.record.writer import RunRecord
 from poslab.report.sections import retrieval as probes
 from poslab.report.sections import schemes
-from poslab.report.sections.attention import attended_heat
 from poslab.report.sections.schemes import bias_chart, bound_chart, wavelengths_table
 from poslab.report.write import write_report
 from support.commands import ROOT
@@ -126,53 +124,6 @@ def test_seeds_with_trained_wavelengths_have_an_interval(tmp_path: Path) -> None
     deviation = math.sqrt(sum((value - 20.5 / 3) ** 2 for value in (6, 7, 7.5)) / 2)
     assert table.rows[0][3].text == f"6.833 ± {T_2 * deviation / math.sqrt(3):.3f}"
     assert table.rows[0][5].text == "0"
-
-
-def test_attention_distance_is_held_against_even_attention(tmp_path: Path) -> None:
-    assert uniform(L) == pytest.approx((2 + 2.5 + 3 + 3.5) / 4)
-    for seed in (0, 1):
-        distance = reaches([[1.0, 2.0 + seed], [3.0, 0.5]])
-        write_scheme(tmp_path, f"a{seed}", distance=distance, seed=seed)
-    write_scheme(tmp_path, "b", pos="alibi", distance=reaches([[0.25]]))
-    results = results_of(tmp_path)
-    chart = attended_heat(results)
-    assert chart is not None
-    assert "Attention spread evenly would have a mean of 2.750 tokens." in chart.caption
-    panel = next(panel for panel in chart.panels if panel.label == "rope")
-    moved = panel.cells[0][1]
-    assert moved is not None
-    assert (moved.mean, moved.half_width) == (pytest.approx(2.5), pytest.approx(T_1 * 0.5))
-    assert (chart.low, chart.high) == (0.0, 3.0)
-    section = schemes.section(results)
-    assert section is not None
-    _, arms = section.sheets["attention_distance_arms"]
-    rope = next(row for row in arms if row["arm"] == "rope")
-    assert (rope["mean_mean"], rope["nearest_mean"], rope["farthest_mean"]) == (1.75, 0.5, 3.0)
-    assert rope["uniform_distance"] == 2.75
-
-
-def test_rotated_denominators_are_shares_of_queries_and_of_the_worst_layer(tmp_path: Path) -> None:
-    def head(layer: int, number: int, vanished: int, lowest: float, negative: int) -> dict[str, float]:
-        counts = {"queries": 100, "vanished": vanished, "lowest": lowest}
-        return {"layer": layer, "head": number, **counts, "weights": 400, "negative": negative}
-
-    layers = [
-        head(0, 0, 0, 0.5, 0),
-        head(0, 1, 4, -0.25, 40),
-        head(1, 0, 20, -1.5, 100),
-        head(1, 1, 10, 0.0, 60),
-    ]
-    for seed in (0, 1):
-        write_scheme(tmp_path, f"a{seed}", attention="linear", denominators=layers, seed=seed)
-    write_scheme(tmp_path, "b", pos="alibi")
-    section = schemes.section(results_of(tmp_path))
-    assert section is not None
-    table = next(table for table in section.tables if table.title == "Rotated denominators")
-    (row,) = table.records
-    shown = {name: row[f"{name}_mean"] for name in ("vanished", "vanished_worst_layer", "lowest", "negative")}
-    expected = {"vanished": 34 / 400, "vanished_worst_layer": 0.15, "lowest": -1.5, "negative": 200 / 1600}
-    assert shown == pytest.approx(expected)
-    assert len(section.sheets["rotated_denominators"][1]) == 8
 
 
 def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:

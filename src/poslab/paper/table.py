@@ -84,7 +84,8 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
 def _default(results: Results, known: Mapping[str, Column]) -> list[str]:
     protocol = cells.loss_family(results)
     losses = dict.fromkeys(f"{protocol}_{name(k)}" for k in (1.0, results.tested_multiple))
-    return [one for one in ("rank", *losses, "difference") if one in known]
+    chosen = list(losses) if len(results.arms) == 1 else ["rank", *losses, "difference"]
+    return [one for one in chosen if one in known]
 
 
 def _best(results: Results, key: str, records: Sequence[Row], column: Sequence[Cell]) -> set[int]:

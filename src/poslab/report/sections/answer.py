@@ -13,6 +13,7 @@ from poslab.record.measures import TOLERANCES, multiple, name
 from poslab.report import cells
 from poslab.report.document import Answer
 from poslab.report.formatting import count, quantity
+from poslab.report.sections.attention import denominators_in_short
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
@@ -37,6 +38,7 @@ def sentences(results: Results) -> Iterator[str]:
     if results.primary is None or not results.ranks:
         text = winner(results)
         yield f"{text[0].upper()}{text[1:]}."
+        yield from denominators_in_short(results)
         yield from in_short(results)
         return
     tested = multiple(results.primary)
@@ -104,7 +106,10 @@ def _at_length(results: Results) -> str:
 
 
 def table(results: Results) -> Table:
-    """Five columns, sorted by rank: the loss at L and at the tested length, and how it compares."""
+    """Five columns, sorted by rank: the loss at L and at the tested length, and how it compares.
+
+    An arm alone has neither rank nor comparison.
+    """
     protocol, label = cells.loss_family(results), results.reference.arm.label
     noise = {item.arm.label for item in results.tested if item.reading.startswith("within noise")}
 
@@ -113,20 +118,19 @@ def table(results: Results) -> Table:
         return replace(shown, text=f"{shown.text} (noise)") if row["arm"] in noise else shown
 
     places = "1 is the lowest loss; only arms that are separated bound it"
-    columns = [
-        cells.arm_column(results),
-        Column("rank", "Rank", cells.rank, number=False, about=places),
-        *(cells.loss_column(protocol, k) for k in dict.fromkeys((1.0, results.tested_multiple))),
-    ]
-    if results.is_about_learning and results.targets:
-        over = f"to the loss of {label} at 75 % of its budget, over those that {label} takes"
-        ratio = Column("tokens_to_target_ratio", "Tokens to target", cells.over_reference, about=over)
-        columns.append(ratio)
+    rank = Column("rank", "Rank", cells.rank, number=False, about=places)
+    losses = [cells.loss_column(protocol, k) for k in dict.fromkeys((1.0, results.tested_multiple))]
+    over = f"to the loss of {label} at 75 % of its budget, over those that {label} takes"
+    ratio = Column("tokens_to_target_ratio", "Tokens to target", cells.over_reference, about=over)
     paired = (
         f"the difference from {label}, paired by seed, with its 95 % interval; noise: p with Holm's "
         f"correction is {FALSE_ALARMS:g} or more"
     )
-    columns.append(Column("difference", f"Against {label}", against, about=paired))
+    compared = [ratio] if results.is_about_learning and results.targets else []
+    compared.append(Column("difference", f"Against {label}", against, about=paired))
+    columns = [cells.arm_column(results), rank, *losses, *compared]
+    if len(results.arms) == 1:
+        columns = [columns[0], *losses]
     return Table("Answer", "", tuple(columns), ranked_rows(results), SOURCES)
 
 
@@ -189,9 +193,12 @@ def paper_table(results: Results) -> Table:
         fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
         sure = f"Means over {fewer}{results.seeds} seeds an arm with 95 % Student-t intervals{settled}."
     ranked = cells.rank_words(results, "paired t tests with Holm's correction")
+    compared = (
+        f"{ranked}The last column is the difference from {results.reference.arm.label} in the tested loss, "
+        "paired by seed. "
+    )
     caption = (
         f"Loss in {cells.WINDOWS[cells.loss_family(results)]}, in nats a token, at the training length L and "
-        f"past it. {ranked}The last column is the difference from {results.reference.arm.label} in the "
-        f"tested loss, paired by seed. {sure}"
+        f"past it. {compared if len(results.arms) > 1 else ''}{sure}"
     )
     return replace(shown, title=results.study, caption=caption)

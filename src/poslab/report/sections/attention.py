@@ -1,5 +1,7 @@
 """How far back the trained heads attend, on validation windows of length L."""
 
+from collections.abc import Iterator
+
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results
 from poslab.analysis.schemes import attended_cells, attention_by_arm, denominators_by_arm, heads_of, uniform
@@ -84,3 +86,14 @@ def denominators(results: Results) -> Table | None:
     sources = "rotated_denominators_arms.csv", "rotated_denominators.csv"
     records = denominators_by_arm(results)
     return Table("Rotated denominators", caption, columns, records, sources) if records else None
+
+
+def denominators_in_short(results: Results) -> Iterator[str]:
+    """Of a study of one arm, which compares no losses: whether its denominators would vanish."""
+    records = denominators_by_arm(results) if len(results.arms) == 1 else []
+    for row in records:
+        share = percent(row, "vanished_worst_layer").text
+        yield (
+            f"If {row['arm']} rotated its denominators, too, {share} % of the queries of its worst layer "
+            "would divide by a number at or below 0."
+        )

@@ -63,6 +63,8 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
             for one in losses.series
             if (per_token := _per_token(items[one.label], figure)) is not None
         )
+        # Where a token costs every arm the same, it would be the figure by tokens again.
+        costs = [cost for item in results.arms if (cost := _per_token(item, figure)) is not None]
         chart = replace(
             losses,
             name=f"validation_loss_by_{figure}",
@@ -72,7 +74,7 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
             ticks=decades(series),
             series=series,
         )
-        charts += [chart] if series else []
+        charts += [chart] if series and max(costs) > 1.001 * min(costs) else []
     return charts
 
 

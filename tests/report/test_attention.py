@@ -1,0 +1,70 @@
+"""What trained heads do, in the report: hand-computed figures, from records made up here."""
+
+from pathlib import Path
+
+import pytest
+
+from poslab.analysis.results import gather
+from poslab.analysis.schemes import uniform
+from poslab.report.sections import schemes
+from poslab.report.sections.answer import sentences
+from poslab.report.sections.answer import table as answer_table
+from poslab.report.sections.attention import attended_heat
+from support.records import L, reaches, write_scheme
+
+T_1 = 12.706204736432102  # Student t, 95 %, with one degree of freedom
+
+
+def test_attention_distance_is_held_against_even_attention(tmp_path: Path) -> None:
+    assert uniform(L) == pytest.approx((2 + 2.5 + 3 + 3.5) / 4)
+    for seed in (0, 1):
+        distance = reaches([[1.0, 2.0 + seed], [3.0, 0.5]])
+        write_scheme(tmp_path, f"a{seed}", distance=distance, seed=seed)
+    write_scheme(tmp_path, "b", pos="alibi", distance=reaches([[0.25]]))
+    results = gather("made_up", tmp_path, None)
+    chart = attended_heat(results)
+    assert chart is not None
+    assert "Attention spread evenly would have a mean of 2.750 tokens." in chart.caption
+    panel = next(panel for panel in chart.panels if panel.label == "rope")
+    moved = panel.cells[0][1]
+    assert moved is not None
+    assert (moved.mean, moved.half_width) == (pytest.approx(2.5), pytest.approx(T_1 * 0.5))
+    assert (chart.low, chart.high) == (0.0, 3.0)
+    section = schemes.section(results)
+    assert section is not None
+    _, arms = section.sheets["attention_distance_arms"]
+    rope = next(row for row in arms if row["arm"] == "rope")
+    assert (rope["mean_mean"], rope["nearest_mean"], rope["farthest_mean"]) == (1.75, 0.5, 3.0)
+    assert rope["uniform_distance"] == 2.75
+
+
+def test_rotated_denominators_are_shares_of_queries_and_of_the_worst_layer(tmp_path: Path) -> None:
+    def head(layer: int, number: int, vanished: int, lowest: float, negative: int) -> dict[str, float]:
+        counts = {"queries": 100, "vanished": vanished, "lowest": lowest}
+        return {"layer": layer, "head": number, **counts, "weights": 400, "negative": negative}
+
+    layers = [
+        head(0, 0, 0, 0.5, 0),
+        head(0, 1, 4, -0.25, 40),
+        head(1, 0, 20, -1.5, 100),
+        head(1, 1, 10, 0.0, 60),
+    ]
+    for seed in (0, 1):
+        write_scheme(tmp_path, f"a{seed}", attention="linear", denominators=layers, seed=seed)
+    # Of this arm alone nothing is compared, so the answer says it.
+    (_, said), shown = list(sentences(alone := gather("made_up", tmp_path, None))), answer_table(alone)
+    assert said.endswith(
+        " 15.0 ± 0.0 % of the queries of its worst layer would divide by a number at or below 0."
+    )
+    assert [column.key for column in shown.columns] == ["arm", "sliding_1x", "sliding_8x"]
+    write_scheme(tmp_path, "b", pos="alibi")
+    results = gather("made_up", tmp_path, None)
+    assert not any("divide" in sentence for sentence in sentences(results))
+    section = schemes.section(results)
+    assert section is not None
+    table = next(table for table in section.tables if table.title == "Rotated denominators")
+    (row,) = table.records
+    shown = {name: row[f"{name}_mean"] for name in ("vanished", "vanished_worst_layer", "lowest", "negative")}
+    expected = {"vanished": 34 / 400, "vanished_worst_layer": 0.15, "lowest": -1.5, "negative": 200 / 1600}
+    assert shown == pytest.approx(expected)
+    assert len(section.sheets["rotated_denominators"][1]) == 8
