@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from poslab.claims.contract import Claim, Judgement, Verdict
 from poslab.claims.studies import StudyCommand
@@ -104,6 +104,7 @@ def html(entries: Sequence[Entry], drawn: Mapping[str, bytes], unreadable: Mappi
         lstrip_blocks=True,
     )
     script = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    environment.filters["linked"] = _linked
     return environment.get_template("claims.html").render(
         _facts(entries, unreadable),
         pictures={name: f"data:image/svg+xml;base64,{_encoded(svg)}" for name, svg in drawn.items()},
@@ -151,6 +152,11 @@ def _facts(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> dict[str,
         "command": typed("claims"),
         "parts": parts_missing(entries),
     }
+
+
+def _linked(text: str) -> Markup:
+    """The text, escaped, in which another claim's number leads to it."""
+    return Markup(re.sub(r"\bclaim (\d+)\b", r'<a href="#claim-\1">claim \1</a>', str(escape(text))))
 
 
 def _encoded(svg: bytes) -> str:

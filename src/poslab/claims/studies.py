@@ -218,4 +218,19 @@ def setting(results: Results) -> str:
     text = plain(run.manifest.corpus.name or "a text without a name", 60)
     length = "" if results.context_length is None else f"L = {results.context_length}, "
     seeds = f"{results.seeds} seed" + "s" * (results.seeds != 1)
-    return plain(f"{shape}{length}{quantity(run.budget)} tokens of {text}, {seeds}", 200)
+    schedules = {str(one.config["trainer"].get("schedule", "cosine")) for one in results.finished}
+    schedule = f"{' and '.join(sorted(schedules))} schedule"
+    rates = {one.arm.label: _own_rate(one.arm.finished[0].config) for one in results.arms if one.arm.finished}
+    own = "".join(
+        f", {label}'s own parameters at {rate:g} times the learning rate"
+        for label, rate in rates.items()
+        if rate != 1
+    )
+    return plain(f"{shape}{length}{quantity(run.budget)} tokens of {text}, {schedule}{own}, {seeds}", 300)
+
+
+def _own_rate(config: Mapping[str, object]) -> float:
+    """How many times the learning rate a scheme's own parameters trained at."""
+    scheme = config.get("pos")
+    rate = scheme.get("rate", 1.0) if isinstance(scheme, Mapping) else 1.0
+    return float(rate)

@@ -80,7 +80,7 @@ CLAIMS = (
         (BOOK,),
         "Its frequencies are those of base 10000 s, and the fastest pair is slowed most.",
         "The scaling that models train and are evaluated with, against the stated formula, K = 64, s = 8.",
-        "A study with the stated formula as an arm of its own, which poslab has no scheme for.",
+        "Trained models under the stated formula, which is the arm rope_ntk_notes, beside rope_ntk.",
         _ntk,
         exact=True,
     ),

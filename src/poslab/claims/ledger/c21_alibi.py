@@ -82,8 +82,8 @@ def _extrapolates(studies: Studies) -> Judgement:
             "The first part holds here: ALiBi keeps its loss past L. " if flat else "Past L it does not "
             "clearly keep its loss. "
         )
-        + "That its loss at L is higher than RoPE's and T5's fits the second part and does not show it: "
-        "that the linear decay is the reason takes losses by how far back the needed token lies.",
+        + "Its loss at L is higher than RoPE's and T5's, which fits the second part but does not prove it: "
+        "to show that the linear decay is the cause needs losses by how far back the needed token lies.",
         study=EXTRAPOLATION.study,
         setting=setting(results),
     )  # fmt: skip

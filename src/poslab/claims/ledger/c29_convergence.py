@@ -46,6 +46,7 @@ def _steps(studies: Studies) -> Judgement:
         f"Not against {_named(refuted)}: there RoPE takes a larger share of the steps." if refuted else "",
         f"Against {_named(shown_by)} it holds." if shown_by else "",
         f"Against {_named(open_)} the interval does not decide." if open_ else "",
+        "No model of 125 M parameters was trained.",
         "The rate fell as a cosine to the end of the budget, which makes such times partly a property of "
         "the schedule."
         if made[0] is EXTRAPOLATION

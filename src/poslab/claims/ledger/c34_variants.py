@@ -19,6 +19,7 @@ from poslab.claims.studies import (
 )
 from poslab.record.losses import TRAINED
 from poslab.record.measures import multiple, name
+from poslab.report.formatting import number
 
 CLEAR = 0.02  # nats: less is called no difference
 
@@ -125,9 +126,11 @@ def _extends(studies: Studies) -> Judgement:
             "Not measured yet: the rescalings and the bases are there, studies of them with records are not.",
         )
     shown = [f"{where}, {found.text}" for _, where, found in bases]
+    words = [_in_words(f"At {where}", found) for _, where, found in bases]
     if ntk:
         _, where, found = ntk
         shown.insert(0, f"NTK-aware scaling at {where}, {found.text}")
+        words.insert(0, _in_words(f"With NTK-aware scaling of a trained RoPE, at {where}", found))
     parts_hold = [
         None if ntk is None else ntk[2].reading,
         None if not bases else "lower" if any(each.reading == "lower" for _, _, each in bases) else "open",
@@ -138,18 +141,25 @@ def _extends(studies: Studies) -> Judgement:
     return Judgement(
         verdict,
         f"sliding loss less plain RoPE's: {'; '.join(shown)}",
-        "It holds where NTK-aware scaling of a trained model, and at least one larger base, lower the loss "
-        "past L.",
+        " ".join((*words, "" if bases else "Larger bases were not trained yet.")).strip(),
         missing=missing,
         study=RESCALING.study if ntk else BASES.study,
         setting="; ".join(dict.fromkeys(setting(results) for results, _, _ in read)),
     )
 
 
+def _in_words(where: str, found: Compared) -> str:
+    """What is less or more, and whether it counts."""
+    mean, n = found.difference.mean, found.difference.n
+    shown = f"{where}, the loss is {number(abs(mean), 3)} nats {'lower' if mean < 0 else 'higher'}"
+    few = f" in {n} seed{'s' * (n != 1)}, too few to count"
+    return f"{shown}{'' if found.reading != 'open' else few if n < EXPLORATORY else ', within noise'}."
+
+
 def _larger_base(studies: Studies) -> Judgement:
     bases = (500.0, 10_000.0, 500_000.0)
     places = [first_negative(base) for base in bases]
-    value = "the score of equal q and k first falls below 0 at " + ", ".join(
+    value = "in heads of width 32, the score of equal q and k first falls below 0 at " + ", ".join(
         f"{place:,} tokens (base {base:,.0f})" for base, place in zip(bases, places, strict=True)
     )
     return undecided(

@@ -23,9 +23,9 @@ CLAIMS = (
         "The data set, a pre-trained model in Chinese, and several seeds.",
         _says(
             "RoFormer's test accuracy is 68.29 % at 512 tokens and 69.79 % at 1,024",
-            "The paper has 512 and 1,024 tokens for this task, without seeds or intervals; 1,536 is the "
-            "length of a stage of its pre-training. It cannot be tried here: it takes that data set and a "
-            "model pre-trained in Chinese.",
+            "In part. The paper has 512 and 1,024 tokens for this task, without seeds or intervals; 1,536 is "
+            "the length of a stage of its pre-training. It cannot be tried here: it takes that data set and "
+            "a model pre-trained in Chinese.",
         ),
     ),
     Claim(
@@ -39,9 +39,9 @@ CLAIMS = (
         _says(
             "BLEU 27.3 for the Transformer and 27.5 for RoFormer; MRPC 88.9 to 89.5, STS-B 85.8 to 87.0; 3 "
             "GLUE tasks won, 3 lost",
-            "The paper compares two models on WMT14, and the difference is 0.2 BLEU without an interval. On "
-            "GLUE the gains are 0.6 and 1.2 and not 1.1 and 1.9. Better on three of six holds, which means "
-            "worse on three.",
+            "In part. The paper compares two models on WMT14, and the difference is 0.2 BLEU without an "
+            "interval. On GLUE the gains are 0.6 and 1.2 and not 1.1 and 1.9. Better on three of six holds, "
+            "which means worse on three.",
         ),
     ),
     Claim(
@@ -55,8 +55,8 @@ CLAIMS = (
         _says(
             "LLaMA 2: 10,000; LLaMA 3: 500,000, no interpolation (3.1 rescales by parts); GPT-NeoX-20B: "
             "RoPE on a quarter of the width",
-            "Of LLaMA 2 it holds, of LLaMA 3 it does not. PaLM 2's report does not say which positions it "
-            "uses. GPT-NeoX-20B has RoPE, and its report is older than the flash kernels.",
+            "In part. Of LLaMA 2 it holds, of LLaMA 3 it does not. PaLM 2's report does not say which "
+            "positions it uses. GPT-NeoX-20B has RoPE, and its report is older than the flash kernels.",
         ),
     ),
 )  # fmt: skip
