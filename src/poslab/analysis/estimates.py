@@ -54,6 +54,15 @@ class ArmFigures:
         at = self.figures.get(figure)
         return None if at is None else at.mean
 
+    def per_token(self, figure: str) -> float | None:
+        """The mean of a figure of whole runs over their training tokens, where all have the same number."""
+        mean = self.mean(figure)
+        tokens = {row.get("tokens") for row in self.rows}
+        whole = [float(one) for one in tokens if isinstance(one, int | float)]
+        return (
+            mean / whole[0] if mean is not None and len(whole) == len(tokens) == 1 and whole[0] > 0 else None
+        )
+
     def by_seed(self, figure: str) -> dict[int, float]:
         """The figure of each seed that has it."""
         values = {row["seed"]: row.get(figure) for row in self.rows}

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from poslab.analysis.curves import Point, point
 from poslab.analysis.estimates import ArmFigures
@@ -42,3 +43,26 @@ def solved_within(factors: Sequence[float], at: Sequence[float]) -> tuple[Point,
         keys: dict[str, Value] = {"factor": x, "solved": solved}
         steps.append(point(x, Estimate(len(factors), share, None, share, share), keys))
     return tuple(steps)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The share of the problems that each arm solves, by the factor of the fastest arm's tokens."""
+
+    problems: list[Problem]
+    edge: float  # the largest factor
+    solved: tuple[tuple[Point, ...], ...]  # of each arm, in their order
+
+
+def profile(items: Sequence[ArmFigures]) -> Profile | None:
+    """Of the arms whose times compare; None without two of them and a target that one of them reached."""
+    solvable = problems(items)
+    if len(items) < 2 or not solvable:
+        return None
+    over = [factors(item, items, solvable) for item in items]
+    finite = sorted({factor for mine in over for factor in mine if math.isfinite(factor)})
+    if not finite:
+        return None
+    edge = finite[-1] if finite[-1] > 1 else 2.0
+    places = sorted({1.0, *finite, edge})
+    return Profile(solvable, edge, tuple(solved_within(mine, places) for mine in over))

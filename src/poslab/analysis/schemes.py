@@ -88,6 +88,16 @@ def attended_cells(item: ArmFigures) -> dict[tuple[float, float], Estimate | Non
     }
 
 
+def attended_rows(item: ArmFigures) -> Rows:
+    """A row for each head that is on record, beside what attention spread evenly would have."""
+    return [
+        {"arm": item.arm.label, "layer": layer, "head": head, **at.row}
+        | {"uniform_distance": uniform(item.arm.context_length)}
+        for (layer, head), at in attended_cells(item).items()
+        if at is not None
+    ]
+
+
 def attended_figures(run: Run) -> dict[str, float]:
     """The mean over all heads, and that of the nearest and of the farthest head; nothing without a record."""
     heads = heads_of(run).values()

@@ -22,6 +22,7 @@ from poslab.report.tables import Cell, Column, Table
 from poslab.report.verdict import NAMED, differences_at_length, fastest, winner
 
 SOURCES = ("arms.csv", "differences.csv")
+HOLM = "paired t tests with Holm's correction"
 
 
 def answer(results: Results) -> Answer:
@@ -118,19 +119,19 @@ def table(results: Results) -> Table:
         return replace(shown, text=f"{shown.text} (noise)") if row["arm"] in noise else shown
 
     places = "1 is the lowest loss; only arms that are separated bound it"
-    rank = Column("rank", "Rank", cells.rank, number=False, about=places)
-    losses = [cells.loss_column(protocol, k) for k in dict.fromkeys((1.0, results.tested_multiple))]
     over = f"to the loss of {label} at 75 % of its budget, over those that {label} takes"
-    ratio = Column("tokens_to_target_ratio", "Tokens to target", cells.over_reference, about=over)
     paired = (
         f"the difference from {label}, paired by seed, with its 95 % interval; noise: p with Holm's "
         f"correction is {FALSE_ALARMS:g} or more"
     )
-    compared = [ratio] if results.is_about_learning and results.targets else []
-    compared.append(Column("difference", f"Against {label}", against, about=paired))
-    columns = [cells.arm_column(results), rank, *losses, *compared]
-    if len(results.arms) == 1:
-        columns = [columns[0], *losses]
+    losses = [cells.loss_column(protocol, k) for k in dict.fromkeys((1.0, results.tested_multiple))]
+    columns = [cells.arm_column(results), *losses]
+    if len(results.arms) > 1:
+        columns.insert(1, Column("rank", "Rank", cells.rank, number=False, about=places))
+        if results.is_about_learning and results.targets:
+            title = "Tokens to target"
+            columns.append(Column("tokens_to_target_ratio", title, cells.over_reference, about=over))
+        columns.append(Column("difference", f"Against {label}", against, about=paired))
     return Table("Answer", "", tuple(columns), ranked_rows(results), SOURCES)
 
 
@@ -192,10 +193,9 @@ def paper_table(results: Results) -> Table:
         settled = "" if results.seeds >= EXPLORATORY else ": exploratory"
         fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
         sure = f"Means over {fewer}{results.seeds} seeds an arm with 95 % Student-t intervals{settled}."
-    ranked = cells.rank_words(results, "paired t tests with Holm's correction")
     compared = (
-        f"{ranked}The last column is the difference from {results.reference.arm.label} in the tested loss, "
-        "paired by seed. "
+        f"{cells.rank_words(results, HOLM)}The last column is the difference from "
+        f"{results.reference.arm.label} in the tested loss, paired by seed. "
     )
     caption = (
         f"Loss in {cells.WINDOWS[cells.loss_family(results)]}, in nats a token, at the training length L and "

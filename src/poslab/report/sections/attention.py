@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results
-from poslab.analysis.schemes import attended_cells, attention_by_arm, denominators_by_arm, heads_of, uniform
+from poslab.analysis.schemes import (
+    attended_cells,
+    attended_rows,
+    attention_by_arm,
+    denominators_by_arm,
+    heads_of,
+    uniform,
+)
 from poslab.report.cells import arm_column, arms, half_widths, heat_panel, loss, percent, rounded
 from poslab.report.charts import SCALE_FROM, HeatPanels
 from poslab.report.formatting import number
@@ -18,16 +25,7 @@ def attended_arms(results: Results) -> list[tuple[int, ArmFigures]]:
 
 def attended_heat(results: Results) -> HeatPanels | None:
     """Layers by heads, a panel an arm, or None where no run has it on record."""
-    panels, rows = [], []
-    for i, item in attended_arms(results):
-        cells = attended_cells(item)
-        even = uniform(item.arm.context_length)
-        panels.append(heat_panel(i, item, cells, str, str))
-        rows += [
-            {"arm": item.arm.label, "layer": layer, "head": head, **cell.row, "uniform_distance": even}
-            for (layer, head), cell in cells.items()
-            if cell is not None
-        ]
+    panels = [heat_panel(i, item, attended_cells(item), str, str) for i, item in attended_arms(results)]
     if not panels:
         return None
     even_means = {uniform(item.arm.context_length) for _, item in attended_arms(results)}
@@ -49,7 +47,7 @@ def attended_heat(results: Results) -> HeatPanels | None:
         max(cell.mean for panel in panels for cell, _, _ in panel.known),
         False,
         tuple(panels),
-        rows,
+        [row for _, item in attended_arms(results) for row in attended_rows(item)],
     )
 
 

@@ -4,8 +4,8 @@ import math
 from dataclasses import replace
 
 from poslab.analysis.curves import by_cost, validation_losses
-from poslab.analysis.estimates import ArmFigures, estimate_columns, target_columns
-from poslab.analysis.profile import factors, problems, solved_within
+from poslab.analysis.estimates import estimate_columns, target_columns
+from poslab.analysis.profile import profile
 from poslab.analysis.results import Results
 from poslab.report.cells import arms, bars, to_target
 from poslab.report.charts import Chart, LineChart, Reach, Series, TargetChart, decades
@@ -45,10 +45,9 @@ def validation_chart(results: Results) -> LineChart | None:
 
 
 def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
-    """The same losses by training time and by floating-point operations, at each arm's mean a token."""
+    """The same losses by training time and by operations, where a token does not cost every arm the same."""
     if len(results.arms) > MANY:
         return []
-    items = {item.arm.label: item for item in results.arms}
     alone = "Times compare only between runs that had their part of the machine to themselves."
     counted = "They are counted from the sizes of the model, not measured."
     charts = []
@@ -58,13 +57,16 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
     ):
         if figure == "seconds" and unsteady(results):
             continue
+        costs = {
+            item.arm.label: cost for item in results.arms if (cost := item.per_token(figure)) is not None
+        }
+        if not costs or max(costs.values()) < 1.001 * min(costs.values()):
+            continue
         series = tuple(
-            replace(one, points=by_cost(one.points, per_token, figure))
+            replace(one, points=by_cost(one.points, costs[one.label], figure))
             for one in losses.series
-            if (per_token := _per_token(items[one.label], figure)) is not None
+            if one.label in costs
         )
-        # Where a token costs every arm the same, it would be the figure by tokens again.
-        costs = [cost for item in results.arms if (cost := _per_token(item, figure)) is not None]
         chart = replace(
             losses,
             name=f"validation_loss_by_{figure}",
@@ -74,16 +76,8 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
             ticks=decades(series),
             series=series,
         )
-        charts += [chart] if series and max(costs) > 1.001 * min(costs) else []
+        charts += [chart] if series else []
     return charts
-
-
-def _per_token(item: ArmFigures, figure: str) -> float | None:
-    """The mean of an arm's figure of whole runs over their training tokens."""
-    mean = item.mean(figure)
-    tokens = {row.get("tokens") for row in item.rows}
-    whole = [float(one) for one in tokens if isinstance(one, int | float)]
-    return mean / whole[0] if mean is not None and len(whole) == len(tokens) == 1 and whole[0] > 0 else None
 
 
 def target_charts(results: Results) -> list[TargetChart]:
@@ -121,25 +115,16 @@ def _schedule(results: Results) -> str:
 
 
 def performance_profile(results: Results) -> list[LineChart]:
-    """How often each arm reaches a target within a factor of the fastest (Dolan and More 2002).
-
-    Of the arms whose times compare; nothing where there are not two of them and a target.
-    """
+    """How often each arm reaches a target within a factor of the fastest (Dolan and More 2002)."""
     timed = [(i, item) for i, item in arms(results) if item.times]
-    solvable = problems([item for _, item in timed])
-    if len(timed) < 2 or not solvable:
+    made = profile([item for _, item in timed])
+    if made is None:
         return []
-    over = {i: factors(item, [one for _, one in timed], solvable) for i, item in timed}
-    finite = sorted({factor for mine in over.values() for factor in mine if math.isfinite(factor)})
-    if not finite:
-        return []
-    edge = finite[-1] if finite[-1] > 1 else 2.0
-    series = tuple(
-        Series(i, item.arm.label, solved_within(over[i], sorted({1.0, *finite, edge}))) for i, item in timed
-    )
-    seeds = len({seed for _, seed in solvable})
+    pairs = zip(timed, made.solved, strict=True)
+    series = tuple(Series(i, item.arm.label, solved) for (i, item), solved in pairs)
+    seeds = len({seed for _, seed in made.problems})
     caption = (
-        f"The share of {len(solvable)} problems (a target at 50, 75 or 90 % of the budget of "
+        f"The share of {len(made.problems)} problems (a target at 50, 75 or 90 % of the budget of "
         f"{results.reference.arm.label}, on one of {seeds} shared seed{'s' if seeds > 1 else ''}) that an "
         "arm solves within a factor of the tokens that the fastest arm needs on that problem: at 1 how often "
         "it is the fastest, at the right how often it gets there at all. A target that a run did not reach "
@@ -153,7 +138,7 @@ def performance_profile(results: Results) -> list[LineChart]:
             "Factor of the fastest arm's tokens",
             "Share of problems solved",
             10,
-            tuple((x, f"×{x:g}") for x in _ticks(edge)),
+            tuple((x, f"×{x:g}") for x in _ticks(made.edge)),
             None,
             series,
             stepped=True,
