@@ -41,10 +41,15 @@ def test_arms_that_noise_covers_share_their_place(tmp_path: Path) -> None:
     noisy = study(tmp_path / "a", {**HELD, "t5": (2.1, 2.1005)}, noise=0.004)
     first, kept, at_length = sentences(noisy)
     assert first == (
-        "At 8 times the training length, alibi and t5 have the lowest losses, not separated from each other."
+        "At 8 times the training length, t5 and alibi have the lowest losses, not separated from each other."
     )
     assert kept == "Only alibi and t5 keep their loss within 5 % of what it is at L."
     assert at_length == "At L itself, rope is the lowest."
+    # More than a sentence names: the lowest first, then those that it is not separated from.
+    several = {"rope": (2.0, 3.0), "t5": (2.1, 2.1005), "fire": (2.1, 2.1003), "kerple": (2.1, 2.1002)}
+    first = next(sentences(study(tmp_path / "c", {**several, "alibi": (2.1, 2.1)}, noise=0.004)))
+    lowest = "kerple has the lowest mean loss, not separated from fire, alibi and t5."
+    assert first == f"At 8 times the training length, {lowest}"
     nothing = study(tmp_path / "b", {"rope": (2.0, 2.0), "alibi": (2.0, 2.001)}, noise=0.01)
     assert list(sentences(nothing)) == [
         "At 8 times the training length, the two arms are not separated.",

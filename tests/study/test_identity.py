@@ -19,6 +19,7 @@ from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from poslab.study.run.worker import request_name, request_text
 from poslab.training.module import LanguageModel
+from support.models import ATTENTIONS
 from support.runs import make, request
 
 
@@ -71,6 +72,12 @@ def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
         assert now.evaluation != before.evaluation, changed
     for changed in ("gpt.py", "losses.py", "module.py", "loop.py", "windows.py", "schema.py", "rescaling.py"):
         assert code_fingerprints(request().config).shared != before.shared, changed
+
+
+def test_all_arms_are_evaluated_by_one_code():
+    codes = [code_fingerprints(request(attention=kind).config) for kind in ATTENTIONS.values()]
+    assert len({code.evaluation for code in codes}) == 1
+    assert len({code.parts for code in codes}) == len(ATTENTIONS)
 
 
 def test_all_that_training_and_evaluation_import_is_fingerprinted():

@@ -1,5 +1,6 @@
 """Everything a report says, as figures of runs and of arms; tables, charts and pages only show it."""
 
+import math
 import statistics as order_statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -105,6 +106,12 @@ class Results:
     def tested(self) -> tuple[Comparison, ...]:
         """Of the comparisons with the reference, those on the primary figure."""
         return tuple(item for item in self.comparisons if item.figure == self.primary)
+
+    @property
+    def leading(self) -> list[str]:
+        """The arms that no other is separated below on the primary figure, the lowest mean first."""
+        means = {item.arm.label: item.mean(self.primary or "") or math.inf for item in self.arms}
+        return sorted((one for one, rank in self.ranks.items() if rank.best == 1), key=means.__getitem__)
 
     @property
     def seeds(self) -> int:

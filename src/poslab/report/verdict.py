@@ -84,8 +84,7 @@ def _described(item: ArmFigures, primary: str) -> str:
 
 def _first(results: Results) -> str:
     """Who may be first, by the ranks."""
-    n = len(results.ranks)
-    first = [label for label, rank in results.ranks.items() if rank.best == 1]
+    n, first = len(results.ranks), results.leading
     if not first:  # over different seeds each may be above another
         return f"no arm of {n} ranks first"
     if len(first) == n:

@@ -56,14 +56,15 @@ def sentences(results: Results) -> Iterator[str]:
 
 def _lowest(results: Results) -> str:
     """Whose loss is the lowest at the tested length, by the ranks."""
-    ranks = results.ranks
-    first = [label for label, rank in ranks.items() if rank.best == 1]
+    ranks, first = results.ranks, results.leading
     if len(first) == len(ranks):
         return "the two arms are not separated" if len(ranks) == 2 else "no arm is separated from another"
     if not first:
         return "no arm is separated from all others"
+    if len(first) > NAMED:
+        return f"{first[0]} has the lowest mean loss, not separated from {listing(first[1:], NAMED)}"
     if len(first) > 1:
-        return f"{listing(first, NAMED)} have the lowest losses, not separated from each other"
+        return f"{listing(first)} have the lowest losses, not separated from each other"
     others = "the other arm's" if len(ranks) == 2 else "any other arm's"
     if ranks[first[0]].worst == 1:
         return f"the loss of {first[0]} is lower than {others}"

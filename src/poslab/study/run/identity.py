@@ -43,15 +43,18 @@ class Code:
 
     shared: str  # of what every run trains with
     parts: str  # of the run's own scheme and attention
-    evaluation: str  # of what evaluates a trained model and is in neither of the others
+    evaluation: str  # of what evaluates a trained model, the same under every scheme and attention
 
 
 def code_fingerprints(config: RunConfig) -> Code:
     """SHA-256 over the source of every module that this run reaches, of poslab and of its parts' packages."""
     shared = sources(TRAINING)
     parts = {name: path for name, path in sources(part_modules(config)).items() if name not in shared}
+    # The same for all arms: of the schemes and attentions that it knows, a run reaches its own, in `parts`.
     evaluation = {
-        name: path for name, path in sources(EVALUATION).items() if name not in shared and name not in parts
+        name: path
+        for name, path in sources(EVALUATION).items()
+        if name not in shared and not name.startswith(f"{POSLAB}.model.")
     }
     return Code(_digest(shared), _digest(parts), _digest(evaluation))
 
