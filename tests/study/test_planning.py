@@ -86,8 +86,9 @@ from types import SimpleNamespace
 from poslab.study.run.identity import EVALUATION, TRAINING, code_fingerprints, sources
 config = SimpleNamespace(pos={"scheme": "rope"}, attention={"kind": "flash"})
 before = code_fingerprints(config)
-modules = (*TRAINING, *EVALUATION, "poslab.model.positions.rope", "poslab.model.attention.flash")
-for name, path in sources(modules).items():
+modules = (*TRAINING, "poslab.model.positions.rope", "poslab.model.attention.flash")
+own = sources(modules)
+for name, path in sources((*modules, *EVALUATION)).items():
     state, content = path.stat(), path.read_bytes()
     quote = content.index(b'\"\"\"') + 3
     letter = b"X" if content[quote : quote + 1] != b"X" else b"Y"
@@ -97,7 +98,9 @@ for name, path in sources(modules).items():
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     now = path.stat()
     assert (now.st_size, now.st_mtime_ns, now.st_ino) == (state.st_size, state.st_mtime_ns, state.st_ino)
-    assert code_fingerprints(config) != before, name
+    # What evaluates knows linear attention, of which this run reaches nothing.
+    seen = name in own or not name.startswith("poslab.model.")
+    assert (code_fingerprints(config) != before) == seen, name
     path.write_bytes(content)
     assert code_fingerprints(config) == before, name
 print(json.dumps([before.shared, before.parts, before.evaluation]))
