@@ -59,9 +59,9 @@ class ArmFigures:
         mean = self.mean(figure)
         tokens = {row.get("tokens") for row in self.rows}
         whole = [float(one) for one in tokens if isinstance(one, int | float)]
-        return (
-            mean / whole[0] if mean is not None and len(whole) == len(tokens) == 1 and whole[0] > 0 else None
-        )
+        if mean is None or len(tokens) != 1 or len(whole) != 1 or whole[0] <= 0:
+            return None
+        return mean / whole[0]
 
     def by_seed(self, figure: str) -> dict[int, float]:
         """The figure of each seed that has it."""
