@@ -6,7 +6,7 @@ import yaml
 
 from poslab.config.schema import ConfigError
 from poslab.model.attention import build_attention
-from poslab.model.gpt import GPT, _Gelu, gelu
+from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, build_scheme
 from support.models import ATTENTIONS, CONF, SCHEMES, make_gpt
 
@@ -107,20 +107,3 @@ def test_flops_are_six_a_parameter_and_token_plus_attention():
     embedded = 50_257 * 768
     matrices = embedded + 12 * 12 * 768 * 768
     assert gpt.training_flops(10) == 10 * (6 * matrices + 12 * 12 * 768 * 1024)
-
-
-@pytest.mark.parametrize("elements", [7, 2**18])
-def test_gelu_and_its_gradient_are_pytorchs(elements: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_Gelu, "elements", elements)  # of a part: its size has no effect
-    x = torch.cat([torch.linspace(-12, 12, 97), torch.tensor([-1e4, -40.0, 0.0, 40.0, 1e4])]).double()
-    x = torch.stack([x, x.flip(0)], dim=1).t().requires_grad_()  # not contiguous
-    weights = torch.randn(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(0))
-    output, expected = gelu(x), torch.nn.functional.gelu(x, approximate="tanh")
-    torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-14)
-    (gradient,) = torch.autograd.grad(output, x, weights)
-    (reference,) = torch.autograd.grad(expected, x, weights)
-    torch.testing.assert_close(gradient, reference, rtol=1e-12, atol=1e-13)
-    with torch.no_grad():
-        assert torch.equal(gelu(x), output)
-    low = x.detach().bfloat16()
-    assert torch.equal(gelu(low), torch.nn.functional.gelu(low, approximate="tanh"))

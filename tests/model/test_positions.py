@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from poslab.config.schema import ConfigError
 from poslab.model.positions import Geometry, build_scheme
 from poslab.model.positions.alibi import slopes
-from poslab.model.positions.rope import RoPE
+from poslab.model.positions.rope import RoPE, turn
 from poslab.model.rescaling import METHODS, Rescaling
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 
@@ -58,6 +58,22 @@ def test_every_scheme_keeps_shapes_and_acts_somewhere(name):
     turned = queries.shape != heads.shape or not torch.equal(queries, heads)
     acts = [not torch.equal(embedded, x), turned, bias is not None, gates is not None]
     assert sum(acts) == {"none": 0, "rope_learned": 2}.get(name, 1)
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("laid_out", ["B H T W", "B T H W"])
+def test_pairs_turned_in_place_are_those_turned_apart_and_so_are_their_gradients(pairing, laid_out):
+    generator = torch.Generator().manual_seed(0)
+    x, weights = torch.randn(2, 2, 3, 7, 10, dtype=torch.float64, generator=generator)
+    if laid_out == "B T H W":
+        x, weights = (each.transpose(1, 2).contiguous().transpose(1, 2) for each in (x, weights))
+    phase = 10 * torch.randn(7, 5, dtype=torch.float64, generator=generator)
+    x.requires_grad_()
+    fast, plain = turn(x, phase, pairing), turn(x, phase.clone().requires_grad_(), pairing)
+    torch.testing.assert_close(fast, plain, rtol=1e-13, atol=1e-14)
+    (gradient,) = torch.autograd.grad(fast, x, weights)
+    (reference,) = torch.autograd.grad(plain, x, weights)
+    torch.testing.assert_close(gradient, reference, rtol=1e-13, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", KIN)

@@ -2,8 +2,10 @@
 
 import math
 import os
+import platform
 import resource
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -191,3 +193,27 @@ def test_the_kernel_kills_a_run_and_the_others_are_made(cgroup, tmp_path):
     listed = {row["status"]: row["reason"] for row in rows(tmp_path / "reports/x/summary.csv")}
     assert set(listed) == {"done", "failed"}
     assert "choose a smaller trainer.batch_size" in listed["failed"]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc's allocator")
+def test_a_run_keeps_the_memory_that_it_frees():
+    """Pages that the system must clear again, each time that as much is allocated as was freed before."""
+    program = """
+import resource, sys
+from poslab.study.run.processes import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+for count in range(40):
+    if count == 20:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    first, second = b"1" * 2**24, b"2" * 2**24
+    del first, second
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    pages = {
+        name: int(
+            subprocess.run([sys.executable, "-c", program, name], stdout=subprocess.PIPE, check=True).stdout
+        )
+        for name in ("keep", "default")
+    }
+    assert pages["keep"] < 0.1 * pages["default"], pages

@@ -4,8 +4,6 @@ Shapes: B batch, T tokens, D width, H heads, K head width, V vocabulary.
 """
 
 import hashlib
-import math
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -13,55 +11,8 @@ from torch import Tensor, nn
 
 from poslab.config.schema import RunConfig
 from poslab.model.attention import Attention, Site, build_attention
+from poslab.model.kernels import Linear, linear
 from poslab.model.positions import Geometry, Scheme, build_scheme
-
-
-class _Gelu(torch.autograd.Function):
-    """GELU with a tanh, as x sigmoid(2 c (x + a x^3)), and its derivative beside it, part by part.
-
-    1 + tanh(y) = 2 sigmoid(2 y), and on a CPU PyTorch's sigmoid is several times as fast as its tanh. A part
-    stays in the core's cache.
-    """
-
-    scale = 2 * (2 / math.pi) ** 0.5  # 2 c
-    cubic = 0.044715  # a
-    elements = 2**18  # of a part: 1 MiB in float32
-
-    @staticmethod
-    def forward(ctx: Any, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        scale, cubic, elements = _Gelu.scale, _Gelu.cubic, _Gelu.elements
-        output = torch.empty_like(x, memory_format=torch.contiguous_format)
-        slope = torch.empty_like(output) if ctx.needs_input_grad[0] else None
-        flat = x.reshape(-1)
-        for start in range(0, flat.numel(), elements):
-            end = start + elements
-            part = flat[start:end]
-            square = part * part
-            gate = torch.addcmul(part, square, part, value=cubic).mul_(scale).sigmoid_()
-            result = torch.mul(part, gate, out=output.view(-1)[start:end])
-            if slope is not None:  # gate + x gate (1 - gate) 2 c (1 + 3 a x^2)
-                rest = torch.addcmul(result, result, gate, value=-1)
-                square.mul_(3 * cubic * scale).add_(scale)
-                torch.addcmul(gate, rest, square, out=slope.view(-1)[start:end])
-        if slope is not None:
-            ctx.save_for_backward(slope)
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        slope: Tensor = ctx.saved_tensors[0]
-        return gradient * slope
-
-
-def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """GELU in GPT-2's form, with a tanh (Hendrycks and Gimpel 2016, section 2).
-
-    PyTorch's own on an accelerator, in half precision and inside a compiled block, where it is one kernel.
-    """
-    if x.device.type != "cpu" or x.dtype.itemsize < 4 or torch.compiler.is_compiling():
-        return nn.functional.gelu(x, approximate="tanh")
-    output: Tensor = _Gelu.apply(x)  # type: ignore[no-untyped-call]
-    return output
 
 
 class Block(nn.Module):
@@ -73,11 +24,11 @@ class Block(nn.Module):
         self.heads = geometry.heads
         self.attention = attention
         self.norm_attention = nn.LayerNorm(width)
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.project_attention = nn.Linear(width, width)
+        self.query_key_value = Linear(width, 3 * width)
+        self.project_attention = Linear(width, width)
         self.norm_perceptron = nn.LayerNorm(width)
-        self.expand = nn.Linear(width, 4 * width)
-        self.project_perceptron = nn.Linear(4 * width, width)
+        self.expand = Linear(width, 4 * width)
+        self.project_perceptron = Linear(4 * width, width)
 
     def forward(
         self,
@@ -100,7 +51,7 @@ class Block(nn.Module):
                 mixed = self.attention.attend_last(q, k, v, site, last)
                 x = x[:, -last:]
         x = x + self.project_attention(mixed.transpose(1, 2).flatten(-2))
-        hidden = gelu(self.expand(self.norm_perceptron(x)))
+        hidden = self.expand.gelu(self.norm_perceptron(x))
         output: Float[Tensor, "B T D"] = x + self.project_perceptron(hidden)
         return output
 
@@ -143,7 +94,7 @@ class GPT(nn.Module):
             # forward, not the call: a compiled block would be compiled again for each shape of an evaluation
             apply = block if self.training else block.forward
             x = apply(x, self.scheme.layer(index), positions, scored)
-        return nn.functional.linear(self.norm(x), self.embedding.weight)
+        return linear(self.norm(x), self.embedding.weight)
 
     def compile_blocks(self) -> None:
         """Have PyTorch compile the blocks, for training alone: evaluation runs them as they are.

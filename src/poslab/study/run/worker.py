@@ -26,7 +26,7 @@ from poslab.study.launch.contract import launcher_class
 from poslab.study.launch.forks import serve
 from poslab.study.run.budget import check_memory, room
 from poslab.study.run.plan import Job, plan
-from poslab.study.run.processes import exit_with_parent, process_group
+from poslab.study.run.processes import exit_with_parent, keep_freed_memory, process_group
 from poslab.study.run.stopping import Stopped, Stopper
 
 # Exit statuses, besides 0, 1 (the run failed) and 2 (a ConfigError).
@@ -66,6 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with Stopper().installed() as stopper:
             exit_with_parent()
+            keep_freed_memory()
             return _make(_request(Path(arguments[-1])), stopper)
     except ConfigError as error:
         print(f"poslab: {error}", file=sys.stderr)

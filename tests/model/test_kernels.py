@@ -1,0 +1,61 @@
+"""The CPU's forms of products and GELU are PyTorch's functions, and so are their gradients."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from poslab.model.kernels import Linear, _Gelu, gelu, linear
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("strided", [True, False])
+@pytest.mark.parametrize("shape", [(3, 5, 8), (7, 8), (1, 1, 8), (0, 5, 8)], ids=str)
+def test_a_product_and_its_gradients_are_pytorchs(shape: tuple[int, ...], strided: bool, with_bias: bool):
+    x = drawn(*shape[:-1], 2 * shape[-1])[..., ::2] if strided else drawn(*shape)
+    leaves = [x.requires_grad_(), drawn(6, 8, seed=1).requires_grad_()]
+    if with_bias:
+        leaves.append(drawn(6, seed=2).requires_grad_())
+    output, expected = linear(*leaves), functional.linear(*leaves)
+    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
+    weights = drawn(*shape[:-1], 6, seed=3)
+    gradients = torch.autograd.grad(output, leaves, weights)
+    for gradient, reference in zip(gradients, torch.autograd.grad(expected, leaves, weights), strict=True):
+        torch.testing.assert_close(gradient, reference, rtol=1e-5, atol=1e-5)
+
+
+def test_products_keep_their_precision():
+    x, weight = drawn(4, 8).double(), drawn(6, 8, seed=1).double()
+    assert torch.equal(linear(x, weight), functional.linear(x, weight))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear(x.float(), weight.float()).dtype == torch.bfloat16
+
+
+def test_gelu_within_a_product_is_gelu_after_it():
+    layer = Linear(8, 32)
+    x = 10 * drawn(3, 5, 8)
+    expected = gelu(layer(x))
+    assert torch.equal(layer.gelu(x), expected)
+    with torch.no_grad():
+        torch.testing.assert_close(layer.gelu(x), expected.detach(), rtol=1e-5, atol=1e-6)
+        assert torch.equal(layer.double().gelu(x.double()), gelu(layer(x.double())))
+
+
+@pytest.mark.parametrize("elements", [7, 2**18])
+def test_gelu_and_its_gradient_are_pytorchs(elements: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_Gelu, "elements", elements)  # of a part: its size has no effect
+    x = torch.cat([torch.linspace(-12, 12, 97), torch.tensor([-1e4, -40.0, 0.0, 40.0, 1e4])]).double()
+    x = torch.stack([x, x.flip(0)], dim=1).t().requires_grad_()  # not contiguous
+    weights = torch.randn(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(0))
+    output, expected = gelu(x), torch.nn.functional.gelu(x, approximate="tanh")
+    torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-14)
+    (gradient,) = torch.autograd.grad(output, x, weights)
+    (reference,) = torch.autograd.grad(expected, x, weights)
+    torch.testing.assert_close(gradient, reference, rtol=1e-12, atol=1e-13)
+    with torch.no_grad():
+        assert torch.equal(gelu(x), output)
+    low = x.detach().bfloat16()
+    assert torch.equal(gelu(low), torch.nn.functional.gelu(low, approximate="tanh"))
