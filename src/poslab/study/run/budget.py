@@ -36,7 +36,7 @@ from poslab.study.run.size import Size
 INTERPRETER = 150 * 2**20  # of each process: Python with PyTorch
 BLOCK = 20 * 2**10  # of each layer, whatever its width: the objects of its modules and parameters
 ROW = 500  # of a row of a table while it is kept as Python's objects
-TOKENS_A_BATCH = 2_048  # of an evaluation on a CPU, and no fewer on a GPU
+TOKENS_A_BATCH = 4_096  # of an evaluation on a CPU, and no fewer on a GPU
 LOGITS_A_BATCH = 2**29  # of an evaluation
 MOST_PARTS = 10_000  # of a batch, that are proposed
 LESS = ", or less"
