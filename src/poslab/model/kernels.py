@@ -4,6 +4,7 @@ On an accelerator, in half precision and inside a compiled block they are PyTorc
 """
 
 import math
+import platform
 from typing import Any
 
 import torch
@@ -13,20 +14,20 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 # PyTorch multiplies float32 on a CPU by MKL. oneDNN, a part of PyTorch too, is faster at the shapes of a GPT
-# (on Zen 4 by a tenth to a third), but for the gradient of the weights.
-_one_dnn = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-    _one_dnn = None
+# (on Zen 4 by a tenth to a third), but for the gradient of the weights. Other processors were not measured.
+_one_dnn = None
+if platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    _one_dnn = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
 
 class Linear(nn.Linear):
-    """x W^T + b (B T D -> B T N), a layer as PyTorch's."""
+    """A layer as PyTorch's: x W^T + b."""
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
         return linear(x, self.weight, self.bias)
 
     def gelu(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
-        """`gelu` of the layer's output; without gradients in the same pass."""
+        """`gelu` of the layer's output, in the same pass where no gradient is wanted."""
         if torch.is_grad_enabled() or not _by_one_dnn(x, self.weight):
             return gelu(self(x))
         output: Tensor = _one_dnn(x, self.weight, self.bias, "gelu", [], "tanh")  # type: ignore[misc]
@@ -52,10 +53,9 @@ def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def _plain(x: Tensor) -> bool:
-    """Whether x is on a CPU, at a precision of its own, and no block is being compiled."""
-    return (
-        x.device.type == "cpu" and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
-    )
+    """Whether x is on a CPU, outside of autocast and of a block that is being compiled."""
+    chosen = torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
+    return x.device.type == "cpu" and not chosen
 
 
 def _by_one_dnn(x: Tensor, weight: Tensor) -> bool:
