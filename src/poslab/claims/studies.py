@@ -31,7 +31,7 @@ class StudyCommand:
     study: str
     arguments: str
     runs: int
-    minutes: int = 3  # of a run of the default model on two CPU cores
+    minutes: int = 2  # of a run of the default model on two CPU cores
 
     @property
     def command(self) -> str:
@@ -45,19 +45,20 @@ class StudyCommand:
 
 
 SEEDS = "seed=0,1,2,3,4"
+CONTEXT = StudyCommand("context", "sweep=claims/context", 10)
 EXTRAPOLATION = StudyCommand("extrapolation", "sweep=extrapolation", 30)
 CONVERGENCE = StudyCommand("convergence", "sweep=convergence", 15)
 CATALOGUE = StudyCommand("catalogue", "sweep=catalogue", 80)
 ATTENTION = StudyCommand("attention", f"sweep=attention {SEEDS}", 60)
 BASES = StudyCommand("bases", f"sweep=bases {SEEDS}", 45)
-RESCALING = StudyCommand("rescaling", f"sweep=rescaling {SEEDS}", 30, minutes=6)
+RESCALING = StudyCommand("rescaling", f"sweep=rescaling {SEEDS}", 30, minutes=5)
 WARPED = StudyCommand("warped", "sweep=claims/warped", 15)
 VARIANTS = StudyCommand("variants", "sweep=claims/variants", 20)
 PERFORMER = StudyCommand("performer", "sweep=claims/performer", 10)
-DENOMINATORS = StudyCommand("denominators", "sweep=claims/denominators", 5, minutes=2)
+DENOMINATORS = StudyCommand("denominators", "sweep=claims/denominators", 5)
 ALL = (
     *(EXTRAPOLATION, CONVERGENCE, CATALOGUE, ATTENTION, BASES, RESCALING),
-    *(WARPED, VARIANTS, PERFORMER, DENOMINATORS),
+    *(WARPED, VARIANTS, PERFORMER, DENOMINATORS, CONTEXT),
 )
 
 Reading = Literal["lower", "higher", "open"]

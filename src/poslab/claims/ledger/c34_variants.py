@@ -9,10 +9,12 @@ from poslab.claims.contract import BLOG, BOOK, Claim, Judgement, Verdict, undeci
 from poslab.claims.studies import (
     BASES,
     CATALOGUE,
+    CONTEXT,
     RESCALING,
     VARIANTS,
     Compared,
     Studies,
+    arm,
     compared,
     read_difference,
     setting,
@@ -88,9 +90,14 @@ def _still_pairs(studies: Studies) -> Judgement:
     )
 
 
+def _first(studies: Studies, *names: str) -> Results | None:
+    """The first of these studies that is at hand."""
+    return next((results for name in names if (results := studies.results(name)) is not None), None)
+
+
 def _rescaled(studies: Studies) -> tuple[Results, str, Compared] | None:
     """A trained RoPE under NTK-aware scaling less the same as trained, as far past L as it is scaled."""
-    results = studies.results(RESCALING.study)
+    results = _first(studies, CONTEXT.study, RESCALING.study)
     mine = () if results is None else results.rescaled
     lines = {line.rescale: line.item for one in mine if one.item.arm.label == "rope" for line in one.lines}
     if results is None or results.primary is None or "ntk" not in lines or TRAINED not in lines:
@@ -107,10 +114,10 @@ def _rescaled(studies: Studies) -> tuple[Results, str, Compared] | None:
 
 def _other_bases(studies: Studies) -> list[tuple[Results, str, Compared]]:
     """Larger bases less 10,000, at the longest length."""
-    results = studies.results(BASES.study)
+    results = _first(studies, CONTEXT.study, BASES.study)
     if results is None or results.primary is None:
         return []
-    others = ("rope_50k", "rope_500k", "rope_1m")
+    others = [each for each in ("rope_50k", "rope_500k", "rope_1m") if arm(results, each)]
     found = [(other, compared(results, results.primary, other, "rope", len(others))) for other in others]
     length = f"{multiple(results.primary):g} L"
     return [(results, f"{length}, {other}", each) for other, each in found if each is not None]
@@ -118,9 +125,9 @@ def _other_bases(studies: Studies) -> list[tuple[Results, str, Compared]]:
 
 def _extends(studies: Studies) -> Judgement:
     ntk, bases = _rescaled(studies), _other_bases(studies)
-    missing = (*(() if ntk else (RESCALING,)), *(() if bases else (BASES,)))
     read = (*((ntk,) if ntk else ()), *bases)
-    if not ntk and not bases:
+    missing = () if studies.results(CONTEXT.study) else (CONTEXT,)
+    if not read:
         return undecided(
             missing,
             "Not measured yet: the rescalings and the bases are there, studies of them with records are not.",
@@ -143,7 +150,7 @@ def _extends(studies: Studies) -> Judgement:
         f"sliding loss less plain RoPE's: {'; '.join(shown)}",
         " ".join((*words, "" if bases else "Larger bases were not trained yet.")).strip(),
         missing=missing,
-        study=RESCALING.study if ntk else BASES.study,
+        study=read[0][0].study,
         setting="; ".join(dict.fromkeys(setting(results) for results, _, _ in read)),
     )
 
@@ -187,9 +194,8 @@ CLAIMS = (
         (BOOK, BLOG),
         "Past L the loss with them is lower than plain RoPE's.",
         "Sliding loss of a trained RoPE under NTK-aware scaling, and of larger bases, less plain RoPE's, "
-        "in the studies "
-        "rescaling and bases.",
-        "Both studies over five seeds, and models with longer contexts.",
+        "in the study context, or in rescaling and bases where that is not there.",
+        "Models with longer contexts.",
         _extends,
         question="Do NTK-aware scaling and larger bases extend the context?",
     ),
