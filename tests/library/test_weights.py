@@ -154,7 +154,7 @@ def test_mistakes_of_the_command_are_one_line(tmp_path):
     for arguments, message in (
         (["export"], "give checkpoint=PATH"),
         (["export", "checkpiont=x"], "did you mean checkpoint=...?"),
-        (["export", "checkpoint=x"], "x holds no finished run"),
+        (["export", "checkpoint=x"], "x does not exist: name a run directory"),
         (["export", "checkpoint=x", "to=y.pt"], "must end in .safetensors"),
     ):
         ended = command(*arguments, cwd=tmp_path)

@@ -55,8 +55,10 @@ class PoslabLauncher(Launcher):
                 settings, choices, conf = composed.settings, composed.choices, composed.conf
                 requests.append(request_of(settings, choices, overrides, conf))
             except ConfigError as error:
-                named = " ".join(map(override_text, overrides))
-                raise ConfigError(f"{named}: {error}") from None
+                # The run by what not all of them have.
+                own = [each for each in overrides if any(each not in others for others in job_overrides)]
+                named = " ".join(map(override_text, own))
+                raise ConfigError(f"{named}: {error}" if named else str(error)) from None
         command = command_line(self.config.hydra.overrides.task, multirun=True)
         with env_override(self.config.hydra.job.env_set):  # as Hydra does for a single run
             status = run_study(with_distinguishing_labels(requests), command)

@@ -112,7 +112,7 @@ def choose_reference(
         return fitting[0], None
     planned = studies[0].reference
     if planned is None:
-        return candidates[0], None
+        return next((arm for arm in candidates if arm.finished), candidates[0]), None
     fitting = _fitting(candidates, plain(planned))
     if len(fitting) == 1:
         return fitting[0], None

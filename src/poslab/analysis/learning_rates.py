@@ -97,6 +97,21 @@ class Tuning:
         return tuple(used for used in self.used if chosen and not all(map(math.isclose, used, chosen)))
 
 
+def scheme_rates(arms: Iterable[Arm]) -> dict[str, float]:
+    """By label, how many times the learning rate a scheme's own parameters train at, where that is not 1."""
+    rates = {}
+    for arm in arms:
+        config = arm.finished[0].config if arm.finished else {}
+        own, common = config.get("pos"), config.get("trainer")
+        factors = [
+            section.get(name, 1.0) if isinstance(section, Mapping) else 1.0
+            for section, name in ((own, "rate"), (common, "scheme_rate"))
+        ]
+        if math.prod(factors) != 1:
+            rates[arm.label] = float(math.prod(factors))
+    return rates
+
+
 def tunings(runs: Iterable[Run], arms: Sequence[Arm]) -> tuple[Tuning, ...]:
     """The tuning of each arm that was tuned, then of what is in no arm; superseded runs do not count."""
     groups: dict[str, list[Run]] = {}

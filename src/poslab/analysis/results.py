@@ -206,16 +206,19 @@ def figures(
 
 
 def _nothing(records: Records) -> str:
-    counts: dict[str, int] = {}
+    by_status: dict[str, list[str]] = {}
     compared = [run for run in records.runs if not run.tunes]
     for run in compared:
-        counts[run.status] = counts.get(run.status, 0) + 1
-    statuses = ", ".join(f"{n} {plain(status, 30)}" for status, n in sorted(counts.items()))
-    why = next((f" ({plain(run.reason, 120)})" for run in compared if run.reason), "")
+        by_status.setdefault(run.status, []).append(run.reason or "")
+    counts = []
+    for status, reasons in sorted(by_status.items()):
+        why = next((f" ({plain(reason, 120)})" for reason in reasons if reason), "")
+        counts.append(f"{len(reasons)} {plain(status, 30)}{why}")
+    statuses = ", ".join(counts)
     if len(compared) < len(records.runs):
         tuning = f"{len(records.runs) - len(compared)} that tune learning rates"
-        statuses, why = f"{statuses}{why} and {tuning}" if statuses else f"only {tuning}", ""
-    return f"study={records.study} has no finished run: {statuses}{why}; run its command again to finish them"
+        statuses = f"{statuses} and {tuning}" if statuses else f"only {tuning}"
+    return f"study={records.study} has no finished run: {statuses}; run its command again"
 
 
 def _targets(reference: Arm) -> tuple[Target, ...]:

@@ -14,6 +14,7 @@ from typing import Literal
 from poslab.analysis.claims import TARGET
 from poslab.analysis.comparisons import comparable
 from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.results import Results, figures, subject_of
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, Ratio, p_value, paired, ratio
 from poslab.config.installation import typed
@@ -48,6 +49,7 @@ SEEDS = "seed=0,1,2,3,4"
 CONTEXT = StudyCommand("context", "sweep=claims/context", 10)
 EXTRAPOLATION = StudyCommand("extrapolation", "sweep=extrapolation", 30)
 CONVERGENCE = StudyCommand("convergence", "sweep=convergence", 15)
+FAIR = StudyCommand("fair", "sweep=fair", 60)
 CATALOGUE = StudyCommand("catalogue", "sweep=catalogue", 80)
 ATTENTION = StudyCommand("attention", f"sweep=attention {SEEDS}", 60)
 BASES = StudyCommand("bases", f"sweep=bases {SEEDS}", 45)
@@ -57,7 +59,7 @@ VARIANTS = StudyCommand("variants", "sweep=claims/variants", 20)
 PERFORMER = StudyCommand("performer", "sweep=claims/performer", 10)
 DENOMINATORS = StudyCommand("denominators", "sweep=claims/denominators", 5)
 ALL = (
-    *(EXTRAPOLATION, CONVERGENCE, CATALOGUE, ATTENTION, BASES, RESCALING),
+    *(EXTRAPOLATION, CONVERGENCE, FAIR, CATALOGUE, ATTENTION, BASES, RESCALING),
     *(WARPED, VARIANTS, PERFORMER, DENOMINATORS, CONTEXT),
 )
 
@@ -221,17 +223,8 @@ def setting(results: Results) -> str:
     seeds = f"{results.seeds} seed" + "s" * (results.seeds != 1)
     schedules = {str(one.config["trainer"].get("schedule", "cosine")) for one in results.finished}
     schedule = f"{' and '.join(sorted(schedules))} schedule"
-    rates = {one.arm.label: _own_rate(one.arm.finished[0].config) for one in results.arms if one.arm.finished}
+    rates = scheme_rates(one.arm for one in results.arms)
     own = "".join(
-        f", {label}'s own parameters at {rate:g} times the learning rate"
-        for label, rate in rates.items()
-        if rate != 1
+        f", {label}'s own parameters at {rate:g} times the learning rate" for label, rate in rates.items()
     )
     return plain(f"{shape}{length}{quantity(run.budget)} tokens of {text}, {schedule}{own}, {seeds}", 300)
-
-
-def _own_rate(config: Mapping[str, object]) -> float:
-    """How many times the learning rate a scheme's own parameters trained at."""
-    scheme = config.get("pos")
-    rate = scheme.get("rate", 1.0) if isinstance(scheme, Mapping) else 1.0
-    return float(rate)

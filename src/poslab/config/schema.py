@@ -135,7 +135,10 @@ class EvaluateOptions(Options):
     @model_validator(mode="after")
     def _rescaling_is_used(self) -> Self:
         if len(set(self.rescale)) < len(self.rescale) or self.rescale[:1] != ["none"]:
-            raise ValueError(f"rescale={self.rescale} must begin with none and name nothing twice")
+            shown = ",".join(self.rescale)
+            raise ValueError(
+                f"rescale=[{shown}] must begin with none, as [none,yarn], and name nothing twice"
+            )
         if self.rescale_factor != "auto":
             if self.rescale_factor <= 1:
                 raise ValueError(f"rescale_factor={self.rescale_factor:g} must be above 1")
@@ -314,6 +317,8 @@ def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
         return path, f": {error['ctx']['error']}" if path else str(error["ctx"]["error"])
     shown = json.dumps(error["input"]) if isinstance(error["input"], bool | None) else repr(error["input"])
     reason = f"{error['msg'][0].lower()}{error['msg'][1:]}"
+    if error["type"] == "list_type":
+        reason += f": write [{error['input']}]"
     if error["type"] == "literal_error":
         choices = re.findall(r"'([^']+)'", error["ctx"]["expected"])
         reason += did_you_mean(str(error["input"]), choices)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from poslab.analysis.facts import differing
+from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.results import Results
 from poslab.config.text import listing, plain, rate_text
 from poslab.paper.references import cited
@@ -115,13 +116,8 @@ def _sources(kind: str, options: Any) -> tuple[str, ...]:
 
 def _own_rates(results: Results) -> str:
     """At which multiples of the learning rate the parameters of schemes trained, where not at 1."""
-    rates = []
-    for item in results.arms:
-        config = item.arm.finished[0].config if item.arm.finished else {}
-        own, common = config.get("pos") or {}, config.get("trainer") or {}
-        rate = own.get("rate", 1.0) * common.get("scheme_rate", 1.0)
-        if rate != 1:
-            rates.append(f"{rate:g} times for {item.arm.label}")
+    own = scheme_rates(item.arm for item in results.arms)
+    rates = [f"{rate:g} times for {label}" for label, rate in own.items()]
     words = f"; what a scheme itself learns trained at a multiple of this rate, {listing(rates, 20)}"
     return words if rates else ""
 

@@ -94,7 +94,7 @@ def _first(results: Results) -> str:
         return f"{first[0]} alone ranks first of {n} arms, separated from {rest}"
     if len(first) == 1:
         return f"no arm is separated below {first[0]}, which is not separated from every other"
-    return f"{listing(first, NAMED)} share first place of {n} arms, not separated from each other"
+    return f"no test tells which of {listing(first, NAMED)} is first of {n} arms"
 
 
 def _against(results: Results) -> str:
@@ -257,11 +257,13 @@ def _target(results: Results, shown: Callable[[ArmFigures], str]) -> str:
     sooner = [item for item, ratio in claimed if (ratio.high or math.inf) < 1]
     later = [item for item, ratio in claimed if (ratio.low or 0) > 1]
     sooner.sort(key=lambda item: item.ratios[TARGET].high or math.inf)
-    unclear = [_reached(item) for item, _ in ratios if item not in sooner and item not in later]
+    left = [item for item, _ in ratios if item not in sooner and item not in later]
+    unclear = [_reached(item) for item in left if item.reached[TARGET][0]]
     parts = _phrases(
         ("sooner by", [shown(item) for item in sooner]),
         ("later, if at all, by", [shown(item) for item in later]),
         ("not clearly sooner or later by", unclear),
+        ("by no run of", [item.arm.label for item in left if not item.reached[TARGET][0]]),
     )
     return f"{target} is reached {', '.join(parts)}"
 

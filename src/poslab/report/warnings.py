@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.rescalings import measured
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
@@ -251,11 +252,6 @@ def _rate_warnings(results: Results) -> list[str]:
             )
         if one.choice is None:
             warnings.append(f"No learning rate of {one.label} has a loss for every seed: none is chosen.")
-        else:
-            warnings += [
-                f"The {RATE_NAMES[name]} chosen for {one.label}, {rates_text(one.choice.rates)}, is {EDGE}."
-                for name in one.choice.edges
-            ]
         if one.other and one.choice is not None:
             used, chosen = listing(list(map(rates_text, one.other))), rates_text(one.choice.rates)
             warnings.append(
@@ -267,6 +263,7 @@ def _rate_warnings(results: Results) -> list[str]:
                 f"The tuning runs of {one.label} do not have the same {listing(unlike)}: "
                 "their losses do not compare."
             )
+    warnings += _edges(results)
     tuned = {one.arm for one in results.tunings}
     untuned = [item.arm.label for i, item in enumerate(results.arms) if tuned and i not in tuned]
     if untuned:
@@ -275,6 +272,21 @@ def _rate_warnings(results: Results) -> list[str]:
         sharing = f"Tuning and comparison share seeds ({seeds})"
         warnings.append(f"{sharing}: the rates fit the runs that are compared.")
     return warnings
+
+
+def _edges(results: Results) -> list[str]:
+    """Which chosen rates are the lowest or the highest of their grid, in a sentence for each kind of rate."""
+    sentences = []
+    for kind, words in RATE_NAMES.items():
+        chosen = [
+            f"{one.label} ({rate_text(getattr(one.choice.rates, kind))})"
+            for one in results.tunings
+            if one.choice is not None and kind in one.choice.edges
+        ]
+        if chosen:
+            are = "is" if len(chosen) == 1 else "are"
+            sentences.append(f"The {words} chosen for {listing(chosen)} {are} {EDGE}.")
+    return sentences
 
 
 def _made(runs: Sequence[Run]) -> dict[str, set[str]]:
@@ -296,7 +308,10 @@ def _rate_remarks(results: Results) -> list[str]:
     if not results.tunings:
         same = {run.config["trainer"].get("learning_rate") for run in results.finished}
         if len(same) == 1 and len(results.arms) > 1:
-            return [f"One learning rate for every arm ({plain(same.pop(), 20)}), not tuned arm by arm."]
+            multiples = scheme_rates(item.arm for item in results.arms).items()
+            times = listing([f"of {plain(label, 40)} at {rate:g} times it" for label, rate in multiples])
+            rest = f"; parameters of the scheme {times}" if times else ""
+            return [f"One learning rate for every arm ({plain(same.pop(), 20)}), not tuned arm by arm{rest}."]
         return []
     tuned = [one for one in results.tunings if one.arm is not None]
     if not tuned:

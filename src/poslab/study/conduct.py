@@ -332,11 +332,14 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
     jobs = [each.job for each in members]
     show_runs(jobs, console)
     # Runs that only try a learning rate have nothing to compare.
-    for study in dict.fromkeys(job.config.study for job in jobs if job.config.part == "comparison"):
+    compared = dict.fromkeys(job.config.study for job in jobs if job.config.part == "comparison")
+    for study in compared:
         try:
             with holding(runs / study / ".report.lock", LOCK_SECONDS):
                 report = _written_report(study, runs, reports)
                 lead_on(reports, study, report.page)
+                if len(compared) > 1:
+                    print(f"study {study}")
                 show(report)
                 show_report(study, jobs, runs, report, console)
         except ReportError as error:

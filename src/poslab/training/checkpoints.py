@@ -220,10 +220,14 @@ def read_trained_model(directory: Path) -> TrainedModel:
     # A model may lie in a folder of any name, as one from W&B does, but not in that of another run.
     manifest = read_manifest(directory, anywhere=RUN.fullmatch(directory.name) is None)
     if manifest is None or FINAL not in (manifest.files or {}):
-        raise ConfigError(f"{directory} holds no finished run")
+        there = directory.is_dir()
+        raise ConfigError(
+            f"{directory} {'holds no finished run' if there else 'does not exist: name a run directory'}"
+        )
     path = directory / FINAL
     if FINAL in damaged_files(directory, manifest.files, FINAL):
-        raise DamagedError(f"{path} is damaged" if path.exists() else f"{path} is missing")
+        what = "damaged" if path.exists() else "missing"
+        raise DamagedError(f"{path} is {what}: the command that made the run makes it again")
     try:
         saved = from_bytes(path.read_bytes())
         number, whose = saved["format"], saved["identity"]

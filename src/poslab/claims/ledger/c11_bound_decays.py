@@ -71,7 +71,7 @@ CLAIMS = (
         "The bound as reports of trained runs have it, for four widths and three bases.",
         "Nothing for the bound; for scores see claims 3 and 12.",
         _decays,
-        question="Does RoFormer's bound decay with distance?",
+        question="Does RoFormer's bound on a score decay with the distance?",
         exact=True,
     ),
     Claim(

@@ -104,8 +104,8 @@ def _negative(studies: Studies) -> Judgement:
         )  # fmt: skip
         often = max(trained.vanished)
         why = (
-            f"In trained models it did for up to {100 * often:.2g} % of a layer's queries: what the "
-            "sentence fears happens in training, too."
+            f"In trained models it did for up to {100 * often:.2g} % of a layer's queries, all seeds "
+            "together: what the sentence fears happens in training, too."
             if often
             else "In the trained models that were measured it never did: the caution changed nothing there."
         )

@@ -41,7 +41,8 @@ def _absolute(studies: Studies) -> Judgement:
         f"{interval(rope.mean, rope.half_width, 3)}{beside}",
         "Scores under RoPE know distances alone (claim 6); what a hidden state holds of the place comes from "
         f"the causal mask (claim 25). Less than {CHANCE:g} is called chance here, and more than {READABLE:g} "
-        "something. The probe is linear: a network could read more.",
+        "something; below 0 it is a worse guess than the mean position. The probe is linear: a network could "
+        "read more.",
         study=VARIANTS.study,
         setting=setting(results),
     )

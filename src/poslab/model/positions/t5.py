@@ -20,7 +20,9 @@ from poslab.model.positions import Geometry, LearnedOptions, Scheme, Tail
 
 class T5Options(LearnedOptions):
     buckets: int = Field(ge=2, description="numbers that each head learns, for ranges of distance")
-    max_distance: int = Field(ge=2, description="tokens from which all distances share the last bucket")
+    max_distance: int = Field(
+        ge=2, description="distances up to it have buckets, wider ones farther off; the last takes all beyond"
+    )
 
 
 class T5(Scheme):

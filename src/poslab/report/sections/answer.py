@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from poslab.analysis.estimates import RELATIVE
+from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, arms_sheet
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
@@ -182,7 +183,9 @@ def _rate(results: Results) -> str:
         return "chosen for each arm"
     rates = dict.fromkeys(run.config["trainer"].get("learning_rate") for run in results.finished)
     shown = [rate_text(rate) if isinstance(rate, float) else plain(rate, 20) for rate in rates]
-    return f"{listing(shown, NAMED)}, not tuned"
+    own = scheme_rates(item.arm for item in results.arms)
+    times = [f"{plain(label, 40)} × {rate:g}" for label, rate in own.items()]
+    return f"{listing(shown, NAMED)}, not tuned{f'; own parameters: {listing(times, NAMED)}' if own else ''}"
 
 
 def paper_table(results: Results) -> Table:

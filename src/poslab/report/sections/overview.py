@@ -24,6 +24,7 @@ from poslab.report.formatting import DASH, duration, multiple, number, quantity,
 from poslab.report.tables import Cell, Column, Table
 
 MANY = 100  # runs from which on a column of one value is taken out of their table
+FARTHER = (2, 4, 8)  # multiples of L, of the terminal's table
 RANKED = 30  # arms up to which a figure shows their ranks
 
 
@@ -97,7 +98,7 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
             row["seed"] = str(item.rows[0]["seed"]) if item.rows else DASH
         else:
             row["seeds"] = cells.seeds(record, "seeds_finished").text
-        for k in (1.0, 2.0, 4.0, 8.0):
+        for k in (1.0, *(k for k in cells.scored(results, protocol) if k in FARTHER)):
             row[f"{loss} at L" if k == 1 else multiple(k)] = cells.loss(record, f"{protocol}_{name(k)}").text
         both = (cells.usable(record, key).text for key in cells.usable_keys(results))
         row["usable: own, fixed"] = "\n".join(both)

@@ -90,7 +90,7 @@ def _origins(results: Results) -> list[tuple[str, str]]:
         ("Seeds", listing(list(map(str, seeds)), 12)),
         ("Precision", _all(results, lambda run: plain(run.manifest.precision, 40))),
         ("Versions", _all(results, _versions_of)),
-        *([("Commit", _all(results, _commit))] if any(map(_commit, results.finished)) else []),
+        *([("Commit", listing(commits, 4))] if (commits := _commits(results)) else []),
         *([("Goes on from", _all(results, _goes_on_from))] if any(map(origin_of, results.finished)) else []),
         *([("Hardware", _all(results, _hardware))] if any(map(_hardware, results.finished)) else []),
     ]
@@ -126,12 +126,18 @@ def _versions_of(run: Run) -> str:
     return ", ".join(f"{plain(name, 40)} {plain(version, 40)}" for name, version in run.versions.items())
 
 
-def _commit(run: Run) -> str:
-    """The commit that a run was made from; empty where none is on record."""
-    source = run.manifest.source
-    if source is None or source.commit is None:
-        return ""
-    return plain(source.commit, 64) + (", with changes to src/ or conf/" if source.modified else "")
+def _commits(results: Results) -> list[str]:
+    """The commits that the runs were made from, each with whether the code had been changed since."""
+    modified: dict[str, list[bool]] = {}
+    for run in results.finished:
+        source = run.manifest.source
+        if source is not None and source.commit is not None:
+            modified.setdefault(plain(source.commit, 64), []).append(bool(source.modified))
+    return [
+        f"{commit}{'' if not any(changed) else ', ' if all(changed) else ', some runs '}"
+        f"{'with changes to src/ or conf/' if any(changed) else ''}"
+        for commit, changed in modified.items()
+    ]
 
 
 def _goes_on_from(run: Run) -> str:

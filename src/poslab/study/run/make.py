@@ -324,7 +324,7 @@ def _reason(error: Exception, trained: bool) -> str:
         of_training = "a smaller trainer.batch_size or a larger trainer.accumulate"
         of_evaluation = "a shorter evaluate.longest, fewer evaluate.segments or attention=flash"
         return f"out of memory ({message}): choose {of_evaluation if trained else of_training}"
-    return f"{type(error).__name__}: {message}"
+    return message if isinstance(error, ConfigError) else f"{type(error).__name__}: {message}"
 
 
 def first_facts(job: Job) -> dict[str, Any]:
