@@ -113,14 +113,16 @@ def _rescaled(studies: Studies) -> tuple[Results, str, Compared] | None:
 
 
 def _other_bases(studies: Studies) -> list[tuple[Results, str, Compared]]:
-    """Larger bases less 10,000, at the longest length."""
+    """Larger bases less 10,000, at each length past L."""
     results = _first(studies, CONTEXT.study, BASES.study)
-    if results is None or results.primary is None:
+    if results is None:
         return []
     others = [each for each in ("rope_50k", "rope_500k", "rope_1m") if arm(results, each)]
-    found = [(other, compared(results, results.primary, other, "rope", len(others))) for other in others]
-    length = f"{multiple(results.primary):g} L"
-    return [(results, f"{length}, {other}", each) for other, each in found if each is not None]
+    cases = [(k, other) for other in others for k in results.multiples if k > 1]
+    found = [
+        (case, compared(results, f"sliding_{name(case[0])}", case[1], "rope", len(cases))) for case in cases
+    ]
+    return [(results, f"{other} at {k:g} L", each) for (k, other), each in found if each is not None]
 
 
 def _extends(studies: Studies) -> Judgement:
@@ -133,18 +135,19 @@ def _extends(studies: Studies) -> Judgement:
             "Not measured yet: the rescalings and the bases are there, studies of them with records are not.",
         )
     shown = [f"{where}, {found.text}" for _, where, found in bases]
-    words = [_in_words(f"At {where}", found) for _, where, found in bases]
+    words = [_in_words(f"With {where}", found) for _, where, found in bases]
     if ntk:
         _, where, found = ntk
         shown.insert(0, f"NTK-aware scaling at {where}, {found.text}")
         words.insert(0, _in_words(f"With NTK-aware scaling of a trained RoPE, at {where}", found))
-    parts_hold = [
-        None if ntk is None else ntk[2].reading,
-        None if not bases else "lower" if any(each.reading == "lower" for _, _, each in bases) else "open",
-    ]
-    verdict = Verdict.HOLDS_HERE if parts_hold == ["lower", "lower"] else Verdict.UNDECIDED
-    if parts_hold[0] == "higher" or (bases and all(each.reading == "higher" for _, _, each in bases)):
+    clear = {each.reading for _, _, each in bases} - {"open"}  # of the bases, at any length
+    of_bases = clear.pop() if len(clear) == 1 else "open"
+    of_ntk = "open" if ntk is None else ntk[2].reading
+    verdict = Verdict.HOLDS_HERE if of_ntk == of_bases == "lower" else Verdict.UNDECIDED
+    if "higher" in (of_ntk, of_bases):
         verdict = Verdict.REFUTED_HERE
+        answer = {"lower": "does", "higher": "does not", "open": "is open"}
+        words.insert(0, f"NTK-aware scaling {answer[of_ntk]}, a larger base {answer[of_bases]}.")
     return Judgement(
         verdict,
         f"sliding loss less plain RoPE's: {'; '.join(shown)}",
@@ -193,11 +196,12 @@ CLAIMS = (
         "NTK-aware scaling and other bases extend the context.",
         (BOOK, BLOG),
         "Past L the loss with them is lower than plain RoPE's.",
-        "Sliding loss of a trained RoPE under NTK-aware scaling, and of larger bases, less plain RoPE's, "
-        "in the study context, or in rescaling and bases where that is not there.",
+        "Sliding loss of a trained RoPE under NTK-aware scaling as far past L as it is scaled, and of larger "
+        "bases at 2, 4 and 8 L (corrected together), less plain RoPE's, in the study context, or in rescaling "
+        "and bases where that is not there.",
         "Models with longer contexts.",
         _extends,
-        question="Do NTK-aware scaling and larger bases extend the context?",
+        question="Do NTK-aware scaling and larger bases both extend the context?",
     ),
     Claim(
         44,
