@@ -284,8 +284,8 @@ def _edges(results: Results) -> list[str]:
             if one.choice is not None and kind in one.choice.edges
         ]
         if chosen:
-            are = "is" if len(chosen) == 1 else "are"
-            sentences.append(f"The {words} chosen for {listing(chosen)} {are} {EDGE}.")
+            ending, are = ("", "is") if len(chosen) == 1 else ("s", "are")
+            sentences.append(f"The {words}{ending} chosen for {listing(chosen)} {are} {EDGE}.")
     return sentences
 
 

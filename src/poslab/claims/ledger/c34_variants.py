@@ -197,8 +197,8 @@ CLAIMS = (
         (BOOK, BLOG),
         "Past L the loss with them is lower than plain RoPE's.",
         "Sliding loss of a trained RoPE under NTK-aware scaling as far past L as it is scaled, and of larger "
-        "bases at 2, 4 and 8 L (corrected together), less plain RoPE's, in the study context, or in rescaling "
-        "and bases where that is not there.",
+        "bases at 2, 4 and 8 L (corrected together), less plain RoPE's, in the study context, or in "
+        "rescaling and bases where that is not there.",
         "Models with longer contexts.",
         _extends,
         question="Do NTK-aware scaling and larger bases both extend the context?",
