@@ -101,14 +101,11 @@ def scheme_rates(arms: Iterable[Arm]) -> dict[str, float]:
     """By label, how many times the learning rate a scheme's own parameters train at, where that is not 1."""
     rates = {}
     for arm in arms:
-        config = arm.finished[0].config if arm.finished else {}
-        own, common = config.get("pos"), config.get("trainer")
-        factors = [
-            section.get(name, 1.0) if isinstance(section, Mapping) else 1.0
-            for section, name in ((own, "rate"), (common, "scheme_rate"))
-        ]
-        if math.prod(factors) != 1:
-            rates[arm.label] = float(math.prod(factors))
+        for run in arm.finished[:1]:
+            own = (run.config.get("pos") or {}).get("rate", 1.0)
+            rate = own * (1.0 if run.rates is None else run.rates.scheme_rate)
+            if rate != 1:
+                rates[arm.label] = float(rate)
     return rates
 
 

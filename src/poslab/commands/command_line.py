@@ -32,10 +32,7 @@ def main() -> NoReturn:
         _leave(0 if arguments else WRONG)
     command, *rest = arguments
     if command == "--version":
-        from importlib.metadata import version
-
-        print(f"poslab {version('poslab')}")
-        _leave(0)
+        _show_version()
     if command not in COMMANDS:
         print(f"poslab: {_unknown(command)}", file=sys.stderr)
         _leave(WRONG)
@@ -44,6 +41,8 @@ def main() -> NoReturn:
 
 def run(command: str, arguments: list[str]) -> NoReturn:
     """Run a command to the end of this process."""
+    if "--version" in arguments:  # Hydra would print its own
+        _show_version()
     if command == "train":
         words = [word for word in arguments if word in OF_TRAIN]
         if words:
@@ -56,6 +55,13 @@ def run(command: str, arguments: list[str]) -> NoReturn:
         signal.signal(signal.SIGINT, _end_at_once)
         signal.signal(signal.SIGTERM, _end_at_once)
     _leave(importlib.import_module(f"poslab.commands.{command.replace('-', '_')}").main(arguments))
+
+
+def _show_version() -> NoReturn:
+    from importlib.metadata import version
+
+    print(f"poslab {version('poslab')}")
+    _leave(0)
 
 
 def _leave(status: int) -> NoReturn:

@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-from importlib.metadata import version
 from typing import Any
 
 from poslab.commands.hydra_arguments import check_hydra_arguments
@@ -22,9 +21,6 @@ def main(arguments: list[str]) -> int:
     try:
         if topics := _topics(arguments):
             return _show_settings(topics)
-        if "--version" in arguments:  # Hydra would print its own
-            print(f"poslab {version('poslab')}")
-            return 0
         check_hydra_arguments(arguments)
         return _train(arguments)
     except ConfigError as error:

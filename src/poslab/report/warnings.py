@@ -309,8 +309,10 @@ def _rate_remarks(results: Results) -> list[str]:
         same = {run.config["trainer"].get("learning_rate") for run in results.finished}
         if len(same) == 1 and len(results.arms) > 1:
             multiples = scheme_rates(item.arm for item in results.arms).items()
-            times = listing([f"of {plain(label, 40)} at {rate:g} times it" for label, rate in multiples])
-            rest = f"; parameters of the scheme {times}" if times else ""
+            trained = [
+                f"{plain(label, 40)}'s own parameters train at {rate:g} times it" for label, rate in multiples
+            ]
+            rest = f"; {listing(trained)}" if trained else ""
             return [f"One learning rate for every arm ({plain(same.pop(), 20)}), not tuned arm by arm{rest}."]
         return []
     tuned = [one for one in results.tunings if one.arm is not None]

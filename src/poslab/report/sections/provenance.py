@@ -133,11 +133,11 @@ def _commits(results: Results) -> list[str]:
         source = run.manifest.source
         if source is not None and source.commit is not None:
             modified.setdefault(plain(source.commit, 64), []).append(bool(source.modified))
-    return [
-        f"{commit}{'' if not any(changed) else ', ' if all(changed) else ', some runs '}"
-        f"{'with changes to src/ or conf/' if any(changed) else ''}"
-        for commit, changed in modified.items()
-    ]
+    shown = []
+    for commit, changed in modified.items():
+        which = "" if all(changed) else "some runs "
+        shown.append(f"{commit}, {which}with changes to src/ or conf/" if any(changed) else commit)
+    return shown
 
 
 def _goes_on_from(run: Run) -> str:
