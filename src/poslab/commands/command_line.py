@@ -21,7 +21,7 @@ COMMANDS = {
 }
 # Words that train.py takes before its settings, where a checkout has no script of that name.
 OF_TRAIN = tuple(name for name in COMMANDS if name in ("status", "grid", "check-scheme", "clean", "export"))
-WRONG = 2  # the exit status of a command that is not understood
+FAILED, WRONG = 1, 2  # exit statuses: of a failure, of a command that is not understood
 
 
 def main() -> NoReturn:
@@ -54,7 +54,13 @@ def run(command: str, arguments: list[str]) -> NoReturn:
     if command == "train":  # before its imports, which take seconds
         signal.signal(signal.SIGINT, _end_at_once)
         signal.signal(signal.SIGTERM, _end_at_once)
-    _leave(importlib.import_module(f"poslab.commands.{command.replace('-', '_')}").main(arguments))
+    try:
+        status = importlib.import_module(f"poslab.commands.{command.replace('-', '_')}").main(arguments)
+    except SystemExit as leaving:  # of argparse, of Hydra, of a command that was stopped
+        if not isinstance(leaving.code, int | None):
+            raise
+        status = leaving.code or 0
+    _leave(status)
 
 
 def _show_version() -> NoReturn:
@@ -65,11 +71,15 @@ def _show_version() -> NoReturn:
 
 
 def _leave(status: int) -> NoReturn:
-    if status in (130, 143):  # Python's own end would wait for W&B's service
+    """End at once: Python's own end would wait a second for W&B's service, which has written all by then."""
+    try:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status)
-    sys.exit(status)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        pass
+    except OSError:  # the output is not written in full: a full disk
+        status = status or FAILED
+    os._exit(status)
 
 
 def _end_at_once(number: int, frame: FrameType | None) -> None:

@@ -115,14 +115,14 @@ def write_document(made: Document, reports: Path) -> Report:
     from poslab.report.render.latex import latex
     from poslab.report.render.markdown import markdown
     from poslab.report.render.page import page
-    from poslab.report.render.paper import draw
+    from poslab.report.render.paper import draw_all
 
     directory = reports / made.name
     for folder in (directory, directory / "figures"):
         remove_unfinished(folder, lambda name: Path(name).suffix in SUFFIXES)
     write_sheets(directory, made.sheets)
-    for chart in made.charts:
-        for kind, content in draw(chart).items():
+    for chart, figure in zip(made.charts, draw_all(made.charts), strict=True):
+        for kind, content in figure.items():
             write_atomic(directory / "figures" / f"{chart.name}.{kind}", content)
     for stale in {*OPTIONAL} - made.sheets.keys():
         for path in (f"{stale}.csv", *(f"figures/{stale}.{kind}" for kind in FORMATS)):

@@ -4,25 +4,22 @@ What only some commands need is imported where it is needed: to see that all run
 written takes neither PyTorch nor SciPy nor Matplotlib.
 """
 
-import math
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
+from types import MappingProxyType
 
 from rich.console import Console
 
-from poslab.config.request import FIGURES, Request
+from poslab.config.request import Request
 from poslab.config.schema import ConfigError, PairError
 from poslab.config.text import counted
 from poslab.record.locks import holding
-from poslab.record.manifest import read_manifest
-from poslab.record.measures import multiple
 from poslab.record.reader import ReportError
-from poslab.record.schema import Manifest
-from poslab.record.seal import UnreadableError
 from poslab.record.study_list import enlist, recorded_runs
 from poslab.record.under_way import announced
 from poslab.report.render.terminal import show
@@ -38,10 +35,15 @@ from poslab.study.run.budget import BudgetError, warning
 from poslab.study.run.plan import Job, check_room, forget_refusal, plan, record_refusal, title
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.stopping import Stopped, Stopper
+from poslab.study.run.worker import FORKS
 from poslab.study.sync import check_sweep, print_unsynced, show_report, show_runs
 from poslab.study.tuning import trials, tuned
+from poslab.study.wishes import Wishes, wishes_of
+from poslab.tracking.login import uses_wandb
 
 LOCK_SECONDS = 600.0  # to wait for a file that another command is writing
+REPORTING = ("poslab.report.write", "poslab.report.render.page", "poslab.report.render.paper")
+SENDING = "poslab.tracking.send.report"
 
 
 @dataclass
@@ -50,17 +52,6 @@ class Plan:
 
     jobs: list[Job] = field(default_factory=list)
     refused: dict[Path, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Command:
-    """What a command says about its studies: its own line, and by study what its report is to go by."""
-
-    line: str
-    references: Mapping[str, str]
-    primaries: Mapping[str, str]
-    questions: Mapping[str, str]
-    reports: Path
 
 
 def run_study(requests: Sequence[Request], command: str) -> int:
@@ -72,26 +63,26 @@ def run_study(requests: Sequence[Request], command: str) -> int:
     when the command is stopped.
     """
     console = _console()
-    with _stoppable(console, command) as stopper:
+    with _stoppable(console, command) as stopper, ExitStack() as stack:
         check_sweep(requests)
         launcher, _ = _launcher(requests)
-        runs, reports = _folders(requests)
-        references, primaries = _references(requests, runs), _primaries(requests)
-        study_facts = _Command(command, references, primaries, _questions(requests), reports)
+        wishes = wishes_of(requests, command)
+        runs, reports = wishes.runs, wishes.reports
+        prepared = stack.enter_context(_prepared_launcher(requests, runs))
         planned = plan_all(requests, runs, launcher, console)
-        _check_primaries(primaries, planned.jobs, runs)
+        wishes.check_primaries(planned.jobs)
         trial_members: list[Member] = []
         untuned: list[tuple[Request, str]] = []
         if trial_requests := trials(job.request for job in planned.jobs):
             count, runs_after = counted(len(trial_requests), "trial run"), counted(len(planned.jobs), "run")
             console.print(f"{count} first, to choose the learning rates of {runs_after}")
             planned_trials = plan_all(trial_requests, runs, launcher, console)
-            trial_members = _make(planned_trials, study_facts, console, stopper)
+            trial_members = _make(planned_trials, wishes, console, stopper)
             requests = [job.request for job in planned.jobs]
             ready, untuned = tuned(requests, [each.job for each in trial_members])
             tuned_jobs = plan_all(ready, runs, launcher, console).jobs if ready else []
             planned = Plan(tuned_jobs, planned.refused)
-        members = [*trial_members, *_make(planned, study_facts, console, stopper)]
+        members = [*trial_members, *_make(planned, wishes, console, stopper, prepared)]
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
         failures += [f"{title(request)}: {reason}" for request, reason in untuned]
         failures += _report(members, runs, reports, console)
@@ -122,81 +113,25 @@ def _launcher(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOpti
     return launcher_class(requests[0].config.launcher)
 
 
-def _folders(requests: Sequence[Request]) -> tuple[Path, Path]:
-    """The folders of all studies' runs and of all reports.
+@contextmanager
+def _prepared_launcher(requests: Sequence[Request], runs: Path) -> Iterator[dict[int, Launcher]]:
+    """By the number of its runs, a launcher that prepares itself while the runs are planned.
 
-    Raises ConfigError where a command has several, or one that cannot be written.
+    None where the records are as many as the runs, which may then all be made, and where trials come first.
     """
-    for name in ("runs", "reports"):
-        values = list(dict.fromkeys(str(getattr(request.config, name)) for request in requests))
-        if len(values) > 1:
-            raise ConfigError(f"{name}={','.join(values)}: a command has one folder for its {name}")
-        folder = Path(values[0]).absolute()
-        there = next(each for each in (folder, *folder.parents) if each.exists() or each.is_symlink())
-        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-            why = "cannot be written" if there.is_dir() else "is no folder"
-            raise ConfigError(f"{name}={values[0]}: {there} {why}; choose another {name}=")
-    config = requests[0].config
-    return Path(config.runs), Path(config.reports)
-
-
-def _questions(requests: Sequence[Request]) -> dict[str, str]:
-    """What each study is to answer, where a request says it."""
-    return {each.config.study: each.config.question for each in requests if each.config.question}
-
-
-def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
-    """The arm that each study's others are compared with, where a request names one. Raises ConfigError."""
-    references: dict[str, str] = {}
-    for request in requests:
-        study, reference = request.config.study, request.config.reference
-        if reference is not None and references.setdefault(study, reference) != reference:
-            raise ConfigError(f"reference={references[study]},{reference}: a study has one reference")
-    for study, reference in references.items():
-        arms = {(each.pos, each.attention) for each in requests if each.config.study == study}
-        arms |= {(str(each.pos), str(each.attention)) for each in _manifests(runs / study)}
-        names = dict.fromkeys(
-            name for pos, attention in sorted(arms) for name in (pos, f"{pos} / {attention}")
-        )
-        # In an arm's label whatever else it differs in follows after a comma.
-        if not any(reference == name or reference.startswith(f"{name}, ") for name in names):
-            raise ConfigError(
-                f"reference={reference[:60]} is no arm of study={study}; there are {', '.join(names)}"
-            )
-    return references
-
-
-def _primaries(requests: Sequence[Request]) -> dict[str, str]:
-    """The figure that each study's report tests, where a request names one. Raises ConfigError."""
-    primaries: dict[str, str] = {}
-    for request in requests:
-        study, primary = request.config.study, request.config.primary
-        if primary is not None and primaries.setdefault(study, primary) != primary:
-            raise ConfigError(f"primary={primaries[study]},{primary}: a study has one figure that is tested")
-    return primaries
-
-
-def _check_primaries(primaries: Mapping[str, str], jobs: Sequence[Job], runs: Path) -> None:
-    """Raise ConfigError where no run of a study is evaluated at the length of the figure to be tested."""
-    for study, primary in primaries.items():
-        recorded = [(each.config or {}).get("evaluate") or {} for each in _manifests(runs / study)]
-        lengths = [each.get("longest") for each in recorded]
-        lengths += [job.config.evaluate.longest for job in jobs if job.config.study == study]
-        longest = max((k for k in lengths if isinstance(k, int)), default=math.inf)
-        there = [figure for figure in FIGURES if multiple(figure) <= longest]
-        if primary not in there:
-            raise ConfigError(
-                f"primary={primary}: study={study} is evaluated up to {longest:g} L (evaluate.longest); "
-                f"there are {', '.join(there)}"
-            )
-
-
-def _manifests(study: Path) -> Iterator[Manifest]:
-    """Of the runs on record, those that can be read."""
-    for name in recorded_runs(study):
-        with suppress(UnreadableError):
-            if manifest := read_manifest(study / name):
-                yield manifest
+    studies = {each.config.study for each in requests}
+    made = sum(len(recorded_runs(runs / study)) for study in studies)
+    prepared: dict[int, Launcher] = {}
+    if made < len(requests) and not any(each.config.tune.factors for each in requests):
+        kind, options = _launcher(requests)
+        prepared[len(requests)] = kind(options, len(requests))
+    try:
+        for launcher in prepared.values():
+            launcher.prepare(FORKS, Path.cwd())
+        yield prepared
+    finally:
+        for launcher in prepared.values():
+            launcher.close()
 
 
 def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], console: Console) -> Plan:
@@ -229,13 +164,25 @@ def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], 
     return Plan(list(jobs.values()), lines)
 
 
-def _make(planned: Plan, command: _Command, console: Console, stopper: Stopper) -> list[Member]:
-    """Make the runs that are not yet made; all planned runs, as they are then."""
+def _make(
+    planned: Plan,
+    wishes: Wishes,
+    console: Console,
+    stopper: Stopper,
+    prepared: Mapping[int, Launcher] = MappingProxyType({}),
+) -> list[Member]:
+    """Make the runs that are not yet made; all planned runs, as they are then.
+
+    `prepared` are launchers by the number of their runs, of which one may have the number of those planned.
+    """
     if not planned.jobs:
-        _list_runs(list(planned.refused), command)
+        _list_runs(list(planned.refused), wishes)
         return []
     kind, options = _launcher([job.request for job in planned.jobs])
-    launcher = kind(options, len(planned.jobs))
+    launcher = prepared.get(len(planned.jobs)) or kind(options, len(planned.jobs))
+    for other in prepared.values():
+        if other is not launcher:  # some runs were refused, or asked for twice
+            other.close()
     members = [Member.of(job) for job in planned.jobs]
     for each in members:
         launcher.check(each.task)
@@ -245,7 +192,7 @@ def _make(planned: Plan, command: _Command, console: Console, stopper: Stopper) 
     if sources:
         studies = ", ".join(dict.fromkeys(sources))
         console.print(f"runs copied from study {studies}, which has made them already: {len(sources)}")
-    _list_runs([*(job.directory for job in planned.jobs), *planned.refused], command)
+    _list_runs([*(job.directory for job in planned.jobs), *planned.refused], wishes)
     _mark_made(members, console)
     waiting = [each for each in members if each.entry.state == "waiting"]
     if waiting:
@@ -253,15 +200,41 @@ def _make(planned: Plan, command: _Command, console: Console, stopper: Stopper) 
         with (
             announced(each.job.directory for each in waiting),
             StudyDisplay(console, [each.entry for each in waiting]) as display,
-            _live_pages(members, command, display, console),
+            _live_pages(members, wishes, display, console),
+            _importing_ahead(waiting, display),
         ):
             Pool(waiting, launcher, options.restarts, display, stopper, memory).run()
     return members
 
 
 @contextmanager
+def _importing_ahead(members: Sequence[Member], display: StudyDisplay) -> Iterator[None]:
+    """Imports what the report takes as soon as a run has ended and none waits for the core that it leaves."""
+    modules = list(REPORTING)
+    if any(uses_wandb(each.job.config.logger) for each in members):
+        modules.append(SENDING)
+    imports = Thread(target=_import, args=(modules,), name="imports", daemon=True)
+
+    def look() -> None:
+        states = {each.entry.state for each in members}
+        if imports.ident is None and "waiting" not in states and states - {"running"}:
+            imports.start()
+
+    display.followers.append(look)
+    yield
+    if imports.ident is not None:
+        imports.join()  # the report forks processes, which should inherit no thread's work
+
+
+def _import(modules: Sequence[str]) -> None:
+    for module in modules:
+        with suppress(Exception):  # it is raised where the module is used
+            import_module(module)
+
+
+@contextmanager
 def _live_pages(
-    members: Sequence[Member], command: _Command, display: StudyDisplay, console: Console
+    members: Sequence[Member], wishes: Wishes, display: StudyDisplay, console: Console
 ) -> Iterator[None]:
     """A page of each study that loads itself again while its runs are made; none is left of a stopped one."""
     pages = []
@@ -271,7 +244,7 @@ def _live_pages(
             for each in members
             if each.job.config.study == study
         ]
-        pages.append(LivePage(command.reports, study, command.questions.get(study, ""), runs, display))
+        pages.append(LivePage(wishes.reports, study, wishes.questions.get(study, ""), runs, display))
         display.followers.append(pages[-1].update)
     console.print(f"follow in a browser: {', '.join(str(page.path) for page in pages)}")
     try:
@@ -294,12 +267,12 @@ def _shared_memory(members: Sequence[Member], console: Console) -> dict[bool, li
     return {False: [machine_memory().bytes], True: gpus}
 
 
-def _list_runs(directories: Sequence[Path], command: _Command) -> None:
+def _list_runs(directories: Sequence[Path], wishes: Wishes) -> None:
     """Put runs on their studies' lists, in the order of the command, with the command itself."""
     for folder in dict.fromkeys(directory.parent for directory in directories):
         names = [directory.name for directory in directories if directory.parent == folder]
-        facts = (each.get(folder.name) for each in (command.references, command.questions, command.primaries))
-        enlist(folder, names, command.line, *facts)
+        facts = (each.get(folder.name) for each in (wishes.references, wishes.questions, wishes.primaries))
+        enlist(folder, names, wishes.command, *facts)
 
 
 def _mark_made(members: Sequence[Member], console: Console) -> None:

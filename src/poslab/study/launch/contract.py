@@ -13,7 +13,7 @@ look like is in tests/study/test_local_launcher.py.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -88,6 +88,12 @@ class Launcher(ABC):
         first, which starts the others. Raises ConfigError where there are not `world` of them.
         """
         return None
+
+    def prepare(self, forks: Sequence[str], directory: Path) -> None:  # noqa: B027 - most have nothing to do
+        """Begin what takes seconds before the first task can start: called while the runs are planned.
+
+        `forks` and `directory` are `forks` and `working_directory` of the tasks that are to come.
+        """
 
     def check(self, task: Task) -> None:  # noqa: B027 - some only know it when they start the task
         """Raises ConfigError where there will never be devices for the task."""

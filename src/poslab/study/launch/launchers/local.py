@@ -3,10 +3,11 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import IO, Literal, Self
 
 from pydantic import Field, model_validator
@@ -78,12 +79,16 @@ class Local(Launcher):
     def _gpus(self) -> int:
         return len(gpus())
 
+    def prepare(self, forks: Sequence[str], directory: Path) -> None:
+        if self.runs > 1 and not self._gpus:
+            self.forks = Forks(forks, directory, self._environment(cuda=False, devices=1))
+
     def start(self, task: Task) -> bool:
         self.check(task)
         lease = (
             lease_gpus(task.devices, self.options.runs_per_gpu)
             if task.cuda
-            else lease_cores(self._cores_of_a_run(task))
+            else lease_cores(self._cores_of_a_run(task.cuda, task.devices))
         )
         if lease is None:
             return False
@@ -99,7 +104,7 @@ class Local(Launcher):
             raise ConfigError(
                 f"launcher=local is one machine, not {task.nodes}: choose launcher=slurm for several nodes"
             )
-        needed, available = self._cores_of_a_run(task), len(cores())
+        needed, available = self._cores_of_a_run(task.cuda, task.devices), len(cores())
         if needed > available:
             raise ConfigError(
                 f"launcher.cores_per_run={needed}, but this process may use {available} cores: choose fewer"
@@ -112,13 +117,13 @@ class Local(Launcher):
                 f"trainer.devices={task.devices}, but this process may use {self._gpus} GPUs: choose fewer"
             )
 
-    def _cores_of_a_run(self, task: Task) -> int:
+    def _cores_of_a_run(self, cuda: bool, devices: int) -> int:
         """By the study's size, not by what is free: a resumed study must train with as many threads."""
         if self.options.cores_per_run != "auto":
             return self.options.cores_per_run
         at_once = self.runs
-        if task.cuda:
-            at_once = min(at_once, self._gpus // task.devices * self.options.runs_per_gpu)
+        if cuda:
+            at_once = min(at_once, self._gpus // devices * self.options.runs_per_gpu)
         return max(1, len(cores()) // max(1, at_once))
 
     def _process(self, task: Task, lease: Lease) -> _FreshProcess | ForkedProcess:
@@ -128,7 +133,7 @@ class Local(Launcher):
                 return self._fresh_process(task, lease, log)
             assert task.forks is not None
             if self.forks is None:
-                self.forks = Forks(task.forks, task.working_directory, self._environment(task))
+                self.forks = Forks(task.forks, task.working_directory, self._environment(task.cuda, 1))
             return self.forks.start(
                 task.command, log, [int(core) for core in lease.devices], lease.descriptors
             )
@@ -148,7 +153,7 @@ class Local(Launcher):
         )
 
     def _fresh_process(self, task: Task, lease: Lease, log: IO[bytes]) -> _FreshProcess:
-        environment = self._environment(task)
+        environment = self._environment(task.cuda, task.devices)
         if task.cuda:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(lease.devices)
         with _on_cores(None if task.cuda else lease):
@@ -165,8 +170,8 @@ class Local(Launcher):
                 )
             )
 
-    def _environment(self, task: Task) -> dict[str, str]:
-        threads = str(max(1, self._cores_of_a_run(task) // task.devices))  # of each of the run's processes
+    def _environment(self, cuda: bool, devices: int) -> dict[str, str]:
+        threads = str(max(1, self._cores_of_a_run(cuda, devices) // devices))  # of each of a run's processes
         return {**os.environ, LIFELINE: "stdin", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
 
     def ended(self) -> list[End]:
@@ -189,7 +194,7 @@ class Local(Launcher):
             "launcher.runs_per_gpu=2 of every command lets two runs share a GPU, and "
             if task.cuda and self.options.runs_per_gpu == 1
             else "launcher.cores_per_run=1 takes one core a run, and "
-            if not task.cuda and self._cores_of_a_run(task) > 1
+            if not task.cuda and self._cores_of_a_run(task.cuda, task.devices) > 1
             else ""
         )
         return (

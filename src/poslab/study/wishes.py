@@ -1,0 +1,107 @@
+"""What a command says about its studies besides their runs: where they lie, and what their reports go by."""
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from poslab.config.request import FIGURES, Request
+from poslab.config.schema import ConfigError
+from poslab.record.manifest import read_manifest
+from poslab.record.measures import multiple
+from poslab.record.schema import Manifest
+from poslab.record.seal import UnreadableError
+from poslab.record.study_list import recorded_runs
+from poslab.study.run.plan import Job
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a command asks of its studies; a mapping is by study, of those for which it says something."""
+
+    command: str  # its line, which the reports show, so that the runs can be made again
+    runs: Path  # the folder of all studies' runs
+    reports: Path  # and of all reports
+    references: Mapping[str, str]  # the arm that the others are compared with
+    primaries: Mapping[str, str]  # the figure that the report tests
+    questions: Mapping[str, str]  # what the study is to answer
+
+    def check_primaries(self, jobs: Sequence[Job]) -> None:
+        """Raise ConfigError where no run of a study is evaluated at the length of the figure to be tested."""
+        for study, primary in self.primaries.items():
+            recorded = [(each.config or {}).get("evaluate") or {} for each in _manifests(self.runs / study)]
+            lengths = [each.get("longest") for each in recorded]
+            lengths += [job.config.evaluate.longest for job in jobs if job.config.study == study]
+            longest = max((k for k in lengths if isinstance(k, int)), default=math.inf)
+            there = [figure for figure in FIGURES if multiple(figure) <= longest]
+            if primary not in there:
+                raise ConfigError(
+                    f"primary={primary}: study={study} is evaluated up to {longest:g} L (evaluate.longest); "
+                    f"there are {', '.join(there)}"
+                )
+
+
+def wishes_of(requests: Sequence[Request], command: str) -> Wishes:
+    """What all requests of a command say together. Raises ConfigError where they contradict each other."""
+    runs, reports = _folders(requests)
+    questions = {each.config.study: each.config.question for each in requests if each.config.question}
+    return Wishes(command, runs, reports, _references(requests, runs), _primaries(requests), questions)
+
+
+def _folders(requests: Sequence[Request]) -> tuple[Path, Path]:
+    """The folders of all studies' runs and of all reports.
+
+    Raises ConfigError where a command has several, or one that cannot be written.
+    """
+    for name in ("runs", "reports"):
+        values = list(dict.fromkeys(str(getattr(request.config, name)) for request in requests))
+        if len(values) > 1:
+            raise ConfigError(f"{name}={','.join(values)}: a command has one folder for its {name}")
+        folder = Path(values[0]).absolute()
+        there = next(each for each in (folder, *folder.parents) if each.exists() or each.is_symlink())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            why = "cannot be written" if there.is_dir() else "is no folder"
+            raise ConfigError(f"{name}={values[0]}: {there} {why}; choose another {name}=")
+    config = requests[0].config
+    return Path(config.runs), Path(config.reports)
+
+
+def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
+    """The arm that each study's others are compared with, where a request names one. Raises ConfigError."""
+    references: dict[str, str] = {}
+    for request in requests:
+        study, reference = request.config.study, request.config.reference
+        if reference is not None and references.setdefault(study, reference) != reference:
+            raise ConfigError(f"reference={references[study]},{reference}: a study has one reference")
+    for study, reference in references.items():
+        arms = {(each.pos, each.attention) for each in requests if each.config.study == study}
+        arms |= {(str(each.pos), str(each.attention)) for each in _manifests(runs / study)}
+        names = dict.fromkeys(
+            name for pos, attention in sorted(arms) for name in (pos, f"{pos} / {attention}")
+        )
+        # In an arm's label whatever else it differs in follows after a comma.
+        if not any(reference == name or reference.startswith(f"{name}, ") for name in names):
+            raise ConfigError(
+                f"reference={reference[:60]} is no arm of study={study}; there are {', '.join(names)}"
+            )
+    return references
+
+
+def _primaries(requests: Sequence[Request]) -> dict[str, str]:
+    """The figure that each study's report tests, where a request names one. Raises ConfigError."""
+    primaries: dict[str, str] = {}
+    for request in requests:
+        study, primary = request.config.study, request.config.primary
+        if primary is not None and primaries.setdefault(study, primary) != primary:
+            raise ConfigError(f"primary={primaries[study]},{primary}: a study has one figure that is tested")
+    return primaries
+
+
+def _manifests(study: Path) -> Iterator[Manifest]:
+    """Of the runs on record, those that can be read."""
+    for name in recorded_runs(study):
+        with suppress(UnreadableError):
+            if manifest := read_manifest(study / name):
+                yield manifest
