@@ -106,19 +106,21 @@ class _Gelu(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        scale, cubic, elements = torch.tensor(_Gelu.scale, dtype=x.dtype), _Gelu.cubic, _Gelu.elements
+        scale, cubic = torch.tensor(_Gelu.scale, dtype=x.dtype), _Gelu.cubic
         output = torch.empty_like(x, memory_format=torch.contiguous_format)
         slope = torch.empty_like(output) if ctx.needs_input_grad[0] else None
-        flat = x.reshape(-1)
-        for start in range(0, flat.numel(), elements):
-            end = start + elements
-            part = flat[start:end]
-            square = part * part
-            gate = torch.add(scale, square, alpha=_Gelu.scale * cubic).mul_(part).sigmoid_()
+        elements = min(_Gelu.elements, x.numel())
+        buffers = x.new_empty(3, elements)  # used again for each part, so that they stay in the cache
+        for start in range(0, x.numel(), max(1, elements)):
+            part = x.reshape(-1)[start : start + elements]
+            end = start + len(part)
+            square, gate, rest = buffers[:, : len(part)]
+            torch.mul(part, part, out=square)
+            torch.add(scale, square, alpha=_Gelu.scale * cubic, out=gate).mul_(part).sigmoid_()
             result = torch.mul(part, gate, out=output.view(-1)[start:end])
             if slope is not None:  # gate + x gate (1 - gate) 2 c (1 + 3 a x^2)
-                rest = torch.addcmul(result, result, gate, value=-1)
-                growth = torch.add(scale, square, alpha=3 * _Gelu.scale * cubic)
+                torch.addcmul(result, result, gate, value=-1, out=rest)
+                growth = torch.add(scale, square, alpha=3 * _Gelu.scale * cubic, out=square)
                 torch.addcmul(gate, rest, growth, out=slope.view(-1)[start:end])
         if slope is not None:
             ctx.save_for_backward(slope)

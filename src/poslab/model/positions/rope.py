@@ -148,12 +148,16 @@ def _turned(
 ) -> Float[Tensor, "B H T W"]:
     """Laid out as (B, T, H, W): there the factors of a token lie side by side for all heads."""
     x = x.transpose(1, 2)
-    output = torch.empty(x.shape, dtype=x.dtype)
-    factors = output.new_empty(2, x.shape[1], 1, x.shape[3])  # of itself, of the other
+    heads, width = x.shape[2:]
+    factors = x.new_empty(2, x.shape[1], 1, width)  # of itself, of the other
     for part, signed in zip(_pairs(factors, pairing), (-sin, sin), strict=True):
         part.copy_(torch.stack([cos, signed])[:, :, None])
-    itself, other = factors.expand(-1, -1, x.shape[2], -1).flatten(-2)
-    for part, swapped in zip(_pairs(output, pairing), reversed(_pairs(x, pairing)), strict=True):
-        part.copy_(swapped)
-    output.flatten(-2).mul_(other).addcmul_(x.flatten(-2), itself)
-    return output.transpose(1, 2)
+    itself, other = factors.expand(-1, -1, heads, -1).flatten(-2)
+    if pairing == "half":  # halves of heads, each copied as one row
+        order = torch.arange(2 * heads).view(heads, 2).flip(-1).flatten()
+        swapped = x.reshape(*x.shape[:2], 2 * heads, width // 2).index_select(2, order)
+    else:
+        swapped = torch.stack(_pairs(x, pairing)[::-1], dim=-1)
+    output: Tensor = swapped.view(*x.shape[:2], heads * width)
+    output.mul_(other).addcmul_(x.flatten(-2), itself)
+    return output.view(x.shape).transpose(1, 2)

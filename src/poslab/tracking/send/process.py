@@ -48,6 +48,8 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # a scheduler sends them to all; the run handles them
         signal.signal(number, signal.SIG_IGN)
     os.environ.pop("WANDB_SERVICE", None)  # a service of other runs would not end with this process
+    # W&B would import it, for a second of the core that the run trains on, to see that a number is no table.
+    sys.modules["pandas"] = None  # type: ignore[assignment]
     answers = os.dup(1)
     os.dup2(2, 1)  # W&B's own output must not be read as an answer
 
