@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from poslab.model.kernels import Linear, _Gelu, gelu, linear
+from poslab.model import kernels
+from poslab.model.kernels import Linear, gelu, linear
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -34,19 +35,38 @@ def test_products_keep_their_precision():
         assert linear(x.float(), weight.float()).dtype == torch.bfloat16
 
 
-def test_gelu_within_a_product_is_gelu_after_it():
+@pytest.mark.parametrize("elements", [40, 2**18])
+@pytest.mark.parametrize("shape", [(3, 5, 8), (7, 8), (0, 5, 8)], ids=str)
+def test_gelu_within_a_product_is_gelu_after_it(
+    shape: tuple[int, ...], elements: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kernels, "ELEMENTS", elements)  # of a part: its size has no effect
     layer = Linear(8, 32)
-    x = 10 * drawn(3, 5, 8)
-    expected = gelu(layer(x))
-    assert torch.equal(layer.gelu(x), expected)
+    leaves = [(10 * drawn(*shape)).requires_grad_(), *layer.parameters()]
+    weights = drawn(*shape[:-1], 32, seed=1)
+    output = layer.gelu(leaves[0])
+    expected = functional.gelu(functional.linear(*leaves), approximate="tanh")
+    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
+    gradients = torch.autograd.grad(output, leaves, weights)
+    for gradient, reference in zip(gradients, torch.autograd.grad(expected, leaves, weights), strict=True):
+        torch.testing.assert_close(gradient, reference, rtol=1e-5, atol=1e-4)
     with torch.no_grad():
-        torch.testing.assert_close(layer.gelu(x), expected.detach(), rtol=1e-5, atol=1e-6)
-        assert torch.equal(layer.double().gelu(x.double()), gelu(layer(x.double())))
+        torch.testing.assert_close(layer.gelu(leaves[0]), output.detach(), rtol=1e-5, atol=1e-6)
+        assert torch.equal(layer.double().gelu(leaves[0].double()), gelu(layer(leaves[0].double())))
+
+
+@pytest.mark.parametrize("frozen", ["input", "weight", "bias"])
+def test_gelu_within_a_product_gives_the_gradients_that_are_wanted(frozen: str):
+    layer = Linear(8, 32)
+    leaves = {"input": drawn(3, 8).requires_grad_(), "weight": layer.weight, "bias": layer.bias}
+    leaves[frozen].requires_grad_(False)
+    layer.gelu(leaves["input"]).sum().backward()
+    assert [name for name, leaf in leaves.items() if leaf.grad is None] == [frozen]
 
 
 @pytest.mark.parametrize("elements", [7, 2**18])
 def test_gelu_and_its_gradient_are_pytorchs(elements: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_Gelu, "elements", elements)  # of a part: its size has no effect
+    monkeypatch.setattr(kernels, "ELEMENTS", elements)  # of a part: its size has no effect
     x = torch.cat([torch.linspace(-12, 12, 97), torch.tensor([-1e4, -40.0, 0.0, 40.0, 1e4])]).double()
     x = torch.stack([x, x.flip(0)], dim=1).t().requires_grad_()  # not contiguous
     weights = torch.randn(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(0))

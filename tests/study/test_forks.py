@@ -129,6 +129,34 @@ def test_a_forked_run_finds_what_a_fresh_one_finds(tmp_path):
     assert "to stderr" in printed(forked)
 
 
+def test_a_prepared_launcher_imports_before_its_first_run(tmp_path):
+    """By the process that then forks the runs, with the threads and the core that they are to have."""
+    local = launcher()
+    one = task(tmp_path, "describe")
+    try:
+        local.prepare(one.forks, tmp_path)
+        process = local.forks._server
+        assert local.start(one)
+        assert [end.status for end in ends_of(local, 1)] == [0]
+        assert local.forks._server is process
+    finally:
+        local.close()
+    fresh = task(tmp_path, "describe", "fresh", forks=False)
+    assert local.start(fresh)
+    assert [end.status for end in ends_of(local, 1)] == [0]
+    assert described(one) == described(fresh)
+
+
+def test_a_prepared_launcher_that_is_not_needed_leaves_no_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECONDS_OF_IMPORTS", "60")
+    local = launcher()
+    local.prepare(task(tmp_path, "describe").forks, tmp_path)
+    process = local.forks._server
+    local.close()
+    assert process.poll() is not None
+    local.close()  # as where a study's runs are made and its command then ends
+
+
 def test_exit_statuses_are_those_of_fresh_processes(tmp_path):
     local = launcher()
     wanted = {"status 3": 3, f"signal {signal.SIGKILL:d}": -signal.SIGKILL, "raise": 1, "status 0": 0}

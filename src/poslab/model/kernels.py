@@ -20,6 +20,11 @@ if platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_availa
     _one_dnn = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
 
+SCALE = 2 * (2 / math.pi) ** 0.5  # 2 c of GELU
+CUBIC = 0.044715  # a of GELU
+ELEMENTS = 2**18  # of a part that stays in the core's cache: 1 MiB in float32
+
+
 class Linear(nn.Linear):
     """A layer as PyTorch's: x W^T + b."""
 
@@ -27,10 +32,14 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
     def gelu(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
-        """`gelu` of the layer's output, in the same pass where no gradient is wanted."""
-        if torch.is_grad_enabled() or not _by_one_dnn(x, self.weight):
+        """`gelu` of the layer's output, in fewer passes."""
+        if self.bias is None or not _by_one_dnn(x, self.weight):
             return gelu(self(x))
-        output: Tensor = _one_dnn(x, self.weight, self.bias, "gelu", [], "tanh")  # type: ignore[misc]
+        output: Tensor
+        if torch.is_grad_enabled():
+            output = _ProductGelu.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        else:
+            output = _one_dnn(x, self.weight, self.bias, "gelu", [], "tanh")  # type: ignore[misc]
         return output
 
 
@@ -82,46 +91,58 @@ class _Product(Function):
         ctx: Any, gradient: Float[Tensor, "... N"]
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        of_x = of_weight = of_bias = None
-        if ctx.needs_input_grad[0]:
-            of_x = _one_dnn(gradient, weight.t().contiguous(), None, "none", [], "")  # type: ignore[misc]
-        rows = gradient.flatten(0, -2)
-        if ctx.needs_input_grad[1]:
-            of_weight = rows.t() @ x.flatten(0, -2)
-        if ctx.needs_input_grad[2]:
-            of_bias = rows.sum(dim=0)
-        return of_x, of_weight, of_bias
+        of_bias = gradient.flatten(0, -2).sum(dim=0) if ctx.needs_input_grad[2] else None
+        return *_gradients(ctx, gradient, x, weight), of_bias
+
+
+class _ProductGelu(Function):
+    """gelu(x W^T + b): GELU takes the place of the product, and its gradient is summed while in the cache."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Float[Tensor, "... D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"]
+    ) -> Float[Tensor, "... N"]:
+        output: Tensor = _one_dnn(x, weight, bias, "none", [], "")  # type: ignore[misc]
+        slope = torch.empty_like(output)
+        _gelu(output.view(-1), output.view(-1), slope.view(-1))
+        ctx.save_for_backward(x, weight, slope)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, gradient: Float[Tensor, "... N"]
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight, slope = ctx.saved_tensors
+        inner = torch.empty_like(slope)  # the gradient of the product
+        of_bias = weight.new_zeros(len(weight))
+        rows = max(1, ELEMENTS // len(weight))
+        parts = (each.flatten(0, -2).split(rows) for each in (gradient, slope, inner))
+        for part, by, output in zip(*parts, strict=True):
+            of_bias += torch.mul(part, by, out=output).sum(dim=0)
+        return *_gradients(ctx, inner, x, weight), of_bias if ctx.needs_input_grad[2] else None
+
+
+def _gradients(
+    ctx: Any, gradient: Float[Tensor, "... N"], x: Float[Tensor, "... D"], weight: Float[Tensor, "N D"]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Of a product's first two arguments, x and W, those gradients that are wanted."""
+    of_x = of_weight = None
+    if ctx.needs_input_grad[0]:
+        of_x = _one_dnn(gradient, weight.t().contiguous(), None, "none", [], "")  # type: ignore[misc]
+    if ctx.needs_input_grad[1]:
+        of_weight = gradient.flatten(0, -2).t() @ x.flatten(0, -2)
+    return of_x, of_weight
 
 
 class _Gelu(Function):
-    """GELU with a tanh, as x sigmoid(2 c (x + a x^3)), and its derivative beside it, part by part.
-
-    1 + tanh(y) = 2 sigmoid(2 y), and on a CPU PyTorch's sigmoid is several times as fast as its tanh. A part
-    stays in the core's cache.
-    """
-
-    scale = 2 * (2 / math.pi) ** 0.5  # 2 c
-    cubic = 0.044715  # a
-    elements = 2**18  # of a part: 1 MiB in float32
+    """GELU with a tanh, its derivative computed with it."""
 
     @staticmethod
     def forward(ctx: Any, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        scale, cubic = torch.tensor(_Gelu.scale, dtype=x.dtype), _Gelu.cubic
         output = torch.empty_like(x, memory_format=torch.contiguous_format)
         slope = torch.empty_like(output) if ctx.needs_input_grad[0] else None
-        elements = min(_Gelu.elements, x.numel())
-        buffers = x.new_empty(3, elements)  # used again for each part, so that they stay in the cache
-        for start in range(0, x.numel(), max(1, elements)):
-            part = x.reshape(-1)[start : start + elements]
-            end = start + len(part)
-            square, gate, rest = buffers[:, : len(part)]
-            torch.mul(part, part, out=square)
-            torch.add(scale, square, alpha=_Gelu.scale * cubic, out=gate).mul_(part).sigmoid_()
-            result = torch.mul(part, gate, out=output.view(-1)[start:end])
-            if slope is not None:  # gate + x gate (1 - gate) 2 c (1 + 3 a x^2)
-                torch.addcmul(result, result, gate, value=-1, out=rest)
-                growth = torch.add(scale, square, alpha=3 * _Gelu.scale * cubic, out=square)
-                torch.addcmul(gate, rest, growth, out=slope.view(-1)[start:end])
+        _gelu(x.reshape(-1), output.view(-1), None if slope is None else slope.view(-1))
         if slope is not None:
             ctx.save_for_backward(slope)
         return output
@@ -131,3 +152,23 @@ class _Gelu(Function):
     def backward(ctx: Any, gradient: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         slope: Tensor = ctx.saved_tensors[0]
         return gradient * slope
+
+
+def _gelu(x: Float[Tensor, "E"], output: Float[Tensor, "E"], slope: Float[Tensor, "E"] | None) -> None:
+    """Write x sigmoid(2 c (x + a x^3)), which may take the place of x, and its derivative, part by part.
+
+    1 + tanh(y) = 2 sigmoid(2 y), and on a CPU PyTorch's sigmoid is several times as fast as its tanh.
+    """
+    scale = torch.tensor(SCALE, dtype=x.dtype)
+    buffers = x.new_empty(3, min(ELEMENTS, len(x)))
+    for start in range(0, len(x), ELEMENTS):
+        part = x[start : start + ELEMENTS]
+        end = start + len(part)
+        square, gate, rest = buffers[:, : len(part)]
+        torch.mul(part, part, out=square)
+        torch.add(scale, square, alpha=SCALE * CUBIC, out=gate).mul_(part).sigmoid_()
+        result = torch.mul(part, gate, out=output[start:end])
+        if slope is not None:  # gate + x gate (1 - gate) 2 c (1 + 3 a x^2)
+            torch.addcmul(result, result, gate, value=-1, out=rest)
+            growth = torch.add(scale, square, alpha=3 * SCALE * CUBIC, out=square)
+            torch.addcmul(gate, rest, growth, out=slope[start:end])
