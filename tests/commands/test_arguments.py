@@ -1,5 +1,11 @@
 """What Hydra would ignore, or answer with a traceback, is refused in one line that says what to give."""
 
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from poslab.commands.hydra_arguments import check_hydra_arguments
@@ -61,3 +67,28 @@ def test_a_command_has_one_folder_for_its_runs(tmp_path):
     ended = command("-m", "runs=a,b", cwd=tmp_path)
     assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
     assert "runs=a,b: a command has one folder for its runs" in ended.stderr
+
+
+@pytest.mark.parametrize(("unbuffered", "status"), [("", 0), ("1", 128 + signal.SIGPIPE)])
+def test_output_that_nobody_reads_on_is_not_complained_of(unbuffered, status):
+    """As behind `| head -1`; written at the end of the command's work, or in the middle of it."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as closed:
+        ended = subprocess.run(
+            [sys.executable, "-m", "poslab", "grid"],
+            env=environment,
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (status, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_output_that_a_full_disk_does_not_take_is_an_error():
+    with open("/dev/full", "wb") as full:
+        assert (
+            subprocess.run([sys.executable, "-m", "poslab", "grid"], stdout=full, check=False).returncode == 1
+        )

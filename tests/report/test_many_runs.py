@@ -1,6 +1,7 @@
 """Many runs: the page stays small and says all it should, and memory stays within bounds."""
 
 import csv
+import os
 import re
 import runpy
 from dataclasses import replace
@@ -14,7 +15,8 @@ from poslab.analysis.results import gather
 from poslab.analysis.statistics import Estimate
 from poslab.record.reader import load
 from poslab.report.charts import LineChart, Series
-from poslab.report.render.paper import MANY, NAMED, draw
+from poslab.report.render import paper
+from poslab.report.render.paper import MANY, NAMED, draw, draw_all
 from poslab.report.sections import overview
 from poslab.report.write import write_report
 from support.commands import ROOT
@@ -90,6 +92,23 @@ def test_a_legend_that_would_eat_the_plot_names_the_lowest_lines() -> None:
     sizes = [re.search(r'height="([\d.]+)pt"', draw(lines(n))["svg"].decode()) for n in (NAMED, 40)]
     few, all_of_them = (float(found[1]) for found in sizes if found)
     assert all_of_them < few + 30
+
+
+def test_figures_drawn_at_once_are_those_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = [lines(n) for n in (2, 3, 4)]
+    one_by_one = list(map(draw, several))
+    assert draw_all(several) == one_by_one
+    monkeypatch.setattr(paper, "draw", drawn_by_the_first_process_alone)
+    assert draw_all(several) == one_by_one  # also where the processes are killed
+
+
+FIRST = os.getpid()
+
+
+def drawn_by_the_first_process_alone(chart: LineChart) -> dict[str, bytes]:
+    if os.getpid() != FIRST:
+        os._exit(1)
+    return draw(chart)
 
 
 @pytest.mark.study

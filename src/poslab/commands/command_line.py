@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import select
 import signal
 import sys
 from types import FrameType
@@ -60,7 +61,18 @@ def run(command: str, arguments: list[str]) -> NoReturn:
         if not isinstance(leaving.code, int | None):
             raise
         status = leaving.code or 0
+    except BrokenPipeError:
+        if not _nobody_reads():
+            raise
+        status = 128 + signal.SIGPIPE  # as where the system ends a program for it: it did not come to its end
     _leave(status)
+
+
+def _nobody_reads() -> bool:
+    """Whether the output goes into a pipe whose reader has seen enough and ended, as `head` does."""
+    output = select.poll()
+    output.register(1, 0)
+    return any(event & select.POLLERR for _, event in output.poll(0))
 
 
 def _show_version() -> NoReturn:

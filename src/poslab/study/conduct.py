@@ -32,7 +32,7 @@ from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.pool import Member, Pool
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
 from poslab.study.run.budget import BudgetError, warning
-from poslab.study.run.plan import Job, check_room, forget_refusal, plan, record_refusal, title
+from poslab.study.run.plan import Job, check_room, forget_refusal, may_fit, plan, record_refusal, title
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.run.worker import FORKS
@@ -117,14 +117,16 @@ def _launcher(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOpti
 def _prepared_launcher(requests: Sequence[Request], runs: Path) -> Iterator[dict[int, Launcher]]:
     """By the number of its runs, a launcher that prepares itself while the runs are planned.
 
-    None where the records are as many as the runs, which may then all be made, and where trials come first.
+    None where the records are as many as the runs, which may then all be made, where trials come first, and
+    where no run may fit, so that a wrong size is answered before anything slow begins.
     """
     studies = {each.config.study for each in requests}
     made = sum(len(recorded_runs(runs / study)) for study in studies)
     prepared: dict[int, Launcher] = {}
     if made < len(requests) and not any(each.config.tune.factors for each in requests):
         kind, options = _launcher(requests)
-        prepared[len(requests)] = kind(options, len(requests))
+        if any(may_fit(each, kind.here(options)) for each in requests):
+            prepared[len(requests)] = kind(options, len(requests))
     try:
         for launcher in prepared.values():
             launcher.prepare(FORKS, Path.cwd())

@@ -7,6 +7,8 @@ import textwrap
 import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import singledispatch
 from multiprocessing import get_context
 from typing import Any
@@ -42,12 +44,12 @@ SHADES = 32  # few enough that a vector file stays small
 def draw_all(shown: Sequence[charts.Chart]) -> list[dict[str, bytes]]:
     """Each figure as `draw` returns it, drawn by a process a core where the system forks them."""
     processes = min(len(shown), len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1)
-    if processes < 2:
-        return list(map(draw, shown))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which do nothing here
-        with ProcessPoolExecutor(processes, get_context("fork")) as pool:
-            return list(pool.map(draw, shown))
+    if processes > 1:
+        with warnings.catch_warnings(), suppress(BrokenProcessPool, OSError):  # one was killed: no memory
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which do nothing here
+            with ProcessPoolExecutor(processes, get_context("fork")) as pool:
+                return list(pool.map(draw, shown))
+    return list(map(draw, shown))
 
 
 def draw(chart: charts.Chart) -> dict[str, bytes]:

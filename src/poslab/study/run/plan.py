@@ -17,6 +17,7 @@ from poslab.record.writer import RunRecord
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
 from poslab.study.run.budget import (
     BudgetError,
+    Room,
     check_disk,
     check_memory,
     check_time,
@@ -116,10 +117,7 @@ def plan(
             return plan(request, runs, here, alone, trained)
     config = resolve(request.config, here)
     try:
-        # Before the parts of a huge model are built; how far the scheme is evaluated is known after that.
-        check_memory(size_of(config), preparation.room(config, here), trained, unbuilt=True)
-        if not trained:
-            check_time(size_of(config))
+        _check_unbuilt(config, preparation.room(config, here), trained)
         checked, size = preparation.sized(config)
         check_memory(size, preparation.room(config, here), trained)
     except BudgetError:
@@ -147,6 +145,23 @@ def plan(
         (request.pos, request.attention), config.seed, identity
     )
     return Job(request, config, size, corpus, code, identity, study / name)
+
+
+def may_fit(request: Request, here: bool) -> bool:
+    """Whether its settings alone, without building anything, show no reason to refuse a run as too large."""
+    try:
+        config = resolve(request.config, here)
+        _check_unbuilt(config, Preparation().room(config, here))
+    except ConfigError:
+        return False
+    return True
+
+
+def _check_unbuilt(config: Config, room: Room, trained: bool = False) -> None:
+    """Before the parts of a huge model are built; how far the scheme is evaluated is known after that."""
+    check_memory(size_of(config), room, trained, unbuilt=True)
+    if not trained:
+        check_time(size_of(config))
 
 
 def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:
