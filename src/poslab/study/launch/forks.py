@@ -246,7 +246,6 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int], main: Callab
             os.sched_setaffinity(0, request["cores"])
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         for target, source in enumerate((descriptors[0], descriptors[1], descriptors[1])):
             os.dup2(source, target)
         for source in descriptors[:2]:
