@@ -70,11 +70,11 @@ def assert_same(ours, reference, tolerance=1e-10):
         torch.testing.assert_close(one.double(), other, atol=tolerance, rtol=tolerance)
 
 
-@pytest.fixture(params=["whole", "blocks", "long blocks"])
+@pytest.fixture(params=["short", "blocks", "long blocks"])
 def calls(request, monkeypatch):
-    """One call of the kernel with a matrix; blocks of few tokens with views; blocks of two sizes."""
-    if request.param != "whole":
-        monkeypatch.setattr(sliding, "WHOLE", 0)
+    """Blocks from one table; blocks of few tokens with views; blocks of two sizes."""
+    if request.param != "short":
+        monkeypatch.setattr(sliding, "SHORT", 0)
         monkeypatch.setattr(sliding, "BLOCK", 16)
         monkeypatch.setattr(sliding, "LONG_BLOCK", 48)
         monkeypatch.setattr(sliding, "LONG", 100 if request.param == "long blocks" else 10**9)
@@ -191,8 +191,8 @@ def plain_in_parts(q, k, v, bias, scale):
 
 def test_the_sizes_of_blocks_have_no_effect(monkeypatch):
     tensors, bias, outputs = inputs(300), alibi(300), []
-    for whole, block, step in product([0, 300], [32, 256], [1, 64]):
-        for name, value in (("WHOLE", whole), ("BLOCK", block), ("STEP", step)):
+    for short, block, step in product([0, 300], [32, 256], [1, 64]):
+        for name, value in (("SHORT", short), ("BLOCK", block), ("STEP", step)):
             monkeypatch.setattr(sliding, name, value)
         outputs.append(results(by_sliding(0), tensors, lambda: bias))
     for other in outputs[1:]:

@@ -129,7 +129,7 @@ def _gradients(
     """Of a product's first two arguments, x and W, those gradients that are wanted."""
     of_x = of_weight = None
     if ctx.needs_input_grad[0]:
-        of_x = _one_dnn(gradient, weight.t().contiguous(), None, "none", [], "")  # type: ignore[misc]
+        of_x = _one_dnn(gradient, weight.t(), None, "none", [], "")  # type: ignore[misc]
     if ctx.needs_input_grad[1]:
         of_weight = gradient.flatten(0, -2).t() @ x.flatten(0, -2)
     return of_x, of_weight

@@ -13,6 +13,8 @@ a key weighs less than eps / (7 T) times what the query itself does, eps the dis
 and all such keys of a query together less than the rounding of its sum. They get -inf: under ALiBi that is
 most of a long sequence, and subnormal weights would slow a processor down several times.
 
+Short sequences go by poslab.model.blocks, from a table of that vector's last rows in forward order.
+
 Shapes: N distances or keys, M the numbers of the vector of a head, W width of queries, keys and values.
 """
 
@@ -26,16 +28,15 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import Function
 
+from poslab.model import blocks
+from poslab.model.blocks import attend_in_blocks, backward_kernel, forward_kernel, gradients_in_blocks
 from poslab.model.strips import StripScores, near_bias_gradient, strip_gradients
 
-WHOLE = 512  # up to here one call and a matrix, which is shared by the batch: the kernel skips no keys either
+SHORT = 512  # up to here blocks of one table (poslab.model.blocks): there few keys are too far to count
 BLOCK = 256  # queries of a call in forward, keys of one in backward
 LONG_BLOCK, LONG = 768, 4096  # from LONG tokens on; the kernel takes larger tiles for 768 queries and more
 WORTH = 64  # nats between the biases of a head, below which all keys count without a look at their norms
 STEP = 64  # the keys that count begin at a multiple of this
-
-_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 class Sliding(Function):
@@ -59,8 +60,8 @@ class Sliding(Function):
         length = q.shape[-2]
         reach = _reach(q, k, bias[:, :length], scale)
         vector = _vector(bias[:, :length], reach)
-        if length <= WHOLE:
-            output, logsumexp = _forward(q, k, v, 0.0, False, attn_mask=_matrix(vector), scale=scale)
+        if length <= SHORT:
+            output, logsumexp = attend_in_blocks(q, k, v, _table(vector), scale)
         else:
             output, logsumexp = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=bias.dtype)
             backwards = q.flip(-2)
@@ -68,7 +69,7 @@ class Sliding(Function):
                 for heads, first in _groups([max(0, start - far) // STEP * STEP for far in reach]):
                     mask = _mask(vector[heads], (start, stop), (first, stop))
                     rows = slice(length - stop, length - start)
-                    mixed, sums = _forward(
+                    mixed, sums = forward_kernel(
                         backwards[:, heads, rows],
                         k[:, heads, first:stop],
                         v[:, heads, first:stop],
@@ -106,8 +107,8 @@ class Sliding(Function):
             bias_gradient[:, near] = -known.sum(dim=1)
         vector = _vector(bias[:, :length], ctx.reach)
         given = (gradient, q, k, v, output, logsumexp)
-        if length <= WHOLE:
-            one, two, three = _backward(*given, 0.0, False, attn_mask=_matrix(vector), scale=ctx.scale)
+        if length <= SHORT:
+            one, two, three = gradients_in_blocks(*given, _table(vector), ctx.scale)
         else:
             one, two, three = _blocks_backward(*given, vector, ctx.reach, ctx.scale)
         return one, two, three, bias_gradient, None, None
@@ -134,7 +135,7 @@ def _blocks_backward(
         for heads, stop in _groups([min(length, last + far) for far in reach]):
             rows = slice(length - stop, length - first)
             mask = _mask(vector[heads], (first, stop), (first, last))
-            one, two, three = _backward(
+            one, two, three = backward_kernel(
                 gradient[:, heads, rows],
                 q[:, heads, rows],
                 k[:, heads, first:last],
@@ -170,10 +171,10 @@ def _mask(
     return vector.as_strided(size, (0, vector.stride(0), 1, 1), begin)
 
 
-def _matrix(vector: Float[Tensor, "H M"]) -> Float[Tensor, "1 H T T"]:
-    """What is added to the scores of all queries, first one first."""
+def _table(vector: Float[Tensor, "H M"]) -> Float[Tensor, "1 H R T"]:
+    """What is added to the scores of the last queries, first one first, as poslab.model.blocks takes it."""
     length = (vector.shape[1] + 1) // 2
-    return _mask(vector, (0, length), (0, length)).flip(-2)
+    return _mask(vector, (max(0, length - blocks.BLOCK), length), (0, length)).flip(-2)
 
 
 def _blocks(length: int) -> Iterator[tuple[int, int]]:

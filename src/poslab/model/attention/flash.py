@@ -4,7 +4,8 @@ The kernel is chosen from the device, the dtype and the bias, pinned so that PyT
 another one, and named in the run record:
 
     flash-attn          CUDA, float16 or bfloat16, package installed; no bias, or a fixed linear one (ALiBi)
-    torch flash         no bias: CPU in any dtype, CUDA in float16 or bfloat16
+    torch flash         no bias: CPU in any dtype (short sequences in blocks, poslab.model.blocks), CUDA in
+                        float16 or bfloat16
     torch efficient     no bias: CUDA in float32, heads whose width is a multiple of 4
     torch flash, sliding bias
                         a bias by distance and no gates, positions 0, 1, 2, ...: CPU (poslab.model.sliding)
@@ -19,12 +20,14 @@ from functools import cache
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from poslab.model import flex
 from poslab.model.attention import Attention, Site, cumulative_log_gates, distances
+from poslab.model.blocks import BLOCK, Blocks, longest
 from poslab.model.positions import Scheme
 from poslab.model.sliding import Sliding
 from poslab.model.strips import Strips, strips
@@ -92,8 +95,12 @@ def _pinned(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) 
     width = v.shape[-1]
     # The kernels take heads whose numbers lie side by side; rotated heads of two numbers do not.
     q, k, v = (each if each.stride(-1) == 1 else each.contiguous() for each in (q, k, _as_wide(v, q)))
-    with sdpa_kernel(backend):
-        mixed = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+    wide = q.device.type == "cpu" and q.dtype.itemsize >= 4
+    if wide and BLOCK < q.shape[-2] <= longest() and not is_compiling():
+        mixed: Tensor = Blocks.apply(q, k, v, scale)  # type: ignore[no-untyped-call]
+    else:
+        with sdpa_kernel(backend):
+            mixed = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
     return mixed[..., :width]
 
 

@@ -106,10 +106,10 @@ def turn(
     """Each pair of x turned by its phase (float64), in float32 at least."""
     # Phases and their cosines in float64: a float32 phase is off by 5e-3 at position 100,000.
     working = torch.promote_types(x.dtype, torch.float32)
-    cos, sin = phase.cos().to(working), phase.sin().to(working)
     if x.device.type == "cpu" and x.dtype == working and not phase.requires_grad and not is_compiling():
-        result: Tensor = _Turn.apply(x, cos, sin, pairing)  # type: ignore[no-untyped-call]
+        result: Tensor = _Turn.apply(x, _factors_of(phase, working, pairing, x.shape[1]))  # type: ignore[no-untyped-call]
         return result
+    cos, sin = phase.cos().to(working), phase.sin().to(working)
     first, second = _pairs(x.to(working), pairing)
     turned = first * cos - second * sin, first * sin + second * cos
     joined = torch.cat(turned, dim=-1) if pairing == "half" else torch.stack(turned, dim=-1).flatten(-2)
@@ -121,43 +121,62 @@ def _pairs(x: Float[Tensor, "... W"], pairing: Pairing) -> tuple[Tensor, ...]:
     return x.chunk(2, dim=-1) if pairing == "half" else (x[..., 0::2], x[..., 1::2])
 
 
+class _Factors:
+    """What the numbers of a token are multiplied by: each itself, and the other one of its pair."""
+
+    def __init__(
+        self, phase: Float[Tensor, "T W/2"], dtype: torch.dtype, pairing: Pairing, heads: int
+    ) -> None:
+        self.phase = phase.clone()  # a scheme may change its own in place
+        self.dtype, self.pairing, self.heads = dtype, pairing, heads
+        cos, sin = phase.cos().to(dtype), phase.sin().to(dtype)
+        factors = cos.new_empty(2, len(cos), 1, 2 * cos.shape[1])
+        for part, signed in zip(_pairs(factors, pairing), (-sin, sin), strict=True):
+            part.copy_(torch.stack([cos, signed])[:, :, None])
+        self.itself, self.other = factors.expand(-1, -1, heads, -1).flatten(-2)  # (T, H W)
+
+    def are_of(self, phase: Float[Tensor, "T W/2"], dtype: torch.dtype, pairing: Pairing, heads: int) -> bool:
+        alike = (self.dtype, self.pairing, self.heads) == (dtype, pairing, heads)
+        return alike and torch.equal(self.phase, phase)
+
+
+_last: _Factors | None = None
+
+
+def _factors_of(phase: Float[Tensor, "T W/2"], dtype: torch.dtype, pairing: Pairing, heads: int) -> _Factors:
+    """Those of the last call where its phases were the same numbers, as those of all layers mostly are."""
+    global _last
+    factors = _last
+    if factors is None or not factors.are_of(phase, dtype, pairing, heads):
+        factors = _last = _Factors(phase, dtype, pairing, heads)
+    return factors
+
+
 class _Turn(Function):
     """The same on a CPU, faster: the pairs swapped, then two passes over all numbers of a token."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Float[Tensor, "B H T W"],
-        cos: Float[Tensor, "T W/2"],
-        sin: Float[Tensor, "T W/2"],
-        pairing: Pairing,
-    ) -> Float[Tensor, "B H T W"]:
-        ctx.save_for_backward(cos, sin)
-        ctx.pairing = pairing
-        return _turned(x, cos, sin, pairing)
+    def forward(ctx: Any, x: Float[Tensor, "B H T W"], factors: _Factors) -> Float[Tensor, "B H T W"]:
+        ctx.factors = factors
+        return _turned(x, factors, factors.other)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Float[Tensor, "B H T W"]) -> tuple[Tensor, None, None, None]:
-        cos, sin = ctx.saved_tensors
-        return _turned(gradient, cos, -sin, ctx.pairing), None, None, None
+    def backward(ctx: Any, gradient: Float[Tensor, "B H T W"]) -> tuple[Tensor, None]:
+        return _turned(gradient, ctx.factors, -ctx.factors.other), None
 
 
 def _turned(
-    x: Float[Tensor, "B H T W"], cos: Float[Tensor, "T W/2"], sin: Float[Tensor, "T W/2"], pairing: Pairing
+    x: Float[Tensor, "B H T W"], factors: _Factors, other: Float[Tensor, "T H*W"]
 ) -> Float[Tensor, "B H T W"]:
     """Laid out as (B, T, H, W): there the factors of a token lie side by side for all heads."""
     x = x.transpose(1, 2)
     heads, width = x.shape[2:]
-    factors = x.new_empty(2, x.shape[1], 1, width)  # of itself, of the other
-    for part, signed in zip(_pairs(factors, pairing), (-sin, sin), strict=True):
-        part.copy_(torch.stack([cos, signed])[:, :, None])
-    itself, other = factors.expand(-1, -1, heads, -1).flatten(-2)
-    if pairing == "half":  # halves of heads, each copied as one row
+    if factors.pairing == "half":  # halves of heads, each copied as one row
         order = torch.arange(2 * heads).view(heads, 2).flip(-1).flatten()
         swapped = x.reshape(*x.shape[:2], 2 * heads, width // 2).index_select(2, order)
     else:
-        swapped = torch.stack(_pairs(x, pairing)[::-1], dim=-1)
+        swapped = torch.stack(_pairs(x, factors.pairing)[::-1], dim=-1)
     output: Tensor = swapped.view(*x.shape[:2], heads * width)
-    output.mul_(other).addcmul_(x.flatten(-2), itself)
+    output.mul_(other).addcmul_(x.flatten(-2), factors.itself)
     return output.view(x.shape).transpose(1, 2)

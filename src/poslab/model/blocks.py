@@ -1,0 +1,130 @@
+"""Causal softmax attention by PyTorch's fused kernel for CPUs, a block of queries at a time.
+
+The kernel leaves out the keys after a query in pieces of 512 alone. So up to that length it forms every
+score, of which the mask takes nearly half away again. Called for each block of queries, with the keys up to
+its last one, it forms few of those: at 512 tokens it takes two thirds of the time.
+
+Shapes: R queries of a block, N keys, W width of queries, keys and values.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+BLOCK = 64  # queries of a call
+# The most tokens that go by blocks: for more of them one call leaves out enough. Several threads wait for one
+# another at the end of every call.
+LONGEST, LONGEST_ON_ONE_THREAD = 512, 1024
+
+forward_kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+backward_kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+def longest() -> int:
+    """The most tokens for which blocks are faster than one call."""
+    return LONGEST_ON_ONE_THREAD if torch.get_num_threads() == 1 else LONGEST
+
+
+class Blocks(Function):
+    """Causal softmax attention without a bias."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Float[Tensor, "B H T W"],
+        k: Float[Tensor, "B H T W"],
+        v: Float[Tensor, "B H T W"],
+        scale: float,
+    ) -> Float[Tensor, "B H T W"]:
+        table = _causal(q)
+        output, logsumexp = attend_in_blocks(q, k, v, table, scale)
+        ctx.save_for_backward(q, k, v, output, logsumexp, table)
+        ctx.scale = scale
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Float[Tensor, "B H T W"]) -> tuple[Tensor, Tensor, Tensor, None]:
+        q, k, v, output, logsumexp, table = ctx.saved_tensors
+        return *gradients_in_blocks(gradient, q, k, v, output, logsumexp, table, ctx.scale), None
+
+
+def attend_in_blocks(
+    q: Float[Tensor, "B H T W"],
+    k: Float[Tensor, "B H T W"],
+    v: Float[Tensor, "B H T W"],
+    table: Float[Tensor, "1 #H R T"],
+    scale: float,
+) -> tuple[Float[Tensor, "B H T W"], Float[Tensor, "B H T"]]:
+    """The mixed values, and the logarithm of the sum of each query's exponentiated scores.
+
+    `table` is what is added to the scores of the last R queries, R the smaller of BLOCK and T: a bias by
+    distance and -inf for the keys after a query. Of every other block it is a part.
+    """
+    output = torch.empty_like(q.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
+    logsumexp = table.new_empty(q.shape[:-1])
+    for rows, keys, mask in _blocks(table):
+        output[:, :, rows], logsumexp[:, :, rows] = forward_kernel(
+            q[:, :, rows], k[:, :, keys], v[:, :, keys], 0.0, False, attn_mask=mask, scale=scale
+        )
+    return output, logsumexp
+
+
+def gradients_in_blocks(
+    gradient: Float[Tensor, "B H T W"],
+    q: Float[Tensor, "B H T W"],
+    k: Float[Tensor, "B H T W"],
+    v: Float[Tensor, "B H T W"],
+    output: Float[Tensor, "B H T W"],
+    logsumexp: Float[Tensor, "B H T"],
+    table: Float[Tensor, "1 #H R T"],
+    scale: float,
+) -> tuple[Float[Tensor, "B H T W"], Float[Tensor, "B H T W"], Float[Tensor, "B H T W"]]:
+    """The gradients of q, k and v, from what `attend_in_blocks` took and gave."""
+    q_gradient = torch.empty_like(output)
+    k_gradient = v_gradient = torch.empty(0)
+    # From the last block on, whose keys are all there are: its gradients are the sums that others add to.
+    for rows, keys, mask in reversed([*_blocks(table)]):
+        q_gradient[:, :, rows], of_k, of_v = backward_kernel(
+            gradient[:, :, rows],
+            q[:, :, rows],
+            k[:, :, keys],
+            v[:, :, keys],
+            output[:, :, rows],
+            logsumexp[:, :, rows],
+            0.0,
+            False,
+            attn_mask=mask,
+            scale=scale,
+        )
+        if keys.stop == q.shape[-2]:
+            k_gradient, v_gradient = of_k, of_v
+        else:
+            k_gradient[:, :, keys] += of_k
+            v_gradient[:, :, keys] += of_v
+    return q_gradient, k_gradient, v_gradient
+
+
+def _blocks(table: Float[Tensor, "1 #H R T"]) -> Iterator[tuple[slice, slice, Float[Tensor, "1 #H R N"]]]:
+    """The queries of each block, its keys, and its part of the table.
+
+    All blocks but the first have R queries, so each ends as the last one does, whose distances the table has.
+    """
+    size, length = table.shape[-2:]
+    for stop in range((length - 1) % size + 1, length + 1, size):
+        start = max(0, stop - size)
+        yield slice(start, stop), slice(stop), table[..., size - (stop - start) :, length - stop :]
+
+
+def _causal(q: Float[Tensor, "B H T W"]) -> Float[Tensor, "1 1 R T"]:
+    """The table without a bias."""
+    length = q.shape[-2]
+    rows = min(BLOCK, length)
+    working = torch.promote_types(q.dtype, torch.float32)
+    table = torch.full((rows, length), -torch.inf, dtype=working)
+    return table.triu_(length - rows + 1)[None, None]
