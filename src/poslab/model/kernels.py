@@ -160,15 +160,15 @@ def _gelu(x: Float[Tensor, "E"], output: Float[Tensor, "E"], slope: Float[Tensor
     1 + tanh(y) = 2 sigmoid(2 y), and on a CPU PyTorch's sigmoid is several times as fast as its tanh.
     """
     scale = torch.tensor(SCALE, dtype=x.dtype)
-    buffers = x.new_empty(3, min(ELEMENTS, len(x)))
+    buffers = x.new_empty(2, min(ELEMENTS, len(x)))
     for start in range(0, len(x), ELEMENTS):
         part = x[start : start + ELEMENTS]
         end = start + len(part)
-        square, gate, rest = buffers[:, : len(part)]
-        torch.mul(part, part, out=square)
-        torch.add(scale, square, alpha=SCALE * CUBIC, out=gate).mul_(part).sigmoid_()
+        gate, rest = buffers[:, : len(part)]
+        if slope is not None:  # before `output`, which may take the place of x: 2 c (1 + 3 a x^2)
+            torch.addcmul(scale, part, part, value=3 * SCALE * CUBIC, out=slope[start:end])
+        torch.addcmul(scale, part, part, value=SCALE * CUBIC, out=gate).mul_(part).sigmoid_()
         result = torch.mul(part, gate, out=output[start:end])
         if slope is not None:  # gate + x gate (1 - gate) 2 c (1 + 3 a x^2)
             torch.addcmul(result, result, gate, value=-1, out=rest)
-            growth = torch.add(scale, square, alpha=3 * SCALE * CUBIC, out=square)
-            torch.addcmul(gate, rest, growth, out=slope[start:end])
+            torch.addcmul(gate, rest, slope[start:end], out=slope[start:end])

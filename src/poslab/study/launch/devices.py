@@ -46,6 +46,8 @@ def gpus() -> tuple[str, ...]:
     """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them: numbers, UUIDs or MIG names."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
+        if not cuda_available():
+            return ()
         import torch  # slow to import, and not needed where the variable is set
 
         return tuple(str(index) for index in range(torch.cuda.device_count()))
