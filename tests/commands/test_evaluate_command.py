@@ -78,6 +78,18 @@ def test_without_a_change_it_gives_the_numbers_of_the_run(runs, said, tmp_path, 
     assert (record.changed, record.kernel) == ({}, read_manifest(runs[name]).kernel)
 
 
+def test_a_run_that_was_made_without_wandb_is_evaluated_without_it(runs, said, tmp_path, capsys):
+    main = runpy.run_path(str(ROOT / "evaluate.py"))["main"]
+    assert main([f"checkpoint={runs['rope']}"]) == 0
+    assert "W&B" not in capsys.readouterr().out
+    assert not (made(tmp_path) / "wandb").exists()
+
+
+def test_the_table_has_no_blanks_at_the_ends_of_its_lines_in_a_pipe(runs, said):
+    lines = said(runs["rope"])[1].splitlines()
+    assert lines == [line.rstrip() for line in lines]
+
+
 def test_the_table_holds_what_is_recorded(runs, said, tmp_path):
     _, out, _ = said(runs["bytes"], "evaluate.rescale=[none,ntk]")
     sums = {}

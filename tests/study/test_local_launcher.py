@@ -308,6 +308,17 @@ def test_gpus_are_those_that_cuda_shows(
     assert lease_gpus(1, 1) is None
 
 
+def test_without_a_driver_there_are_no_gpus_and_pytorch_is_not_imported_to_see_so() -> None:
+    """Runs are forked from a process whose imports would else wait for those of the command."""
+    program = (
+        "import sys; from poslab.study.launch import devices; devices._has_driver = lambda: False; "
+        "print(devices.gpus(), 'torch' in sys.modules)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    answer = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert answer.stdout.split() == ["()", "False"], answer.stderr
+
+
 def test_runs_on_gpus_are_told_theirs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     end = tmp_path / "end"

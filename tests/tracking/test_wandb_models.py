@@ -73,7 +73,8 @@ def test_a_model_of_wandb_is_evaluated_and_the_evaluation_is_a_run_beside_its_ow
 
 def test_without_a_server_the_evaluation_is_kept_for_later(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # WANDB_MODE is offline in tests
-    assert runpy.run_path(str(ROOT / "evaluate.py"))["main"]([f"checkpoint={run}"]) == 0
+    main = runpy.run_path(str(ROOT / "evaluate.py"))["main"]
+    assert main([f"checkpoint={run}", "logger=wandb"]) == 0
     wandb.teardown()
     (kept,) = made(tmp_path).glob("wandb/offline-run-*")
     assert f"wandb sync {kept.relative_to(tmp_path)}" in capsys.readouterr().out

@@ -28,7 +28,8 @@ the numbers are those of the run's record again.
   trainer.precision=float32           float32, bfloat16 or auto
   data=text data.path=FILE            other text, for a model of bytes; data.path=FILE alone: where the run's
                                       own text is now
-  logger=local                        without W&B; with it: logger.project=NAME logger.entity=NAME
+  logger=local                        without W&B, as for a run that was made without; logger=wandb: with it,
+                                      logger.project=NAME logger.entity=NAME
 
 It prints the loss by length, and records it in evaluations/<run>-<hash>/.
 """

@@ -65,9 +65,12 @@ def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], co
     return changed
 
 
-def logger(overrides: Mapping[str, Any], conf: Conf) -> LoggerOptions:
-    """The logger of an evaluation, by default train.py's. Raises ConfigError."""
-    return check(LoggerOptions, _section("logger", {}, {"logger": "wandb", **overrides}, conf), "logger")
+def logger(overrides: Mapping[str, Any], conf: Conf, default: str) -> LoggerOptions:
+    """The logger of an evaluation, by default the one that conf/logger has under that name.
+
+    Raises ConfigError.
+    """
+    return check(LoggerOptions, _section("logger", {}, {"logger": default, **overrides}, conf), "logger")
 
 
 def _reset_unused_rescale_settings(evaluate: dict[str, Any], overrides: Mapping[str, Any]) -> None:

@@ -87,7 +87,11 @@ def print_table(table: Table) -> None:
     console = Console()
     needed = Measurement.get(console, console.options.update(max_width=1000), table).maximum
     console.width = max(console.width, min(needed, 200))
-    console.print(table)
+    with console.capture() as captured:
+        console.print(table)
+    # Rich fills each line with blanks, which a file or a pipe need not have.
+    lines = captured.get().splitlines()
+    print(*(lines if console.is_terminal else map(str.rstrip, lines)), sep="\n")
 
 
 def show(report: "Report") -> None:

@@ -76,10 +76,13 @@ def evaluate_again(
 ) -> int:
     """Evaluate the model in a run directory with the run's settings and the `overrides`; the exit status.
 
-    `artifact` is the model's name in W&B, if it was downloaded. Raises ConfigError, TakenError and Stopped.
+    `artifact` is the model's name in W&B, if it was downloaded. The evaluation goes to W&B where the run did,
+    unless `overrides` say otherwise. Raises ConfigError, TakenError and Stopped.
     """
-    options = logger(overrides, conf)
-    evaluation = _plan(read_trained_model(directory), overrides, conf, evaluations)
+    trained = read_trained_model(directory)
+    untracked = artifact is None and trained.manifest.wandb is None
+    options = logger(overrides, conf, default="local" if untracked else "wandb")
+    evaluation = _plan(trained, overrides, conf, evaluations)
     where = evaluation.job.directory
     with Stopper().installed() as stopper, holding(run_lock(where)):
         manifest = _finished(where)
