@@ -95,6 +95,7 @@ def _pinned(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) 
     width = v.shape[-1]
     # The kernels take heads whose numbers lie side by side; rotated heads of two numbers do not.
     q, k, v = (each if each.stride(-1) == 1 else each.contiguous() for each in (q, k, _as_wide(v, q)))
+    # In half precision the kernel's backward pass takes longer in blocks.
     wide = q.device.type == "cpu" and q.dtype.itemsize >= 4
     if wide and BLOCK < q.shape[-2] <= longest() and not is_compiling():
         mixed: Tensor = Blocks.apply(q, k, v, scale)  # type: ignore[no-untyped-call]

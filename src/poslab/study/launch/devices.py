@@ -46,9 +46,9 @@ def gpus() -> tuple[str, ...]:
     """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them: numbers, UUIDs or MIG names."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        if not cuda_available():
+        if not cuda_available():  # which needs PyTorch, slow to import, only where there is a driver
             return ()
-        import torch  # slow to import, and not needed where the variable is set
+        import torch
 
         return tuple(str(index) for index in range(torch.cuda.device_count()))
     names = (name.strip() for name in visible.split(","))
