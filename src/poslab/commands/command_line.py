@@ -76,9 +76,9 @@ def _nobody_reads() -> bool:
 
 
 def _show_version() -> NoReturn:
-    from importlib.metadata import version
+    from poslab import __version__
 
-    print(f"poslab {version('poslab')}")
+    print(f"poslab {__version__}")
     _leave(0)
 
 
