@@ -291,6 +291,7 @@ OTHER_NAMES = {
     "rotary": "rope",
     "nope": "none",  # no positional encoding
     "absolute": "learned",
+    **dict.fromkeys(("ref", "baseline"), "reference"),
 }
 
 

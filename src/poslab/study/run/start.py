@@ -7,6 +7,7 @@ attention, the tokens, and of the positions all but numbers of schemes without p
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -41,7 +42,7 @@ def request_of(
     composed = {key: value for key, value in settings.items() if key != FROM}
     if settings.get(FROM) is None:
         return request_from(composed, choices, conf)
-    source = _source(str(settings[FROM]), Path(str(settings.get("runs"))))
+    source = _source(str(settings[FROM]), Path(os.path.expanduser(str(settings.get("runs")))))
     start = _start(source)
     named = {match[1] for text in overrides if (match := KEY.match(text))}
     if choices.get("sweep") is not None:  # what a study's file sets is named, too
@@ -60,7 +61,7 @@ def request_of(
 
 def _source(name: str, runs: Path) -> tuple[Path, Manifest]:
     """The directory of the run `name`, a path, STUDY/RUN or a name that one study has, and its manifest."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     studies = sorted(runs.iterdir()) if runs.is_dir() and "/" not in name else []
     places = [path, runs / name, *(study / name for study in studies)]
     there = list(dict.fromkeys(each.resolve() for each in places if (each / "manifest.json").is_file()))

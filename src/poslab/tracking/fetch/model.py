@@ -1,5 +1,6 @@
 """The run or model that checkpoint= names, on this machine or downloaded from W&B."""
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ def resolve_checkpoint(name: str) -> Path | ArtifactName:
     """The run directory whose path, or whose checkpoint, is `name`; else an artifact. Raises ConfigError."""
     if not name:
         raise ConfigError("checkpoint= lacks a name")
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if path.is_dir():
         return path
     if path.is_file() and path.name == FINAL:
