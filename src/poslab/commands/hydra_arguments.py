@@ -62,7 +62,7 @@ def _check_flags(flags: set[str]) -> None:
             raise ConfigError(
                 f"{printing} prints the settings of one run: leave -m out, and give each setting one value"
             )
-    if flags & {"-p", "--package"} and not {"--cfg", "--info", "--help"} & {*given}:
+    if flags & {"-p", "--package"} and not {"--cfg", "--help"} & {*given}:
         raise ConfigError("--package belongs to --cfg: `--cfg job --package pos`")
     if "--resolve" in flags and not {"--cfg", "--help"} & {*given}:
         raise ConfigError("--resolve belongs to --cfg: `--cfg job --resolve`")
