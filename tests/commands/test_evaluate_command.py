@@ -7,9 +7,9 @@ import pytest
 
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
-from poslab.study.launch.devices import cpu_has_bfloat16
 from support.commands import ROOT, rows
 from support.models import ATTENTIONS, POSITIONS
+from support.processor import needs_bfloat16
 from support.runs import make, request
 
 L = 32
@@ -127,11 +127,7 @@ def test_other_code_is_said_and_whether_the_numbers_are_still_the_same(runs, sai
         ("alibi", "evaluate.sliding_windows=5"),
         ("bytes", "evaluate.rescale=[none,pi]"),
         ("rope", "evaluate.rescale_factor=2"),
-        pytest.param(
-            "alibi",
-            "trainer.precision=bfloat16",
-            marks=pytest.mark.skipif(not cpu_has_bfloat16(), reason="needs a CPU with bfloat16"),
-        ),
+        pytest.param("alibi", "trainer.precision=bfloat16", marks=needs_bfloat16),
         ("alibi", "data.seed=1"),
         ("alibi", "data=text data.path=text.txt"),
     ],

@@ -151,8 +151,9 @@ def test_bfloat16_is_for_cpus_that_have_it_and_never_chosen_for_one(tmp_path, mo
     with pytest.raises(ConfigError, match="CPU has no instructions for it"):
         plan(wanted, tmp_path)
     assert plan(elsewhere, tmp_path, here=False).config.trainer.precision == "bfloat16"  # checked over there
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, "avx512_bf16": True})
-    assert plan(wanted, tmp_path).config.trainer.precision == "bfloat16"
+    for has in ({"avx512_f": True, "avx512_bf16": True}, {"neon": True, "bf16": True}):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda has=has: has)
+        assert plan(wanted, tmp_path).config.trainer.precision == "bfloat16"
     unsaid = request(trainer__accelerator="cpu", trainer__precision="auto")
     assert plan(unsaid, tmp_path).config.trainer.precision == "float32"
 
