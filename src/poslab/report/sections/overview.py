@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from poslab.analysis.comparisons import mean_ranks
-from poslab.analysis.protocols import OTHER, at_length, counterpart, loss_at_length
+from poslab.analysis.protocols import OTHER, counterpart, loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import (
     Row,
@@ -141,7 +141,6 @@ def differences_table(results: Results) -> Table | None:
     first = [] if results.primary is None else [results.primary, counterpart(results.primary)]
     shown = {*first, f"sliding_{name(last)}", f"context_gain_{name(last)}"}
     shown |= {loss_at_length(results.reference)}
-    shown |= set() if results.primary is None else {at_length(results.primary)}
     compared = [row for row in differences_sheet(results)[1] if row["half_width"] is not None]
     if not compared or results.seeds < 2:
         return None
