@@ -22,6 +22,7 @@ OF_RUNS: Mapping[str, Callable[[Run], object]] = {
     },
     "learning_rate": lambda run: run.config["trainer"].get("learning_rate"),
     "parameters": lambda run: run.manifest.parameters,
+    "tokens_per_parameter": lambda run: tokens_per_parameter(run),
     "data": lambda run: run.data_name,
     "data_fingerprint": lambda run: run.data_fingerprint,
     "vocabulary": lambda run: run.vocabulary,
@@ -41,6 +42,13 @@ OF_RUNS: Mapping[str, Callable[[Run], object]] = {
     "memory_bytes": lambda run: _of_hardware(run, "memory_bytes"),
     "system": lambda run: _of_hardware(run, "system"),
 }
+
+
+def tokens_per_parameter(run: Run) -> float | None:
+    """How many training tokens a run's weights have seen for each of them, those of a run before it too."""
+    before = origin_of(run, "tokens")
+    seen = run.budget + (before if isinstance(before, int) else 0)
+    return seen / run.manifest.parameters if run.manifest.parameters else None
 
 
 def facts_sheet(results: Results) -> Sheet:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from poslab.analysis.comparisons import mean_ranks
-from poslab.analysis.protocols import OTHER, at_length, counterpart
+from poslab.analysis.protocols import OTHER, counterpart, loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import (
     Row,
@@ -140,7 +140,7 @@ def differences_table(results: Results) -> Table | None:
     last = max(cells.scored(results, "sliding"), default=1.0)
     first = [] if results.primary is None else [results.primary, counterpart(results.primary)]
     shown = {*first, f"sliding_{name(last)}", f"context_gain_{name(last)}"}
-    shown |= {"loss_1x"} if results.primary is None else {at_length(results.primary)}
+    shown |= {loss_at_length(results.reference)}
     compared = [row for row in differences_sheet(results)[1] if row["half_width"] is not None]
     if not compared or results.seeds < 2:
         return None
@@ -174,7 +174,8 @@ def _tested(results: Results) -> str:
         f"correction over all that the verdict claims; the rest is descriptive, the {other}, which is the "
         "other protocol at the same length, too. The interval says how far the difference may be another "
         "with another training (over seeds); the standard error over text, how far with other text of the "
-        "same kind (over segments of the held-out text, each averaged over the seeds)."
+        "same kind (over segments of the held-out text, each averaged over the seeds). That standard error "
+        "is too small where several segments come from one document: they are no independent draws of text."
     )
 
 
