@@ -219,7 +219,7 @@ def test_the_terminal_is_no_wider_for_the_tested_protocol(tmp_path: Path) -> Non
     widths = []
     for primary in ("sliding_8x", "loss_8x"):
         report = write_report("made_up", tmp_path / "runs", tmp_path / "reports", None, primary)
-        table = terminal_table(report)
+        table = terminal_table(report, 200)
         widths.append([max(map(len, str(column.header).split("\n"))) for column in table.columns])
         assert "\n" in report.table[0]["usable: own, fixed"]
     assert max(widths[0]) <= max(len("attention"), len("scheme"))

@@ -8,6 +8,7 @@ from typing import Any
 from poslab.analysis.profile import problems
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Rows, Sheet
+from poslab.analysis.titles import compared, title
 from poslab.config.installation import typed
 from poslab.config.text import plain
 from poslab.record.measures import Value
@@ -56,6 +57,8 @@ def facts_sheet(results: Results) -> Sheet:
     values: list[tuple[str, object]] = [
         ("study", results.study),
         *(("question", question) for question in results.questions),
+        ("title", title(results)),
+        ("compared", compared(results)),
         ("reference", results.reference.arm.label),
         *_counts(results),
         *((key, value) for key, of in OF_RUNS.items() for value in _different(map(of, results.finished))),
@@ -143,7 +146,8 @@ def _loss_before(run: Run) -> float | None:
 
 def report_command(results: Results) -> str:
     """The command line that makes this report again from the records."""
-    options = [results.subject.option, f"reference={results.reference.arm.label}"]
+    options = [results.subject.option, *(["earlier=true"] if results.subject.earlier else [])]
+    options += [f"reference={results.reference.arm.label}"]
     options += [] if results.primary is None else [f"primary={results.primary}"]
     return f"{typed('report')} {' '.join(map(shlex.quote, options))}"
 

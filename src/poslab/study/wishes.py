@@ -13,7 +13,7 @@ from poslab.record.manifest import read_manifest
 from poslab.record.measures import multiple
 from poslab.record.schema import Manifest
 from poslab.record.seal import UnreadableError
-from poslab.record.study_list import recorded_runs
+from poslab.record.study_list import UNNAMED, recorded_runs
 from poslab.study.run.plan import Job
 
 
@@ -102,8 +102,8 @@ def _one_a_study(requests: Sequence[Request], setting: str) -> dict[str, str]:
 
 
 def _manifests(study: Path) -> Iterator[Manifest]:
-    """Of the runs on record, those that can be read."""
-    for name in recorded_runs(study):
+    """Of the runs on record that count beside the command's own, those that can be read."""
+    for name in [] if study.name == UNNAMED else recorded_runs(study):
         with suppress(UnreadableError):
             if manifest := read_manifest(study / name):
                 yield manifest

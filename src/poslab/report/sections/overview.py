@@ -11,9 +11,11 @@ from poslab.analysis.sheets import (
     arms_sheet,
     claims_sheet,
     differences_sheet,
+    earlier_sheet,
     pairs_sheet,
     summary_sheet,
 )
+from poslab.config.installation import typed
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.measures import name
 from poslab.record.reader import Run
@@ -207,6 +209,31 @@ def runs(results: Results) -> Section:
     """Every record of the study, whatever became of it."""
     table = without_shared_columns(runs_table(results))
     return Section("runs", "Runs", tables=(table,), sheets={"summary": summary_sheet(results)})
+
+
+def earlier(results: Results) -> Section | None:
+    """The runs of earlier commands in the study of commands without a name."""
+    if not results.earlier:
+        return None
+    protocol = cells.loss_family(results)
+    columns = [
+        cells.words("arm", "Arm"),
+        Column("seed", "Seed", cells.text),
+        cells.words("status", "Status"),
+        *(
+            Column(f"{protocol}_{name(k)}", multiple(k), cells.rounded(number), cells.LOSSES[protocol])
+            for k in (1.0, *(k for k in cells.scored(results, protocol) if k == FARTHER[-1]))
+        ),
+    ]
+    caption = (
+        "Runs of earlier commands in the same folder, by all in which arms there differ; losses in nats a "
+        "token. None of them counts in anything above. "
+        f"{typed('report')} {results.subject.option} earlier=true reports on all runs together; study=NAME "
+        "gives a study a folder of its own, in which all runs count."
+    )
+    records = earlier_sheet(results)[1]
+    table = Table("Earlier runs", caption, tuple(columns), records, ("earlier.csv",), folded=True)
+    return Section("earlier", "Earlier runs", tables=(table,), sheets={"earlier": earlier_sheet(results)})
 
 
 def runs_table(results: Results) -> Table:

@@ -35,7 +35,7 @@ from poslab.report.cells import SMALLEST_P, arm_column
 from poslab.report.charts import SCALE_FROM
 from poslab.report.document import Origin
 from poslab.report.formatting import DASH, count, quantity
-from poslab.report.sections.answer import EARLY
+from poslab.report.sections.answer import EARLY, sentences
 from poslab.report.sections.rescalings import CEILING, START
 from poslab.report.sections.retrieval import BEFORE_QUESTION, EVERY_ANSWER, LEARNED, WINDOW_START
 from poslab.report.sections.schemes import AN_OCTAVE, BOUND_OVER, BOUND_SOURCE, COUNTED_FROM, DEPTH
@@ -49,7 +49,9 @@ SOURCES = ("facts.csv", "method.csv")  # with what the words say of the study an
 
 def origin(results: Results) -> Origin:
     """How to make the report again, from what, and under which configuration."""
-    sheets = {"facts": facts_sheet(results), "method": method_sheet()}
+    columns, rows = facts_sheet(results)
+    said: Row = {"key": "answer", "value": next(sentences(results))}  # for the list of reports
+    sheets = {"facts": (columns, [*rows, dict(said)]), "method": method_sheet()}
     settings = settings_sheet(results)
     return Origin(
         report_command(results),

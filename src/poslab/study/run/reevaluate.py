@@ -37,7 +37,7 @@ from poslab.record.schema import (
 )
 from poslab.record.seal import DamagedError, UnreadableError
 from poslab.record.writer import RunRecord
-from poslab.report.render.terminal import evaluation_table, print_table
+from poslab.report.render.terminal import evaluation_table, print_table, terminal_width
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import first_facts
 from poslab.study.run.measure import measure
@@ -241,7 +241,7 @@ def _compare_with_run(evaluation: Evaluation, record: RunRecord) -> list[str]:
 
 
 def _show(directory: Path, manifest: Manifest) -> None:
-    print_table(evaluation_table(load_evaluation(directory, manifest)))
+    print_table(evaluation_table(load_evaluation(directory, manifest), terminal_width()))
     print(f"{plain(manifest.run)} of study {plain(manifest.study)}, on {_text(manifest)}")
     for key, (was, now) in (manifest.changed or {}).items():
         print(f"{key}: {_value(now)} instead of {_value(was)}")
