@@ -47,9 +47,7 @@ def main(runs: list[str]) -> None:
         losses = losses_by_context(run)
         whole = losses[max(losses)]
         enough = min(context for context, loss in losses.items() if loss <= whole + TOLERANCE)
-        print(
-            f"{run.name}: {whole:.3f} nats with {max(losses)} tokens before a target, which it loses by cutting to"
-        )
+        print(f"{run.name}: {whole:.3f} nats with {max(losses)} tokens before a target; what fewer cost:")
         print("  " + "  ".join(f"{context}: {loss - whole:+.3f}" for context, loss in losses.items()))
         print(f"  within {TOLERANCE} nats from {enough} tokens on")
 

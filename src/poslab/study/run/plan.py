@@ -106,16 +106,21 @@ def plan(
     here: bool = True,
     preparation: Preparation | None = None,
     trained: bool = False,
+    tokenizer: Path | None = None,
 ) -> Job:
     """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work.
 
     `here` is whether the run will be made on this machine; `preparation` is shared by the requests of one
-    command; `trained` is whether the model is there and is only evaluated.
+    command; `trained` is whether the model is there and is only evaluated; `tokenizer` is the file that cuts
+    the text into tokens in place of `data.vocabulary`, which stays the run's setting.
     """
     if preparation is None:
         with Preparation() as alone:
-            return plan(request, runs, here, alone, trained)
+            return plan(request, runs, here, alone, trained, tokenizer)
     config = resolve(request.config, here)
+    data = config.data
+    if tokenizer is not None:
+        config = config.model_copy(update={"data": {**data, "vocabulary": str(tokenizer)}})
     try:
         _check_unbuilt(config, preparation.room(config, here), trained)
         checked, size = preparation.sized(config)
@@ -129,6 +134,7 @@ def plan(
         corpus = preparation.corpus(config.data)
     except MemoryError:
         raise BudgetError("memory ran out while the text was prepared: choose a shorter text") from None
+    config = config.model_copy(update={"data": data})
     if config.part == "tuning":
         corpus = corpus.for_tuning()
     if config.probe.tasks:

@@ -20,9 +20,10 @@ from poslab.config.option_files import Conf, load
 from poslab.config.request import Config, Request, Start, flat_settings
 from poslab.config.schema import ConfigError, following_max_steps, is_tokenizer_file
 from poslab.config.text import plain
+from poslab.data import tokenizer_file
 from poslab.data.corpus import Corpus
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import FINAL, DataFacts, Manifest
+from poslab.record.schema import FINAL, TOKENIZER, DataFacts, Manifest
 
 FROM = "from"
 TAKEN = ("context_length", "seed", "pos", "attention", "data", "model", "trainer", "evaluate", "probe")
@@ -269,11 +270,22 @@ def check_length(config: Config, start: Start) -> None:
 
 def check_text(config: Config, corpus: Corpus, start: Start) -> None:
     """Raise ConfigError where the tokens are not those that the source was trained on."""
-    if config.data.get("vocabulary") == "bytes":
+    vocabulary = config.data.get("vocabulary")
+    if vocabulary == "bytes":
         return
-    manifest = read_manifest(Path(start.directory))
-    if manifest is None or not manifest.corpus.is_text_of(DataFacts.model_validate(corpus.describe())):
+    manifest = read_manifest(Path(start.directory)) or Manifest()
+    of_file, kept = is_tokenizer_file(vocabulary), (manifest.files or {}).get(TOKENIZER)
+    if of_file and tokenizer_file.digest(Path(str(vocabulary))) == kept:
+        return
+    if not manifest.corpus.is_text_of(DataFacts.model_validate(corpus.describe())):
+        advice = "leave data out, or go on from a run with data.vocabulary=bytes"
+        if of_file:
+            name = Path(str(vocabulary)).name
+            raise ConfigError(
+                f"data.vocabulary={name} is not the tokenizer on record of {start.run}, which was trained on "
+                f"another text: {advice}"
+            )
         raise ConfigError(
             f"{start.run} was trained on tokens that were made from its own text, and this is another one: "
-            "leave data out, or go on from a run with data.vocabulary=bytes"
+            f"{advice}"
         )
