@@ -50,7 +50,7 @@ def resolve_checkpoint(name: str) -> Path | ArtifactName:
 
 
 def fetch_model(account: Account, name: str) -> tuple[Path, str]:
-    """Download checkpoint, manifest and tokenizer of artifact `name`; their folder, and the name with version.
+    """Download checkpoint, manifest and tokenizer of artifact `name`; their folder, and its full name.
 
     Whether they belong together is not checked here. Raises SourceError.
     """
