@@ -156,16 +156,10 @@ def test_what_trained_models_divide_by_stands_beside_the_made_up_example(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("shares", "verdict"),
-    [
-        ((0.6, 0.62, 0.58, 0.61, 0.59), Verdict.REFUTED_HERE),
-        ((0.001, 0.002, 0.0, 0.001, 0.002), Verdict.HOLDS_HERE),
-        ((0.05, 0.06, 0.04, 0.05, 0.06), Verdict.UNDECIDED),
-        ((0.6, 0.62), Verdict.UNDECIDED),  # too few seeds
-    ],
+    "shares", [(0.6, 0.62, 0.58, 0.61, 0.59), (0.001, 0.002, 0.0, 0.001, 0.002), (0.6, 0.62)]
 )
-def test_what_a_probe_reads_decides_whether_rope_loses_the_position(
-    shares: tuple[float, ...], verdict: Verdict, tmp_path: Path
+def test_a_probe_fitted_on_few_windows_does_not_decide_whether_rope_loses_the_position(
+    shares: tuple[float, ...], tmp_path: Path
 ) -> None:
     def layer(number: int, share: float) -> dict[str, float]:
         return {"layer": number, "tokens": 80, "squared_error": 1 - share, "squared_deviation": 1.0}
@@ -175,7 +169,7 @@ def test_what_a_probe_reads_decides_whether_rope_loses_the_position(
         write_scheme(tmp_path / "runs", f"v{seed}", seed=seed, study="variants", places=places)
     plan(tmp_path / "runs", [f"v{seed}" for seed in range(len(shares))], "rope", study="variants")
     judgement = judge(CLAIMS[38], Studies(tmp_path / "runs", tmp_path / "reports"))
-    assert judgement.verdict is verdict
+    assert judgement.verdict is Verdict.UNDECIDED
     shown = re.search(r"most of it: ([\d.]+) ± ", judgement.numbers)
     assert shown is not None
     assert float(shown[1]) == pytest.approx(sum(shares) / len(shares), abs=5e-4)

@@ -24,6 +24,7 @@ from poslab.record.measures import multiple, name
 from poslab.report.formatting import number
 
 CLEAR = 0.02  # nats: less is called no difference
+TURNED = 1.0  # radians within L: a pair that turns by less is as good as unturned
 
 
 def first_negative(base: float, farthest: int = 16_384) -> int:
@@ -70,21 +71,38 @@ def _with_learned(studies: Studies) -> Judgement:
     )
 
 
+def slowest_angle(results: Results, label: str) -> float:
+    """By how many radians the pairs that `label` leaves unturned turn within L under plain RoPE, at most."""
+    item = arm(results, label)
+    assert item is not None
+    config, length = item.arm.finished[0].config, item.arm.context_length
+    width = config["model"]["width"] // config["model"]["heads"]
+    options = {key: value for key, value in config["pos"].items() if key != "scheme"}
+    turned = parts.frequencies(parts.scheme(str(config["pos"]["scheme"]), width, length=length, **options))
+    plain = parts.frequencies(parts.rope(width, base=options["base"]))
+    return float(plain[turned == 0].max()) * (length - 1)
+
+
 def _still_pairs(studies: Studies) -> Judgement:
     made = _variant(studies, "rope_p")
     if made is None:
         return undecided((VARIANTS,), "The scheme rope_p is there; the study is not.")
     study, results, found = made
-    ends = _no_worse(found)
+    ends, angle = _no_worse(found), slowest_angle(results, "rope_p")
     verdict = Verdict.UNDECIDED
-    if found.reading == "higher" and ends is not None and ends[0] > CLEAR:
+    if angle >= TURNED and found.reading == "higher" and ends is not None and ends[0] > CLEAR:
         verdict = Verdict.REFUTED_HERE
-    elif ends is not None and ends[1] < CLEAR:
+    elif angle >= TURNED and ends is not None and ends[1] < CLEAR:
         verdict = Verdict.HOLDS_HERE
     return Judgement(
         verdict,
-        f"sliding loss at L, rope_p less rope {found.text}",
-        f"Without loss is said where the whole interval leaves less than {CLEAR} nats of one.",
+        f"within L = {results.context_length} the pairs left unturned turn by {angle:.2f} rad and less under "
+        f"RoPE; sliding loss at L, rope_p less rope {found.text}",
+        f"Without loss is said where the whole interval leaves less than {CLEAR} nats of one."
+        if angle >= TURNED
+        else "These pairs hardly turn within this length, so leaving them unturned changes hardly anything: "
+        "the study could not have found a loss. It takes a length or a base at which they turn by "
+        f"{TURNED:g} rad and more.",
         study=study,
         setting=setting(results),
     )
