@@ -66,11 +66,13 @@ def _steps(studies: Studies) -> Judgement:
     open_ = [other for other in OTHERS if other not in (*refuted, *shown_by)]
     shown = "; ".join(f"over {other}'s {ratio_text(each)}" for other, (each, _) in known.items())
     parts = [
-        "Not tested: no model of 125 M parameters was trained. At this size:" if small else "",
-        f"Not against {_with_shares(refuted, known)}." if refuted else "",
+        "Not tested: no model of 125 M parameters was trained. What follows is of this size."
+        if small
+        else "",
+        f"It does not hold against {_with_shares(refuted, known)}." if refuted else "",
         f"It holds against {_with_shares(shown_by, known)}." if shown_by else "",
         f"Against {_named(open_)} the interval does not decide." if open_ else "",
-        "The share is no constant: it depends on the loss that is asked for.",
+        "For another loss the share is another: arms.csv of the study has it at 50 and 90 % of the budget.",
         "The rate fell as a cosine to the end of the budget, which makes such times partly a property of "
         "the schedule."
         if made[0] is EXTRAPOLATION
