@@ -27,7 +27,11 @@ class Comparison:
 
     @property
     def reading(self) -> str:
-        """What may be said: "lower" or "higher" only of what is tested, and only with an interval."""
+        """What may be said: "lower" or "higher" only of what is tested, and only with an interval.
+
+        Noise is an interval that holds 0. Where it leaves 0 out but the corrected p is no finding, the arms
+        are not separated.
+        """
         difference = self.difference
         if difference.half_width is None:
             return "one seed"
@@ -38,21 +42,35 @@ class Comparison:
         if self.p_holm is None:
             return "descriptive"
         if self.p_holm >= FALSE_ALARMS:
-            return "within noise after Holm"
+            return f"not separated ({difference.n} seeds)"
         few = " (exploratory)" if difference.n < EXPLORATORY else ""
         return ("lower" if difference.mean < 0 else "higher") + few
 
 
 def comparable(run: Run, reference: Arm) -> bool:
     """Whether nats a token mean the same: one text, cut into the same tokens, and the same ones scored."""
+    return unlike(run, reference) is None
 
-    def scored(run: Run) -> tuple[object, ...]:
-        evaluation = run.config.get("evaluate")
-        if isinstance(evaluation, dict):
-            evaluation = {key: value for key, value in evaluation.items() if key not in RESCALING}
-        return run.data_fingerprint, run.vocabulary, run.context_length, evaluation
 
-    return all(scored(run) == scored(other) for other in reference.finished)
+def unlike(run: Run, reference: Arm) -> str | None:
+    """Why nats a token of a run do not mean what those of the reference do; None where they do."""
+
+    def evaluation(run: Run) -> object:
+        options = run.config.get("evaluate")
+        if isinstance(options, dict):
+            return {key: value for key, value in options.items() if key not in RESCALING}
+        return options
+
+    for other in reference.finished:
+        if run.vocabulary != other.vocabulary:
+            return "another vocabulary"
+        if run.data_fingerprint != other.data_fingerprint:
+            return "another text"
+        if run.context_length != other.context_length:
+            return f"trained at L = {run.context_length:,}, so scored on other targets"
+        if evaluation(run) != evaluation(other):
+            return "evaluated with other settings"
+    return None
 
 
 def compare(

@@ -24,6 +24,16 @@ def at_length(figure: str) -> str:
     return f"{family(figure)}_{name(1)}"
 
 
+def loss_at_length(reference: ArmFigures) -> str:
+    """The figure that is claimed as the loss at L beside a tested one past L.
+
+    The mean over whole windows, as papers have it, where the reference has it: the sliding loss at L scores
+    only the last L/8 positions of its windows, so it rests on a fraction of the targets.
+    """
+    whole, end = f"loss_{name(1)}", f"sliding_{name(1)}"
+    return whole if whole in reference.figures else end
+
+
 def counterpart(figure: str) -> str:
     """The loss at the same length in the other protocol: sliding_8x -> loss_8x"""
     return f"{OTHER[family(figure)]}_{name(multiple(figure))}"

@@ -33,7 +33,7 @@ class Verdict(StrEnum):
 
     HOLDS = "holds"
     HOLDS_HERE = "holds here"
-    IN_PART = "in part"  # its parts have different verdicts
+    IN_PART = "in part"  # one part of it holds, and another does not
     REFUTED = "refuted"
     REFUTED_HERE = "refuted here"
     NOT_TESTED = "not tested"  # what the claim speaks of was not computed, and not trained
@@ -50,13 +50,15 @@ OPEN = (Verdict.LITERATURE, Verdict.NOT_TESTED, Verdict.UNDECIDED)
 def combined(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict of a claim whose parts have these verdicts.
 
-    It is "in part" where they do not all lie on one side; else the weakest of them, so that one part which
-    holds only "here" makes the whole hold "here".
+    It is "in part" where one part holds and another does not; open where none holds and not all are refuted;
+    else the weakest of them, so that one part which holds only "here" makes the whole hold "here".
     """
-    for side in (TRUE, FALSE, OPEN):
+    for side in (TRUE, FALSE):
         if all(verdict in side for verdict in verdicts):
             return max(verdicts, key=side.index)
-    return Verdict.IN_PART
+    if any(verdict in TRUE for verdict in verdicts):
+        return Verdict.IN_PART
+    return max((verdict for verdict in verdicts if verdict in OPEN), key=OPEN.index)
 
 
 TRUE_IF_LOWER: Mapping[Reading, Verdict] = {

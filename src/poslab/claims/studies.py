@@ -7,7 +7,7 @@ correction over the comparisons that the claim makes.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +21,6 @@ from poslab.analysis.statistics import (
     FALSE_ALARMS,
     Difference,
     Ratio,
-    holm,
     p_value,
     paired,
     ratio,
@@ -167,16 +166,6 @@ def read_difference(difference: Difference, p: float | None) -> Reading:
     if abs(difference.mean) <= half or p >= FALSE_ALARMS:
         return "open"
     return "lower" if difference.mean < 0 else "higher"
-
-
-def together(found: Mapping[str, Compared]) -> dict[str, Compared]:
-    """Differences that no study tests, as one family: their p values corrected together (Holm)."""
-    values = {key: each.difference.p for key, each in found.items()}
-    corrected = holm({key: p for key, p in values.items() if p is not None})
-    return {
-        key: replace(each, p=corrected.get(key), reading=read_difference(each.difference, corrected.get(key)))
-        for key, each in found.items()
-    }
 
 
 def gain_reading(results: Results, figure: str, one: str) -> Compared | None:

@@ -1,5 +1,6 @@
 """What a command sets beside what decides a run's result: its study, tuning, logger and launcher."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
@@ -98,6 +99,11 @@ class Config(RunConfig):
         if self.part == "tuning" and self.tune.factors:
             raise ValueError("part=tuning is what tune.factors makes runs with: leave one of them out")
         return self
+
+    @field_validator("runs", "reports")
+    @classmethod
+    def _folder_may_be_in_the_users_home(cls, folder: str) -> str:
+        return os.path.expanduser(folder)
 
     @field_validator("primary")
     @classmethod

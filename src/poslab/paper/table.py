@@ -136,7 +136,7 @@ def _caption(results: Results, names: Sequence[str]) -> str:
     if results.seeds < 2:
         sentences.append("One seed an arm: no interval, no winner claimed.")
     else:
-        sentences.append(f"Means over {results.seeds} seeds with 95 % Student-t intervals.")
+        sentences.append(f"Means over {results.seeds} seeds with 95 % Student-t intervals, over seeds alone.")
         tested = " or, in the tested loss, not separated from it" if results.primary in lengths else ""
         if lengths:
             sentences.append(f"Bold: the lowest mean of a column{tested}.")

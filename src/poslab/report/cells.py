@@ -25,6 +25,7 @@ SMALLEST_P = 0.001
 LOSSES = {"sliding": "Sliding loss", "loss": "Non-overlapping loss"}  # by the family of their columns
 GAINS = {"context_gain": "Context gain", "early_token_curse": "Early-token curse"}
 WINDOWS = {"sliding": "sliding windows", "loss": "non-overlapping windows"}
+PLACES = {"sliding": "at the end of the window", "loss": "over whole windows"}  # that a loss at L is taken
 _NEARLY_NEVER = 1e300  # past every number, before what was never reached
 _BESIDE = 1e-6  # how far a bound sorts from the number that it names
 

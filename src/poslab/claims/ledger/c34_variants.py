@@ -204,10 +204,13 @@ def _extends(studies: Studies) -> Judgement:
 
 def _in_words(where: str, found: Compared) -> str:
     """What is less or more, and whether it counts."""
-    mean, n = found.difference.mean, found.difference.n
-    shown = f"{where} the loss is {number(abs(mean), 3)} nats {'lower' if mean < 0 else 'higher'}"
-    few = f" in {n} seed{'s' * (n != 1)}, too few to count"
-    return f"{shown}{'' if found.reading != 'open' else few if n < EXPLORATORY else ', within noise'}."
+    mean, half, n = found.difference.mean, found.difference.half_width, found.difference.n
+    shown = f"{where}, the loss is {number(abs(mean), 3)} nats {'lower' if mean < 0 else 'higher'}"
+    if found.reading != "open":
+        return f"{shown}."
+    if half is None or n < EXPLORATORY:
+        return f"{shown} in {n} seed{'s' * (n != 1)}, too few to count."
+    return f"{shown}, {'within noise' if abs(mean) <= half else f'not separated ({n} seeds)'}."
 
 
 def _larger_base(studies: Studies) -> Judgement:

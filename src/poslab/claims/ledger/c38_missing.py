@@ -27,17 +27,14 @@ def _absolute(studies: Studies) -> Judgement:
         )
     none = explained(results, "none")
     beside = "" if none is None else f"; without any scheme {interval(none.mean, none.half_width, 3)}"
-    config = results.reference.arm.finished[0].config
-    windows = int(config["evaluate"]["validation_windows"]) // 2
     return Judgement(
         Verdict.UNDECIDED,
         "share of the position's variance that a linear probe explains, in the layer that has most of it: "
-        f"{interval(rope.mean, rope.half_width, 3)}{beside}; the probe has {config['model']['width'] + 1} "
-        f"coefficients, fitted on {windows} windows",
+        f"{interval(rope.mean, rope.half_width, 3)}{beside}",
         "Scores under RoPE know distances alone (claim 6); what a hidden state holds of the place comes from "
-        "the causal mask (claim 25). A probe fitted on so few windows finds little of what is there, and a "
-        "share below 0 says that it fits its own windows instead: it cannot tell a lost position from one "
-        "that it did not find.",
+        "the causal mask (claim 25). The probe has a coefficient for each dimension of a state and is fitted "
+        "on half of the validation windows, a dozen by default: so few that it may find nothing where "
+        "something is. A share below 0 says that it fits its own windows instead.",
         study=VARIANTS.study,
         setting=setting(results),
     )
