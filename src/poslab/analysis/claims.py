@@ -83,7 +83,7 @@ def claims(
     seed, no spread) is not in the family.
     """
     label = reference.arm.label
-    at_length = None if primary is None or multiple(primary) == 1 else loss_at_length(reference)
+    at_length = None if primary is None or multiple(primary) == 1 else loss_at_length(reference, primary)
     tests = [*_between_arms(pairs, label, primary), *_gains(everything, multiples)]
     tests += [
         Claim(Group.OTHER, item.figure, item.arm.label, label, item.difference.n, item.difference.p)

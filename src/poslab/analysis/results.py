@@ -17,6 +17,7 @@ from poslab.analysis.comparisons import (
     compare,
     pairs,
     ranks,
+    same_text,
 )
 from poslab.analysis.estimates import (
     FIXED,
@@ -94,6 +95,12 @@ class Results:
         """The training length L that all arms share, or None."""
         lengths = {item.arm.context_length for item in self.arms}
         return lengths.pop() if len(lengths) == 1 else None
+
+    @property
+    def one_text(self) -> bool:
+        """Whether all finished runs read the text of the reference, in whatever tokens."""
+        first = self.reference.arm.finished[0]
+        return all(same_text(run, first) for run in self.finished)
 
     @property
     def is_about_learning(self) -> bool:

@@ -11,7 +11,8 @@ from poslab.config.schema import MULTIPLES, Options, RunConfig
 from poslab.config.text import IN_A_URL, NAME
 
 # The figures that a report can test: the loss in sliding or in non-overlapping windows of a multiple of L.
-FIGURES = tuple(f"{family}_{multiple:g}x" for family in ("sliding", "loss") for multiple in (0.5, *MULTIPLES))
+FAMILIES = ("sliding", "loss", "sliding_bits_per_byte", "bits_per_byte")
+FIGURES = tuple(f"{family}_{multiple:g}x" for family in FAMILIES for multiple in (0.5, *MULTIPLES))
 
 
 class TuneOptions(Options):

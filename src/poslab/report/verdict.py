@@ -10,9 +10,10 @@ from poslab.analysis.protocols import BothProtocols, at_length, counterpart, los
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import EXPLORATORY, Estimate
 from poslab.config.text import listing
-from poslab.record.measures import family, name
+from poslab.record.measures import family, is_in_bits, multiple, name, unit
 from poslab.report import cells
-from poslab.report.formatting import interval, multiple, number, percent, signed
+from poslab.report.formatting import interval, number, percent, signed
+from poslab.report.formatting import multiple as length_words
 
 NAMED = 3  # arms in one list; the tables have them all
 
@@ -80,8 +81,7 @@ def winner(results: Results) -> str:
 
 def on_text(results: Results) -> str:
     """What a comparison over seeds alone is true of: its interval holds no chance of the text."""
-    texts = {run.data_fingerprint for run in results.finished}
-    return "on this text" if len(texts) == 1 else f"on the text of {results.reference.arm.label}"
+    return "on this text" if results.one_text else f"on the text of {results.reference.arm.label}"
 
 
 def _of_text(results: Results, said: str) -> str:
@@ -102,7 +102,7 @@ def left_out(results: Results, compared: Collection[str]) -> str:
 def _why_apart(item: ArmFigures, results: Results) -> str:
     if not item.rows:
         return "no finished run"
-    reasons = (unlike(run, results.reference.arm) for run in item.arm.finished)
+    reasons = (unlike(run, results.reference.arm, is_in_bits(results.primary)) for run in item.arm.finished)
     if (reason := next(filter(None, reasons), None)) is not None:
         return reason
     if results.primary not in item.figures:
@@ -116,8 +116,9 @@ def _described(item: ArmFigures, primary: str) -> str:
     first, (words, _, length) = item.mean(at_length(primary)), cells.figure_words(primary).partition(" at ")
     if primary == at_length(primary):
         return f"its {words} at L is {number(first)}"
-    change, last = percent(item.mean(primary.replace("_", "_change_"))), number(item.mean(primary))
-    return f"its {words} goes from {number(first)} at L to {last} at {length} ({change})"
+    change = item.mean(f"{family(primary)}_change_{name(multiple(primary))}")
+    by = "" if change is None else f" ({percent(change)})"
+    return f"its {words} goes from {number(first)} at L to {number(item.mean(primary))} at {length}{by}"
 
 
 def _first(results: Results) -> str:
@@ -176,9 +177,13 @@ def _effects(comparisons: Sequence[Comparison]) -> list[str]:
     for item in comparisons:
         size = interval(item.difference.mean, item.difference.half_width, 3, sign=True)
         deviations = item.difference.deviations
-        unit = "" if deviations is None else f", {number(deviations, 2)} seed SD"
-        shown.append(f"{item.arm.label} ({size} nats{unit})")
+        spread = "" if deviations is None else f", {number(deviations, 2)} seed SD"
+        shown.append(f"{item.arm.label} ({size} {_short(item.figure)}{spread})")
     return shown
+
+
+def _short(figure: str) -> str:
+    return unit(figure).removesuffix(" a token")
 
 
 def _other_protocol(results: Results) -> str:
@@ -226,9 +231,8 @@ def _context(results: Results) -> str:
     ends = f"past L, {listing(undefined, NAMED)} {'is' if len(undefined) == 1 else 'are'} not defined"
     if longest is None:
         return ends if undefined else "nothing was measured past L"
-    one_text = len({run.data_fingerprint for run in results.finished}) == 1
-    on = "" if results.seeds < 2 else "on this text, " if one_text else "each on its own text, "
-    gains = f"{on}context gain at {multiple(longest)} {_gains(results, longest, undefined)}"
+    on = "" if results.seeds < 2 else "on this text, " if results.one_text else "each on its own text, "
+    gains = f"{on}context gain at {length_words(longest)} {_gains(results, longest, undefined)}"
     return _joined(gains, _usable(results), ends if undefined else "")
 
 
@@ -343,7 +347,7 @@ def _reached(item: ArmFigures, time: str = "") -> str:
 
 def differences_at_length(results: Results) -> list[Comparison]:
     """Every arm against the reference in the loss at L."""
-    figure = loss_at_length(results.reference)
+    figure = loss_at_length(results.reference, results.primary)
     return [item for item in results.comparisons if item.figure == figure]
 
 
@@ -354,7 +358,7 @@ def not_compared_at_length(results: Results) -> list[str]:
 
 
 def _at_length(results: Results) -> str:
-    figure = loss_at_length(results.reference)
+    figure = loss_at_length(results.reference, results.primary)
     where, apart = cells.PLACES[family(figure)], ("not compared for", not_compared_at_length(results))
     if results.seeds < 2:
         same = {results.reference.arm.label, *(item.arm.label for item in differences_at_length(results))}

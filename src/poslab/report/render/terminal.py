@@ -63,15 +63,25 @@ def _table_without(report: "Report", out: Collection[str], note: str, letters: i
     for title in titles:
         side: Literal["left", "right"] = "left" if title in ("scheme", "attention") else "right"
         table.add_column(
-            re.sub(r"(?<=sliding) |(?<=loss) |(?<=usable:) |(?<=own,) |(?<=to) ", "\n", title),
+            re.sub(r"(?<=sliding) |(?<=loss) |(?<=usable:) |(?<=own,) |(?<=to) |(?<=byte) ", "\n", title),
             justify=side,
             no_wrap=True,
         )
     for row, colour in zip(report.table, _colours(report), strict=True):
-        scheme = "\n".join(textwrap.wrap(row["scheme"], letters))
+        scheme = "\n".join(_wrapped(row["scheme"], letters))
         rest = (row[title].replace(" ± ", "\n± ") for title in titles if title != "scheme")
         table.add_row(Text(scheme, style=colour), *map(Text, rest))
     return table
+
+
+def _wrapped(label: str, letters: int) -> list[str]:
+    """The label in lines: cut at blanks, within a longer setting after a dot or a sign of equality."""
+    lines = [""]
+    for piece in re.split(r"(?<=[ .=])", label):
+        if len((lines[-1] + piece).rstrip()) > letters:
+            lines.append("")
+        lines[-1] += piece
+    return [part for line in lines for part in textwrap.wrap(line, letters)]
 
 
 def _colours(report: "Report") -> list[str]:
@@ -103,7 +113,7 @@ def _evaluation_table(run: Run, letters: int) -> Table:
         label = scheme if name == TRAINED else f"{run.pos}, {name}"
         for place, (protocol, title) in enumerate(PROTOCOLS.items()):
             losses = [mean_loss(by_length.get((protocol, k), {}).values()) for k in lengths]
-            shown = "\n".join(textwrap.wrap(plain(label, 80), letters)) if place == 0 else ""
+            shown = "\n".join(_wrapped(plain(label, 80), letters)) if place == 0 else ""
             table.add_row(Text(shown), title, *map(number, losses))
     return table
 

@@ -12,7 +12,7 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, arms_sheet
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
-from poslab.record.measures import TOLERANCES, family, multiple, name
+from poslab.record.measures import TOLERANCES, family, is_in_bits, multiple, name, unit
 from poslab.report import cells
 from poslab.report.document import Answer
 from poslab.report.formatting import count, number, quantity
@@ -60,7 +60,8 @@ def sentences(results: Results) -> Iterator[str]:
     few = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""
     text = "" if faster else f"{on_text(results)}, "
     apart = left_out(results, results.ranks)
-    first = f"{few}{text}{_where(results.primary)}, {_lowest(results, bool(apart))}"
+    in_bits = " in bits per byte" if is_in_bits(results.primary) else ""
+    first = f"{few}{text}{_where(results.primary)}{in_bits}, {_lowest(results, bool(apart))}"
     yield f"{first[0].upper()}{first[1:]}{f'; {apart}' if apart else ''}."
     if tested > 1:
         yield from filter(None, [_kept(results, tested), _at_length(results)])
@@ -125,7 +126,9 @@ def _at_length(results: Results) -> str:
         return ""
     lower = [item.arm.label for item in compared if item.reading.startswith("lower")]
     among = "of the arms compared, " if not_compared_at_length(results) else ""
-    where = f"At L itself, {cells.PLACES[family(loss_at_length(results.reference))]}, {among}"
+    where = (
+        f"At L itself, {cells.PLACES[family(loss_at_length(results.reference, results.primary))]}, {among}"
+    )
     are = "is" if len(lower) == 1 else "are"
     if lower and len(lower) == len(compared):
         return f"{where}{listing(lower, NAMED)} {are} lower than {label}."
@@ -239,7 +242,7 @@ def paper_table(results: Results) -> Table:
         f"{results.reference.arm.label} in the tested loss, paired by seed. "
     )
     caption = (
-        f"Loss in {cells.WINDOWS[cells.loss_family(results)]}, in nats a token, at the training length L and "
-        f"past it. {compared if len(results.arms) > 1 else ''}{sure}"
+        f"Loss in {cells.WINDOWS[cells.loss_family(results)]}, in {unit(results.primary)}, at the training "
+        f"length L and past it. {compared if len(results.arms) > 1 else ''}{sure}"
     )
     return replace(shown, title=results.study, caption=caption)

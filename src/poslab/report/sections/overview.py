@@ -17,7 +17,7 @@ from poslab.analysis.sheets import (
 )
 from poslab.config.installation import typed
 from poslab.config.text import listing, plain, rate_text
-from poslab.record.measures import name
+from poslab.record.measures import is_in_bits, name
 from poslab.record.reader import Run
 from poslab.report import cells
 from poslab.report.charts import Place, RankChart
@@ -86,12 +86,13 @@ def _fixed_words(results: Results) -> str:
 
 
 def terminal_rows(results: Results) -> list[dict[str, str]]:
-    """A row an arm for the terminal, by column title; losses are nats a token, in the tested protocol.
+    """A row an arm for the terminal, by column title; losses are in the tested protocol and unit.
 
     Both usable lengths stand in one cell, the fixed one below, since a terminal has no room for two columns.
     """
     protocol = cells.loss_family(results)
-    loss = "sliding loss" if protocol == "sliding" else "loss"
+    loss = "bits per byte" if is_in_bits(results.primary) else "loss"
+    loss = f"sliding {loss}" if protocol.startswith("sliding") else loss
     rows = []
     for item, record in zip(results.arms, arms_sheet(results)[1], strict=True):
         scheme = item.arm.label.replace(f" / {item.arm.attention}", "", 1)
@@ -142,7 +143,7 @@ def differences_table(results: Results) -> Table | None:
     last = max(cells.scored(results, "sliding"), default=1.0)
     first = [] if results.primary is None else [results.primary, counterpart(results.primary)]
     shown = {*first, f"sliding_{name(last)}", f"context_gain_{name(last)}"}
-    shown |= {loss_at_length(results.reference)}
+    shown |= {loss_at_length(results.reference, results.primary)}
     compared = [row for row in differences_sheet(results)[1] if row["half_width"] is not None]
     if not compared or results.seeds < 2:
         return None
@@ -159,11 +160,15 @@ def differences_table(results: Results) -> Table | None:
         cells.words("reading", "Reading"),
     )
     caption = (
-        f"Arm less {results.reference.arm.label}, in nats per token, paired by seed, with 95 % Student-t "
-        f"intervals. {_tested(results)}"
+        f"Arm less {results.reference.arm.label}, in nats per token{_bits(results)}, paired by seed, with "
+        f"95 % Student-t intervals. {_tested(results)}"
     )
     records = [row for row in compared if row["figure"] in shown]
     return Table("Against the reference", caption, columns, records, ("differences.csv",), folded=True)
+
+
+def _bits(results: Results) -> str:
+    return ", or bits per byte where the figure says so" if is_in_bits(results.primary) else ""
 
 
 def _tested(results: Results) -> str:
@@ -183,11 +188,13 @@ def _tested(results: Results) -> str:
 
 def protocols(results: Results) -> Section:
     """A row an arm: bits per byte in both protocols, the loss that is not tested, the early-token curse."""
-    other = OTHER[cells.loss_family(results)]
-    families = (
+    others = [OTHER[cells.loss_family(results)]]
+    if is_in_bits(results.primary):
+        others = list(cells.LOSSES)
+    families: tuple[tuple[str, str, cells.Show], ...] = (
         ("bits_per_byte", "Bits per byte, non-overlapping", cells.loss),
         ("sliding_bits_per_byte", "Bits per byte, sliding", cells.loss),
-        (other, cells.LOSSES[other], cells.loss),
+        *((other, cells.LOSSES[other], cells.loss) for other in others),
         ("early_token_curse", "Early-token curse, nats", cells.nats),
     )
     columns = [cells.arm_column(results)]
@@ -215,7 +222,7 @@ def earlier(results: Results) -> Section | None:
     """The runs of earlier commands in the study of commands without a name."""
     if not results.earlier:
         return None
-    protocol = cells.loss_family(results)
+    protocol = cells.nats_family(results)
     columns = [
         cells.words("arm", "Arm"),
         Column("seed", "Seed", cells.text),
