@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from poslab.model.positions import Scheme as Scheme
     from poslab.record.reader import ReportError as ReportError
 
+    __version__: str
+
 # The module of each public name, in the order of docs/api.md.
 _MODULES = {
     "scheme": "poslab.library.parts",
@@ -56,12 +58,17 @@ __all__ = [
 if not TYPE_CHECKING:  # type checkers know the names above, and no others
 
     def __getattr__(name: str) -> Any:
-        if name not in _MODULES:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            value = version("poslab")
+        elif name in _MODULES:
+            value = getattr(importlib.import_module(_MODULES[name]), name)
+        else:
             raise AttributeError(f"module 'poslab' has no attribute {name!r}")
-        value = getattr(importlib.import_module(_MODULES[name]), name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+    return sorted({*__all__, "__version__", *(name for name in globals() if name.startswith("__"))})

@@ -16,6 +16,8 @@ from poslab.model.positions.rope import RoPE
 CLAIMS = {claim.number: claim for claim in ledger()}
 COMPUTED = [number for number, claim in CLAIMS.items() if claim.exact]
 OPEN = 4  # waits for the digits that its note prints: only its numbers can be lost
+# The part under which the fault of a claim lies, where others keep their verdicts.
+PARTS = {5: "b", 6: "a", 12: "a", 13: "b", 14: "a", 17: "a", 20: "b", 23: "b"}
 
 Fault = Callable[[pytest.MonkeyPatch], None]
 
@@ -120,6 +122,7 @@ FAULTS: dict[float, tuple[Fault, Verdict]] = {
         ),
         Verdict.HOLDS,
     ),
+    44: (replaced(RoPE, "frequencies", lambda old, *at: torch.ones_like(old(*at))), Verdict.NOT_TESTED),
     27: (
         replaced(
             RoPE,
@@ -145,13 +148,14 @@ def test_every_computed_claim_has_a_fault() -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_changes_the_verdict(fault: float, nothing: Studies, monkeypatch: pytest.MonkeyPatch) -> None:
     number = int(fault)
-    before = judge(CLAIMS[number], nothing)
+    part = PARTS.get(number)
+    before = judge(CLAIMS[number], nothing).part(part)
     plant, verdict = FAULTS[fault]
     plant(monkeypatch)
-    after = judge(CLAIMS[number], nothing)
+    after = judge(CLAIMS[number], nothing).part(part)
     assert after.verdict is verdict
     if number == OPEN:
-        assert before.verdict is Verdict.UNDECIDED
+        assert before.verdict is Verdict.NOT_TESTED
         assert after.value == "a control failed" != before.value
     else:
         assert before.verdict is not verdict

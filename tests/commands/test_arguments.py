@@ -10,7 +10,8 @@ import pytest
 
 from poslab.commands.hydra_arguments import check_hydra_arguments
 from poslab.config.schema import ConfigError
-from support.commands import command
+from support.commands import command, tiny
+from support.texts import words
 
 
 @pytest.mark.parametrize(
@@ -23,9 +24,20 @@ from support.commands import command
         (["-m", "hydra/launcher=joblib"], "launcher=local"),
         (["-m", "hydra/sweeper=optuna"], "tune=learning_rate"),
         (["-m", "+hydra.sweeper=optuna"], "tune=learning_rate"),
+        (["hydra.verbose=true"], "has no effect here"),
+        (["-m", "hydra.verbose=[poslab]"], "has no effect here"),
+        (["hydra.job_logging.root.level=DEBUG"], "has no effect here"),
+        (["hydra/job_logging=default"], "has no effect here"),
+        (["hydra/hydra_logging=default"], "has no effect here"),
+        (["hydra.job.name=x"], "study=NAME names a study"),
+        (["++hydra.job.override_dirname=x"], "has no effect here"),
+        (["+hydra.callbacks.mine._target_=mine.Callback"], "has no effect here"),
+        (["hydra.mode=MULTIRUN"], "has no effect here"),
+        (["hydra={}"], "has no effect here"),
         (["-m", "pos=rope,alibi", "--cfg", "job"], "leave -m out"),
         (["--multirun", "--info=all"], "leave -m out"),
         (["--resolve"], "--cfg job --resolve"),
+        (["-p", "pos"], "--cfg job --package pos"),
     ],
 )
 def test_an_argument_without_effect_is_refused(arguments, message):
@@ -47,6 +59,8 @@ def test_an_argument_without_effect_is_refused(arguments, message):
         ],
         ["--help", "-m"],
         ["--cfg", "job", "--resolve", "pos=none", "hydra.sweeper.params.seed=1"],
+        ["hydra.searchpath=[file://conf]", "+hydra.job.env_set.A=1", "hydra.job.env_copy=[A]"],
+        ["-m", "hydra/launcher=poslab", "hydra/sweeper=poslab"],
     ],
 )
 def test_other_arguments_are_not(arguments):
@@ -67,6 +81,22 @@ def test_a_command_has_one_folder_for_its_runs(tmp_path):
     ended = command("-m", "runs=a,b", cwd=tmp_path)
     assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
     assert "runs=a,b: a command has one folder for its runs" in ended.stderr
+
+
+def test_a_path_in_the_users_home_is_that_path(tmp_path):
+    (tmp_path / "text.txt").write_text(words(20_000, 0))
+    of_any_text = [
+        item for item in tiny(trainer__max_steps=2) if not item.startswith(("data", "evaluate.val"))
+    ]
+    settings = [*of_any_text, "data=text", "data.vocabulary=bytes", "logger=local"]
+    made = command("data.path=~/text.txt", "runs=~/kept", "reports='~/shown'", *settings, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    named = [f"data.path={tmp_path}/text.txt", f"runs={tmp_path}/kept", f"reports={tmp_path}/shown"]
+    again = command(*named, *settings, cwd=tmp_path)
+    assert "made already" in again.stderr
+    assert "1 done" in command("status", "runs=~/kept", cwd=tmp_path).stdout
+    assert (tmp_path / "shown" / "ablation" / "index.html").exists()
+    assert not (tmp_path / "~").exists()
 
 
 @pytest.mark.parametrize(("unbuffered", "status"), [("", 0), ("1", 128 + signal.SIGPIPE)])

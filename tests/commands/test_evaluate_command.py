@@ -1,24 +1,30 @@
 """`evaluate.py`: the run's own numbers where nothing is changed, and nothing changed without a word."""
 
+import math
 import runpy
 import shutil
 
+import numpy as np
 import pytest
 
+from poslab.data.cache import prepare
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
-from poslab.study.launch.devices import cpu_has_bfloat16
 from support.commands import ROOT, rows
 from support.models import ATTENTIONS, POSITIONS
+from support.processor import needs_bfloat16
 from support.runs import make, request
+from support.texts import options, trained_tokenizer
 
 L = 32
 TEXT = b"def position(token, length):\n    return token % length  # of the window, from its start on\n" * 300
+OPTIONS = options("text")
+FIRST = ("non_overlapping", "1", "0")
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Finished runs by name: rope with all that a run can be measured for, a trial, two of a text."""
+    """Finished runs by name: rope with all that a run can be measured for, a trial, three of a text."""
     folder = tmp_path_factory.mktemp("evaluate")
     (folder / "text.txt").write_bytes(TEXT)
     text = {"source": "text", "path": str(folder / "text.txt")}
@@ -32,6 +38,9 @@ def runs(tmp_path_factory):
         "alibi": {"pos": POSITIONS["alibi"], "attention": ATTENTIONS["softmax"], "part": "tuning"},
         "bytes": {"data": {**text, "vocabulary": "bytes"}},
         "entries": {"data": {**text, "vocabulary": 300}},
+        "file": {
+            "data": {**text, "vocabulary": str(trained_tokenizer(folder / "mine.json", [TEXT.decode()]))}
+        },
     }
     short = {"trainer__max_steps": 4, "trainer__warmup_steps": 1, "model__layers": 1}
     found = {}
@@ -63,7 +72,7 @@ def made(folder):
     return directory
 
 
-@pytest.mark.parametrize("name", ["rope", "alibi", "bytes", "entries"])
+@pytest.mark.parametrize("name", ["rope", "alibi", "bytes", "entries", "file"])
 def test_without_a_change_it_gives_the_numbers_of_the_run(runs, said, tmp_path, name):
     status, out, _ = said(runs[name])
     assert status == 0
@@ -127,11 +136,7 @@ def test_other_code_is_said_and_whether_the_numbers_are_still_the_same(runs, sai
         ("alibi", "evaluate.sliding_windows=5"),
         ("bytes", "evaluate.rescale=[none,pi]"),
         ("rope", "evaluate.rescale_factor=2"),
-        pytest.param(
-            "alibi",
-            "trainer.precision=bfloat16",
-            marks=pytest.mark.skipif(not cpu_has_bfloat16(), reason="needs a CPU with bfloat16"),
-        ),
+        pytest.param("alibi", "trainer.precision=bfloat16", marks=needs_bfloat16),
         ("alibi", "data.seed=1"),
         ("alibi", "data=text data.path=text.txt"),
     ],
@@ -178,13 +183,85 @@ def test_other_text_is_said_with_both_fingerprints(runs, said, tmp_path):
     assert "may be among what it was trained on" in note
 
 
-def test_other_text_is_not_for_a_vocabulary_of_the_text(runs, said, tmp_path):
-    (tmp_path / "text.txt").write_bytes(TEXT.replace(b"window", b"window of tokens"))
-    for settings in ([], ["data=copy"]):
-        status, _, err = said(runs["entries"], *settings)
-        assert (status, err.count("\n")) == (2, 1)
-        assert "made from its own text" in err
-    assert not (tmp_path / "evaluations").exists()
+OTHER = TEXT.replace(b"window", b"stretch of tokens, long or short,")
+
+
+@pytest.mark.parametrize("name", ["entries", "file"])
+def test_another_text_is_cut_by_the_runs_own_tokenizer(runs, said, tmp_path, name):
+    """Not by a BPE made from the other text, and wherever the tokenizer's file was."""
+    (tmp_path / "other.txt").write_bytes(OTHER)
+    assert not (tmp_path / "mine.json").exists()
+    status, out, err = said(runs[name], "data=text", "data.path=other.txt")
+    assert status == 0, err
+    record, trained = read_manifest(made(tmp_path)), read_manifest(runs[name])
+    assert set(record.changed) == {"data.path"}
+    assert record.config["data"]["vocabulary"] == trained.config["data"]["vocabulary"]
+    assert record.data.vocabulary == trained.data.vocabulary
+    assert "not on the text it was trained on" in " ".join(record.notes)
+
+    # The bytes are those of the scored targets in this text; the loss a byte is in none of the run's records.
+    tokenizer = str(runs[name] / "tokenizer.json")
+    corpus = prepare({**OPTIONS, "path": str(tmp_path / "other.txt"), "vocabulary": tokenizer})
+    assert corpus.fingerprint == record.data.fingerprint
+    lengths = corpus.token_bytes[corpus.validation]
+    table = rows(made(tmp_path) / "extrapolation.csv")
+    (row,) = (one for one in table if (one["protocol"], one["multiple"], one["segment"]) == FIRST)
+    assert int(row["bytes"]) in np.convolve(lengths, np.ones(int(row["tokens"]), int), "valid")
+    sliding = [one for one in table if (one["protocol"], one["multiple"]) == ("sliding", "1")]
+    nats, size = (sum(float(one[key]) for one in sliding) for key in ("nll", "bytes"))
+    (line,) = (line for line in out.splitlines() if line.startswith("Bits a byte"))
+    assert f"{nats / math.log(2) / size:.3f} at L," in line
+
+
+def test_the_file_of_options_of_another_text_does_not_choose_the_tokens(runs, said, tmp_path):
+    status, _, err = said(runs["entries"], "data=copy")
+    assert status == 0, err
+    assert read_manifest(made(tmp_path)).data.vocabulary == read_manifest(runs["entries"]).data.vocabulary
+
+
+def test_a_text_that_has_changed_where_it_lies_is_cut_by_the_runs_own_tokenizer(runs, said, tmp_path):
+    (tmp_path / "text.txt").write_bytes(OTHER)
+    assert said(runs["entries"])[0] == 0
+    assert "not on the text it was trained on" in " ".join(read_manifest(made(tmp_path)).notes)
+
+
+def test_the_same_tokenizer_may_be_named_and_no_other(runs, said, tmp_path):
+    (tmp_path / "other.txt").write_bytes(OTHER)
+    other = ["data=text", "data.path=other.txt"]
+    shutil.copy(runs["file"] / "tokenizer.json", tmp_path / "same.json")
+    (tmp_path / "another.json").write_bytes((runs["entries"] / "tokenizer.json").read_bytes())
+    assert said(runs["file"], *other, "data.vocabulary=same.json")[0] == 0
+    for name, file, expected in (
+        ("file", "another.json", "another.json is not the tokenizer that the model was trained with"),
+        ("file", "gone.json", "gone.json cannot be read"),
+        ("bytes", "same.json", "the model reads bytes: leave data.vocabulary out"),
+        ("entries", "same.json", "the model reads a BPE of 300 tokens"),
+    ):
+        status, out, err = said(runs[name], *other, f"data.vocabulary={file}")
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert expected in err
+
+
+def test_a_kept_tokenizer_that_is_gone_or_changed_is_refused_in_one_line(runs, said, tmp_path):
+    (tmp_path / "other.txt").write_bytes(OTHER)
+    copy = tmp_path / "copy"
+    shutil.copytree(runs["file"], copy)
+    kept = copy / "tokenizer.json"
+    content = kept.read_bytes()
+    for word in ("damaged", "missing"):
+        kept.write_bytes(content + b" ") if word == "damaged" else kept.unlink()
+        status, out, err = said(copy, "data=text", "data.path=other.txt")
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert f"tokenizer.json is {word}" in err
+    # A record of an earlier version has none: its own text is all that it can be evaluated on.
+    manifest = read_manifest(copy, anywhere=True).as_json()
+    del manifest["files"]["tokenizer.json"]
+    write_sealed(copy / "manifest.json", manifest)
+    (tmp_path / "mine.json").write_bytes(content)
+    status, _, err = said(copy, "data=text", "data.path=other.txt")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "was made before runs kept their tokenizer.json" in err
+    assert said(copy)[0] == 0
 
 
 @pytest.mark.parametrize(

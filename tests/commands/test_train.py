@@ -4,6 +4,7 @@ import fcntl
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
 from poslab.record.locks import TakenError
 from poslab.record.manifest import read_manifest
+from poslab.study.run import plan as planning
 from poslab.study.run.plan import plan
 from poslab.training.checkpoints import load_model
 from support.commands import TINY, command, rows
@@ -146,22 +148,30 @@ def test_bfloat16_is_for_cpus_that_have_it_and_never_chosen_for_one(tmp_path, mo
         trainer__accelerator="cpu", trainer__precision="bfloat16", launcher=arms(CONF / "launcher")["slurm"]
     )
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, "avx512_bf16": False})
-    with pytest.raises(ConfigError, match="CPU has no instructions for it: use float32 or auto"):
+    with pytest.raises(ConfigError, match="CPU has no instructions for it"):
         plan(wanted, tmp_path)
     assert plan(elsewhere, tmp_path, here=False).config.trainer.precision == "bfloat16"  # checked over there
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, "avx512_bf16": True})
-    assert plan(wanted, tmp_path).config.trainer.precision == "bfloat16"
+    for has in ({"avx512_f": True, "avx512_bf16": True}, {"neon": True, "bf16": True}):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda has=has: has)
+        assert plan(wanted, tmp_path).config.trainer.precision == "bfloat16"
     unsaid = request(trainer__accelerator="cpu", trainer__precision="auto")
     assert plan(unsaid, tmp_path).config.trainer.precision == "float32"
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine's GPU is what auto means")
-def test_another_machines_gpus_are_not_guessed(tmp_path):
-    asked = request(trainer__accelerator="auto", launcher=arms(CONF / "launcher")["slurm"])
-    with pytest.raises(ConfigError, match="accelerator=cuda or cpu"):
-        plan(asked, tmp_path, here=False)
-    asked = request(trainer__accelerator="cuda", launcher=arms(CONF / "launcher")["slurm"])
-    with pytest.raises(ConfigError, match="sees no CUDA device"):
-        plan(asked, tmp_path)
-    trainer = plan(asked, tmp_path, here=False).config.trainer
-    assert (trainer.accelerator, trainer.precision) == ("cuda", "bfloat16")
+@pytest.mark.parametrize("gpu", [None, "without bfloat16", "with bfloat16"])
+def test_a_run_on_a_cluster_is_the_same_from_wherever_its_command_is_given(gpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "cuda_available", lambda: gpu is not None)
+    monkeypatch.setattr(planning, "bfloat16_available", lambda: gpu == "with bfloat16")
+    asked = request(
+        trainer__accelerator="auto", trainer__precision="auto", launcher=arms(CONF / "launcher")["slurm"]
+    )
+    job = plan(asked, tmp_path, here=False)
+    assert (job.config.trainer.accelerator, job.config.trainer.precision) == ("cuda", "bfloat16")
+    # On the node its process plans the run again from what has become of `auto`.
+    told = replace(asked, config=job.config)
+    if gpu == "with bfloat16":
+        assert plan(told, tmp_path).identity == job.identity
+    else:
+        lacking = "no CUDA device" if gpu is None else "GPU has no instructions for it"
+        with pytest.raises(ConfigError, match=lacking):
+            plan(told, tmp_path)

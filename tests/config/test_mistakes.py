@@ -2,7 +2,10 @@
 
 import pytest
 
+from poslab.config.mistakes import read_arguments
+from poslab.config.option_files import Conf
 from support.commands import command
+from support.models import CONF
 from support.texts import words
 
 # What is typed, and a part of the answer.
@@ -43,6 +46,8 @@ NAMES = {
     "logger=local logger.console=true": "logger.console is a setting of logger=wandb alone",
     "launcher.partition=x": "launcher.partition is a setting of launcher=slurm alone",
     "from=ablation/x": "runs has no finished run yet",
+    "baseline=rope": "did you mean reference?",
+    "reference=ropee -m pos=rope,alibi": "reference=ropee is no arm of study=ablation; there are alibi",
 }
 VALUES = {
     "seed=-1": "seed=-1: input should be greater than or equal to 0",
@@ -101,7 +106,13 @@ SYNTAX = {
     "pos": "a setting is NAME=VALUE",
     "rope": "did you mean pos=rope?",
     "=rope": "a setting is NAME=VALUE",
+    "reference=rope,alibi": "a command has one reference",
+    "launcher=local,slurm": "a command has one launcher",
+    "-m question=a,b": "a study has one question",
     "--pos=rope": "write pos=rope",
+    "-pos=rope": "write pos=rope",
+    "-model.width=32": "write model.width=32",
+    "--reference rope": "write reference=VALUE",
     "--foo": "unrecognized arguments: --foo",
 }
 FILES = {
@@ -112,6 +123,7 @@ FILES = {
     "data=text data.path=5": "data.path=5: input should be a valid string",
     "data=text data.path=[a]": "data.path=['a']: input should be a valid string",
     "data=text data.path=nowhere.txt": "data.path=nowhere.txt does not exist",
+    "data=text data.path=~/nowhere.txt": "/nowhere.txt does not exist",
     "data=text data.path=text.txt/below": "cannot be read: Not a directory",
     "data=text data.path=folder": "data.path=folder has no text files",
     "data=text data.path=empty.txt": "data.path=empty.txt is empty",
@@ -139,6 +151,14 @@ def refused(line, cwd):
     assert len(ended.stderr.strip().splitlines()) == 1
     assert not list(cwd.rglob("manifest.json"))
     return ended.stderr
+
+
+def test_the_place_of_a_flag_among_the_settings_does_not_matter():
+    conf = Conf((CONF,))
+    settings = ["reference=rope", "pos=rope,alibi", "study=x"]
+    for place in range(len(settings) + 1):
+        written = [*settings[:place], "-m", "--config-dir", ".", *settings[place:]]
+        assert read_arguments(written, conf) == ["-m", "--config-dir", ".", *settings]
 
 
 @pytest.fixture

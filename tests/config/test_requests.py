@@ -52,7 +52,7 @@ REFUSED = {
     ),
     "two figures to test": (
         ["-m", "pos=rope", "primary=sliding_8x,loss_8x"],
-        "primary=sliding_8x,loss_8x: a study has one figure that is tested",
+        "primary=sliding_8x,loss_8x: a study has one primary",
     ),
     "a missing text": (["data=text", "data.path=nowhere.txt"], "nowhere.txt"),
 }

@@ -4,33 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer
 
 from poslab.config.overrides import evaluation_overrides
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from support.runs import request
-from support.texts import ODD, documents, options, words, write_documents
+from support.texts import ODD, documents, options, trained_tokenizer, words, write_documents
 
 TEXTS = [words(300, seed) for seed in range(5)]
-
-
-def trained(path: Path, entries: int = 300) -> Path:
-    """A byte-level BPE with a special token, as the `tokenizers` library saves it."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer.train_from_iterator(
-        TEXTS,
-        trainers.BpeTrainer(
-            vocab_size=entries,
-            initial_alphabet=alphabet,
-            special_tokens=["<|endoftext|>"],
-            show_progress=False,
-        ),
-    )
-    tokenizer.save(str(path))
-    return path
 
 
 def changed(path: Path, **changes: object) -> Path:
@@ -40,7 +22,7 @@ def changed(path: Path, **changes: object) -> Path:
 
 def test_every_byte_comes_back_and_special_tokens_are_text(tmp_path: Path, novels: Path) -> None:
     (novels / "odd.txt").write_text(ODD)
-    tokenizer = trained(tmp_path / "mine.json")
+    tokenizer = trained_tokenizer(tmp_path / "mine.json", TEXTS)
     corpus = prepare(options("text", path=str(novels), vocabulary=str(tokenizer)))
     entries = Tokenizer.from_file(str(tokenizer)).get_vocab_size()
     assert corpus.vocabulary == entries + 1  # one more separates documents
@@ -51,9 +33,15 @@ def test_every_byte_comes_back_and_special_tokens_are_text(tmp_path: Path, novel
 
 
 def test_the_tokens_follow_the_file_and_not_its_place(tmp_path: Path, novels: Path) -> None:
-    first = prepare(options("text", path=str(novels), vocabulary=str(trained(tmp_path / "a.json"))))
-    same = prepare(options("text", path=str(novels), vocabulary=str(trained(tmp_path / "b.json"))))
-    other = prepare(options("text", path=str(novels), vocabulary=str(trained(tmp_path / "a.json", 280))))
+    first = prepare(
+        options("text", path=str(novels), vocabulary=str(trained_tokenizer(tmp_path / "a.json", TEXTS)))
+    )
+    same = prepare(
+        options("text", path=str(novels), vocabulary=str(trained_tokenizer(tmp_path / "b.json", TEXTS)))
+    )
+    other = prepare(
+        options("text", path=str(novels), vocabulary=str(trained_tokenizer(tmp_path / "a.json", TEXTS, 280)))
+    )
     assert first.fingerprint == same.fingerprint != other.fingerprint
 
 
@@ -89,6 +77,6 @@ def test_a_file_that_is_no_such_tokenizer_is_refused(
 def test_a_tokenizer_that_changes_text_is_refused(tmp_path: Path) -> None:
     novels = write_documents(tmp_path / "capitals", 2)
     (novels / "00.txt").write_text("The Whale " * 99)
-    lower = changed(trained(tmp_path / "lower.json"), normalizer={"type": "Lowercase"})
+    lower = changed(trained_tokenizer(tmp_path / "lower.json", TEXTS), normalizer={"type": "Lowercase"})
     with pytest.raises(ConfigError, match="changes text"):
         prepare(options("text", path=str(novels), vocabulary=str(lower)))

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 import poslab
 from poslab.model.attention import Site
 from poslab.model.gpt import build
+from support.commands import ROOT
 from support.models import PAIRS
 from support.runs import request
 
@@ -33,6 +35,7 @@ class Plain(nn.Module):
 
 
 def test_importing_poslab_loads_nothing_heavy_and_shows_its_names():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     shown = subprocess.run(
         [
             sys.executable,
@@ -41,13 +44,14 @@ def test_importing_poslab_loads_nothing_heavy_and_shows_its_names():
             "print(*sorted(set(poslab.__all__) & set(dir(poslab))))\n"
             "print(*{'torch', 'numpy', 'pydantic', 'hydra', 'matplotlib'} & set(sys.modules))\n"
             "poslab.read\n"
-            "print(*{'torch', 'matplotlib', 'wandb'} & set(sys.modules))\n",
+            "print(*{'torch', 'matplotlib', 'wandb'} & set(sys.modules))\n"
+            "print('__version__' in dir(poslab), poslab.__version__)\n",
         ],
         capture_output=True,
         text=True,
         check=True,
     ).stdout.splitlines()
-    assert shown == [" ".join(sorted(poslab.__all__)), "", ""]
+    assert shown == [" ".join(sorted(poslab.__all__)), "", "", f"True {version}"]
     assert set(poslab.__all__) == set(poslab._MODULES)
     with pytest.raises(AttributeError, match="no attribute 'shceme'"):
         _ = poslab.shceme

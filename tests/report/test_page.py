@@ -20,6 +20,7 @@ from poslab.analysis.palette import COLOURS, SCHEMES
 from poslab.analysis.sheets import Row
 from poslab.record.reader import ReportError
 from poslab.report import cells
+from poslab.report.listed import LIST, list_pages
 from poslab.report.render.terminal import terminal_table
 from poslab.report.tables import Cell
 from poslab.report.write import write_report
@@ -280,7 +281,7 @@ def test_a_scheme_has_the_colour_of_the_figures_in_the_terminal(study: Path) -> 
     report = write_report("made_up", study / "runs", study / "reports")
     console = Console(force_terminal=True, color_system="truecolor", width=120)
     with console.capture() as capture:
-        console.print(terminal_table(report))
+        console.print(terminal_table(report, 120))
     red, green, blue = (int(COLOURS[SCHEMES.index("rope")][0][i : i + 2], 16) for i in (1, 3, 5))
     assert f"38;2;{red};{green};{blue}mrope" in capture.get()
 
@@ -289,7 +290,7 @@ def test_the_terminal_table_has_a_row_an_arm(study: Path) -> None:
     report = write_report("made_up", study / "runs", study / "reports")
     assert [row["scheme"] for row in report.table] == ["rope", "alibi", HOSTILE, "t5"]
     assert report.table[3]["8 L"] == "–"
-    assert terminal_table(report).row_count == 4
+    assert terminal_table(report, 80).row_count == 4
 
 
 def test_a_figure_that_is_no_longer_there_is_removed(tmp_path: Path) -> None:
@@ -362,7 +363,7 @@ def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path: Path) -> 
         plan(tmp_path / "runs", ["rope"], "rope", study=name, question=hostile)
     write_report("older", tmp_path / "runs", reports)
     write_report("newer", tmp_path / "runs", reports)
-    text = (reports / "index.html").read_text()
+    text = (reports / "local.html").read_text()
     assert re.findall(r'href="(\w+)/index.html"', text) == ["newer", "older"]
     assert hostile not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
@@ -370,4 +371,25 @@ def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path: Path) -> 
         assert (reports / source).is_file()
     shutil.rmtree(reports / "newer")
     write_report("older", tmp_path / "runs", reports)
-    assert "newer" not in (reports / "index.html").read_text()
+    assert "newer" not in (reports / "local.html").read_text()
+
+
+def test_the_list_in_git_changes_with_kept_reports_alone(tmp_path: Path) -> None:
+    """Of what is kept it names no date; a report of this machine is in the other list."""
+    runs, reports = tmp_path / "runs", tmp_path / "reports"
+    for study in ("kept", "mine"):
+        write_run(runs, "rope", study=study, finished="2026-11-01T00:00:00+00:00")
+    report = write_report("kept", runs, reports, keep=True)
+    before = (reports / "index.html").read_text()
+    assert re.findall(r'href="(\w+)/index.html"', before) == ["kept"]
+    assert "2026-11-01" not in before
+    assert 'data="local.html"' in before
+    assert 'href="../index.html"' in report.page.read_text()
+    write_report("mine", runs, reports)
+    assert (reports / "index.html").read_text() == before
+    assert re.findall(r'href="(\w+)/index.html"', (reports / "local.html").read_text()) == ["mine"]
+
+
+def test_the_list_in_git_is_that_of_the_reports_in_git() -> None:
+    reports = ROOT / "reports"
+    assert (reports / LIST).read_text() == list_pages(reports)[LIST]

@@ -241,7 +241,7 @@ def test_one_seed_claims_nothing_and_several_only_what_is_separated(tmp_path: Pa
         write_run(tmp_path, f"n{seed}", pos="none", seed=seed, shift=0.01 * seed + (0.3, -0.31, 0.02)[seed])
     plan(tmp_path, ["r0"], "rope")
     text = words(gather("made_up", tmp_path, None))
-    assert "With 3 seeds (exploratory), in sliding windows at 8 L" in text
+    assert "With 3 seeds (exploratory) on this text, in sliding windows at 8 L" in text
     assert (
         "against rope, the reference, the loss is higher for alibi (+0.300 ± 0.025 nats, 30 seed SD)" in text
     )

@@ -1,6 +1,8 @@
 """Which loss a report tests, and that all that it says and writes of a test is of that loss."""
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,14 +104,14 @@ def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(
     results = gather("made_up", tmp_path / "runs", None)
     assert rank_of(results) == ranks
     first, *_, belief = sentences(results)
-    assert first.startswith(f"With 5 seeds, in {words} windows at 8 L {next(iter(ranks))} alone ranks first")
+    assert f", in {words} windows at 8 L {next(iter(ranks))} alone ranks first" in first
     assert f"most of these 5 % are kept for the {words} loss at 8 L against rope" in belief
     assert {row["figure"] for row in read(report.directory / "pairs.csv")} == {primary}
     assert {row["counterpart"] for row in read(report.directory / "pairs.csv")} == {other}
     rows = read(report.directory / "differences.csv")
     assert {row["figure"] for row in rows if row["primary"] == "true"} == {primary}
-    at_length = primary.replace("8x", "1x")  # the verdict says it of the same protocol alone
-    assert {row["figure"] for row in rows if row["p"] or row["p_holm"]} == {primary, at_length}
+    # At L the verdict speaks of whole windows, whichever protocol is tested past it.
+    assert {row["figure"] for row in rows if row["p"] or row["p_holm"]} == {primary, "loss_1x"}
     facts = {row["key"]: row["value"] for row in read(report.directory / "facts.csv")}
     assert facts["primary"] == primary
     assert f"primary={primary}" in facts["report_command"].split()
@@ -133,8 +135,8 @@ def test_the_other_protocol_is_in_the_table_of_differences_without_a_p(tmp_path:
     rows = [tuple(cell.text for cell in row) for row in table.rows]
     figures = [row[1] for row in rows]
     assert figures[:4] == ["Sliding loss at 8 L"] * 2 + ["Non-overlapping loss at 8 L"] * 2
-    # The verdict speaks of the loss at L in the tested protocol too.
-    assert {row[1] for row in rows if row[6] != "–"} == {"Sliding loss at 8 L", "Sliding loss at L"}
+    # The verdict speaks of the loss at L, over whole windows, too.
+    assert {row[1] for row in rows if row[6] != "–"} == {"Sliding loss at 8 L", "Non-overlapping loss at L"}
     assert [row[7] for row in rows[:4]] == ["lower", "higher", "descriptive", "descriptive"]
     assert "the non-overlapping loss at 8 L, which is the other protocol" in table.caption
 
@@ -147,7 +149,9 @@ def test_a_command_s_figure_goes_before_the_study_s(tmp_path: Path) -> None:
     assert report_command(results) == "python report.py study=made_up reference=rope primary=sliding_2x"
 
 
-@pytest.mark.parametrize("primary", ["loss_3x", "sliding_16x", "slidng_8x", "bits_per_byte_8x", "8x", "a\nb"])
+@pytest.mark.parametrize(
+    "primary", ["loss_3x", "sliding_16x", "slidng_8x", "bits_per_byte_16x", "8x", "a\nb"]
+)
 def test_a_figure_that_no_arm_has_is_refused_by_a_line_that_lists_what_there_is(
     tmp_path: Path, primary: str
 ) -> None:
@@ -163,11 +167,69 @@ def test_a_figure_that_no_arm_has_is_refused_by_a_line_that_lists_what_there_is(
     assert any("is a loss of no arm; sliding_8x is tested instead." in text for text in warnings_of(results))
 
 
+def tokenizers(runs: Path, seeds: int = 5, primary: str = "sliding_bits_per_byte_8x", **other: Any) -> Path:
+    """rope on bytes, and on tokens of four bytes with a higher loss a token and a lower one a byte."""
+    names = []
+    for seed in range(seeds):
+        for vocabulary, entries, loss, size in (("bytes", 256, 1.0, 1), ("512", 512, 2.0 + seed / 100, 4)):
+            names.append(f"{vocabulary}-{seed}")
+            data = {"name": "book", "fingerprint": vocabulary, "vocabulary": entries, "documents": 7}
+            losses = dict.fromkeys(LENGTHS, loss + seed / 50)
+            write_protocols(
+                runs,
+                names[-1],
+                losses,
+                losses,
+                size,
+                seed=seed,
+                data=data | (other if vocabulary == "512" else {}),
+                config={"data": {"source": "text", "path": "book.txt", "vocabulary": vocabulary}},
+            )
+    plan(runs, names, "rope, data.vocabulary=bytes", primary=primary)
+    return runs
+
+
+@pytest.mark.parametrize("primary", ["sliding_bits_per_byte_8x", "bits_per_byte_8x"])
+def test_tokenizers_are_compared_in_bits_per_byte(primary: str, tmp_path: Path) -> None:
+    results = gather("made_up", tokenizers(tmp_path, primary=primary), None)
+    assert results.primary == primary
+    (tested,) = results.tested
+    assert tested.reading == "lower"
+    nats = [(2.0 + seed / 100 + seed / 50) / 4 - (1.0 + seed / 50) for seed in range(5)]
+    assert tested.difference.mean == pytest.approx(sum(nats) / 5 / math.log(2))
+    in_bits = [item.figure for item in results.comparisons]
+    assert all(
+        "bits_per_byte" in figure for figure in in_bits
+    )  # nats a token of the two mean different things
+    assert {test.figure for test in results.claims if test.other} == {primary, "bits_per_byte_1x"}
+    assert set(results.ranks) == {"rope, data.vocabulary=bytes", "rope, data.vocabulary=512"}
+    made = write_report("made_up", tmp_path, tmp_path / "reports")
+    assert "in bits per byte, the loss of rope, data.vocabulary=512 is lower" in " ".join(
+        made.summary.split()
+    )
+    page = (tmp_path / "reports" / "made_up" / "index.html").read_text()
+    assert "Bits per byte by evaluation length" in page
+    assert "not compared" not in page
+
+
+@pytest.mark.parametrize("other", [{"documents": 8}, {"name": "another book"}])
+def test_tokens_of_another_text_are_not_compared_in_bits_per_byte(other: Any, tmp_path: Path) -> None:
+    results = gather("made_up", tokenizers(tmp_path, **other), None)
+    assert not results.tested
+    assert "another text" in words(results)
+
+
+def test_tokenizers_are_not_compared_in_nats_a_token(tmp_path: Path) -> None:
+    results = gather("made_up", tokenizers(tmp_path, primary="sliding_8x"), None)
+    assert not results.tested
+    assert "another vocabulary" in words(results)
+
+
 def test_half_of_L_can_be_tested(tmp_path: Path) -> None:
     opposed(tmp_path, 3)
     results = gather("made_up", tmp_path, None, "sliding_0.5x")
     tested = {item.figure for item in results.comparisons if item.p_holm is not None}
-    assert tested == {"sliding_0.5x", "sliding_1x"}
+    assert tested == {"sliding_0.5x", "loss_1x"}
     assert "in sliding windows at L/2" in words(results)
 
 
@@ -219,7 +281,7 @@ def test_the_terminal_is_no_wider_for_the_tested_protocol(tmp_path: Path) -> Non
     widths = []
     for primary in ("sliding_8x", "loss_8x"):
         report = write_report("made_up", tmp_path / "runs", tmp_path / "reports", None, primary)
-        table = terminal_table(report)
+        table = terminal_table(report, 200)
         widths.append([max(map(len, str(column.header).split("\n"))) for column in table.columns])
         assert "\n" in report.table[0]["usable: own, fixed"]
     assert max(widths[0]) <= max(len("attention"), len("scheme"))

@@ -49,23 +49,23 @@ def test_a_winner_is_named_with_its_effect_and_only_if_it_is_alone(tmp_path: Pat
     arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (-0.05, 0.08)}
     first, context, convergence, belief = sentences(study(tmp_path, arms, 5))
     assert re.fullmatch(
-        r"With 5 seeds, in sliding windows at 8 L alibi alone ranks first of 3 arms, separated from every "
-        r"other; against rope, the reference, the loss is lower for alibi \(−0\.5\d+ ± 0\.0\d+ nats, "
-        r"−\d+ seed SD\) and t5 .*",
+        r"With 5 seeds on this text, in sliding windows at 8 L alibi alone ranks first of 3 arms, "
+        r"separated from every other; against rope, the reference, the loss is lower for alibi "
+        r"\(−0\.5\d+ ± 0\.0\d+ nats, −\d+ seed SD\) and t5 .*",
         first,
     )
-    assert context.startswith("Context gain at 8 L is above 0 for alibi (+0.0")
+    assert context.startswith("On this text, context gain at 8 L is above 0 for alibi (+0.0")
     assert context.endswith(
         "below 0 for rope and t5; usable length by an arm's own loss at L is at least 64 tokens for alibi, "
         "16 for t5, 8 for rope; by one fixed loss (2.131 nats, the sliding loss of rope at L plus 5 %) it is "
         "at least 64 tokens for alibi, 16 to 32 for t5, 8 for rope."
     )
     assert re.match(
-        r"The loss of rope at 75 % of its budget is reached sooner by alibi \(×0\.8\d+ \[.*\] of its tokens, "
-        r"5 of 5 runs\) and t5 ",
+        r"On this text, the loss of rope at 75 % of its budget is reached sooner by "
+        r"alibi \(×0\.8\d+ \[.*\] of its tokens, 5 of 5 runs\) and t5 ",
         convergence,
     )
-    assert convergence.endswith("; at L the sliding loss is lower for alibi and t5.")
+    assert convergence.endswith("; at L the loss over whole windows is lower for alibi and t5.")
     assert belief == (
         "All claims here are one family of tests, by which at most 5 % of studies claim anything false "
         "(Holm's correction; most of these 5 % are kept for the sliding loss at 8 L against rope), while "
@@ -87,7 +87,7 @@ def test_arms_that_are_not_separated_share_a_place(tmp_path: Path) -> None:
     arms = {**ROPE, "alibi": (-0.1, -0.01), "kerple": (-0.1, -0.01)}
     results = study(tmp_path, arms, 3)
     shared = "in sliding windows at 8 L no test tells which of alibi and kerple is first of 3 arms"
-    assert f"With 3 seeds (exploratory), {shared}" in words(results)
+    assert f"With 3 seeds (exploratory) on this text, {shared}" in words(results)
     assert ranks(results) == ["3", "1–2", "1–2"]
     assert {item.reading for item in results.comparisons if item.figure == "sliding_8x"} == {
         "lower (exploratory)"
@@ -132,7 +132,7 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     assert lost.endswith("; no finished run of alibi and t5; 6 of 9 runs diverged and count in no loss.")
     few = words(study(tmp_path / "few", arms, 3, missing={"alibi": 1}))
     assert (
-        "With 3 seeds (exploratory), in sliding windows at 8 L t5 alone ranks first of 2 arms, "
+        "With 3 seeds (exploratory) on this text, in sliding windows at 8 L t5 alone ranks first of 2 arms, "
         "separated from the other" in few
     )
     assert "not tested for alibi" in few

@@ -15,8 +15,9 @@ import pytest
 from poslab.study.launch.contract import End, Task
 from poslab.study.launch.devices import cores, lease_cores
 from poslab.study.launch.launchers.local import Local, LocalOptions
+from support.processor import needs_two_cores
 
-pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
+pytestmark = needs_two_cores
 
 # What a run of these tests does, as its first argument says, in a forked process or a fresh one.
 PROGRAM = """

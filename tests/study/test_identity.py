@@ -50,9 +50,10 @@ def test_the_same_run_under_another_name_is_found_again(tmp_path):
 def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
     def read(path):
         content = original(path)
-        return content + b"\n# changed" if str(path).endswith(f"/{changed}") else content
+        return content + addition if str(path).endswith(f"/{changed}") else content
 
     original = Path.read_bytes
+    addition = b"\nCHANGED = 1"
     before = code_fingerprints(request().config)
     monkeypatch.setattr(Path, "read_bytes", read)
     # Logger, launcher and display decide no result: finished runs stay valid.
@@ -72,6 +73,9 @@ def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
         assert now.evaluation != before.evaluation, changed
     for changed in ("gpt.py", "losses.py", "module.py", "loop.py", "windows.py", "schema.py", "rescaling.py"):
         assert code_fingerprints(request().config).shared != before.shared, changed
+        addition = b"\n# a remark"
+        assert code_fingerprints(request().config) == before, changed
+        addition = b"\nCHANGED = 1"
 
 
 def test_all_arms_are_evaluated_by_one_code():
@@ -100,7 +104,7 @@ def test_a_module_that_is_missing_from_the_fingerprint_is_an_error():
 
 def change_evaluation(changed, monkeypatch):
     """From now on another file is the source of a module that only evaluates."""
-    changed.write_text("# another evaluation\n")
+    changed.write_text("ANOTHER = True\n")
     original = identity.sources
     monkeypatch.setattr(
         identity,

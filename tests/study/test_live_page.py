@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from poslab.report.listed import write_list
+from poslab.report.listed import LOCAL, list_pages
 from poslab.study.display.live_page import LivePage, Shown, lead_on
 from poslab.study.display.study_view import Entry, StudyDisplay
 from support.records import write_run
@@ -34,7 +34,7 @@ def test_it_shows_states_losses_and_curves_and_is_listed(tmp_path: Path) -> None
     assert "2 runs: 1 done, 1 running" in text
     assert text.count("<polyline") == 2
     assert "2.000" in text  # the last validation loss
-    listed = (tmp_path / "reports" / "index.html").read_text()
+    listed = (tmp_path / "reports" / LOCAL).read_text()
     assert "Which is best?" in listed
     assert 'href="live/made_up.html"' in listed
 
@@ -59,7 +59,7 @@ def test_names_and_questions_are_no_markup(tmp_path: Path) -> None:
     runs[0].entry.state = "failed"
     page.update()
     assert EVIL not in page.path.read_text()
-    assert EVIL not in (tmp_path / "reports" / "index.html").read_text()
+    assert EVIL not in (tmp_path / "reports" / LOCAL).read_text()
 
 
 def test_at_the_end_it_leads_on_to_the_report_and_is_listed_no_more(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_at_the_end_it_leads_on_to_the_report_and_is_listed_no_more(tmp_path: Pa
     report = tmp_path / "reports" / "made_up" / "index.html"
     lead_on(tmp_path / "reports", "made_up", report)
     assert 'content="0; url=../made_up/index.html"' in page.path.read_text()
-    assert "Running" not in (tmp_path / "reports" / "index.html").read_text()
+    assert "Running" not in (tmp_path / "reports" / LOCAL).read_text()
 
 
 def test_of_a_stopped_study_nothing_is_left(tmp_path: Path) -> None:
@@ -76,14 +76,14 @@ def test_of_a_stopped_study_nothing_is_left(tmp_path: Path) -> None:
     page.update()
     page.remove()
     assert list((tmp_path / "reports" / "live").iterdir()) == []
-    assert "Running" not in (tmp_path / "reports" / "index.html").read_text()
+    assert "Running" not in (tmp_path / "reports" / LOCAL).read_text()
 
 
 def test_a_study_that_was_killed_is_not_called_running_for_long(tmp_path: Path) -> None:
     page, _ = _page(tmp_path)
     page.clock = lambda: 1_000_000.0  # long ago
     page.update()
-    assert "Running" not in write_list(tmp_path / "reports").read_text()
+    assert "Running" not in list_pages(tmp_path / "reports")[LOCAL]
 
 
 @pytest.mark.parametrize(

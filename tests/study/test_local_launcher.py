@@ -27,10 +27,9 @@ from poslab.study.pool import Member, Pool
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from support.models import CONF
+from support.processor import needs_two_cores
 from support.runs import request
 from support.tasks import WHO, lives, make_task, until, what_it_said
-
-several_cores = pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
 
 # A leader with a child in its group; each writes what it hears of.
 FAMILY = """
@@ -147,7 +146,7 @@ def test_a_run_is_told_its_cores_and_writes_to_its_log(tmp_path: Path) -> None:
     }
 
 
-@several_cores
+@needs_two_cores
 @pytest.mark.parametrize(
     ("runs", "cores_per_run", "devices", "own", "threads"),
     [
@@ -203,7 +202,7 @@ def test_a_study_that_waits_for_others_prints_once_for_whom(
     assert statuses(others, []) == {"first": -9}
 
 
-@several_cores
+@needs_two_cores
 def test_two_commands_never_share_a_core(tmp_path: Path) -> None:
     program = """
 import os, time

@@ -13,7 +13,10 @@ import pytest
 from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
 from poslab.study.launch.contract import End, Task
+from poslab.study.pool import Member
+from poslab.study.run import plan as planning
 from support.models import CONF
+from support.runs import request
 from support.slurm import (
     ENDS_ON_SIGTERM,
     WAITS_FOR_A_WORD,
@@ -44,6 +47,24 @@ def test_without_submitit_one_line_says_what_to_do(monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match="uv run --extra slurm") as error:
         launcher()
     assert "\n" not in str(error.value)
+
+
+def test_a_machine_without_a_gpu_submits_runs_for_gpus(monkeypatch, tmp_path):
+    pytest.importorskip("submitit", reason="needs submitit: --extra slurm")
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text(f'#!/bin/sh\ncat "$1" > {tmp_path}/submitted.sh\necho Submitted batch job 7\n')
+    sbatch.chmod(0o755)
+    sbatch.with_name("srun").touch(mode=0o755)  # which submitit looks for
+    monkeypatch.setenv("PATH", f"{sbatch.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(planning, "cuda_available", lambda: False)
+    section = {**arms(CONF / "launcher")["slurm"], "partition": "gpu"}
+    asked = request(trainer__accelerator="auto", trainer__precision="auto", launcher=section)
+    job = planning.plan(asked, tmp_path / "runs", here=False)
+    assert launcher(partition="gpu").start(Member.of(job).task)
+    submitted = (tmp_path / "submitted.sh").read_text()
+    assert "#SBATCH --gpus-per-node=1\n" in submitted
+    assert "#SBATCH --partition=gpu\n" in submitted
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from poslab.training.checkpoints import load_model
 from support.commands import ROOT, command, rows, tiny
 from support.models import POSITIONS
 from support.runs import StopsAt, assert_equal_results, make, request
+from support.texts import options, trained_tokenizer, words
 
 SHORT = {"trainer__max_steps": 2, "trainer__warmup_steps": 1}
 LOCAL = ("logger=local", "trainer.accelerator=cpu")
@@ -153,6 +154,18 @@ def test_its_identity_holds_the_source_s(made, tmp_path):
 def test_what_training_has_fixed_cannot_be_changed(made, settings, message):
     with pytest.raises(ConfigError, match=message):
         asked(f"from={made.rope}", *settings, runs=made.runs)
+
+
+def test_another_text_goes_on_under_the_same_tokenizer_alone(tmp_path):
+    file = trained_tokenizer(tmp_path / "mine.json", [words(300, 0)])
+    text = {**options("copy"), "vocabulary": str(file)}
+    source = tmp_path / "runs" / "base" / make(request("base", data=text, **SHORT), tmp_path / "runs").run
+    other = (f"from={source}", "data=copy", "data.seed=1", f"data.vocabulary={file}")
+    assert plan(asked(*other, runs=tmp_path / "runs"), tmp_path / "runs").corpus.vocabulary > 256
+    trained_tokenizer(file, [words(300, 1).upper()])
+    with pytest.raises(ConfigError, match=r"mine.json is not the tokenizer on record of") as raised:
+        plan(asked(*other, runs=tmp_path / "runs"), tmp_path / "runs")
+    assert "\n" not in str(raised.value)
 
 
 def test_what_a_scheme_has_learned_cannot_be_replaced(made):

@@ -178,7 +178,7 @@ def test_the_command_tries_rates_first_and_compares_with_the_best(tmp_path):
     assert facts["primary"] == "loss_1x"
     wrong = command(*tiny(), "pos=rope", "logger=local", "reference=ropes", cwd=tmp_path)
     assert wrong.returncode == 2
-    assert "reference=ropes is no arm of study=ablation; there are alibi" in wrong.stderr
+    assert "reference=ropes is no arm of study=ablation; there are rope" in wrong.stderr
 
 
 def test_a_run_that_another_study_has_made_is_taken_over(tmp_path: Path):

@@ -122,14 +122,19 @@ def position_rows(losses: list[float]) -> list[dict[str, Any]]:
 
 
 def write_protocols(
-    runs: Path, name: str, sliding: dict[float, float], plain: dict[float, float], **more: Any
+    runs: Path,
+    name: str,
+    sliding: dict[float, float],
+    plain: dict[float, float],
+    bytes_a_token: int = 2,
+    **more: Any,
 ) -> Path:
     """A finished run with a loss by multiple of L in each protocol, sliding and non-overlapping."""
     directory = write_run(runs, name, sliding=sliding, **more)
     losses = {"sliding": sliding, "non_overlapping": plain}
     RunRecord(directory).write_extrapolation(
         {"protocol": protocol, "multiple": k, "length": int(k * L), "segment": 0, "nll": 64 * loss,
-         "tokens": 64, "bytes": 128}
+         "tokens": 64, "bytes": 64 * bytes_a_token}
         for protocol, by_length in losses.items()
         for k, loss in by_length.items()
     )  # fmt: skip

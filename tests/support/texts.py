@@ -1,10 +1,12 @@
 """Texts of documents for tests of the data."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from poslab.data.corpus import Corpus
 from support.commands import ROOT
@@ -31,3 +33,18 @@ def write_documents(directory: Path, count: int, size: int = 300) -> Path:
 
 def documents(corpus: Corpus, part: str) -> list[bytes]:
     return corpus.decode(getattr(corpus, part)).split(b"\0")
+
+
+def trained_tokenizer(path: Path, texts: Sequence[str], entries: int = 300) -> Path:
+    """A byte-level BPE with a special token, as the `tokenizers` library saves it."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=entries,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=["<|endoftext|>"],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.save(str(path))
+    return path

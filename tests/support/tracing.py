@@ -31,7 +31,7 @@ PERCENT_LATER = re.compile(r"(?:, \d+)* (?:and|or|±) [\d.]+ ?%")  # 50, 75 and 
 MULTIPLE = re.compile(r"(?:^|at |: )(?:(?P<times>\d+(?:\.\d+)?) L|L(?:/(?P<parts>\d+))?)$")
 MORE = re.compile(r"(?:and|others for) (\d+) more")
 CLAUSE = re.compile(
-    r"[;:] |\. |, (?:lower|higher|within noise|not tested|below 0|later|not clearly)"
+    r"[;:] |\. |, (?:lower|higher|within noise|not |without a common|below 0|later)"
 )  # of the verdict
 FIGURE = re.compile(r"^Figure (\d+)\. ")
 

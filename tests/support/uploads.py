@@ -31,7 +31,8 @@ def upload(directory, number, study, *, job_type="train", files=None, log=None, 
         run.save(record / name, base_path=run.dir, policy="now")
     if log is not None:
         model = wandb.Artifact(log, type="model")
-        for name in ("checkpoint.pt", "manifest.json"):
-            model.add_file(directory / name, name=name)
+        for name in ("checkpoint.pt", "manifest.json", "tokenizer.json"):
+            if (directory / name).exists():
+                model.add_file(directory / name, name=name)
         run.log_artifact(model)
     run.finish()

@@ -9,6 +9,7 @@ import wandb
 from poslab.record.manifest import read_manifest
 from support.commands import ROOT, rows
 from support.runs import make, request
+from support.texts import options
 from support.uploads import contents, upload
 from support.wandb_server.server import online, served
 
@@ -126,3 +127,15 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(server, run, said, tmp
 
 def test_every_call_was_known(server):
     assert server.unknown == []
+
+
+def test_a_model_of_tokens_comes_with_its_tokenizer(server, said, tmp_path):
+    wanted = request(study="tokens", **SHORT, data={**options("copy"), "vocabulary": 260})
+    manifest = make(wanted, tmp_path / "runs")
+    directory = tmp_path / "runs" / "tokens" / manifest.run
+    with online(server):
+        upload(directory, "cut", "tokens", log=f"checkpoint-{directory.name}", folder=tmp_path)
+    name = f"checkpoint-{directory.name}:latest"
+    status, _, err = said("evaluate.py", f"checkpoint={name}", "data.seed=1", "logger=local")
+    assert status == 0, err
+    assert read_manifest(made(tmp_path)).data.vocabulary == 260

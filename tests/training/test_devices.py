@@ -20,6 +20,7 @@ from poslab.training.module import LanguageModel
 from support.commands import rows
 from support.devices import CUDA, DEVICES
 from support.models import POSITIONS, SCHEMES
+from support.processor import needs_bfloat16
 from support.runs import Told, make, request
 
 PROBE = {"tasks": ["passkey", "copy"], "share": 0.5, "samples": 3, "depths": 3}
@@ -49,8 +50,15 @@ def curve(told, after=0):
     ]
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("device", "precision"),
+    [
+        ("cpu", "float32"),
+        pytest.param("cpu", "bfloat16", marks=needs_bfloat16),
+        pytest.param("cuda", "float32", marks=CUDA.marks),
+        pytest.param("cuda", "bfloat16", marks=CUDA.marks),
+    ],
+)
 def test_training_goes_on_from_a_state(device, precision):
     wanted = on(device, trainer__precision=precision, trainer__accumulate=2, pos=POSITIONS["rope_randomised"])
     whole = trained(wanted, keep=(8,))

@@ -11,9 +11,9 @@ from enum import Enum
 
 from poslab.analysis.comparisons import Comparison, Pair
 from poslab.analysis.estimates import ArmFigures
-from poslab.analysis.protocols import at_length
+from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.statistics import FALSE_ALARMS, holm, p_value
-from poslab.record.measures import name
+from poslab.record.measures import multiple, name
 
 TARGET = ""  # the target that the verdict speaks of, at 75 % of the reference's budget, by its suffix
 TIME = f"tokens_to_target{TARGET}_ratio"
@@ -78,17 +78,17 @@ def claims(
 ) -> Claims:
     """Every test that a verdict rests on, corrected together.
 
-    The tested figure between all arms; the loss at L in the same protocol, and the time to the target at 75 %
-    of the reference's budget, against the reference; context gain at the longest length against 0. A test
-    without a p value (one seed, no spread) is not in the family.
+    The tested figure between all arms; the loss at L, and the time to the target at 75 % of the reference's
+    budget, against the reference; context gain at the longest length against 0. A test without a p value (one
+    seed, no spread) is not in the family.
     """
     label = reference.arm.label
-    loss_at_length = None if primary is None or primary == at_length(primary) else at_length(primary)
+    at_length = None if primary is None or multiple(primary) == 1 else loss_at_length(reference, primary)
     tests = [*_between_arms(pairs, label, primary), *_gains(everything, multiples)]
     tests += [
         Claim(Group.OTHER, item.figure, item.arm.label, label, item.difference.n, item.difference.p)
         for item in comparisons
-        if item.figure == loss_at_length and item.difference.p is not None
+        if item.figure == at_length and item.difference.p is not None
     ]
     tests += _times(everything, reference)
     count = {group: sum(test.group is group for test in tests) for group in Group}

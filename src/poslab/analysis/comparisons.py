@@ -7,7 +7,7 @@ from itertools import combinations
 from poslab.analysis.arms import RESCALING, Arm
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, paired
-from poslab.record.measures import multiple, name
+from poslab.record.measures import IN_BITS, is_in_bits, multiple, name
 from poslab.record.reader import Run
 
 COMPARED = ("loss", "sliding", "context_gain")
@@ -27,7 +27,11 @@ class Comparison:
 
     @property
     def reading(self) -> str:
-        """What may be said: "lower" or "higher" only of what is tested, and only with an interval."""
+        """What may be said: "lower" or "higher" only of what is tested, and only with an interval.
+
+        Noise is an interval that holds 0. Where it leaves 0 out but the corrected p is no finding, the arms
+        are not separated.
+        """
         difference = self.difference
         if difference.half_width is None:
             return "one seed"
@@ -38,21 +42,53 @@ class Comparison:
         if self.p_holm is None:
             return "descriptive"
         if self.p_holm >= FALSE_ALARMS:
-            return "within noise after Holm"
+            return f"not separated ({difference.n} seeds)"
         few = " (exploratory)" if difference.n < EXPLORATORY else ""
         return ("lower" if difference.mean < 0 else "higher") + few
 
 
-def comparable(run: Run, reference: Arm) -> bool:
-    """Whether nats a token mean the same: one text, cut into the same tokens, and the same ones scored."""
+def comparable(run: Run, reference: Arm, in_bits: bool = False) -> bool:
+    """Whether losses mean the same: of one text, in windows of as many tokens, evaluated alike.
 
-    def scored(run: Run) -> tuple[object, ...]:
-        evaluation = run.config.get("evaluate")
-        if isinstance(evaluation, dict):
-            evaluation = {key: value for key, value in evaluation.items() if key not in RESCALING}
-        return run.data_fingerprint, run.vocabulary, run.context_length, evaluation
+    Nats a token take the same tokens, too; bits a byte (`in_bits`) compare tokenizers.
+    """
+    return unlike(run, reference, in_bits) is None
 
-    return all(scored(run) == scored(other) for other in reference.finished)
+
+def unlike(run: Run, reference: Arm, in_bits: bool = False) -> str | None:
+    """Why losses of a run do not mean what those of the reference do; None where they do."""
+
+    def evaluation(run: Run) -> object:
+        options = run.config.get("evaluate")
+        if isinstance(options, dict):
+            return {key: value for key, value in options.items() if key not in RESCALING}
+        return options
+
+    for other in reference.finished:
+        if run.vocabulary != other.vocabulary and not in_bits:
+            return "another vocabulary"
+        if not (same_text(run, other) if in_bits else run.data_fingerprint == other.data_fingerprint):
+            return "another text"
+        if run.context_length != other.context_length:
+            return f"trained at L = {run.context_length:,}, so scored on other targets"
+        if evaluation(run) != evaluation(other):
+            return "evaluated with other settings"
+    return None
+
+
+def same_text(run: Run, other: Run) -> bool:
+    """Whether two runs read one text; where its tokens differ, by how it was read and its documents."""
+    if run.data_fingerprint == other.data_fingerprint:
+        return True
+
+    def read(run: Run) -> tuple[object, ...]:
+        options = run.config.get("data")
+        settings = dict(options) if isinstance(options, dict) else {}
+        tokens = settings.pop("vocabulary", None)
+        return tokens, settings, run.data_name, run.manifest.corpus.documents
+
+    mine, theirs = read(run), read(other)
+    return mine[0] != theirs[0] and mine[1:] == theirs[1:]
 
 
 def compare(
@@ -60,11 +96,17 @@ def compare(
 ) -> tuple[Comparison, ...]:
     """Every arm's differences from the reference, where their losses mean the same; none corrected yet."""
     tested = 1.0 if primary is None else multiple(primary)
-    columns = [f"{family}_{name(k)}" for family in COMPARED for k in multiples if k >= min(1.0, tested)]
+    families = (*COMPARED, *(IN_BITS.values() if is_in_bits(primary) else ()))
+    columns = [f"{family}_{name(k)}" for family in families for k in multiples if k >= min(1.0, tested)]
     comparisons: list[Comparison] = []
     for item in everything:
-        same_data = all(comparable(run, reference.arm) for run in item.arm.finished)
-        for column in columns if item is not reference and same_data else ():
+        if item is reference:
+            continue
+        alike = {
+            in_bits: all(comparable(run, reference.arm, in_bits) for run in item.arm.finished)
+            for in_bits in (False, True)
+        }
+        for column in (column for column in columns if alike[is_in_bits(column)]):
             difference = paired(item.by_seed(column), reference.by_seed(column))
             if difference is not None:
                 comparisons.append(Comparison(item.arm, column, difference))
@@ -101,7 +143,7 @@ def pairs(everything: Sequence[ArmFigures], reference: ArmFigures, primary: str 
         (item.arm, by_seed)
         for item in everything
         if (by_seed := item.by_seed(primary))
-        and all(comparable(run, reference.arm) for run in item.arm.finished)
+        and all(comparable(run, reference.arm, is_in_bits(primary)) for run in item.arm.finished)
     ]
     return tuple(
         Pair(one, other, difference)

@@ -8,6 +8,7 @@ from typing import Any
 from poslab.analysis.profile import problems
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Rows, Sheet
+from poslab.analysis.titles import compared, title
 from poslab.config.installation import typed
 from poslab.config.text import plain
 from poslab.record.measures import Value
@@ -22,6 +23,7 @@ OF_RUNS: Mapping[str, Callable[[Run], object]] = {
     },
     "learning_rate": lambda run: run.config["trainer"].get("learning_rate"),
     "parameters": lambda run: run.manifest.parameters,
+    "tokens_per_parameter": lambda run: tokens_per_parameter(run),
     "data": lambda run: run.data_name,
     "data_fingerprint": lambda run: run.data_fingerprint,
     "vocabulary": lambda run: run.vocabulary,
@@ -43,11 +45,20 @@ OF_RUNS: Mapping[str, Callable[[Run], object]] = {
 }
 
 
+def tokens_per_parameter(run: Run) -> float | None:
+    """How many training tokens a run's weights have seen for each of them, those of a run before it too."""
+    before = origin_of(run, "tokens")
+    seen = run.budget + (before if isinstance(before, int) else 0)
+    return seen / run.manifest.parameters if run.manifest.parameters else None
+
+
 def facts_sheet(results: Results) -> Sheet:
     """facts.csv: a row a value; the same key again where the finished runs differ."""
     values: list[tuple[str, object]] = [
         ("study", results.study),
         *(("question", question) for question in results.questions),
+        ("title", title(results)),
+        ("compared", compared(results)),
         ("reference", results.reference.arm.label),
         *_counts(results),
         *((key, value) for key, of in OF_RUNS.items() for value in _different(map(of, results.finished))),
@@ -135,7 +146,8 @@ def _loss_before(run: Run) -> float | None:
 
 def report_command(results: Results) -> str:
     """The command line that makes this report again from the records."""
-    options = [results.subject.option, f"reference={results.reference.arm.label}"]
+    options = [results.subject.option, *(["earlier=true"] if results.subject.earlier else [])]
+    options += [f"reference={results.reference.arm.label}"]
     options += [] if results.primary is None else [f"primary={results.primary}"]
     return f"{typed('report')} {' '.join(map(shlex.quote, options))}"
 

@@ -12,16 +12,29 @@ from poslab.analysis.comparisons import Comparison, Pair
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.statistics import FALSE_ALARMS, Difference, holm, paired
 from poslab.config.text import plain
-from poslab.record.measures import family, multiple, name
+from poslab.record.measures import IN_BITS, family, is_in_bits, multiple, name
 from poslab.record.reader import ReportError
 
-OTHER = {"sliding": "loss", "loss": "sliding"}  # the families of losses; what is tested by default is first
+# The families of losses and the other protocol's; what is tested by default is first.
+OTHER = {"sliding": "loss", "loss": "sliding"}
+OTHER |= {IN_BITS[one]: IN_BITS[other] for one, other in OTHER.items()}
 LONGEST_TESTED = 8.0  # of L, unless a study names another figure
 
 
 def at_length(figure: str) -> str:
     """The loss at L in the figure's protocol: sliding_8x -> sliding_1x"""
     return f"{family(figure)}_{name(1)}"
+
+
+def loss_at_length(reference: ArmFigures, tested: str | None) -> str:
+    """The figure that is claimed as the loss at L beside a tested one past L, in the same unit.
+
+    The mean over whole windows, as papers have it, where the reference has it: the sliding loss at L scores
+    only the last L/8 positions of its windows, so it rests on a fraction of the targets.
+    """
+    units = IN_BITS if is_in_bits(tested) else {nats: nats for nats in IN_BITS}
+    whole, end = f"{units['loss']}_{name(1)}", f"{units['sliding']}_{name(1)}"
+    return whole if whole in reference.figures else end
 
 
 def counterpart(figure: str) -> str:

@@ -5,6 +5,7 @@ import statistics as order_statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from poslab.analysis.arms import Arm, arms, choose_reference
 from poslab.analysis.claims import Claim, claims
@@ -16,6 +17,7 @@ from poslab.analysis.comparisons import (
     compare,
     pairs,
     ranks,
+    same_text,
 )
 from poslab.analysis.estimates import (
     FIXED,
@@ -29,7 +31,7 @@ from poslab.analysis.learning_rates import Tuning, tunings
 from poslab.analysis.protocols import BothProtocols, both_protocols, choose_primary
 from poslab.analysis.rescalings import RescaledArm, rescaled_arms
 from poslab.analysis.spread import with_spread
-from poslab.config.text import plain
+from poslab.config.text import counted, plain
 from poslab.record import measures
 from poslab.record.measures import Value
 from poslab.record.reader import Records, ReportError, Run, load_studies
@@ -42,6 +44,7 @@ class Subject:
 
     name: str
     option: str  # study=a,b
+    earlier: bool = False  # whether the runs of earlier commands count, where those of the last one do alone
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class Results:
     fixed_limit: float | None  # nats a token: the highest loss that usable_length_fixed counts as usable
     rescaled: tuple[RescaledArm, ...]  # of the arms whose runs were measured under other rotations too
     tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
+    earlier: tuple[Run, ...]  # of commands before the one that is reported: they count in nothing
+    earlier_rows: tuple[Mapping[str, Value], ...]  # beside `earlier`
     subject: Subject
 
     @property
@@ -90,6 +95,12 @@ class Results:
         """The training length L that all arms share, or None."""
         lengths = {item.arm.context_length for item in self.arms}
         return lengths.pop() if len(lengths) == 1 else None
+
+    @property
+    def one_text(self) -> bool:
+        """Whether all finished runs read the text of the reference, in whatever tokens."""
+        first = self.reference.arm.finished[0]
+        return all(same_text(run, first) for run in self.finished)
 
     @property
     def is_about_learning(self) -> bool:
@@ -128,9 +139,9 @@ def gather(study: str, runs: Path, reference: str | None, primary: str | None = 
     return figures(load_studies(study, runs), subject_of(study), reference, primary)
 
 
-def subject_of(study: str) -> Subject:
+def subject_of(study: str, earlier: bool = False) -> Subject:
     """A report on a study, or on several with commas between their names."""
-    return Subject(study.replace(",", "+"), f"study={study}")
+    return Subject(study.replace(",", "+"), f"study={study}", earlier)
 
 
 def figures(
@@ -201,8 +212,19 @@ def figures(
         fixed_limit=limit,
         rescaled=rescaled_arms(everything, multiples),
         tunings=tuned,
+        **_earlier(records, multiples),
         subject=subject,
     )
+
+
+def _earlier(records: tuple[Records, ...], multiples: tuple[float, ...]) -> dict[str, Any]:
+    """The runs of earlier commands and their rows, named by what tells all runs of the study apart."""
+    everything, every_arm = arms([one.whole() for one in records])
+    names = {run.name for one in records for run in one.earlier}
+    earlier = tuple(run for run in everything if run.name in names)
+    label_of = {run.name: arm.label for arm in every_arm for run in arm.runs}
+    rows = tuple(row(run, label_of.get(run.name), multiples, (), None) for run in earlier)
+    return {"earlier": earlier, "earlier_rows": rows}
 
 
 def _nothing(records: Records) -> str:
@@ -218,7 +240,10 @@ def _nothing(records: Records) -> str:
     if len(compared) < len(records.runs):
         tuning = f"{len(records.runs) - len(compared)} that tune learning rates"
         statuses = f"{statuses} and {tuning}" if statuses else f"only {tuning}"
-    return f"study={records.study} has no finished run: {statuses}; run its command again"
+    again = "run its command again"
+    if records.earlier:
+        again += f", or add earlier=true for the {counted(len(records.earlier), 'run')} of earlier commands"
+    return f"study={records.study} has no finished run: {statuses}; {again}"
 
 
 def _targets(reference: Arm) -> tuple[Target, ...]:

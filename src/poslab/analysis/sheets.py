@@ -146,6 +146,12 @@ def summary_sheet(results: Results) -> Sheet:
     return columns, [dict(row) for row in results.rows]
 
 
+def earlier_sheet(results: Results) -> Sheet:
+    """earlier.csv: the columns of summary.csv for the runs of earlier commands, which count in nothing."""
+    columns, _ = summary_sheet(results)
+    return columns, [dict(row) for row in results.earlier_rows]
+
+
 def rescaled_sheet(results: Results) -> Sheet:
     """rescaled.csv: a row a run and rotation, as trained among them; the figures are those of summary.csv.
 

@@ -8,11 +8,12 @@ from poslab.analysis.comparisons import Comparison
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.statistics import normality
 from poslab.record.losses import Stretch
-from poslab.record.measures import family, multiple
+from poslab.record.measures import IN_BITS, family, is_in_bits, multiple
 from poslab.record.reader import Run
 
 FEWEST_SEGMENTS = 8  # of fewer, a standard error is as uncertain as what it is of
 PROTOCOLS = {"loss": "non_overlapping", "sliding": "sliding"}  # that a family of losses is measured in
+PROTOCOLS |= {IN_BITS[nats]: protocol for nats, protocol in PROTOCOLS.items()}
 
 Segments = Mapping[str, Stretch]
 
@@ -45,7 +46,7 @@ def with_spread(
 def text_standard_error(
     arm: Sequence[Run], reference: Sequence[Run], figure: str, seeds: Sequence[int]
 ) -> float | None:
-    """The standard error of a difference in nats a token over segments of text, from `seeds` of both arms.
+    """The standard error of a difference over segments of text, from `seeds` of both arms.
 
     Segments are paired, and averaged over the seeds: what is left is what other text would change, not what
     another training would. Only segments count that have the same tokens in every run. They may differ in
@@ -67,9 +68,14 @@ def text_standard_error(
     sums = {
         segment: math.fsum(sign * one[segment].nll for one, sign in signed) / len(seeds) for segment in tokens
     }
-    whole = sum(tokens.values())
+    sizes: Mapping[str, float] = tokens
+    if is_in_bits(figure):
+        sizes = {segment: (signed[0][0][segment].bytes or 0) * math.log(2) for segment in tokens}
+    whole = math.fsum(sizes.values())
+    if not whole:
+        return None
     mean = math.fsum(sums.values()) / whole
-    squares = math.fsum((sums[segment] - mean * tokens[segment]) ** 2 for segment in tokens)
+    squares = math.fsum((sums[segment] - mean * sizes[segment]) ** 2 for segment in tokens)
     error = math.sqrt(squares * len(tokens) / (len(tokens) - 1)) / whole
     return error if math.isfinite(error) else None
 

@@ -2,32 +2,77 @@
 
 import importlib
 import pkgutil
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from string import ascii_lowercase
 
-from poslab.claims.studies import Studies, StudyCommand
+from poslab.claims.studies import Reading, Studies, StudyCommand
 
-# Who says it. The notes are described and not named.
-LECTURE = "a lecture note on relative positions and RoPE"
-BLOG = "a blog on the RoFormer paper"
-TIPS = "short tips on RoPE"
-BOOK = "a book section on complex numbers and groups"
-DEMO = "a note that computes RoPE in numpy"
+# Who says it: five notes that were never published, told apart by a letter, and papers.
+LECTURE = "unpublished teaching notes (A)"
+BLOG = "unpublished teaching notes (B)"
+TIPS = "unpublished teaching notes (C)"
+BOOK = "unpublished teaching notes (D)"
+DEMO = "unpublished teaching notes (E)"
+NOTES = {
+    "A": "a lecture on relative positions and RoPE",
+    "B": "a text on the RoFormer paper",
+    "C": "short tips on RoPE",
+    "D": "a book section on complex numbers and groups",
+    "E": "a computation of RoPE in numpy",
+}
+ROFORMER = "Su et al. 2021, RoFormer (arXiv 2104.09864)"
 
 
 class Verdict(StrEnum):
-    """What may be said of a claim.
+    """What may be said of a claim, or of a part of one.
 
-    "Here" is said of trained models: of that size, that text and that number of seeds.
+    "Here" is said of trained models: of that size, that budget, that text and that number of seeds.
     """
 
     HOLDS = "holds"
     HOLDS_HERE = "holds here"
+    IN_PART = "in part"  # one part of it holds, and another does not
     REFUTED = "refuted"
     REFUTED_HERE = "refuted here"
-    UNDECIDED = "undecided"
-    LITERATURE = "literature only"
+    NOT_TESTED = "not tested"  # what the claim speaks of was not computed, and not trained
+    UNDECIDED = "undecided"  # it was, and does not decide
+    LITERATURE = "literature"
+
+
+# The sides of a question, each with the weaker verdict last.
+TRUE = (Verdict.HOLDS, Verdict.HOLDS_HERE)
+FALSE = (Verdict.REFUTED, Verdict.REFUTED_HERE)
+OPEN = (Verdict.LITERATURE, Verdict.NOT_TESTED, Verdict.UNDECIDED)
+
+
+def combined(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict of a claim whose parts have these verdicts.
+
+    It is "in part" where one part holds and another does not; open where none holds and not all are refuted;
+    else the weakest of them, so that one part which holds only "here" makes the whole hold "here".
+    """
+    for side in (TRUE, FALSE):
+        if all(verdict in side for verdict in verdicts):
+            return max(verdicts, key=side.index)
+    if any(verdict in TRUE for verdict in verdicts):
+        return Verdict.IN_PART
+    return max((verdict for verdict in verdicts if verdict in OPEN), key=OPEN.index)
+
+
+TRUE_IF_LOWER: Mapping[Reading, Verdict] = {
+    "lower": Verdict.HOLDS_HERE,
+    "higher": Verdict.REFUTED_HERE,
+    "open": Verdict.UNDECIDED,
+}
+
+
+class Kind(StrEnum):
+    """What a claim is counted as."""
+
+    FINDING = "finding"
+    CHECK = "check"  # of arithmetic, a printed digit or an index: it tests the code, and says nothing new
 
 
 @dataclass(frozen=True)
@@ -54,21 +99,68 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of a claim that can be true without the others."""
+
+    statement: str
+    verdict: Verdict
+    numbers: str
+
+
+@dataclass(frozen=True)
 class Judgement:
-    """A verdict with its numbers. A claim of several parts has one, and `why` says which part holds."""
+    """A verdict with its numbers; `in_parts` makes that of a claim with parts."""
 
     verdict: Verdict
     numbers: str  # in one line
     why: str
     figures: tuple[Figure, ...] = ()
     study: str | None = None  # that the numbers were read from
-    setting: str | None = None  # of it: size, text and seeds
+    setting: str | None = None  # of it: size, budget, text and seeds
     missing: tuple[StudyCommand, ...] = ()  # studies that would have to be made first
+    parts: Mapping[str, Part] = field(default_factory=dict)  # by their letters
 
     @property
     def value(self) -> str:
         """The numbers with what they were measured on, where that is a study."""
         return self.numbers if self.setting is None else f"{self.numbers} ({self.setting})"
+
+    @property
+    def answer(self) -> str:
+        """The verdict as the answer to a question."""
+        words = {**dict.fromkeys(TRUE, "yes"), **dict.fromkeys(FALSE, "no")}
+        said = words.get(self.verdict, self.verdict.value)
+        verdicts = {self.verdict, *(part.verdict for part in self.parts.values())}
+        here = self.verdict not in OPEN and verdicts & {Verdict.HOLDS_HERE, Verdict.REFUTED_HERE}
+        return f"{said}, here" if here else said
+
+    def part(self, letter: str | None) -> "Judgement":
+        """The judgement of one part alone; of the whole for None, and where the parts were not judged."""
+        if letter is None or letter not in self.parts:
+            return self
+        return replace(self, verdict=self.parts[letter].verdict, parts={})
+
+
+def in_parts(
+    *parts: Part,
+    why: str,
+    figures: tuple[Figure, ...] = (),
+    study: str | None = None,
+    setting: str | None = None,
+    missing: tuple[StudyCommand, ...] = (),
+) -> Judgement:
+    """The judgement of a claim of these parts."""
+    lettered = dict(zip(ascii_lowercase, parts, strict=False))
+    return Judgement(
+        combined([part.verdict for part in parts]),
+        "; ".join(f"({letter}) {part.verdict.value}: {part.numbers}" for letter, part in lettered.items()),
+        why,
+        figures,
+        study,
+        setting,
+        missing,
+        lettered,
+    )
 
 
 @dataclass(frozen=True)
@@ -83,7 +175,9 @@ class Claim:
     better: str  # what it would take to judge it better
     judge: Callable[[Studies], Judgement]
     question: str | None = None  # of the claims most believed: what a reader asks
-    exact: bool = False  # judged by what the code computes; else by a study, or not at all
+    asked: str | None = None  # the letter of the part that the question is about; None for the whole
+    exact: bool = False  # judged by what the code computes, at least in part
+    kind: Kind = Kind.FINDING
 
 
 class ControlError(Exception):
@@ -109,7 +203,8 @@ def judge(claim: Claim, studies: Studies) -> Judgement:
             "a control failed",
             f"The code under this claim is at fault: it misses {error}.",
         )
-    if judgement.verdict is not Verdict.UNDECIDED or judgement.study is None:
+    verdicts = {judgement.verdict, *(part.verdict for part in judgement.parts.values())}
+    if Verdict.UNDECIDED not in verdicts or judgement.study is None:
         return judgement
     return replace(judgement, missing=(*studies.too_small(judgement.study), *judgement.missing))
 
@@ -124,9 +219,9 @@ def small(value: float) -> str:
     return "less than 1e−9" if abs(value) < 1e-9 else f"{value:.2g}".replace("-", "−")
 
 
-def undecided(missing: tuple[StudyCommand, ...], why: str, value: str = "not measured") -> Judgement:
+def untested(missing: tuple[StudyCommand, ...], why: str, value: str = "not measured") -> Judgement:
     """A judgement that waits for studies, or for what poslab does not have."""
-    return Judgement(Verdict.UNDECIDED, value, why, missing=missing)
+    return Judgement(Verdict.NOT_TESTED, value, why, missing=missing)
 
 
 def ledger() -> tuple[Claim, ...]:

@@ -13,13 +13,13 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from poslab.claims.contract import Claim, Judgement, Verdict
+from poslab.claims.contract import FALSE, NOTES, TRUE, Claim, Judgement, Kind, Verdict
 from poslab.claims.studies import StudyCommand
 from poslab.config.installation import typed
 from poslab.report.render.markdown import escape_markdown
 
 TEMPLATES = Path(__file__).parent / "templates"
-COLUMNS = ("number", "statement", "verdict", "value", "source", "command")
+COLUMNS = ("number", "part", "kind", "statement", "verdict", "value", "source", "command")
 TITLE = "What is said of positional encodings, and what holds"
 # A link to a claim opens it.
 SCRIPT = """\
@@ -46,28 +46,35 @@ class Entry:
         return f"claim-{self.claim.number}"
 
     @property
-    def style(self) -> str:
-        """The class of its verdict's colour."""
-        return {
-            Verdict.HOLDS: "holds",
-            Verdict.HOLDS_HERE: "holds",
-            Verdict.REFUTED: "refuted",
-            Verdict.REFUTED_HERE: "refuted",
-        }.get(self.judgement.verdict, "open")
+    def asked(self) -> Judgement:
+        """The judgement of what its question asks: of one part, or of the whole claim."""
+        return self.judgement.part(self.claim.asked)
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """What makes its value: the report of the study that was read, missing studies, or this page."""
-        missing = tuple(one.command for one in self.judgement.missing)
-        if self.judgement.study is not None:
-            return (f"{typed('report')} study={self.judgement.study}", *missing)
-        return missing if missing and not self.claim.exact else (typed("claims"), *missing)
+        """What makes its value: this page, the report of the study that was read, and missing studies."""
+        judgement, exact = self.judgement, self.claim.exact
+        missing = tuple(study.command for study in judgement.missing)
+        read = () if judgement.study is None else (f"{typed('report')} study={judgement.study}",)
+        computed = (typed("claims"),) if exact or not (read or missing) else ()
+        return (*computed, *read, *missing)
+
+
+def style(verdict: Verdict) -> str:
+    """The class of a verdict's colour."""
+    if verdict in TRUE:
+        return "holds"
+    return "refuted" if verdict in FALSE else "open"
+
+
+def of_kind(entries: Sequence[Entry], kind: Kind) -> list[Entry]:
+    return [entry for entry in entries if entry.claim.kind is kind]
 
 
 def counts(entries: Sequence[Entry]) -> dict[str, int]:
-    """How many claims have each verdict; those that none has are left out."""
-    found = {verdict.value: sum(one.judgement.verdict is verdict for one in entries) for verdict in Verdict}
-    return {verdict: n for verdict, n in found.items() if n}
+    """How many findings have each verdict; those that none has are left out."""
+    verdicts = [entry.judgement.verdict for entry in of_kind(entries, Kind.FINDING)]
+    return {verdict.value: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts}
 
 
 def believed(entries: Sequence[Entry]) -> list[Entry]:
@@ -89,7 +96,7 @@ def parts_missing(entries: Sequence[Entry]) -> list[Entry]:
     return [
         one
         for one in entries
-        if one.judgement.verdict is Verdict.UNDECIDED
+        if one.judgement.verdict in (Verdict.UNDECIDED, Verdict.NOT_TESTED)
         and not (one.judgement.missing or one.judgement.study or one.claim.exact)
     ]
 
@@ -104,7 +111,7 @@ def html(entries: Sequence[Entry], drawn: Mapping[str, bytes], unreadable: Mappi
         lstrip_blocks=True,
     )
     script = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    environment.filters["linked"] = _linked
+    environment.filters.update(linked=_linked, style=style)
     return environment.get_template("claims.html").render(
         _facts(entries, unreadable),
         pictures={name: f"data:image/svg+xml;base64,{_encoded(svg)}" for name, svg in drawn.items()},
@@ -129,15 +136,17 @@ def markdown(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> str:
 
 
 def table(entries: Sequence[Entry]) -> str:
-    """The whole of claims.csv."""
+    """The whole of claims.csv: a row for each claim, and below it one for each of its parts."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for one in entries:
         claim, judgement = one.claim, one.judgement
-        sources, commands = "; ".join(claim.sources), "; ".join(one.commands)
-        row = (claim.number, claim.statement, judgement.verdict.value, judgement.value, sources, commands)
-        writer.writerow(row)
+        last = ("; ".join(claim.sources), "; ".join(one.commands))
+        first, kind = claim.number, claim.kind.value
+        writer.writerow((first, "", kind, claim.statement, judgement.verdict.value, judgement.value, *last))
+        for letter, part in judgement.parts.items():
+            writer.writerow((first, letter, kind, part.statement, part.verdict.value, part.numbers, *last))
     return file.getvalue()
 
 
@@ -145,6 +154,9 @@ def _facts(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> dict[str,
     return {
         "title": TITLE,
         "entries": entries,
+        "findings": of_kind(entries, Kind.FINDING),
+        "checks": of_kind(entries, Kind.CHECK),
+        "notes": NOTES,
         "counts": counts(entries),
         "believed": believed(entries),
         "missing": missing_studies(entries),

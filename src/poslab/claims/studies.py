@@ -16,13 +16,21 @@ from poslab.analysis.comparisons import comparable
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.results import Results, figures, subject_of
-from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, Ratio, p_value, paired, ratio
+from poslab.analysis.statistics import (
+    EXPLORATORY,
+    FALSE_ALARMS,
+    Difference,
+    Ratio,
+    p_value,
+    paired,
+    ratio,
+)
 from poslab.config.installation import typed
 from poslab.config.text import plain
 from poslab.record.kept import kept_studies, load_available
 from poslab.record.reader import ReportError
 from poslab.record.study_list import studies
-from poslab.report.formatting import interval, quantity
+from poslab.report.formatting import interval, number, quantity
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,8 @@ ALL = (
 )
 
 Reading = Literal["lower", "higher", "open"]
+
+NEEDED = 0.02  # nats: a model that loses less with half of its context is said not to use the other half
 
 
 @dataclass(frozen=True)
@@ -212,12 +222,40 @@ def ratio_text(value: Ratio) -> str:
     return f"×{value.mean:.2f}" + ("" if value.low is None else f" [{value.low:.2f}, {value.high:.2f}]")
 
 
+def half_context(results: Results, label: str) -> Difference | None:
+    """What the targets of an arm lose, in nats, with L/2 tokens before them instead of L, by seed."""
+    item = arm(results, label)
+    return None if item is None else paired(item.by_seed("sliding_0.5x"), item.by_seed("sliding_1x"))
+
+
+def uses_context(results: Results, label: str) -> bool:
+    """Whether an arm is shown to lose by half of its context; else a longer one promises it nothing."""
+    lost = half_context(results, label)
+    return lost is not None and lost.half_width is not None and lost.mean - lost.half_width > NEEDED
+
+
+def context_used(results: Results, label: str, named: str) -> str:
+    """A sentence on how much of its context an arm uses; stands beside what is said of lengths past L."""
+    lost, length = half_context(results, label), results.context_length
+    if lost is None or length is None:
+        return "How much context the models use was not measured in this study."
+    shown = interval(lost.mean, lost.half_width, 2, sign=True)
+    found = f"With {length // 2} tokens of context instead of {length}, {named} loss changes by {shown} nats"
+    if uses_context(results, label):
+        return f"{found}: these models use what they have."
+    return f"{found}: these models use hardly more than that, and have little to gain past L."
+
+
 def setting(results: Results) -> str:
-    """What was trained, on what, with how many seeds; stands beside every number of a study."""
+    """What was trained, for how long, on what, with how many seeds; stands beside every number of a study."""
     run = results.reference.arm.finished[0]
     model = run.config.get("model")
     size = model if isinstance(model, Mapping) else {}
-    shape = f"{size.get('layers')} layers of width {size.get('width')}, " if size else ""
+    shape = f"{size.get('layers')} layers of width {size.get('width')}" if size else ""
+    parameters = run.manifest.parameters
+    each = "" if not parameters else f" ({number(run.budget / parameters, 2)} a parameter)"
+    if shape:
+        shape += f" ({quantity(parameters)} parameters), " if parameters else ", "
     text = plain(run.manifest.corpus.name or "a text without a name", 60)
     length = "" if results.context_length is None else f"L = {results.context_length}, "
     seeds = f"{results.seeds} seed" + "s" * (results.seeds != 1)
@@ -227,4 +265,5 @@ def setting(results: Results) -> str:
     own = "".join(
         f", {label}'s own parameters at {rate:g} times the learning rate" for label, rate in rates.items()
     )
-    return plain(f"{shape}{length}{quantity(run.budget)} tokens of {text}, {schedule}{own}, {seeds}", 300)
+    tokens = f"{quantity(run.budget)} tokens{each} of one text, {text}"
+    return plain(f"{shape}{length}{tokens}, {schedule}{own}, {seeds}", 300)

@@ -10,8 +10,8 @@ from poslab.claims.drawing import svg
 from poslab.claims.page import Entry, html, markdown, table
 from poslab.claims.studies import Studies
 from poslab.record.files import write_atomic
+from poslab.report.listed import CLAIMS, write_list
 
-FOLDER = "claims"  # in the folder of reports
 FIGURES = "figures"
 
 
@@ -38,7 +38,7 @@ def rendered(entries: tuple[Entry, ...], studies: Studies) -> dict[str, bytes]:
 
 def write(runs: Path, reports: Path) -> tuple[Path, tuple[Entry, ...], Studies]:
     """Judge all claims and write them to `reports`/claims; the page, and what it says. Raises OSError."""
-    folder = reports / FOLDER
+    folder = reports / CLAIMS
     if (folder / "facts.csv").exists():
         why = "is the report of a study of that name; give another folder with reports="
         raise FileExistsError(errno.EEXIST, why, str(folder))
@@ -50,4 +50,5 @@ def write(runs: Path, reports: Path) -> tuple[Path, tuple[Entry, ...], Studies]:
     for stale in (folder / FIGURES).glob("*.svg"):
         if f"{FIGURES}/{stale.name}" not in content:
             stale.unlink()
+    write_list(reports)
     return folder / "index.html", entries, studies

@@ -53,12 +53,15 @@ def main(arguments: list[str]) -> int:
 
 
 def _show(page: Path, entries: "tuple[Entry, ...]", studies: "Studies") -> None:
-    """The questions asked first with their verdicts, the counts, and what is missing."""
+    """The questions asked first with their answers, the counts, and what is missing."""
     from poslab.claims.page import believed, counts, missing_studies
 
-    for one in believed(entries):
-        print(f"{one.judgement.verdict.value:16} {one.claim.question}")
-    print(f"\n{len(entries)} claims: {', '.join(f'{n} {verdict}' for verdict, n in counts(entries).items())}")
+    for entry in believed(entries):
+        print(f"{entry.asked.answer:16} {entry.claim.question}")
+    found = counts(entries)
+    findings = sum(found.values())
+    print(f"\n{findings} claims: {', '.join(f'{n} {verdict}' for verdict, n in found.items())}")
+    print(f"and {len(entries) - findings} checks of arithmetic, printed digits and an index")
     for study, numbers in missing_studies(entries):
         waiting = ", ".join(map(str, numbers))
         print(f"missing for {waiting}: {study.command}  ({study.duration})")

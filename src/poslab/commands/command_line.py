@@ -44,6 +44,7 @@ def run(command: str, arguments: list[str]) -> NoReturn:
     """Run a command to the end of this process."""
     if "--version" in arguments:  # Hydra would print its own
         _show_version()
+    arguments = [_with_home(argument) for argument in arguments]
     if command == "train":
         words = [word for word in arguments if word in OF_TRAIN]
         if words:
@@ -68,6 +69,17 @@ def run(command: str, arguments: list[str]) -> NoReturn:
     _leave(status)
 
 
+def _with_home(argument: str) -> str:
+    """`runs=~/x` with the home folder for `~`, which shells replace at the beginning of a word alone.
+
+    Hydra reads `~` within quotes only, and a text in quotes stays as it is.
+    """
+    key, is_set, value = argument.partition("=")
+    if "'" in value or '"' in value:
+        return argument
+    return f"{key}{is_set}{','.join(map(os.path.expanduser, value.split(',')))}"
+
+
 def _nobody_reads() -> bool:
     """Whether the output goes into a pipe whose reader has seen enough and ended, as `head` does."""
     output = select.poll()
@@ -76,9 +88,9 @@ def _nobody_reads() -> bool:
 
 
 def _show_version() -> NoReturn:
-    from importlib.metadata import version
+    from poslab import __version__
 
-    print(f"poslab {version('poslab')}")
+    print(f"poslab {__version__}")
     _leave(0)
 
 

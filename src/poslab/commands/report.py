@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from poslab.config.arguments import FAILED, INTERRUPTED, ArgumentError, help_requested, read_options, refuse
 from poslab.config.installation import title, typed
+from poslab.record.study_list import UNNAMED
 
 if TYPE_CHECKING:
     from poslab.report.write import Kit
@@ -14,7 +15,7 @@ USAGE = """\
 Make the report of a study from its run records, without training anything.
 
   {command} [study=NAME[,NAME...]] [runs=DIR] [reports=DIR] [reference=LABEL] [primary=FIGURE]
-      [keep=true] [paper=true [columns=NAME,...]]
+      [earlier=true] [keep=true] [paper=true [columns=NAME,...]]
   {command} checkpoint=PATH[,PATH...] [reports=DIR] [reference=LABEL] [primary=FIGURE]
   {command} source=wandb study=NAME[,NAME...] [project=NAME] [entity=NAME]
 
@@ -22,6 +23,8 @@ Make the report of a study from its run records, without training anything.
               default: the one with the newest record
   runs        where the records are (runs/<study>/<run>/, or kept as runs/<study>/records.tar.xz);
               default: runs, and for a study that has none there reports/<study>/records.tar.xz
+  earlier     true: in the report of study={unnamed}, whose runs are those of the last command without study=,
+              the runs of all earlier ones count as well; of any other study all runs count anyway
   keep        true: keep the study's records beside its report, without weights and logs, in
               reports/<study>/records.tar.xz, so that the report can be made from them where runs/ is not;
               from then on every report of the study in that folder keeps its own
@@ -44,12 +47,12 @@ Make the report of a study from its run records, without training anything.
               8 L, or of the longest length below that the reference has
 """
 RECORDS = ("study", "runs", "checkpoint", "source", "project", "entity")  # keys that say what is reported
-KEYS = (*RECORDS, "reports", "reference", "primary", "keep", "paper", "columns")
+KEYS = (*RECORDS, "reports", "reference", "primary", "earlier", "keep", "paper", "columns")
 
 
 def main(arguments: list[str]) -> int:
     """Exit status 0; 2 with one line on stderr where the command is wrong, 1 where W&B fails."""
-    if help_requested(arguments, USAGE.format(command=typed("report"))):
+    if help_requested(arguments, USAGE.format(command=typed("report"), unnamed=UNNAMED)):
         return 0
     try:
         options = read_options(arguments, KEYS)
@@ -111,8 +114,11 @@ def _report(options: dict[str, str]) -> "Report":
                 f"no records in {runs}; train a study first: {typed('train')} -m pos=rope,alibi"
             )
         options["study"] = known[0]
-    keep = "keep" in options
-    return write_report(options["study"], runs, reports, reference, primary, kept=kept, keep=keep, kit=kit)
+    study = options["study"]
+    if "earlier" in options and UNNAMED not in study.split(","):
+        raise ReportError(f"earlier=true is for study={UNNAMED}: of study={study} all runs count anyway")
+    more = {name: name in options for name in ("keep", "earlier")}
+    return write_report(study, runs, reports, reference, primary, kept=kept, kit=kit, **more)
 
 
 def _paper(options: dict[str, str]) -> "Kit | None":
@@ -163,15 +169,14 @@ def _conflict(options: dict[str, str]) -> str | None:
     """Which of the options exclude or need one another, if any do: an option never has no effect."""
     if options.get("source", "wandb") != "wandb":
         return f"source={options['source']} is unknown; there is source=wandb, and this machine without it"
-    if options.get("keep", "true") != "true":
-        return f"keep={options['keep']} is unknown; there is keep=true, and a report without it"
-    if options.get("paper", "true") != "true":
-        return f"paper={options['paper']} is unknown; there is paper=true, and a report without it"
+    for key in ("earlier", "keep", "paper"):
+        if options.get(key, "true") != "true":
+            return f"{key}={options[key]} is unknown; there is {key}=true, and a report without it"
     if "columns" in options and "paper" not in options:
         return "columns= is for the table of a paper: give paper=true as well"
     if "keep" in options and "," in options.get("study", ""):
         return "keep=true keeps the records of one study beside its report: give it with each study by itself"
-    for key in ("study", "runs", "source", "keep"):
+    for key in ("study", "runs", "earlier", "source", "keep"):
         if "checkpoint" in options and key in options:
             return f"checkpoint= names the runs itself: leave {key}= out"
     if "source" in options and "study" not in options:

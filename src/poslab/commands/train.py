@@ -61,12 +61,12 @@ def _train(arguments: list[str]) -> int:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from poslab.config.mistakes import check_arguments, explained
+    from poslab.config.mistakes import explained, read_arguments
     from poslab.config.option_files import installed_conf
     from poslab.config.sweep import for_each_run
 
     conf = installed_conf()
-    check_arguments(arguments, conf)
+    arguments = read_arguments(arguments, conf)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra's errors arrive here and become one line
     several = not {"-m", "--multirun"}.isdisjoint(arguments)
     sys.argv[1:] = for_each_run(arguments, conf) if several else arguments  # which Hydra reads there

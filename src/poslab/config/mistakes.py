@@ -1,6 +1,6 @@
 """What is wrong with a command of train.py, in one line that names what to write instead.
 
-`check_arguments` reads the arguments before Hydra does: what it refuses here Hydra would take for something
+`read_arguments` reads the arguments before Hydra does: what it refuses here Hydra would take for something
 else, or answer with a traceback. `explained` is for what Hydra itself refuses.
 """
 
@@ -20,9 +20,22 @@ from poslab.config.request import Config, flat_settings
 from poslab.config.schema import OTHER_NAMES, ConfigError, Options
 from poslab.config.text import one_line, override_text
 
+NOT_SWEPT = ("reference", "primary", "question", "runs", "reports", "launcher", "sweep")
 
-def check_arguments(arguments: Sequence[str], conf: Conf) -> None:
-    """Raise ConfigError for arguments that cannot be a command, whatever their settings do."""
+
+def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
+    """The arguments with the flags before the settings: Hydra takes no setting after a later flag.
+
+    Raises ConfigError for arguments that cannot be a command, whatever their settings do.
+    """
+    groups = conf.groups()
+    for argument in arguments:  # -pos=rope would be the flag -p with the value os=rope
+        bare = argument.lstrip("-")
+        key, is_set, _ = bare.partition("=")
+        if bare != argument and key.partition(".")[0] in {*groups, *Config.model_fields}:
+            raise ConfigError(
+                f"settings have no dashes: write {override_text(bare) if is_set else f'{key}=VALUE'}"
+            )
     parser = get_args_parser()
 
     def refuse(message: str) -> NoReturn:
@@ -34,19 +47,26 @@ def check_arguments(arguments: Sequence[str], conf: Conf) -> None:
         raise ConfigError(f"{one_line(message)}; `{typed('train')} --help` shows how a command is written")
 
     parser.error = refuse  # type: ignore[method-assign]
-    read = parser.parse_args(list(arguments))
-    if read.help or read.hydra_help or read.shell_completion:
-        return
-    groups = conf.groups()
-    keys = [argument.partition("=")[0].lstrip("+~") for argument in read.overrides]
+    read = parser.parse_intermixed_args(list(arguments))
+    flags = list(arguments)
+    for override in read.overrides:
+        flags.remove(override)
+    if not (read.help or read.hydra_help or read.shell_completion):
+        _check_overrides(read.overrides, groups, conf, own_folder=bool(read.config_dir))
+    return [*flags, *read.overrides]
+
+
+def _check_overrides(overrides: Sequence[str], groups: set[str], conf: Conf, own_folder: bool) -> None:
+    """`own_folder` is whether the user adds a folder of options, --config-dir."""
+    keys = [argument.partition("=")[0].lstrip("+~") for argument in overrides]
     for key in keys:
         if keys.count(key) > 1:  # of which Hydra takes the last
             raise ConfigError(f"{key} is given twice: leave one out, or write both as {key}=A,B with -m")
-    for argument in read.overrides:
+    for argument in overrides:
         _check_override(argument, groups, conf)
         group, _, option = argument.partition("=")
         # Hydra leaves out one that does not exist. A folder of the user's own may have it.
-        if group == "sweep" and "," not in option and not read.config_dir:
+        if group == "sweep" and "," not in option and not own_folder:
             conf.file(group, option)
 
 
@@ -70,7 +90,7 @@ def _check_override(argument: str, groups: set[str], conf: Conf) -> None:
     except HydraException:
         raise ConfigError(
             f"{shown!r} cannot be read: look at its commas, brackets and quotes; text with signs in it takes "
-            f"quotes of both kinds, {key}='\"TEXT\"'"
+            f"{_quotes(key)}"
         ) from None
     group = override.key_or_group
     if argument.startswith("+") and (group in groups or group in known_settings(conf)):
@@ -110,14 +130,21 @@ def explained(error: Exception, conf: Conf) -> str:
         group, name = inside.split("/", 1) if "/" in inside else ("config", inside)
         return f"{group}={name} does not exist{nearest(name, options)}; there are {', '.join(options)}"
     if several := re.match(r"Ambiguous value for argument '([^']*)'", text):
-        key = several[1].partition("=")[0]
+        key, shown = several[1].partition("=")[0], override_text(several[1])
+        if key.partition(".")[0] in NOT_SWEPT:
+            quotes = "" if key in conf.groups() else f"; text with commas takes {_quotes(key)}"
+            return f"{shown} has several values, and a command has one {key}{quotes}"
         return (
-            f"{override_text(several[1])} has several values: for a run with each add -m, "
-            f"`{typed('train')} -m {override_text(several[1])}`; a list is {key}=[...]"
+            f"{shown} has several values: for a run with each add -m, "
+            f"`{typed('train')} -m {shown}`; a list is {key}=[...]"
         )
     if unknown := re.match(r"Could not override '([^']*)'", text):
         return _unknown_setting(unknown[1], conf)
     return text
+
+
+def _quotes(key: str) -> str:
+    return f"quotes of both kinds, {key}='\"TEXT\"'"
 
 
 def _unknown_setting(key: str, conf: Conf) -> str:

@@ -1,5 +1,6 @@
 """What a command sets beside what decides a run's result: its study, tuning, logger and launcher."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
@@ -10,7 +11,8 @@ from poslab.config.schema import MULTIPLES, Options, RunConfig
 from poslab.config.text import IN_A_URL, NAME
 
 # The figures that a report can test: the loss in sliding or in non-overlapping windows of a multiple of L.
-FIGURES = tuple(f"{family}_{multiple:g}x" for family in ("sliding", "loss") for multiple in (0.5, *MULTIPLES))
+FAMILIES = ("sliding", "loss", "sliding_bits_per_byte", "bits_per_byte")
+FIGURES = tuple(f"{family}_{multiple:g}x" for family in FAMILIES for multiple in (0.5, *MULTIPLES))
 
 
 class TuneOptions(Options):
@@ -98,6 +100,11 @@ class Config(RunConfig):
         if self.part == "tuning" and self.tune.factors:
             raise ValueError("part=tuning is what tune.factors makes runs with: leave one of them out")
         return self
+
+    @field_validator("runs", "reports")
+    @classmethod
+    def _folder_may_be_in_the_users_home(cls, folder: str) -> str:
+        return os.path.expanduser(folder)
 
     @field_validator("primary")
     @classmethod

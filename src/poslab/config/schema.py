@@ -66,7 +66,9 @@ class TrainerOptions(Options):
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         description="auto: bfloat16 on a GPU that has it, else float32"
     )
-    accelerator: Literal["auto", "cpu", "cuda"] = Field(description="auto: a GPU where there is one")
+    accelerator: Literal["auto", "cpu", "cuda"] = Field(
+        description="auto: a GPU where there is one, and on a cluster always"
+    )
     devices: int = Field(ge=1, description="GPUs, or processes on CPU, that share each batch; of a node")
     nodes: int = Field(ge=1, description="machines with so many devices each")
     compile: Literal["auto"] | bool = Field(
@@ -291,6 +293,7 @@ OTHER_NAMES = {
     "rotary": "rope",
     "nope": "none",  # no positional encoding
     "absolute": "learned",
+    **dict.fromkeys(("ref", "baseline"), "reference"),
 }
 
 

@@ -70,7 +70,7 @@ def entries(path: Path) -> int:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.expanduser().read_bytes()
+        return Path(os.path.expanduser(path)).read_bytes()
     except OSError as error:
         raise ConfigError(f"data.vocabulary={path} cannot be read: {error.strerror}") from None
 

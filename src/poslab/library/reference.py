@@ -20,7 +20,8 @@ work. `python -m poslab.library.reference > docs/api.md` makes this page. Beside
 [extending.md](extending.md) names, modules are internal and may change.
 
 A `Part` is the name of an option, or a mapping with the keys of its file in conf/. A `Table` is a mapping of
-columns, lists of one length. What is wrong with a request is a `ValueError` of one line.
+columns, lists of one length. What is wrong with a request is a `ValueError` of one line. `poslab.__version__`
+is the version that `poslab --version` prints.
 
 Shapes: B batch, T tokens, D width of the model, H heads, K width of a head, W width of what is rotated, V its
 width afterwards, C rotated pairs, Q queries, N keys or distances. L is the training length in tokens.

@@ -120,6 +120,7 @@ def read(
 ) -> Study:
     """A study's records, checked against their checksums; several with commas between their names.
 
+    Of `ablation`, the study of commands without a name, they are those of the last command, as in its report.
     `runs` is the folder of all studies' runs. A study that has none there is read from the records kept
     beside its report in the folder `reports`. `reference` is the label of the arm that the others are
     compared with, and `primary` the figure that is tested (sliding_8x, loss_8x, ...), by default those of the

@@ -6,10 +6,11 @@ from typing import Any
 
 from poslab.analysis.facts import differing
 from poslab.analysis.learning_rates import scheme_rates
+from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.results import Results
 from poslab.config.text import listing, plain, rate_text
 from poslab.paper.references import cited
-from poslab.record.measures import STRIDE
+from poslab.record.measures import STRIDE, family, unit
 from poslab.record.reader import Run
 from poslab.report import cells
 from poslab.report.formatting import count, quantity
@@ -138,11 +139,21 @@ def _sources_of_weights(results: Results) -> Iterator[Cited]:
 def _measured(results: Results) -> str:
     windows = (
         f"of windows that slide by L/{round(1 / STRIDE)} the last L/{round(1 / STRIDE)} tokens are scored"
-        if cells.loss_family(results) == "sliding"
+        if cells.nats_family(results) == "sliding"
         else "every token of windows side by side is scored"
     )
     lengths = listing([f"{k:g} L" if k != 1 else "L" for k in results.multiples if k >= 1], 12)
-    return f"Losses are in nats a token on held-out text: {windows}, at lengths of {lengths}. "
+    at_length = loss_at_length(results.reference, results.primary)
+    past = results.primary is not None and results.tested_multiple != 1
+    beside = (
+        "; at L itself, arms are compared on the mean loss over windows side by side"
+        if past and family(at_length) != cells.loss_family(results)
+        else ""
+    )
+    return (
+        f"Losses are in {unit(results.primary)} on held-out text: {windows}, at lengths of "
+        f"{lengths}{beside}. "
+    )
 
 
 def _tested(results: Results) -> Iterator[Cited]:
@@ -151,7 +162,10 @@ def _tested(results: Results) -> Iterator[Cited]:
     if n < 2:
         yield Cited(", so no interval is given and nothing is tested. ")
         return
-    yield Cited(" and give 95 % Student-t intervals over them")
+    text = "this text" if results.one_text else "these texts"
+    yield Cited(
+        f" and give 95 % Student-t intervals over them, which hold the chance of the seeds alone, on {text}"
+    )
     if results.primary is None:
         yield Cited(". ")
         return

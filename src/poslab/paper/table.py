@@ -9,7 +9,7 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row
 from poslab.analysis.statistics import FALSE_ALARMS
 from poslab.config.text import listing
-from poslab.record.measures import name
+from poslab.record.measures import name, unit
 from poslab.record.reader import ReportError
 from poslab.report import cells
 from poslab.report.formatting import multiple as length_words
@@ -50,6 +50,10 @@ def choices(results: Results) -> dict[str, Column]:
     return known
 
 
+def is_loss(column: str) -> bool:
+    return column.startswith(tuple(f"{family}_" for family in (*cells.LOSSES, *cells.BITS)))
+
+
 def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTable:
     """The arms, the best rank first, with the columns of these names, or with those of the report's answer.
 
@@ -68,7 +72,7 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
     best = {
         i: _best(results, column.key, records, [row[i] for row in shown])
         for i, column in enumerate(columns)
-        if column.key.startswith(tuple(f"{family}_" for family in cells.LOSSES))
+        if is_loss(column.key)
     }
     claimed = {item.arm.label for item in results.comparisons if _claimed(results, item.arm.label)}
     rows = tuple(
@@ -119,10 +123,11 @@ def _latex(cell: Cell, bold: bool, star: bool) -> Markup:
 
 def _caption(results: Results, names: Sequence[str]) -> str:
     """What the columns are, and how sure."""
-    lengths = [one for one in names if one.startswith(tuple(f"{family}_" for family in cells.LOSSES))]
-    sentences = []
-    if lengths:
-        sentences.append("Losses in nats a token at the training length L and past it; lower is better.")
+    lengths = [one for one in names if is_loss(one)]
+    sentences = [
+        f"Losses in {counted} at the training length L and past it; lower is better."
+        for counted in dict.fromkeys(map(unit, lengths))
+    ]
     if "rank" in names and results.primary is not None:
         sentences.append(
             f"The rank is by the {cells.figure_words(results.primary)}: only arms that are separated bound "
@@ -136,7 +141,7 @@ def _caption(results: Results, names: Sequence[str]) -> str:
     if results.seeds < 2:
         sentences.append("One seed an arm: no interval, no winner claimed.")
     else:
-        sentences.append(f"Means over {results.seeds} seeds with 95 % Student-t intervals.")
+        sentences.append(f"Means over {results.seeds} seeds with 95 % Student-t intervals, over seeds alone.")
         tested = " or, in the tested loss, not separated from it" if results.primary in lengths else ""
         if lengths:
             sentences.append(f"Bold: the lowest mean of a column{tested}.")

@@ -16,6 +16,8 @@ TOLERANCES = {"": 0.05, "_1pct": 0.01}  # how much loss usable length and failur
 BINS_AN_OCTAVE = 4
 PLATEAU_FROM = 1 / 2  # of L
 STRIDE = 1 / 8  # of L: how far the sliding windows of evaluate.py move
+# The families of losses in nats a token, and of the same in bits a byte, which compare tokenizers.
+IN_BITS = {"loss": "bits_per_byte", "sliding": "sliding_bits_per_byte"}
 CONFIRMATIONS = 3  # evaluations in a row that have to stay at or below a target
 
 Value = float | int | str | bool | None
@@ -29,6 +31,16 @@ def name(multiple: float) -> str:
 def family(column: str) -> str:
     """sliding_8x -> sliding"""
     return column.rpartition("_")[0]
+
+
+def is_in_bits(column: str | None) -> bool:
+    """Whether a figure is a loss in bits per byte: sliding_bits_per_byte_8x."""
+    return column is not None and family(column) in IN_BITS.values()
+
+
+def unit(column: str | None) -> str:
+    """What a loss is counted in."""
+    return "bits per byte" if is_in_bits(column) else "nats a token"
 
 
 def multiple(column: str) -> float:

@@ -153,6 +153,19 @@ class Records:
     question: str | None = None  # what the study is to answer
     primary: str | None = None  # the figure that its report tests, such as sliding_8x
     kept: Path | None = None  # the file that they were read from, None: the run directories
+    # Of commands before the last one, in the study of commands without a name: listed, but not compared.
+    earlier: tuple[Run, ...] = ()
+    earlier_commands: tuple[str, ...] = ()
+
+    def whole(self) -> "Records":
+        """The same records with the runs of earlier commands among those that are compared."""
+        return replace(
+            self,
+            runs=(*self.earlier, *self.runs),
+            commands=(*self.earlier_commands, *self.commands),
+            earlier=(),
+            earlier_commands=(),
+        )
 
 
 def load(study: str, runs: Path) -> Records:
@@ -196,14 +209,28 @@ def no_collecting() -> Iterator[None]:
 def load_study(folder: Path, several: bool = False) -> Records:
     """The records in a study's folder. Of several studies a run's name says which it is of."""
     listed = study_list_of(folder)
-    names = dict.fromkeys([*listed.runs, *recorded_runs(folder)])
+    names = dict.fromkeys([*listed.latest, *listed.runs, *recorded_runs(folder)])
     within = f"{folder.name}/" if several else ""
     runs = tuple(
         replace(load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in names
     )
-    ordered = bool(listed.runs)
-    return Records(
-        folder.name, runs, ordered, listed.reference, listed.commands, listed.question, listed.primary
+    records = Records(
+        folder.name,
+        runs,
+        bool(listed.runs),
+        listed.reference,
+        listed.commands,
+        listed.question,
+        listed.primary,
+    )
+    if not listed.latest:
+        return records
+    return replace(
+        records,
+        runs=tuple(run for run in runs if run.directory in listed.latest),
+        commands=listed.commands[-1:],
+        earlier=tuple(run for run in runs if run.directory not in listed.latest),
+        earlier_commands=listed.commands[:-1],
     )
 
 

@@ -20,6 +20,7 @@
                                weights would be divided by, had the denominator been rotated too
             position_probe.csv a row a layer: how well a linear probe reads a token's position from its state
             checkpoint.pt      final weights
+            tokenizer.json     what cut the text into its tokens, unless these are bytes
             checkpoints/       while it trains: the last two states that it can go on from
             progress.json      while it trains: how far it is
             log.txt            what its processes printed
@@ -42,6 +43,7 @@ MANIFEST = "manifest.json"
 STUDY_LIST = "study.json"
 FINAL = "checkpoint.pt"
 EXPORTED = "model.safetensors"
+TOKENIZER = "tokenizer.json"
 CHECKPOINTS = "checkpoints"
 PROGRESS = "progress.json"
 LOG = "log.txt"
@@ -143,7 +145,7 @@ TABLES = (
     RESCALED,
     RESCALED_POSITION,
 )
-RUN_FILES = frozenset({MANIFEST, FINAL, EXPORTED, ERROR, *(table.file for table in TABLES)})
+RUN_FILES = frozenset({MANIFEST, FINAL, EXPORTED, TOKENIZER, ERROR, *(table.file for table in TABLES)})
 
 
 class Facts(BaseModel):

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from poslab.record.seal import DamagedError, UnreadableError, unsealed
 
 FORMAT = 3  # of the lists that this version writes; those of 1 and 2 do not say which format they have
 UNSEALED = {"study", "runs", "reference", "commands"}  # the fields of lists beside records of format 1
+UNNAMED = "ablation"  # the study of commands without study=; its report is on the last of them
 WAIT = 600.0  # seconds that a command waits for another one that writes the same list
 
 
@@ -32,6 +33,7 @@ class StudyList:
     question: str | None = None  # what the study is to answer
     commands: tuple[str, ...] = ()
     primary: str | None = None  # the figure that the report tests; None, as in older lists: the default
+    latest: tuple[str, ...] = ()  # of the runs, those of the last command, where the report is on these alone
 
 
 class NewerListError(UnreadableError):
@@ -86,15 +88,20 @@ def _older(data: bytes) -> dict[str, Any]:
 
 def _checked(facts: Mapping[str, Any]) -> StudyList:
     """What has the wrong type is left out, and so is a run's name that would lead out of the study."""
-    runs, commands = facts.get("runs"), facts.get("commands")
+    commands = facts.get("commands")
     return StudyList(
         _text(facts.get("study")) or "",
-        tuple(dict.fromkeys(name for name in runs if is_file_name(name))) if isinstance(runs, list) else (),
+        _names(facts.get("runs")),
         _text(facts.get("reference")),
         _text(facts.get("question")),
         tuple(line for line in commands if isinstance(line, str)) if isinstance(commands, list) else (),
         _text(facts.get("primary")),
+        _names(facts.get("latest")),
     )
+
+
+def _names(runs: object) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in runs if is_file_name(name))) if isinstance(runs, list) else ()
 
 
 def _text(value: object) -> str | None:
@@ -111,12 +118,17 @@ def enlist(
 ) -> None:
     """Add runs to the list of the study in `folder`, in the order in which they were asked for.
 
-    Without a `reference`, `question` or `primary` those of the list stay. Raises TakenError where another
-    command holds the list for long, and NewerListError.
+    Without a `reference`, `question` or `primary` those of the list stay, except in the study of commands
+    without a name: there all three are those of the last command, whose runs are marked as the latest.
+    Raises TakenError where another command holds the list for long, and NewerListError.
     """
     with holding(folder / ".study.lock", WAIT):
         remove_unfinished(folder, STUDY_LIST.__eq__)
         known = _known(folder)
+        commands, latest = dict.fromkeys([*known.commands, command]), tuple(names)
+        if folder.name == UNNAMED:
+            known = replace(known, reference=None, question=None, primary=None)
+            commands = dict.fromkeys([*(line for line in known.commands if line != command), command])
         # A run that was asked for but never begun, perhaps of older code, is not waited for any more.
         begun = [name for name in known.runs if (folder / name / MANIFEST).exists()]
         write_study_list(
@@ -126,8 +138,9 @@ def enlist(
                 tuple(dict.fromkeys([*begun, *names])),
                 reference or known.reference,
                 question or known.question,
-                tuple(dict.fromkeys([*known.commands, command])),
+                tuple(commands),
                 primary or known.primary,
+                latest if folder.name == UNNAMED else (),
             ),
         )
 

@@ -21,6 +21,7 @@ from poslab.record.schema import (
     SCHEME_BIAS,
     SCHEME_BOUND,
     SCHEME_ROTATION,
+    TOKENIZER,
     Manifest,
     Status,
     TableSchema,
@@ -83,8 +84,14 @@ class RunRecord:
         self._table(POSITION_PROBE, places)
 
     def write_checkpoint(self, content: bytes) -> None:
-        write_atomic(self.directory / FINAL, content)
-        self.files[FINAL] = hashlib.sha256(content).hexdigest()
+        self._file(FINAL, content)
+
+    def write_tokenizer(self, content: bytes) -> None:
+        self._file(TOKENIZER, content)
+
+    def _file(self, name: str, content: bytes) -> None:
+        write_atomic(self.directory / name, content)
+        self.files[name] = hashlib.sha256(content).hexdigest()
 
     def _table(self, schema: TableSchema, rows: Rows) -> None:
         self.files[schema.file] = write_table(self.directory / schema.file, schema.columns, rows)

@@ -25,6 +25,13 @@ SMALLEST_P = 0.001
 LOSSES = {"sliding": "Sliding loss", "loss": "Non-overlapping loss"}  # by the family of their columns
 GAINS = {"context_gain": "Context gain", "early_token_curse": "Early-token curse"}
 WINDOWS = {"sliding": "sliding windows", "loss": "non-overlapping windows"}
+PLACES = {"sliding": "at the end of the window", "loss": "over whole windows"}  # that a loss at L is taken
+BITS = {
+    "bits_per_byte": "Bits per byte in non-overlapping windows",
+    "sliding_bits_per_byte": "Bits per byte in sliding windows",
+}
+WINDOWS |= {bits: WINDOWS[family] for family, bits in measures.IN_BITS.items()}
+PLACES |= {bits: PLACES[family] for family, bits in measures.IN_BITS.items()}
 _NEARLY_NEVER = 1e300  # past every number, before what was never reached
 _BESIDE = 1e-6  # how far a bound sorts from the number that it names
 
@@ -103,7 +110,8 @@ def difference(row: Row, key: str = "") -> Cell:
 
 def loss_column(family: str, k: float) -> Column:
     """The mean loss of an arm in one protocol at a multiple of L."""
-    return Column(f"{family}_{name(k)}", multiple(k), loss, f"{LOSSES[family]}, nats per token")
+    group = BITS[family] if family in BITS else f"{LOSSES[family]}, nats per token"
+    return Column(f"{family}_{name(k)}", multiple(k), loss, group)
 
 
 def price(row: Row, key: str) -> Cell:
@@ -242,7 +250,7 @@ def heat_panel(
 
 def figure_title(column: str) -> str:
     """sliding_8x -> Sliding loss at 8 L."""
-    return f"{(LOSSES | GAINS)[family(column)]} at {_length(column)}"
+    return f"{(LOSSES | BITS | GAINS)[family(column)]} at {_length(column)}"
 
 
 def figure_words(column: str) -> str:
@@ -268,8 +276,14 @@ def scored(results: Results, family: str) -> list[float]:
 
 
 def loss_family(results: Results) -> str:
-    """The protocol whose losses come first: that of the tested figure."""
+    """The losses that come first: those of the tested figure's protocol and unit."""
     return "sliding" if results.primary is None else family(results.primary)
+
+
+def nats_family(results: Results) -> str:
+    """The losses in nats a token of the tested figure's protocol."""
+    tested = loss_family(results)
+    return next((family for family, bits in measures.IN_BITS.items() if bits == tested), tested)
 
 
 def bars(results: Results) -> str:

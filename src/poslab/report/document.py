@@ -65,7 +65,8 @@ class Document:
     """A whole report, before it is laid out."""
 
     name: str
-    title: str  # the study's question, or its name
+    title: str  # the study's question or name, or what it compares
+    compared: str  # its schemes and how many runs each has
     answer: Answer
     warnings: tuple[str, ...]  # what may make the answer wrong
     chapters: tuple[Chapter, ...]

@@ -1,19 +1,28 @@
-"""The list of all reports in a folder, as one page beside them: question, picture, date and state."""
+"""The lists of the reports in a folder, as two pages beside them.
+
+index.html has those whose records are kept, and the ledger of claims. In a checkout it is in git: it names no
+date and no report of this machine, so that a command does not change it. Those, and the studies that are
+being made, are in local.html, which index.html shows where it is there.
+"""
 
 import csv
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from poslab.config.text import counted, plain
 from poslab.record.files import write_atomic
+from poslab.record.kept import KEPT
 from poslab.record.seal import UnreadableError, read_sealed
 
 TEMPLATES = Path(__file__).parent / "render" / "templates"
 THUMBNAILS = ("sliding_loss_by_length", "loss_by_length", "validation_loss")  # the first that a report has
 
-
 LIST = "index.html"
+LOCAL = "local.html"
+CLAIMS = "claims"  # the folder of the ledger
 LIVE = "live"  # the folder of the pages of studies that are being made
 STATE = ".json"  # ends the name of the file there that says how far a study is
 LATEST = 60.0  # seconds without a word from it after which a study is not called running
@@ -34,32 +43,56 @@ class Listed:
     """A report as the list shows it."""
 
     folder: str
-    title: str  # its question, or its name
-    finished: str  # how many of its runs
-    runs: str
+    title: str
+    compared: str  # what its runs compare; empty where that is its title
+    answer: str  # the first sentence
+    runs: str  # how many that are compared are finished
     date: str  # on which its last run ended
     thumbnail: str | None
+    kept: bool  # whether its records are
 
 
-def write_list(reports: Path) -> Path:
-    """Write `reports`/index.html."""
-    page = reports / LIST
-    write_atomic(page, list_page(reports))
-    return page
+def write_list(reports: Path) -> None:
+    """Write both lists of `reports`; what has not changed is left as it is."""
+    for name, text in list_pages(reports).items():
+        path = reports / name
+        if not path.is_file() or path.read_bytes() != text.encode():
+            write_atomic(path, text)
 
 
-def list_page(reports: Path) -> str:
-    """A page of every report in the folder, the latest first, under the studies that are being made."""
+def list_pages(reports: Path) -> dict[str, str]:
+    """The lists by their names: the kept reports by theirs, the others with the latest first."""
     # Here, since a finished study that is asked for again needs none of it.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     listed = [one for path in sorted(reports.glob("*/facts.csv")) if (one := _read(path.parent)) is not None]
-    listed.sort(key=lambda one: one.date, reverse=True)
+    others = sorted((one for one in listed if not one.kept), key=lambda one: one.date, reverse=True)
     running = [one for one in _running(reports) if time.time() - one.updated < LATEST]
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return environment.get_template("list.html").render(reports=listed, running=running)
+    template = environment.get_template("list.html")
+    kept = [one for one in listed if one.kept]
+    return {
+        LIST: template.render(local=None, reports=kept, claims=_claims(reports / CLAIMS), running=[]),
+        LOCAL: template.render(local=LOCAL, reports=others, claims=None, running=running),
+    }
+
+
+def _claims(folder: Path) -> str | None:
+    """How many claims have which verdict, None where there is no ledger in the folder."""
+    if (folder / "facts.csv").exists():  # the report of a study of that name
+        return None
+    try:
+        verdicts = Counter(row["verdict"] for row in _rows(folder / "claims.csv"))
+    except (OSError, KeyError, ValueError, csv.Error):
+        return None
+    shown = ", ".join(f"{plain(verdict, 40)} {n}" for verdict, n in verdicts.most_common())
+    return f"{counted(verdicts.total(), 'claim')}: {shown}"
 
 
 def _running(reports: Path) -> Iterator[Running]:
@@ -81,13 +114,17 @@ def _read(folder: Path) -> Listed | None:
     except (OSError, KeyError, ValueError, csv.Error):
         return None
     drawn = (f"figures/{name}.png" for name in THUMBNAILS)
+    title = facts.get("title") or facts.get("question") or facts.get("study") or folder.name
+    compared = facts.get("compared", "")
     return Listed(
         folder.name,
-        facts.get("question") or facts.get("study") or folder.name,
-        facts.get("runs_finished", ""),
-        facts.get("runs", ""),
+        title,
+        "" if compared == title else compared,
+        facts.get("answer", ""),
+        f"{facts.get('runs_finished', 'no')} finished runs",
         max(ended, default="")[:10],
         next((path for path in drawn if (folder / path).is_file()), None),
+        (folder / KEPT).is_file(),
     )
 
 

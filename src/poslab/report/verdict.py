@@ -1,18 +1,19 @@
 """A study in a few sentences that claim no more than its intervals hold, from the cells of its CSV files."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from poslab.analysis.claims import TARGET, TIME, Group, gain, holds, longest_gain
-from poslab.analysis.comparisons import Comparison
+from poslab.analysis.comparisons import Comparison, unlike
 from poslab.analysis.estimates import FIXED, RELATIVE, ArmFigures, target_columns, usable_columns
-from poslab.analysis.protocols import BothProtocols, at_length, counterpart
+from poslab.analysis.protocols import BothProtocols, at_length, counterpart, loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import EXPLORATORY, Estimate
 from poslab.config.text import listing
-from poslab.record.measures import family, name
+from poslab.record.measures import family, is_in_bits, multiple, name, unit
 from poslab.report import cells
-from poslab.report.formatting import interval, multiple, number, percent, signed
+from poslab.report.formatting import interval, number, percent, signed
+from poslab.report.formatting import multiple as length_words
 
 NAMED = 3  # arms in one list; the tables have them all
 
@@ -29,8 +30,9 @@ def extrapolation(results: Results) -> tuple[str, ...]:
 
 def convergence(results: Results) -> tuple[str, ...]:
     """Who gets to the reference's loss at 75 % of its budget and how fast, and the loss at L."""
-    at_length = results.primary not in (None, _loss_at_length(results))
-    return _sentences(_joined(_target(results, _timed), _at_length(results) if at_length else ""))
+    past = results.primary is not None and results.tested_multiple != 1
+    said = _joined(_target(results, _timed), _at_length(results) if past else "")
+    return _sentences(_of_text(results, said))
 
 
 def belief(results: Results) -> tuple[str, ...]:
@@ -60,17 +62,53 @@ def winner(results: Results) -> str:
     if len(compared) == 1:
         other = "no other arm has a comparable loss on the same seeds"
         why = "it is the only arm" if len(results.arms) == 1 else other
-        return f"Nothing is compared with {label}, as {why}: {_described(reference, primary)}"
+        alone = f"Nothing is compared with {label}, as {why}: {_described(reference, primary)}"
+        return _joined(alone, left_out(results, [label]))
     where = cells.figure_place(primary)
     if not results.ranks:
         why = "In one run each" if results.seeds < 2 else "Without two seeds that arms share"
-        between = _between((item, one) for item in compared if (one := item.figures.get(primary)) is not None)
-        if f"({label})" not in between and primary in reference.figures:
+        losses = [(item, one) for item in compared if (one := item.figures.get(primary)) is not None]
+        between = _between(losses)
+        if f"({label})" not in between and primary in reference.figures and between.startswith("between"):
             between += f", {number(reference.mean(primary))} for {label}, the reference"
-        return f"{why}, so no winner is claimed: the loss {where} lies {between}"
+        range_of_losses = f"{why}, so no winner is claimed: the loss {where} lies {between}"
+        return _joined(range_of_losses, left_out(results, [item.arm.label for item, _ in losses]))
     seeds = sorted(pair.difference.n for pair in results.pairs if pair.difference.n > 1)
     few = " (exploratory)" if seeds[0] < EXPLORATORY else ""
-    return f"With {cells.span(seeds)} seeds{few}, {where} {_first(results)}; {_against(results)}"
+    said = f"With {cells.span(seeds)} seeds{few} {on_text(results)}, {where} {_first(results)}"
+    return _joined(said, _against(results), left_out(results, {*paired, label}))
+
+
+def on_text(results: Results) -> str:
+    """What a comparison over seeds alone is true of: its interval holds no chance of the text."""
+    return "on this text" if results.one_text else f"on the text of {results.reference.arm.label}"
+
+
+def _of_text(results: Results, said: str) -> str:
+    """What is said with intervals over seeds, after the text that it is true of."""
+    return f"{on_text(results)}, {said}" if said and results.seeds > 1 else said
+
+
+def left_out(results: Results, compared: Collection[str]) -> str:
+    """The arms of the table, by label, that are not among `compared` in the tested figure, and why."""
+    reasons: dict[str, list[str]] = {}
+    for item in results.arms:
+        if item.arm.label not in compared:
+            reasons.setdefault(_why_apart(item, results), []).append(item.arm.label)
+    groups = [f"{listing(labels, NAMED)} ({why})" for why, labels in reasons.items()]
+    return f"not compared: {', '.join(groups)}" if groups else ""
+
+
+def _why_apart(item: ArmFigures, results: Results) -> str:
+    if not item.rows:
+        return "no finished run"
+    reasons = (unlike(run, results.reference.arm, is_in_bits(results.primary)) for run in item.arm.finished)
+    if (reason := next(filter(None, reasons), None)) is not None:
+        return reason
+    if results.primary not in item.figures:
+        bounded = any(run.max_length is not None for run in item.arm.finished)
+        return "not defined there" if bounded else "not measured there"
+    return "without two seeds in common"
 
 
 def _described(item: ArmFigures, primary: str) -> str:
@@ -78,8 +116,9 @@ def _described(item: ArmFigures, primary: str) -> str:
     first, (words, _, length) = item.mean(at_length(primary)), cells.figure_words(primary).partition(" at ")
     if primary == at_length(primary):
         return f"its {words} at L is {number(first)}"
-    change, last = percent(item.mean(primary.replace("_", "_change_"))), number(item.mean(primary))
-    return f"its {words} goes from {number(first)} at L to {last} at {length} ({change})"
+    change = item.mean(f"{family(primary)}_change_{name(multiple(primary))}")
+    by = "" if change is None else f" ({percent(change)})"
+    return f"its {words} goes from {number(first)} at L to {number(item.mean(primary))} at {length}{by}"
 
 
 def _first(results: Results) -> str:
@@ -99,22 +138,33 @@ def _first(results: Results) -> str:
 
 def _against(results: Results) -> str:
     """The differences from the reference on the primary figure, corrected over all that is claimed."""
-    tested = results.tested
+    tested, label = results.tested, results.reference.arm.label
     lower = sorted((i for i in tested if i.reading.startswith("lower")), key=lambda i: i.difference.mean)
     higher = sorted((i for i in tested if i.reading.startswith("higher")), key=lambda i: -i.difference.mean)
+    known = {label, *(item.arm.label for item in tested)}
+    paired = dict.fromkeys(arm.label for pair in results.pairs for arm in (pair.arm, pair.other))
     parts = _phrases(
         ("lower for", _effects(lower)),
         # Numbers for the worse ones only where there is nothing better.
         ("higher for", [item.arm.label for item in higher] if lower else _effects(higher)),
-        ("within noise for", [i.arm.label for i in tested if i.reading.startswith("within noise")]),
-        ("not tested for", [i.arm.label for i in tested if i.reading in ("one seed", "no spread")]),
+        *_not_told_apart(tested),
+        ("without a common seed for", [other for other in paired if other not in known]),
     )
-    label = results.reference.arm.label
     if results.primary not in results.reference.figures:
         return f"{label}, the reference, has no loss there, so nothing is tested against it"
     if not parts:
         return f"no arm shares a seed with {label}, the reference"
     return f"against {label}, the reference, the loss is {', '.join(parts)}"
+
+
+def _not_told_apart(comparisons: Iterable[Comparison]) -> list[tuple[str, list[str]]]:
+    """The arms of which neither lower nor higher is claimed, by why."""
+    read = [(item.arm.label, item.reading) for item in comparisons]
+    return [
+        ("within noise for", [arm for arm, reading in read if reading == "within noise"]),
+        ("not separated for", [arm for arm, reading in read if reading.startswith("not separated")]),
+        ("not tested for", [arm for arm, reading in read if reading in ("one seed", "no spread")]),
+    ]
 
 
 def _phrases(*groups: tuple[str, list[str]]) -> list[str]:
@@ -127,9 +177,13 @@ def _effects(comparisons: Sequence[Comparison]) -> list[str]:
     for item in comparisons:
         size = interval(item.difference.mean, item.difference.half_width, 3, sign=True)
         deviations = item.difference.deviations
-        unit = "" if deviations is None else f", {number(deviations, 2)} seed SD"
-        shown.append(f"{item.arm.label} ({size} nats{unit})")
+        spread = "" if deviations is None else f", {number(deviations, 2)} seed SD"
+        shown.append(f"{item.arm.label} ({size} {_short(item.figure)}{spread})")
     return shown
+
+
+def _short(figure: str) -> str:
+    return unit(figure).removesuffix(" a token")
 
 
 def _other_protocol(results: Results) -> str:
@@ -177,26 +231,31 @@ def _context(results: Results) -> str:
     ends = f"past L, {listing(undefined, NAMED)} {'is' if len(undefined) == 1 else 'are'} not defined"
     if longest is None:
         return ends if undefined else "nothing was measured past L"
-    gains = f"context gain at {multiple(longest)} {_gains(results, longest)}"
+    on = "" if results.seeds < 2 else "on this text, " if results.one_text else "each on its own text, "
+    gains = f"{on}context gain at {length_words(longest)} {_gains(results, longest, undefined)}"
     return _joined(gains, _usable(results), ends if undefined else "")
 
 
-def _gains(results: Results, k: float) -> str:
+def _gains(results: Results, k: float, undefined: Collection[str]) -> str:
+    """Of every arm but those that are `undefined` past L, by label."""
     gains = [(item, one) for item in results.arms if (one := item.figures.get(gain(k))) is not None]
-    sure = [(item, one.mean, one.half_width) for item, one in gains if one.half_width is not None]
+    known = {*undefined, *(item.arm.label for item, _ in gains)}
+    unknown = [item.arm.label for item in results.arms if item.rows and item.arm.label not in known]
+    sure = [(item.arm.label, one.mean, one.half_width) for item, one in gains if one.half_width is not None]
     if not sure:
-        return f"lies {_between(gains, sign=True)}"
-    claimed = {item.arm.label for item, _, _ in sure if holds(results.claims, gain(k), item.arm.label, None)}
-    above = [
-        one for one in sorted(sure, key=lambda one: -one[1]) if one[0].arm.label in claimed and one[1] > 0
-    ]
-    shown = [f"{item.arm.label} ({interval(mean, half, 3, sign=True)})" for item, mean, half in above]
+        return ", ".join([f"lies {_between(gains, sign=True)}", *_phrases(("not measured for", unknown))])
+    tests = {test.arm: test.holds for test in results.claims if test.figure == gain(k)}
+    above = [one for one in sorted(sure, key=lambda one: -one[1]) if tests.get(one[0]) and one[1] > 0]
+    left = [(arm, abs(mean) <= half) for arm, mean, half in sure if tests.get(arm) is False]
     parts = _phrases(
-        ("above 0 for", shown or ["no arm"]),
-        ("below 0 for", [item.arm.label for item, mean, _ in sure if item.arm.label in claimed and mean < 0]),
-        ("within noise for", [item.arm.label for item, _, _ in sure if item.arm.label not in claimed]),
+        ("above 0 for", [f"{arm} ({interval(mean, half, 3, sign=True)})" for arm, mean, half in above]),
+        ("below 0 for", [arm for arm, mean, _ in sure if tests.get(arm) and mean < 0]),
+        ("within noise for", [arm for arm, is_noise in left if is_noise]),
+        ("not separated from 0 for", [arm for arm, is_noise in left if not is_noise]),
+        ("not tested for", [item.arm.label for item, _ in gains if item.arm.label not in tests]),
+        ("not measured for", unknown),
     )
-    return f"is {', '.join(parts)}"
+    return f"is {', '.join(parts if above else ['above 0 for no arm', *parts])}"
 
 
 def _usable(results: Results) -> str:
@@ -212,6 +271,7 @@ def _usable(results: Results) -> str:
 def _reaches(results: Results, kind: str, key: str) -> str:
     """One of the usable lengths of every arm, the longest first."""
     reach: dict[str, tuple[tuple[float, float], list[str]]] = {}
+    unknown = [item.arm.label for item in results.arms if item.rows and not item.by_seed(f"{kind}_multiple")]
     for item in results.arms:
         lengths = item.by_seed(f"{kind}_multiple").values()
         if lengths:
@@ -226,12 +286,12 @@ def _reaches(results: Results, kind: str, key: str) -> str:
     ]
     left = sum(len(labels) for _, (_, labels) in groups[NAMED:])
     parts += [f"others for {left} more"] if left else []
-    return ", ".join(parts)
+    return ", ".join([*parts, *_phrases(("not taken for", unknown))]) if parts else ""
 
 
 def fastest(results: Results) -> tuple[str, ...]:
     """Who gets to the target sooner or later, by name alone: a table beside has the numbers."""
-    return _sentences(_target(results, lambda item: item.arm.label))
+    return _sentences(_of_text(results, _target(results, lambda item: item.arm.label)))
 
 
 def _target(results: Results, shown: Callable[[ArmFigures], str]) -> str:
@@ -243,6 +303,8 @@ def _target(results: Results, shown: Callable[[ArmFigures], str]) -> str:
     ]
     if not ratios:
         return ""
+    known = {results.reference.arm.label, *(item.arm.label for item, _ in ratios)}
+    others = [item.arm.label for item in results.arms if item.rows and item.arm.label not in known]
     target = f"the loss of {results.reference.arm.label} at 75 % of its budget"
     if results.seeds < 2:
         exact = sorted((ratio.mean, item.arm.label) for item, ratio in ratios if ratio.mean is not None)
@@ -250,7 +312,7 @@ def _target(results: Results, shown: Callable[[ArmFigures], str]) -> str:
         missed = [item.arm.label for item, _ in ratios if item.reached[TARGET][0] == 0]
         between = f"{'between ' if len(ends) > 1 else ''}{' and '.join(ends)}"
         parts = [f"takes {between} of its tokens"] if ends else []
-        parts += _phrases(("is not reached by", missed))
+        parts += _phrases(("is not reached by", missed), ("is no target of", others))
         return f"{target} {' and '.join(parts)}" if parts else ""
     label = results.reference.arm.label
     claimed = [(item, ratio) for item, ratio in ratios if holds(results.claims, TIME, item.arm.label, label)]
@@ -265,7 +327,8 @@ def _target(results: Results, shown: Callable[[ArmFigures], str]) -> str:
         ("not clearly sooner or later by", unclear),
         ("by no run of", [item.arm.label for item in left if not item.reached[TARGET][0]]),
     )
-    return f"{target} is reached {', '.join(parts)}"
+    apart = "; ".join(_phrases(("it is no target of", others)))
+    return _joined(f"{target} is reached {', '.join(parts)}", apart)
 
 
 def _timed(item: ArmFigures) -> str:
@@ -282,36 +345,35 @@ def _reached(item: ArmFigures, time: str = "") -> str:
     return f"{item.arm.label} ({time}{hits} of {n} run{'' if n == 1 else 's'})"
 
 
-def _loss_at_length(results: Results) -> str:
-    """The figure at L in the tested protocol."""
-    return "sliding_1x" if results.primary is None else at_length(results.primary)
+def differences_at_length(results: Results) -> list[Comparison]:
+    """Every arm against the reference in the loss at L."""
+    figure = loss_at_length(results.reference, results.primary)
+    return [item for item in results.comparisons if item.figure == figure]
 
 
-def differences_at_length(results: Results) -> list[tuple[str, float, bool]]:
-    """Each arm's mean difference from the reference at L, and whether it is claimed."""
-    figure, label = _loss_at_length(results), results.reference.arm.label
-    return [
-        (item.arm.label, item.difference.mean, holds(results.claims, figure, item.arm.label, label))
-        for item in results.comparisons
-        if item.figure == figure and item.difference.half_width is not None
-    ]
+def not_compared_at_length(results: Results) -> list[str]:
+    """The arms with finished runs whose loss at L is not compared with the reference's, by label."""
+    known = {results.reference.arm.label, *(item.arm.label for item in differences_at_length(results))}
+    return [item.arm.label for item in results.arms if item.rows and item.arm.label not in known]
 
 
 def _at_length(results: Results) -> str:
-    figure = _loss_at_length(results)
-    words = cells.figure_words(figure).partition(" at ")[0]
+    figure = loss_at_length(results.reference, results.primary)
+    where, apart = cells.PLACES[family(figure)], ("not compared for", not_compared_at_length(results))
     if results.seeds < 2:
-        same = {item.arm.label for item in results.comparisons} | {results.reference.arm.label}
+        same = {results.reference.arm.label, *(item.arm.label for item in differences_at_length(results))}
         compared = (item for item in results.arms if item.arm.label in same)
         losses = [(item, one) for item in compared if (one := item.figures.get(figure)) is not None]
-        return f"the {words} at L lies {_between(losses)}" if len(losses) > 1 else ""
+        between = f"the loss at L {where} lies {_between(losses)}" if len(losses) > 1 else ""
+        return ", ".join([between, *_phrases(apart)]) if between else ""
     at = differences_at_length(results)
     parts = _phrases(
-        ("lower for", [arm for arm, mean, claimed in at if claimed and mean < 0]),
-        ("higher for", [arm for arm, mean, claimed in at if claimed and mean > 0]),
-        ("within noise for", [arm for arm, _, claimed in at if not claimed]),
+        ("lower for", [item.arm.label for item in at if item.reading.startswith("lower")]),
+        ("higher for", [item.arm.label for item in at if item.reading.startswith("higher")]),
+        *_not_told_apart(at),
+        apart,
     )
-    return f"at L the {words} is {', '.join(parts)}" if parts else ""
+    return f"at L the loss {where} is {', '.join(parts)}" if at else ""
 
 
 def _family(results: Results) -> str:
@@ -328,7 +390,10 @@ def _family(results: Results) -> str:
 
 
 def _between(estimates: Iterable[tuple[ArmFigures, Estimate]], sign: bool = False) -> str:
-    """From the lowest to the highest mean, with whose they are."""
-    ordered = sorted(estimates, key=lambda one: one[1].mean)
-    shown = [f"{signed(one.mean) if sign else number(one.mean)} ({item.arm.label})" for item, one in ordered]
-    return f"at {shown[0]}" if len(shown) == 1 else f"between {shown[0]} and {shown[-1]}"
+    """From the lowest to the highest mean, with whose they are; one value where they are printed alike."""
+    ordered = sorted(estimates, key=lambda pair: pair[1].mean)
+    shown = [signed(mean.mean) if sign else number(mean.mean) for _, mean in ordered]
+    labels = [item.arm.label for item, _ in ordered]
+    if shown[0] == shown[-1]:
+        return f"at {shown[0]} ({listing(labels, NAMED)})"
+    return f"between {shown[0]} ({labels[0]}) and {shown[-1]} ({labels[-1]})"

@@ -134,7 +134,7 @@ QUESTIONS = (
         lambda run: run.data_fingerprint,
         "The data differ (fingerprints {})",
         "have data of different fingerprints ({})",
-        ": no difference or target is taken across them",
+        ": no difference in nats a token and no target is taken across them",
     ),
     Question(
         lambda run: run.manifest.code,
@@ -168,7 +168,8 @@ QUESTIONS = (
         lambda run: run.vocabulary,
         "The vocabularies differ ({} tokens)",
         "have different vocabularies ({} tokens)",
-        ": compare bits per byte, not nats a token",
+        ": compare bits per byte (primary=sliding_bits_per_byte_8x), not nats a token; a window of "
+        "longer tokens holds more text",
     ),
     Question(
         lambda run: run.manifest.device,

@@ -39,6 +39,7 @@ def write_report(
     kept: Path | None = None,
     keep: bool = False,
     kit: Kit | None = None,
+    earlier: bool = False,
 ) -> Report:
     """Make the report of `runs`/`study` in `reports`/`study` from its records alone.
 
@@ -47,7 +48,8 @@ def write_report(
     that is tested (sliding_8x, loss_8x, ...), over the study's own choices. `kept` is a folder of reports
     beside which records are kept: those of a study that has none in `runs` are read there. With `keep` the
     study's records are kept beside its report; where they were kept before, they are in any case. `kit`
-    writes more of the study beside the report, such as a paper's parts. Raises ReportError, one
+    writes more of the study beside the report, such as a paper's parts. With `earlier` the runs of all
+    commands count where otherwise those of the last one do alone. Raises ReportError, one
     line that says what to do, where there is no such study, no finished run, no such arm or no such figure,
     or where the records cannot be kept or those kept are damaged.
     """
@@ -61,7 +63,9 @@ def write_report(
         raise ReportError(f"keep=true keeps one study's records, and {runs} has none of {plain(study, 60)!r}")
     else:
         records = load_available(study, runs, kept)
-    results = figures(records, subject_of(study), reference, primary)
+    if earlier:
+        records = tuple(one.whole() for one in records)
+    results = figures(records, subject_of(study, earlier), reference, primary)
     if packed is not None and not is_same(packed, path):
         write_atomic(path, packed)
     report = write(results, reports, kit)
@@ -132,7 +136,7 @@ def write_document(made: Document, reports: Path) -> Report:
     index = directory / "index.html"
     write_atomic(index, page(made))
     write_list(reports)
-    return Report(directory, index, made.terminal, made.summary)
+    return Report(directory, index, made.terminal, made.summary, made.title)
 
 
 def write_sheets(directory: Path, sheets: Mapping[str, Sheet]) -> None:

@@ -35,6 +35,7 @@ class Report:
     page: Path
     table: tuple[Mapping[str, str], ...]
     summary: str
+    title: str
     notices: tuple[str, ...] = ()
 
 
@@ -43,7 +44,7 @@ def recall_report(inputs: str, folder: Path) -> Report | None:
     known = _remembered().get(inputs)
     if known is None or known["files"] != _digests(folder):
         return None
-    return Report(folder, folder / known["page"], tuple(known["table"]), known["summary"])
+    return Report(folder, folder / known["page"], tuple(known["table"]), known["summary"], known["title"])
 
 
 def remember_report(report: Report, inputs: str) -> None:
@@ -52,6 +53,7 @@ def remember_report(report: Report, inputs: str) -> None:
         "page": str(report.page.relative_to(report.directory)),
         "table": [dict(row) for row in report.table],
         "summary": report.summary,
+        "title": report.title,
         "files": _digests(report.directory),
     }
     remembered = _remembered()

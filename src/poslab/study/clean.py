@@ -97,8 +97,10 @@ def remove(folder: Path, runs: Iterable[Removable]) -> tuple[list[str], list[str
     with holding(folder / ".study.lock", WAIT):
         listed = read_study_list(folder)
         if listed is not None and removed:
-            kept = tuple(name for name in listed.runs if name not in removed)
-            write_study_list(folder, replace(listed, runs=kept))
+            left_runs, left_latest = (
+                tuple(name for name in names if name not in removed) for names in (listed.runs, listed.latest)
+            )
+            write_study_list(folder, replace(listed, runs=left_runs, latest=left_latest))
     return removed, left
 
 

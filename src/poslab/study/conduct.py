@@ -82,7 +82,7 @@ def run_study(requests: Sequence[Request], command: str) -> int:
             ready, untuned = tuned(requests, [each.job for each in trial_members])
             tuned_jobs = plan_all(ready, runs, launcher, console).jobs if ready else []
             planned = Plan(tuned_jobs, planned.refused)
-        members = [*trial_members, *_make(planned, wishes, console, stopper, prepared)]
+        members = [*trial_members, *_make(planned, wishes, console, stopper, prepared, trial_members)]
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
         failures += [f"{title(request)}: {reason}" for request, reason in untuned]
         failures += _report(members, runs, reports, console)
@@ -172,13 +172,16 @@ def _make(
     console: Console,
     stopper: Stopper,
     prepared: Mapping[int, Launcher] = MappingProxyType({}),
+    made_before: Sequence[Member] = (),
 ) -> list[Member]:
     """Make the runs that are not yet made; all planned runs, as they are then.
 
     `prepared` are launchers by the number of their runs, of which one may have the number of those planned.
+    `made_before` are runs that the same command has made already.
     """
+    before = [each.job.directory for each in made_before]
     if not planned.jobs:
-        _list_runs(list(planned.refused), wishes)
+        _list_runs([*before, *planned.refused], wishes)
         return []
     kind, options = _launcher([job.request for job in planned.jobs])
     launcher = prepared.get(len(planned.jobs)) or kind(options, len(planned.jobs))
@@ -194,7 +197,7 @@ def _make(
     if sources:
         studies = ", ".join(dict.fromkeys(sources))
         console.print(f"runs copied from study {studies}, which has made them already: {len(sources)}")
-    _list_runs([*(job.directory for job in planned.jobs), *planned.refused], wishes)
+    _list_runs([*before, *(job.directory for job in planned.jobs), *planned.refused], wishes)
     _mark_made(members, console)
     waiting = [each for each in members if each.entry.state == "waiting"]
     if waiting:

@@ -13,7 +13,7 @@ from poslab.record.manifest import read_manifest
 from poslab.record.measures import multiple
 from poslab.record.schema import Manifest
 from poslab.record.seal import UnreadableError
-from poslab.record.study_list import recorded_runs
+from poslab.record.study_list import UNNAMED, recorded_runs
 from poslab.study.run.plan import Job
 
 
@@ -46,8 +46,8 @@ class Wishes:
 def wishes_of(requests: Sequence[Request], command: str) -> Wishes:
     """What all requests of a command say together. Raises ConfigError where they contradict each other."""
     runs, reports = _folders(requests)
-    questions = {each.config.study: each.config.question for each in requests if each.config.question}
-    return Wishes(command, runs, reports, _references(requests, runs), _primaries(requests), questions)
+    references, primaries = _references(requests, runs), _one_a_study(requests, "primary")
+    return Wishes(command, runs, reports, references, primaries, _one_a_study(requests, "question"))
 
 
 def _folders(requests: Sequence[Request]) -> tuple[Path, Path]:
@@ -70,11 +70,7 @@ def _folders(requests: Sequence[Request]) -> tuple[Path, Path]:
 
 def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
     """The arm that each study's others are compared with, where a request names one. Raises ConfigError."""
-    references: dict[str, str] = {}
-    for request in requests:
-        study, reference = request.config.study, request.config.reference
-        if reference is not None and references.setdefault(study, reference) != reference:
-            raise ConfigError(f"reference={references[study]},{reference}: a study has one reference")
+    references = _one_a_study(requests, "reference")
     for study, reference in references.items():
         arms = {(each.pos, each.attention) for each in requests if each.config.study == study}
         arms |= {(str(each.pos), str(each.attention)) for each in _manifests(runs / study)}
@@ -89,19 +85,25 @@ def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
     return references
 
 
-def _primaries(requests: Sequence[Request]) -> dict[str, str]:
-    """The figure that each study's report tests, where a request names one. Raises ConfigError."""
-    primaries: dict[str, str] = {}
+def _one_a_study(requests: Sequence[Request], setting: str) -> dict[str, str]:
+    """What each study has as reference, primary or question, where a request says it.
+
+    Raises ConfigError where requests of one study differ in it.
+    """
+    values: dict[str, str] = {}
     for request in requests:
-        study, primary = request.config.study, request.config.primary
-        if primary is not None and primaries.setdefault(study, primary) != primary:
-            raise ConfigError(f"primary={primaries[study]},{primary}: a study has one figure that is tested")
-    return primaries
+        study, value = request.config.study, getattr(request.config, setting)
+        if value is not None and values.setdefault(study, value) != value:
+            raise ConfigError(
+                f"{setting}={values[study]},{value}: a study has one {setting}; text with commas takes "
+                f"quotes of both kinds, {setting}='\"TEXT\"'"
+            )
+    return values
 
 
 def _manifests(study: Path) -> Iterator[Manifest]:
-    """Of the runs on record, those that can be read."""
-    for name in recorded_runs(study):
+    """Of the runs on record that count beside the command's own, those that can be read."""
+    for name in [] if study.name == UNNAMED else recorded_runs(study):
         with suppress(UnreadableError):
             if manifest := read_manifest(study / name):
                 yield manifest

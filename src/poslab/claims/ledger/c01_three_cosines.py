@@ -4,7 +4,18 @@ import math
 
 import torch
 
-from poslab.claims.contract import DEMO, LECTURE, Claim, Figure, Judgement, Line, Verdict, control, exactly
+from poslab.claims.contract import (
+    DEMO,
+    LECTURE,
+    Claim,
+    Figure,
+    Judgement,
+    Kind,
+    Line,
+    Verdict,
+    control,
+    exactly,
+)
 from poslab.claims.studies import Studies
 from poslab.model.positions import rope
 
@@ -26,7 +37,7 @@ def _values(studies: Studies) -> Judgement:
     return Judgement(
         exactly(holds),
         f"{at[0]:.3f} at 0, {at[1]:.3f} at 2, {at[2]:.3f} at 50".replace("-", "−"),
-        "Rounded to one decimal, all three numbers are the note's."
+        "Rounded to one decimal, all three numbers are those of the notes."
         if holds
         else "The numbers are other ones.",
         (Figure("three_cosines", "The sum of three cosines", "Distance, tokens", "Sum", (line,)),),
@@ -39,8 +50,7 @@ def _at_twenty(studies: Studies) -> Judgement:
     return Judgement(
         exactly(f"{twenty:.1f}" == "1.4"),
         f"{twenty:.3f} at 20, {two:.3f} at 2",
-        "At 20 tokens the sum is larger than at 2: already the note's own example does not fall with the "
-        "distance.",
+        "At 20 tokens the sum is larger than at 2: the notes' own example does not fall with the distance.",
     )
 
 
@@ -57,10 +67,10 @@ def _tables(studies: Studies) -> Judgement:
     first = ", ".join(f"cos {place:,} = {value:.8f}" for place, value in zip(places, ours[0], strict=True))
     second = ", ".join(f"{value:.8f}" for value in ours[1][:4])
     return Judgement(
-        Verdict.UNDECIDED,
+        Verdict.NOT_TESTED,  # and not undecided: there is nothing to hold them against
         f"{first}; by a second frequency of 0.01 at 1, 2, 10, 100: {second}".replace("-", "−"),
-        "These are the true digits, which the rotation gives to twelve decimals; the digits that the note "
-        "prints are not in the ledger, so whoever has the note can compare them.",
+        "These are the true digits, which the rotation gives to twelve decimals. The digits that the notes "
+        "print are not on record, so nothing was compared with them.",
     )
 
 
@@ -74,6 +84,7 @@ CLAIMS = (
         "Nothing: it is arithmetic.",
         _values,
         exact=True,
+        kind=Kind.CHECK,
     ),
     Claim(
         2,
@@ -84,15 +95,17 @@ CLAIMS = (
         "Nothing: it is arithmetic.",
         _at_twenty,
         exact=True,
+        kind=Kind.CHECK,
     ),
     Claim(
         4,
         "Two tables: the cosine at 1, 2, 10, 100 and 1,000, and two frequencies at distances from 1 to 100.",
         (DEMO,),
-        "Every digit that the note prints is a digit of these cosines.",
+        "Every digit that the notes print is a digit of these cosines.",
         "The rotation that RoPE turns by, held against the cosines of the C library.",
-        "The digits as the note prints them.",
+        "The digits as the notes print them.",
         _tables,
         exact=True,
+        kind=Kind.CHECK,
     ),
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 import torch
 
+from poslab.analysis.schemes import heads_of, uniform
+from poslab.analysis.statistics import EXPLORATORY, estimate
 from poslab.claims import parts
 from poslab.claims.contract import (
     BLOG,
@@ -10,11 +12,15 @@ from poslab.claims.contract import (
     Figure,
     Judgement,
     Line,
+    Part,
+    Verdict,
     control,
     exactly,
+    in_parts,
 )
 from poslab.claims.ledger.c01_three_cosines import toy
-from poslab.claims.studies import Studies
+from poslab.claims.studies import EXTRAPOLATION, Studies, arm, setting
+from poslab.report.formatting import interval
 
 FARTHEST = 4096
 PAIRS = 4000  # random queries and keys
@@ -46,20 +52,61 @@ def _falls(studies: Studies) -> Judgement:
     near, far = float(scores[:64].mean()), float(scores[192:256].mean())
     two, twenty = toy(2, 20)
     sizes = _random((0, 1, 16, 256, 2048))
-    falls = rises == 0 and twenty <= two and far < near and sizes == sorted(sizes, reverse=True)
+    always = rises == 0 and twenty <= two and sizes == sorted(sizes, reverse=True)
     shown = tuple(range(513))
     lines = (Line("equal q and k, K = 64, base 10,000", shown, tuple(scores[:513].tolist())),)
-    return Judgement(
-        exactly(falls),
-        f"equal q, k: rises at {100 * rises:.0f} % of the steps to 256, mean {near:.2f} up to 63 and "
-        f"{far:.2f} at 192 to 255; random q, k: size at 256 is {sizes[3]:.2f} of that at 0; toy: {two:.2f} "
-        f"at 2, {twenty:.2f} at 20",
-        "No: with random queries and keys a score does not fall at all, and with equal ones only its trend "
-        "does, while it rises at nearly every second step. Trained queries and keys were not looked at: "
-        "that takes checkpoints.",
-        (Figure("score_by_distance", "The score of equal queries and keys under RoPE", "Distance, tokens",
-                "Score, 1 at distance 0", lines),),
+    return in_parts(
+        Part(
+            "As a law, for any query and key.",
+            exactly(always),
+            f"equal q, k: the score rises at {100 * rises:.0f} % of the steps to 256; random q, k: its size "
+            f"at 256 is {sizes[3]:.2f} of that at 0; the sum of three cosines: {two:.2f} at 2, {twenty:.2f} "
+            "at 20",
+        ),
+        Part(
+            "As a trend, for a query and a key that are equal.",
+            exactly(far < near),
+            f"mean {near:.2f} up to 63 tokens, {far:.2f} at 192 to 255",
+        ),
+        Part("As a tendency of trained queries and keys.", Verdict.NOT_TESTED, "not measured"),
+        why="It is no law: with random queries and keys a score does not fall at all, and with equal ones it "
+        "rises at nearly every second step. The trend of equal ones does fall. What trained queries and keys "
+        "make of it takes their scores by distance, which are not on record; where trained heads look is "
+        "claim 12.",
+        figures=(Figure("score_by_distance", "The score of equal queries and keys under RoPE",
+                        "Distance, tokens", "Score, 1 at distance 0", lines),),
     )  # fmt: skip
+
+
+def _near_heads(studies: Studies) -> tuple[Part, str, str | None]:
+    """Whether trained heads under RoPE look nearer than evenly; what is said of it; the setting."""
+    statement = "As a tendency of trained models: distant tokens get less attention."
+    results = studies.results(EXTRAPOLATION.study)
+    item = None if results is None else arm(results, "rope")
+    heads = [] if item is None else [heads_of(run) for run in item.arm.finished]
+    if results is None or item is None or not all(heads) or len(heads) < EXPLORATORY:
+        return Part(statement, Verdict.NOT_TESTED, "not measured"), "Trained models were not looked at.", None
+    even = uniform(item.arm.context_length)
+    mean = estimate([sum(seed.values()) / len(seed) for seed in heads])
+    farthest = max(max(seed.values()) for seed in heads)
+    assert mean is not None
+    assert mean.half_width is not None
+    verdict = Verdict.UNDECIDED
+    if mean.mean + mean.half_width < even and farthest < even:
+        verdict = Verdict.HOLDS_HERE
+    elif mean.mean - mean.half_width > even:
+        verdict = Verdict.REFUTED_HERE
+    numbers = (
+        f"mean distance of attention {interval(mean.mean, mean.half_width, 3)} tokens, {farthest:.1f} in the "
+        f"farthest of {len(heads[0])} heads of any seed; spread evenly it would be {even:.1f}"
+    )
+    why = (
+        f"Yet in the trained models all {len(heads[0])} heads look nearer than evenly. That is attention, "
+        "not scores by distance, and it does not show RoPE to be the cause."
+        if verdict is Verdict.HOLDS_HERE
+        else "The trained models do not show such a tendency in every head."
+    )
+    return Part(statement, verdict, numbers), why, setting(results)
 
 
 def _lower_score(studies: Studies) -> Judgement:
@@ -67,14 +114,21 @@ def _lower_score(studies: Studies) -> Judgement:
     key = rope.rotate(ones.expand(1, 1, 1, -1), torch.tensor([100]))[0, 0, 0]
     scores = [parts.score(rope, ones, key, at, 0) / parts.WIDTH for at in (0, 1, 10, 100, 200)]
     highest = scores.index(max(scores)) == 3 and scores[3] > scores[1] + 0.1
-    return Judgement(
-        exactly(not highest),
-        f"a query and a key score {scores[1]:.2f} side by side and {scores[3]:.2f} at 100 tokens",
-        "No: a bound on scores falls, but the score itself is what a query and a key make of it, and some "
-        "fit best 100 tokens apart. How far back trained heads attend is in the reports of studies; their "
-        "scores by distance were not measured."
+    trained, seen, where = _near_heads(studies)
+    return in_parts(
+        Part(
+            "As a law, for any query and key.",
+            exactly(not highest),
+            f"a query and a key score {scores[1]:.2f} side by side and {scores[3]:.2f} at 100 tokens",
+        ),
+        trained,
+        why="It is no law: a bound on scores falls, but the score itself is what a query and a key make of "
+        f"it, and some fit best 100 tokens apart. {seen}"
         if highest
         else "The score of every query and key that was tried is highest at the shortest distance.",
+        study=None if where is None else EXTRAPOLATION.study,
+        setting=where,
+        missing=() if studies.results(EXTRAPOLATION.study) else (EXTRAPOLATION,),
     )
 
 
@@ -85,13 +139,17 @@ def _rises_again(studies: Studies) -> Judgement:
     jump = windows[:, -1] - windows[:, 0]
     start = 256 + int(jump.argmax())
     rise = float(jump.max())
-    return Judgement(
-        exactly(rise > 0.1),
-        f"from {float(scores[start]):.2f} at {start:,} tokens to {float(scores[start + within]):.2f} at "
-        f"{start + within:,}",
-        "The score of equal queries and keys does: the sum of cosines comes back wherever many pairs "
-        "complete a turn together. Whether a trained model's attention rises with it depends on its queries "
-        "and keys."
+    return in_parts(
+        Part(
+            "The score of equal queries and keys rises again.",
+            exactly(rise > 0.1),
+            f"from {float(scores[start]):.2f} at {start:,} tokens to {float(scores[start + within]):.2f} at "
+            f"{start + within:,}",
+        ),
+        Part("Attention in trained models rises with it.", Verdict.NOT_TESTED, "not measured"),
+        why="The score of equal queries and keys does: the sum of cosines comes back wherever many pairs "
+        "complete a turn together. Whether attention in a trained model rises with it depends on its queries "
+        "and keys, and takes models that look beyond 256 tokens."
         if rise > 0.1
         else "From 256 to 4,096 tokens the score never rises by a tenth within 16 tokens.",
     )
@@ -102,10 +160,11 @@ CLAIMS = (
         3,
         "The farther apart two tokens are, the lower their score under RoPE (\"remote decay\").",
         (LECTURE,),
-        "From distance 0 to 256 the score never rises, whatever the query and the key.",
-        "Scores by distance of equal and of 4,000 random queries and keys (K = 64, base 10,000), and the "
-        "note's toy.",
-        "Queries and keys of trained models: their checkpoints, and the logits by distance.",
+        "From distance 0 to 256 the score never rises, whatever the query and the key (a law), or its mean "
+        "is lower at 192 to 255 tokens than up to 63 (a trend).",
+        "Scores by distance of equal and of 4,000 random queries and keys (K = 64, base 10,000), and the sum "
+        "of three cosines of claim 1.",
+        "The scores by distance of trained queries and keys, beside those of other schemes.",
         _falls,
         exact=True,
     ),
@@ -113,10 +172,11 @@ CLAIMS = (
         12,
         "So tokens that are further away get lower scores, as language wants it.",
         (LECTURE, BLOG),
-        "No query and key score higher at a long distance than side by side.",
+        "No query and key score higher at a long distance than side by side (a law), or all trained heads "
+        "look nearer than evenly (a tendency).",
         "A query and a key are chosen so that they fit best at 100 tokens, and softmax attention's scores "
-        "are read.",
-        "Logits of trained models by distance, over several texts.",
+        "are read; the mean distance of attention of each trained head of rope in the study extrapolation.",
+        "The scores by distance of trained queries and keys, over several texts.",
         _lower_score,
         question="Do distant tokens get lower scores under RoPE?",
         exact=True,

@@ -5,7 +5,19 @@ import math
 import torch
 
 from poslab.claims import parts
-from poslab.claims.contract import BOOK, DEMO, LECTURE, Claim, Judgement, exactly, small
+from poslab.claims.contract import (
+    BOOK,
+    DEMO,
+    LECTURE,
+    Claim,
+    Judgement,
+    Kind,
+    Part,
+    Verdict,
+    exactly,
+    in_parts,
+    small,
+)
 from poslab.claims.studies import Studies
 from poslab.model.positions import rope
 
@@ -24,22 +36,25 @@ def _matrix(studies: Studies) -> Judgement:
     product = float(turned @ _turned((1, 2), 60))
     apart = float(_turned((1, 0), 30) @ _turned((0, 1), 60))
     first, second = turned.tolist()
-    holds = (
-        abs(determinant - 1) < 1e-12
-        and orthogonal < 1e-12
-        and (round(first, 3), round(second, 3)) == (0.634, 3.098)
-        and abs(product - 5) < 1e-12
-        and abs(apart + 0.5) < 1e-12
-    )
-    return Judgement(
-        exactly(holds),
-        f"determinant {determinant:.3f}; (3, 1) goes to ({first:.3f}, {second:.3f}); products "
-        f"{product:.3f} and "
-        f"{apart:.3f}".replace("-", "−"),
-        "All of it. Where the note's second vector is not on record, (1, 2) was taken for the product of 5 "
-        "and the two axes for that of −0.5."
-        if holds
-        else "The rotation of the code is another one.",
+    rotation = abs(determinant - 1) < 1e-12 and orthogonal < 1e-12
+    return in_parts(
+        Part(
+            "A rotation has determinant 1 and R^T R = I.",
+            exactly(rotation),
+            f"determinant {determinant:.3f}, R^T R off by {small(orthogonal)}",
+        ),
+        Part(
+            "60° turn (3, 1) into (0.634, 3.098).",
+            exactly((round(first, 3), round(second, 3)) == (0.634, 3.098)),
+            f"({first:.3f}, {second:.3f})".replace("-", "−"),
+        ),
+        Part(
+            "The products are 5.0 and −0.5.",
+            Verdict.NOT_TESTED,
+            f"of (3, 1) and (1, 2) {product:.3f}, of two axes {apart:.3f}".replace("-", "−"),
+        ),
+        why="The second vectors of the two products are not on record, so nothing was compared with them: "
+        "the products here are of vectors that were chosen for this page.",
     )
 
 
@@ -51,14 +66,22 @@ def _distance_alone(studies: Studies) -> Judgement:
     spread = max(scores) - min(scores)
     norm = scheme.rotate(q.expand(1, 1, 1, -1), torch.tensor([100_000])).norm() / q.norm()
     other = abs(parts.score(scheme, q, k, 38, 0) - scores[0])
-    holds = spread < 1e-8 < 1e-3 < other and abs(float(norm) - 1) < 1e-12
-    return Judgement(
-        exactly(holds),
-        f"at a distance of 37 the score differs by {small(spread)} between positions 0 and 100,000; at 38 it "
-        f"is another one by {other:.2g}",
-        "Yes: the score of one query and one key stays the same wherever the two stand, to rounding, and a "
-        "rotated vector keeps its length. Phases are formed in float64 here; claim 22 has lower precisions."
-        if holds
+    alone = spread < 1e-8 < 1e-3 < other
+    return in_parts(
+        Part(
+            "Scores depend on the distance alone.",
+            exactly(alone),
+            f"at a distance of 37 the score differs by {small(spread)} between positions 0 and 100,000; at "
+            f"38 it is another one by {other:.2g}",
+        ),
+        Part(
+            "Rotated vectors keep their norms.",
+            exactly(abs(float(norm) - 1) < 1e-12),
+            f"at position 100,000 the norm is off by {small(float(norm) - 1)}",
+        ),
+        why="Yes: the score of one query and one key stays the same wherever the two stand, to rounding, and "
+        "a rotated vector keeps its length. Phases are formed in float64 here; claim 22 has lower precisions."
+        if alone
         else "The score changes when both tokens move by as much, or does not depend on the distance.",
     )
 
@@ -71,9 +94,10 @@ CLAIMS = (
         (DEMO,),
         "These five numbers, to three decimals.",
         "The function that turns queries and keys, on these vectors.",
-        "The note's own vectors, where it does not print them.",
+        "The vectors of the notes.",
         _matrix,
         exact=True,
+        kind=Kind.CHECK,
     ),
     Claim(
         6,

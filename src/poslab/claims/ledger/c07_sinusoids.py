@@ -3,7 +3,7 @@
 import torch
 
 from poslab.claims import parts
-from poslab.claims.contract import BOOK, Claim, Judgement, control, exactly, small
+from poslab.claims.contract import BOOK, Claim, Judgement, Kind, control, exactly, small
 from poslab.claims.studies import Studies
 from poslab.model.positions import Scheme
 
@@ -85,5 +85,6 @@ CLAIMS = (
         "Nothing: it is an identity.",
         _identity,
         exact=True,
+        kind=Kind.CHECK,
     ),
 )

@@ -1,7 +1,7 @@
 """Which pair turns fast, and from where to where the frequencies run."""
 
 from poslab.claims import parts
-from poslab.claims.contract import BOOK, Claim, Figure, Judgement, Line, control, exactly
+from poslab.claims.contract import BOOK, Claim, Figure, Judgement, Kind, Line, control, exactly
 from poslab.claims.studies import Studies
 
 HEAD = 128  # as in large models
@@ -64,5 +64,6 @@ CLAIMS = (
         "Nothing: it follows from the definition.",
         _range,
         exact=True,
+        kind=Kind.CHECK,
     ),
 )

@@ -3,7 +3,7 @@
 import torch
 
 from poslab.claims import parts
-from poslab.claims.contract import BOOK, Claim, Figure, Judgement, Line, control, exactly
+from poslab.claims.contract import BOOK, Claim, Figure, Judgement, Line, Part, control, exactly, in_parts
 from poslab.claims.studies import Studies
 from poslab.model import rescaling
 
@@ -35,15 +35,23 @@ def _ntk(studies: Studies) -> Judgement:
         )
     )  # fmt: skip
     presses_high = float(slower[0]) > float(slower[-1])
-    return Judgement(
-        exactly(off < 1e-6 and presses_high),
-        f"s = {FACTOR:.0f}, K = {HEAD}: the fastest pair turns {float(slower[0]):.2f} and the slowest "
-        f"{float(slower[-1]):.2f} times slower; the stated formula gives the slowest {float(stated[-1]):.2f}",
-        "Neither part holds. The published base is 10000 · s^(K/(K−2)), from which the stated one is off by "
-        f"up to {100 * off:.1f} %; and both press the low frequencies and leave the highest where it is.",
-        (Figure("rescaling_factors", f"How many times slower a pair turns, s = {FACTOR:.0f}", "Pair (0 is "
-        "the fastest)",
-                "Times slower", lines),),
+    return in_parts(
+        Part(
+            "The formula is (10000 s)^(−2k/d).",
+            exactly(off < 1e-6),
+            f"s = {FACTOR:.0f}, K = {HEAD}: as published, the slowest pair turns {float(slower[-1]):.2f} "
+            f"times slower; the stated formula makes it {float(stated[-1]):.2f}",
+        ),
+        Part(
+            "It presses the high frequencies down.",
+            exactly(presses_high),
+            f"the fastest pair turns {float(slower[0]):.2f} times slower",
+        ),
+        why="Neither part holds. The published base is 10000 · s^(K/(K−2)) (bloc97 2023; Peng et al. 2023, "
+        f"arXiv 2309.00071), from which the stated one is off by up to {100 * off:.1f} %; and both press the "
+        "low frequencies and leave the highest where it is.",
+        figures=(Figure("rescaling_factors", f"How many times slower a pair turns, s = {FACTOR:.0f}",
+                        "Pair (0 is the fastest)", "Times slower", lines),),
     )  # fmt: skip
 
 
@@ -63,13 +71,21 @@ def _yarn(studies: Studies) -> Judgement:
     once, twice = added(1), added(2)
     no_bias = yarn.bias(torch.arange(8)) is None and abs(twice - 2 * once) < 1e-9 < abs(once)
     explicit = bool((slower[:-1] <= slower[1:] + 1e-12).all())
-    return Judgement(
-        exactly(not no_bias and not explicit),
-        f"pairs turn 1 to {float(slower.max()):.0f} times slower; what it changes of a score doubles with "
-        f"the query "
-        f"({once:.2f}, then {twice:.2f})".replace("-", "−"),
-        "It is explicit and no bias: new frequencies, pair by pair, and queries and keys times 0.1 ln s + "
-        "1. What it changes grows with the query, as nothing that is added to a score does.",
+    return in_parts(
+        Part(
+            "It is an implicit form inside attention.",
+            exactly(not explicit),
+            f"pairs turn 1 to {float(slower.max()):.0f} times slower, along a ramp",
+        ),
+        Part(
+            "It is a bias on the score.",
+            exactly(not no_bias),
+            f"what it changes of a score doubles with the query ({once:.2f}, then {twice:.2f})".replace(
+                "-", "−"
+            ),
+        ),
+        why="It is explicit and no bias: new frequencies, pair by pair, and queries and keys times 0.1 ln s "
+        "+ 1. What it changes grows with the query, as nothing that is added to a score does.",
     )
 
 
@@ -91,7 +107,7 @@ CLAIMS = (
         "The score under YaRN less that under RoPE is the same for every query and key.",
         "Scores under the scheme rope_yarn and under rope of one random query and key, and of twice the "
         "query.",
-        "Nothing: it follows from the definition (Peng et al. 2023).",
+        "Nothing: it follows from the definition (Peng et al. 2023, YaRN, arXiv 2309.00071).",
         _yarn,
         exact=True,
     ),

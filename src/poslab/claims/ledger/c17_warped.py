@@ -1,7 +1,19 @@
 """RoPE at the square root or the logarithm of the position."""
 
+from poslab.analysis.statistics import EXPLORATORY
 from poslab.claims import parts
-from poslab.claims.contract import BOOK, Claim, Judgement, Verdict, control, exactly, small, undecided
+from poslab.claims.contract import (
+    BOOK,
+    Claim,
+    Judgement,
+    Part,
+    Verdict,
+    control,
+    exactly,
+    in_parts,
+    small,
+    untested,
+)
 from poslab.claims.studies import WARPED, Studies, compared, setting
 
 GAIN = 0.02  # nats: less is called no gain
@@ -15,41 +27,44 @@ def _equivariance(studies: Studies) -> Judgement:
         scheme = parts.scheme("rope_warped", base=10_000.0, pairing="half", warp=warp)
         moved[warp] = abs(parts.score(scheme, q, k, 1037, 1000) - parts.score(scheme, q, k, 37, 0))
     control(moved["plain"] < 1e-9, "scores of plain RoPE, which do not move")
-    return Judgement(
-        exactly(min(moved["sqrt"], moved["log"]) > 1e-3),
-        f"both tokens 1,000 places on, the score moves by {moved['sqrt']:.1f} (square root), "
-        f"{moved['log']:.1f} (logarithm) and {small(moved['plain'])} (plain)",
-        "Equal distances turn by less and less as positions grow."
+    return in_parts(
+        Part(
+            "Square-root positions do.",
+            exactly(moved["sqrt"] > 1e-3),
+            f"both tokens 1,000 places on, the score moves by {moved['sqrt']:.1f}, and by "
+            f"{small(moved['plain'])} under plain RoPE",
+        ),
+        Part("Logarithmic positions do.", exactly(moved["log"] > 1e-3), f"by {moved['log']:.1f}"),
+        why="Equal distances turn by less and less as positions grow."
         if min(moved["sqrt"], moved["log"]) > 1e-3
         else "A score at a warped position does not move when both tokens do.",
     )
 
 
+WARPS = {"rope_sqrt": "Square-root positions bring no gain.", "rope_log": "Logarithmic positions bring none."}
+
+
 def _no_gain(studies: Studies) -> Judgement:
     results = studies.results(WARPED.study)
     if results is None:
-        return undecided((WARPED,), "The schemes rope_sqrt and rope_log are there; the study is not.")
-    differences = {one: compared(results, "sliding_1x", one, "rope", 2) for one in ("rope_sqrt", "rope_log")}
-    made = [
-        each for each in differences.values() if each is not None and each.difference.half_width is not None
-    ]
-    if len(made) < 2:
-        return undecided((WARPED,), "The study has too few finished runs.")
-    lows = [each.difference.mean - (each.difference.half_width or 0) for each in made]
-    gains = any(each.reading == "lower" for each in made)
-    enough = all(each.difference.n >= 5 for each in made)
-    verdict = (
-        Verdict.REFUTED_HERE
-        if gains
-        else Verdict.HOLDS_HERE
-        if enough and min(lows) > -GAIN
-        else Verdict.UNDECIDED
-    )
-    shown = "; ".join(f"{one} less rope {each.text}" for one, each in differences.items() if each is not None)
-    return Judgement(
-        verdict,
-        f"sliding loss at L: {shown}",
-        f"No gain is said where the whole interval leaves less than {GAIN} nats of one.",
+        return untested((WARPED,), "The schemes rope_sqrt and rope_log are there; the study is not.")
+    judged = []
+    for label, statement in WARPS.items():
+        found = compared(results, "sliding_1x", label, "rope", len(WARPS))
+        if found is None or found.difference.half_width is None:
+            return untested((WARPED,), "The study has too few finished runs.")
+        verdict = Verdict.UNDECIDED
+        if found.reading == "lower":
+            verdict = Verdict.REFUTED_HERE
+        elif (
+            found.difference.n >= EXPLORATORY and found.difference.mean - found.difference.half_width > -GAIN
+        ):
+            verdict = Verdict.HOLDS_HERE
+        judged.append(Part(statement, verdict, f"sliding loss at L, {label} less rope {found.text}"))
+    return in_parts(
+        *judged,
+        why=f"No gain is said where the whole interval leaves less than {GAIN} nats of one, at the training "
+        "length. Lengths past it were not measured.",
         study=WARPED.study,
         setting=setting(results),
     )
@@ -72,7 +87,7 @@ CLAIMS = (
         (BOOK,),
         f"At the training length their loss is not lower than RoPE's by {GAIN} nats or more.",
         "Sliding loss at L of rope_sqrt and rope_log less rope's, paired by seed.",
-        "The study, and a second text.",
+        "Larger models, longer training and another text.",
         _no_gain,
     ),
 )

@@ -8,7 +8,21 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from poslab.analysis.schemes import pooled_share
 from poslab.claims import parts
-from poslab.claims.contract import BLOG, LECTURE, Claim, Figure, Judgement, Line, control, exactly, small
+from poslab.claims.contract import (
+    BLOG,
+    LECTURE,
+    ROFORMER,
+    Claim,
+    Figure,
+    Judgement,
+    Line,
+    Part,
+    Verdict,
+    control,
+    exactly,
+    in_parts,
+    small,
+)
 from poslab.claims.studies import DENOMINATORS, Studies, setting
 from poslab.model.attention import Site
 from poslab.model.positions import Scheme
@@ -171,30 +185,45 @@ def _bias_is_linear(studies: Studies) -> Judgement:
         for name, scheme in (("t5", t5), ("alibi", parts.scheme("alibi", 16)))
     }
     turned = _exponent("linear", parts.rope(16))
-    return Judgement(
-        exactly(max(biased.values()) > LINEAR),
-        f"operations from {SHORT:,} to {LONG:,} tokens grow as T^{biased['t5']:.2f} under T5, "
-        f"T^{biased['alibi']:.2f} under ALiBi and T^{turned:.2f} under RoPE; the result is exact to "
-        f"{small(off)}",
-        "No: a bias that is constant, or falls by a fixed amount a token, from some distance on needs exact "
-        "weights for the near keys and one decayed sum for all others: O(L), for T5 and ALiBi as for RoPE. "
-        "KERPLE and FIRE have no such form."
+    return in_parts(
+        Part(
+            "An additive bias is a term of a logit, and linear attention has no logits.",
+            Verdict.HOLDS,
+            "by definition: its weights are products of features, not exponentials of a sum",
+        ),
+        Part(
+            "So a bias such as T5's forces it back to O(L²).",
+            exactly(biased["t5"] > LINEAR),
+            f"as a factor exp(bias) on a weight, operations from {SHORT:,} to {LONG:,} tokens grow as "
+            f"T^{biased['t5']:.2f}; the result is exact to {small(off)}",
+        ),
+        Part(
+            "RoPE is one of the few schemes that it takes.",
+            exactly(max(biased["alibi"], biased["t5"]) > LINEAR),
+            f"T^{turned:.2f} under RoPE and T^{biased['alibi']:.2f} under ALiBi; schemes of the input change "
+            "nothing in it",
+        ),
+        why="No. Nothing can be added to a logit that is not there, but the bias can multiply each weight as "
+        "exp(bias), which is what it does under softmax: an analogue, since the weights are not softmax's. A "
+        "factor that is constant, or falls by the same share a token, from some distance on needs exact "
+        "weights for the near keys and one decayed sum for all others: O(L), for T5 and ALiBi. Any bias that "
+        "depends on the distance alone takes O(L log L) (Luo et al. 2021, arXiv 2106.12566)."
         if max(biased.values()) <= LINEAR
         else "Under an additive bias the operations grow faster than the length.",
-        (Figure("t5_buckets", "T5's buckets: which number of its table a distance reads", "Distance, "
-        "tokens", "Bucket",
-                (Line("bucket", tuple(range(129)), buckets),), stepped=True),),
+        figures=(Figure("t5_buckets", "T5's buckets: which number of its table a distance reads",
+                        "Distance, tokens", "Bucket",
+                        (Line("bucket", tuple(range(129)), buckets),), stepped=True),),
     )  # fmt: skip
 
 
 def _costs(studies: Studies) -> Judgement:
     none = parts.scheme("none", 16)
     softmax, linear = _exponent("softmax", none), _exponent("linear", none)
-    return Judgement(
-        exactly(softmax > QUADRATIC and linear < LINEAR),
-        f"operations from {SHORT:,} to {LONG:,} tokens grow as T^{softmax:.2f} (softmax) and T^{linear:.2f} "
-        "(linear)",
-        "Counted, not timed. Memory is another matter: flash attention is softmax with O(L) memory. "
+    grow = f"operations from {SHORT:,} to {LONG:,} tokens grow as"
+    return in_parts(
+        Part("Softmax attention costs O(L²).", exactly(softmax > QUADRATIC), f"{grow} T^{softmax:.2f}"),
+        Part("Linear attention costs O(L).", exactly(linear < LINEAR), f"{grow} T^{linear:.2f}"),
+        why="Counted, not timed. Memory is another matter: flash attention is softmax with O(L) memory. "
         "benchmarks/ measures time and memory up to 32,768 tokens."
         if linear < LINEAR
         else "The operations of linear attention grow faster than the length.",
@@ -206,7 +235,7 @@ CLAIMS = (
         18,
         "A rotated denominator could vanish or turn negative, so RoPE turns the numerator of linear "
         "attention alone.",
-        (LECTURE, "RoFormer (Su et al. 2021)"),
+        (LECTURE, ROFORMER),
         "For some queries and keys the rotated denominator is at or below 0.",
         "The sum of linear attention's weights, whose numerator is rotated and whose denominator is not: on "
         "four chosen tokens, on Gaussian queries and keys, and by layer in the trained models of the study "
@@ -226,6 +255,7 @@ CLAIMS = (
         "Time and memory at longer lengths: python benchmarks/attention.py.",
         _bias_is_linear,
         question="Does a bias such as T5's make linear attention quadratic?",
+        asked="b",
         exact=True,
     ),
     Claim(

@@ -7,7 +7,19 @@ from functools import cache
 import torch
 
 from poslab.claims import parts
-from poslab.claims.contract import BOOK, DEMO, Claim, Figure, Judgement, Line, control, exactly, small
+from poslab.claims.contract import (
+    BOOK,
+    DEMO,
+    Claim,
+    Figure,
+    Judgement,
+    Line,
+    Part,
+    control,
+    exactly,
+    in_parts,
+    small,
+)
 from poslab.claims.studies import Studies
 
 HEAD = 64
@@ -64,18 +76,17 @@ def _by_dtype(studies: Studies) -> Judgement:
     )
     first = next(start for start, each in zip(starts, by_start, strict=True) if each["float32 phases"] > LOST)
     lost = next(start for start, each in zip(starts, by_start, strict=True) if each["bfloat16 phases"] > 0.1)
-    return Judgement(
-        exactly(ours > LOST),
-        f"error of a cosine at 100,000 tokens: {small(ours)} as trained here (float64 phases), "
-        f"{small(single)} with float32 phases, {half:.1f} with bfloat16 phases",
-        "It depends on the precision. Of phases in float64, as here, it does not hold: they lose nothing. "
-        f"Of lower ones it does, and they are off long before: in bfloat16 by 0.1 within {lost + SAMPLES} "
-        f"tokens, in float32 by {LOST} from about {first:,} tokens on."
+    return in_parts(
+        Part("In float64.", exactly(ours > LOST), f"a cosine at 100,000 tokens is off by {small(ours)}"),
+        Part("In float32.", exactly(single > LOST), f"by {small(single)}"),
+        Part("In bfloat16.", exactly(half > LOST), f"by {half:.1f}"),
+        why="It depends on the precision. Phases in float64, as models here have them, lose nothing. Phases "
+        f"in bfloat16 are off by 0.1 within {lost + SAMPLES} tokens and say nothing at 100,000. In float32 "
+        f"the error is small but there: more than {LOST} from about {first:,} tokens on."
         if ours <= LOST
         else "The phases of the code lose far positions.",
-        (Figure("phase_precision", "The largest error of a cosine by position", "Position, tokens", "Error "
-        "(1e−9: that or less)",
-                lines, log_x=True, log_y=True),),
+        figures=(Figure("phase_precision", "The largest error of a cosine by position", "Position, tokens",
+                        "Error (1e−9: that or less)", lines, log_x=True, log_y=True),),
     )  # fmt: skip
 
 
@@ -96,11 +107,19 @@ def _nearest() -> tuple[float, float]:
 
 def _many(studies: Studies) -> Judgement:
     one, together = _nearest()
-    return Judgement(
-        exactly(one < BFLOAT16 < together),
-        f"of all pairs of positions up to {FARTHEST:,}, the nearest are {small(one)} apart in one frequency "
-        f"and {together:.2f} in {HEAD // 2} together",
-        "One frequency comes back to nearly the same phase, nearer than bfloat16 can tell (0.004); all "
+    nearest = f"of all pairs of positions up to {FARTHEST:,}, the nearest are"
+    return in_parts(
+        Part(
+            "One frequency cannot tell 128 K positions apart.",
+            exactly(one < BFLOAT16),
+            f"{nearest} {small(one)} apart",
+        ),
+        Part(
+            "Many together can.",
+            exactly(together > BFLOAT16),
+            f"{nearest} {together:.2f} apart in {HEAD // 2}",
+        ),
+        why="One frequency comes back to nearly the same phase, nearer than bfloat16 can tell (0.004); all "
         "together never do."
         if one < BFLOAT16 < together
         else "Many frequencies together come as near as one.",
@@ -112,7 +131,7 @@ CLAIMS = (
         22,
         "Past 100,000 tokens phases exceed floating-point precision.",
         (BOOK,),
-        f"At position 100,000 the cosine that turns a query is off by more than {LOST}, in every precision.",
+        f"At position 100,000 the cosine that turns a query is off by more than {LOST}.",
         "Rotated vectors against cosines of phases in decimals of 40 digits, by position; the same with "
         "phases in float32 and bfloat16.",
         "Losses of long-context models by the precision of their phases.",

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from poslab.claims.contract import BOOK, LECTURE, Claim, Judgement, control, exactly, small
+from poslab.claims.contract import BOOK, LECTURE, Claim, Judgement, Part, control, exactly, in_parts, small
 from poslab.claims.studies import Studies
 from poslab.model.attention import Attention, Site
 from poslab.model.attention.softmax import Softmax
@@ -48,16 +48,18 @@ def _change(layers: int, kind: type[Attention]) -> float:
 def _order(studies: Studies) -> Judgement:
     open_, single, causal = _change(2, Unmasked), _change(1, Softmax), _change(2, Softmax)
     control(open_ < 1e-9, "two layers without a mask, which cannot tell order")
-    holds = max(single, causal) < 1e-9
-    return Judgement(
-        exactly(holds),
-        f"with the tokens before it in reverse, the last token's logits change by {causal:.2f} standard "
-        f"deviations in two causal layers, by {small(single)} in one and by {small(open_)} in two without a "
-        "mask",
-        "No: from two layers on the causal mask alone tells order, since each token is mixed from those "
-        "before it. Without a mask, and after one causal layer, the sentence holds. How well a model learns "
-        "with the mask alone is another question (the arm none)."
-        if not holds
+    return in_parts(
+        Part("Without a mask.", exactly(open_ < 1e-9), f"logits change by {small(open_)} in two layers"),
+        Part("With a causal mask, of one layer.", exactly(single < 1e-9), f"by {small(single)}"),
+        Part(
+            "With a causal mask, of two layers and more.",
+            exactly(causal < 1e-9),
+            f"by {small(causal)} standard deviations in two",
+        ),
+        why="No: from two layers on the causal mask alone tells order, since each token is mixed from those "
+        "before it (Haviv et al. 2022, arXiv 2203.16634). Without a mask, and after one causal layer, the "
+        "sentence holds. How well a model learns with the mask alone is another question (the arm none)."
+        if causal >= 1e-9
         else "Two causal layers give the same logits in either order.",
     )
 
@@ -73,6 +75,7 @@ CLAIMS = (
         "What trained models make of it: losses of pos=none by position, on several texts.",
         _order,
         question="Is a GPT without positions blind to order?",
+        asked="c",
         exact=True,
     ),
 )

@@ -2,8 +2,26 @@
 
 from poslab.analysis.estimates import RELATIVE, usable_columns
 from poslab.analysis.results import Results
-from poslab.claims.contract import BOOK, TIPS, Claim, Judgement, Verdict, undecided
-from poslab.claims.studies import EXTRAPOLATION, Studies, arm, compared, gain_reading, setting
+from poslab.claims.contract import (
+    BOOK,
+    TIPS,
+    Claim,
+    Judgement,
+    Part,
+    Verdict,
+    exactly,
+    in_parts,
+    untested,
+)
+from poslab.claims.studies import (
+    EXTRAPOLATION,
+    Studies,
+    arm,
+    compared,
+    context_used,
+    gain_reading,
+    setting,
+)
 from poslab.record.measures import multiple, name
 from poslab.report.formatting import interval, number
 
@@ -32,12 +50,12 @@ def _past(studies: Studies, label: str, working: bool) -> Judgement:
     results = studies.results(EXTRAPOLATION.study)
     figures = None if results is None else arm(results, label)
     if results is None or figures is None or results.primary is None:
-        return undecided((EXTRAPOLATION,), "The study is not there.")
+        return untested((EXTRAPOLATION,), "The study is not there.")
     k = multiple(results.primary)
     gain = gain_reading(results, f"context_gain_{name(k)}", label)
     near, far = figures.figures.get("sliding_1x"), figures.figures.get(f"sliding_{name(k)}")
     if gain is None or near is None or far is None:
-        return undecided((EXTRAPOLATION,), "The study has no sliding losses past L.")
+        return untested((EXTRAPOLATION,), "The study has no sliding losses past L.")
     fails = gain.reading == "lower"
     verdict = Verdict.UNDECIDED
     if gain.reading != "open":
@@ -46,11 +64,14 @@ def _past(studies: Studies, label: str, working: bool) -> Judgement:
         verdict,
         f"sliding loss {interval(near.mean, near.half_width)} at L, {interval(far.mean, far.half_width)} at "
         f"{k:g} L; within 5 % of its loss at L up to {_usable(results, label)}",
-        f"At {k:g} L the longer context costs {number(-gain.difference.mean, 3)} nats instead of helping."
-        if fails
-        else "The interval does not say that the longer context harms."
-        if gain.reading == "open"
-        else "The longer context helps.",
+        (
+            f"At {k:g} L the longer context costs {number(-gain.difference.mean, 3)} nats instead of helping."
+            if fails
+            else "The interval does not say that the longer context harms."
+            if gain.reading == "open"
+            else "The longer context helps."
+        )
+        + f" {context_used(results, label, 'its')}",
         study=EXTRAPOLATION.study,
         setting=setting(results),
     )
@@ -58,23 +79,34 @@ def _past(studies: Studies, label: str, working: bool) -> Judgement:
 
 def _any_length(studies: Studies) -> Judgement:
     judged = _past(studies, "rope", working=True)
-    if judged.verdict is not Verdict.REFUTED_HERE:
+    if judged.study is None:
         return judged
-    reason = (
-        " Each pair is periodic, but the slow ones complete no turn within L: past it they take angles that "
-        "training never showed. That this is the reason is not tested by this study."
+    results = studies.results(judged.study)
+    assert results is not None
+    length, k = results.context_length, results.tested_multiple
+    return in_parts(
+        Part(
+            "At inference the relative distances are those of training.",
+            exactly(k <= 1),
+            f"training has distances up to L − 1, a window of {k:g} L up to {k:g} L − 1",
+        ),
+        Part("RoPE goes to any length.", judged.verdict, judged.numbers),
+        why=f"{judged.why} Each pair is periodic, but all of them together do not come back within 128 K "
+        f"tokens (claim 23), and the slow ones complete no turn within {length} tokens: past them they take "
+        "angles that training never showed. That this is the reason is not tested by this study.",
+        study=judged.study,
+        setting=judged.setting,
     )
-    return Judgement(judged.verdict, judged.value, judged.why + reason, study=judged.study)
 
 
 def _best(studies: Studies) -> Judgement:
     results = studies.results(EXTRAPOLATION.study)
     if results is None or results.primary is None or arm(results, "rope") is None:
-        return undecided((EXTRAPOLATION,), "The study is not there.")
+        return untested((EXTRAPOLATION,), "The study is not there.")
     against = {other: compared(results, results.primary, "rope", other) for other in RELATIVES}
     made = {other: each for other, each in against.items() if each is not None}
     if not made:
-        return undecided((EXTRAPOLATION,), "The study has no other relative scheme.")
+        return untested((EXTRAPOLATION,), "The study has no other relative scheme.")
     worse = [other for other, each in made.items() if each.reading == "higher"]
     best = len(made) == len(RELATIVES) and all(each.reading == "lower" for each in made.values())
     shown = "; ".join(f"less {other}'s {each.text}" for other, each in made.items())
@@ -83,10 +115,11 @@ def _best(studies: Studies) -> Judgement:
     return Judgement(
         Verdict.REFUTED_HERE if worse else Verdict.HOLDS_HERE if best else Verdict.UNDECIDED,
         f"RoPE's sliding loss at {k:g} L {shown}",
-        f"No: its loss is {_mean(results, 'rope', 1)} nats at {results.context_length} tokens, the training "
-        f"length, and {_mean(results, 'rope', k)} at {k:g} times that, where {there}. The usual reason, "
-        "which this study does not test: past the training length its slow pairs reach angles that training "
-        "never showed (claim 26)."
+        (
+            f"No. At {k:g} times the training length its loss is {_mean(results, 'rope', k)} nats, where "
+            f"{there}; at the training length, {results.context_length} tokens, it is "
+            f"{_mean(results, 'rope', 1)}. {context_used(results, 'rope', 'its')}"
+        )
         if worse
         else "The intervals do not order the schemes.",
         study=EXTRAPOLATION.study,
@@ -100,7 +133,7 @@ CLAIMS = (
         "At inference the relative distances are those of training, and RoPE is periodic, so it goes to any "
         "length.",
         (BOOK,),
-        "At 8 L the loss in sliding windows is not higher than at L.",
+        "Windows of 8 L have no distance that training lacked, and the loss in them is not higher than at L.",
         "Context gain of rope at 8 L, by the test of the study extrapolation, and its usable length.",
         "Larger models, longer training and another text.",
         _any_length,

@@ -1,7 +1,7 @@
 """By which position a key turns."""
 
 from poslab.claims import parts
-from poslab.claims.contract import TIPS, Claim, Judgement, control, exactly
+from poslab.claims.contract import TIPS, Claim, Judgement, Kind, control, exactly
 from poslab.claims.studies import Studies
 
 
@@ -33,5 +33,6 @@ CLAIMS = (
         "Nothing: it follows from the definition (Su et al. 2021, equation 12).",
         _key,
         exact=True,
+        kind=Kind.CHECK,
     ),
 )

@@ -1,11 +1,25 @@
 """Variants of RoPE in trained models: with learned positions, other bases, rescaled, with still pairs."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import torch
 
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import EXPLORATORY, Difference, paired
 from poslab.claims import parts
-from poslab.claims.contract import BLOG, BOOK, Claim, Judgement, Verdict, undecided
+from poslab.claims.contract import (
+    BLOG,
+    BOOK,
+    TRUE_IF_LOWER,
+    Claim,
+    Judgement,
+    Part,
+    Verdict,
+    exactly,
+    in_parts,
+    untested,
+)
 from poslab.claims.studies import (
     BASES,
     CATALOGUE,
@@ -16,6 +30,7 @@ from poslab.claims.studies import (
     Studies,
     arm,
     compared,
+    context_used,
     read_difference,
     setting,
 )
@@ -24,6 +39,7 @@ from poslab.record.measures import multiple, name
 from poslab.report.formatting import number
 
 CLEAR = 0.02  # nats: less is called no difference
+TURNED = 1.0  # radians within L: a pair that turns by less is as good as unturned
 
 
 def first_negative(base: float, farthest: int = 16_384) -> int:
@@ -53,7 +69,7 @@ def _variant(studies: Studies, label: str) -> tuple[str, Results, Compared] | No
 def _with_learned(studies: Studies) -> Judgement:
     made = _variant(studies, "rope_learned")
     if made is None:
-        return undecided((VARIANTS,), "The scheme rope_learned is there; the study is not.")
+        return untested((VARIANTS,), "The scheme rope_learned is there; the study is not.")
     study, results, found = made
     ends = _no_worse(found)
     verdict = Verdict.UNDECIDED
@@ -70,21 +86,38 @@ def _with_learned(studies: Studies) -> Judgement:
     )
 
 
+def slowest_angle(results: Results, label: str) -> float:
+    """By how many radians the pairs that `label` leaves unturned turn within L under plain RoPE, at most."""
+    item = arm(results, label)
+    assert item is not None
+    config, length = item.arm.finished[0].config, item.arm.context_length
+    width = config["model"]["width"] // config["model"]["heads"]
+    options = {key: value for key, value in config["pos"].items() if key != "scheme"}
+    turned = parts.frequencies(parts.scheme(str(config["pos"]["scheme"]), width, length=length, **options))
+    plain = parts.frequencies(parts.rope(width, base=options["base"]))
+    return float(plain[turned == 0].max()) * (length - 1)
+
+
 def _still_pairs(studies: Studies) -> Judgement:
     made = _variant(studies, "rope_p")
     if made is None:
-        return undecided((VARIANTS,), "The scheme rope_p is there; the study is not.")
+        return untested((VARIANTS,), "The scheme rope_p is there; the study is not.")
     study, results, found = made
-    ends = _no_worse(found)
+    ends, angle = _no_worse(found), slowest_angle(results, "rope_p")
     verdict = Verdict.UNDECIDED
-    if found.reading == "higher" and ends is not None and ends[0] > CLEAR:
+    if angle >= TURNED and found.reading == "higher" and ends is not None and ends[0] > CLEAR:
         verdict = Verdict.REFUTED_HERE
-    elif ends is not None and ends[1] < CLEAR:
+    elif angle >= TURNED and ends is not None and ends[1] < CLEAR:
         verdict = Verdict.HOLDS_HERE
     return Judgement(
         verdict,
-        f"sliding loss at L, rope_p less rope {found.text}",
-        f"Without loss is said where the whole interval leaves less than {CLEAR} nats of one.",
+        f"within L = {results.context_length} the pairs left unturned turn by {angle:.2f} rad and less under "
+        f"RoPE; sliding loss at L, rope_p less rope {found.text}",
+        f"Without loss is said where the whole interval leaves less than {CLEAR} nats of one."
+        if angle >= TURNED
+        else "These pairs hardly turn within this length, so leaving them unturned changes hardly anything: "
+        "the study could not have found a loss. It takes a length or a base at which they turn by "
+        f"{TURNED:g} rad and more.",
         study=study,
         setting=setting(results),
     )
@@ -127,56 +160,75 @@ def _other_bases(studies: Studies) -> list[tuple[Results, str, Compared]]:
 
 def _extends(studies: Studies) -> Judgement:
     ntk, bases = _rescaled(studies), _other_bases(studies)
-    read = (*((ntk,) if ntk else ()), *bases)
     missing = () if studies.results(CONTEXT.study) else (CONTEXT,)
-    if not read:
-        return undecided(
-            missing,
-            "Not measured yet: the rescalings and the bases are there, studies of them with records are not.",
+    scaled = Part(
+        "NTK-aware scaling of a trained RoPE extends its context.", Verdict.NOT_TESTED, "not measured"
+    )
+    said = "NTK-aware scaling was not measured yet."
+    if ntk is not None:
+        results, where, found = ntk
+        scaled = replace(
+            scaled,
+            verdict=TRUE_IF_LOWER[found.reading],
+            numbers=f"sliding loss at {where}, less the unscaled one's {found.text}",
         )
-    shown = [f"{where}, {found.text}" for _, where, found in bases]
-    words = [_in_words(f"With {where}", found) for _, where, found in bases]
-    if ntk:
-        _, where, found = ntk
-        shown.insert(0, f"NTK-aware scaling at {where}, {found.text}")
-        words.insert(0, _in_words(f"With NTK-aware scaling of a trained RoPE, at {where}", found))
-    clear = {each.reading for _, _, each in bases} - {"open"}  # of the bases, at any length
-    of_bases = clear.pop() if len(clear) == 1 else "open"
-    of_ntk = "open" if ntk is None else ntk[2].reading
-    verdict = Verdict.HOLDS_HERE if of_ntk == of_bases == "lower" else Verdict.UNDECIDED
-    if "higher" in (of_ntk, of_bases):
-        verdict = Verdict.REFUTED_HERE
-        answer = {"lower": "does", "higher": "does not", "open": "is open"}
-        words.insert(0, f"NTK-aware scaling {answer[of_ntk]}, a larger base {answer[of_bases]}.")
-    return Judgement(
-        verdict,
-        f"sliding loss less plain RoPE's: {'; '.join(shown)}",
-        " ".join((*words, "" if bases else "Larger bases were not trained yet.")).strip(),
+        said = _in_words(f"NTK-aware scaling of a trained RoPE: at {where}", found)
+        said += f" {context_used(results, 'rope', 'its unscaled')}"
+    shown = "; ".join(f"{where} {found.text}" for _, where, found in bases)
+    read = [results for results, *_ in ((ntk,) if ntk else ())] + [results for results, *_ in bases]
+    return in_parts(
+        scaled,
+        Part(
+            "A larger base does, with further training at the longer length.",
+            Verdict.NOT_TESTED,
+            f"trained at L alone, sliding loss less base 10,000's: {shown}" if shown else "not measured",
+        ),
+        Part(
+            "A smaller base does (Liu et al. 2023, arXiv 2310.05209).",
+            Verdict.NOT_TESTED,
+            "not measured",
+        ),
+        why=f"{said} A larger base is meant with further training at the longer length, which was not done"
+        + (
+            ": the models with one here were trained at L from the start, and that they do not gain past L "
+            "says nothing of the claim."
+            if shown
+            else "."
+        )
+        + " Smaller bases were not trained.",
         missing=missing,
-        study=read[0][0].study,
-        setting="; ".join(dict.fromkeys(setting(results) for results, _, _ in read)),
+        study=read[0].study if read else None,
+        setting="; ".join(dict.fromkeys(setting(results) for results in read)) or None,
     )
 
 
 def _in_words(where: str, found: Compared) -> str:
     """What is less or more, and whether it counts."""
-    mean, n = found.difference.mean, found.difference.n
+    mean, half, n = found.difference.mean, found.difference.half_width, found.difference.n
     shown = f"{where}, the loss is {number(abs(mean), 3)} nats {'lower' if mean < 0 else 'higher'}"
-    few = f" in {n} seed{'s' * (n != 1)}, too few to count"
-    return f"{shown}{'' if found.reading != 'open' else few if n < EXPLORATORY else ', within noise'}."
+    if found.reading != "open":
+        return f"{shown}."
+    if half is None or n < EXPLORATORY:
+        return f"{shown} in {n} seed{'s' * (n != 1)}, too few to count."
+    return f"{shown}, {'within noise' if abs(mean) <= half else f'not separated ({n} seeds)'}."
 
 
 def _larger_base(studies: Studies) -> Judgement:
     bases = (500.0, 10_000.0, 500_000.0)
     places = [first_negative(base) for base in bases]
-    value = "in heads of width 32, the score of equal q and k first falls below 0 at " + ", ".join(
+    value = "in heads of width 32, first below 0 at " + ", ".join(
         f"{place:,} tokens (base {base:,.0f})" for base, place in zip(bases, places, strict=True)
     )
-    return undecided(
-        (BASES,),
-        "The paper's own measure grows with the base, as it says. Whether the usable length of trained "
-        "models follows takes the study over several seeds, and models that use long contexts.",
-        value,
+    return in_parts(
+        Part(
+            "The distance up to which equal queries and keys score above 0 grows with the base.",
+            exactly(all(near < far for near, far in pairwise(places))),
+            value,
+        ),
+        Part("So does the usable length of trained models.", Verdict.NOT_TESTED, "not measured"),
+        why="The paper's own measure grows with the base, as it says. Whether the usable length of trained "
+        "models follows takes several bases over several seeds, at lengths that the models use.",
+        missing=() if studies.results(BASES.study) else (BASES,),
     )
 
 
@@ -195,31 +247,33 @@ CLAIMS = (
         35,
         "NTK-aware scaling and other bases extend the context.",
         (BOOK, BLOG),
-        "Past L the loss with them is lower than plain RoPE's.",
-        "Sliding loss of a trained RoPE under NTK-aware scaling as far past L as it is scaled, and of larger "
-        "bases at 2, 4 and 8 L (corrected together), less plain RoPE's, in the study context, or in "
-        "rescaling and bases where that is not there.",
-        "Models with longer contexts.",
+        "Past L the loss with them is lower than plain RoPE's: with NTK-aware scaling after training, with a "
+        "larger base after further training at the longer length.",
+        "Sliding loss of a trained RoPE under NTK-aware scaling, as far past L as it is scaled, less the "
+        "unscaled one's, in the study context, or in rescaling where that is not there.",
+        "Further training at the longer length under larger and smaller bases, of models that use their "
+        "context.",
         _extends,
         question="Do NTK-aware scaling and larger bases both extend the context?",
     ),
     Claim(
         44,
         "A larger base bounds a longer usable length.",
-        ("Xu et al. 2024",),
+        ("Xu, Men et al. 2024, Base of RoPE Bounds Context Length (arXiv 2405.14591)",),
         "The usable length of trained models grows with the base.",
         "The distance up to which equal queries and keys score above 0 (computed), and the study bases.",
-        "The study bases over five seeds.",
+        "The study bases over five seeds, with models that use their context.",
         _larger_base,
+        exact=True,
     ),
     Claim(
         45,
         "The slowest pairs can be left unturned without loss.",
-        ("Barbero et al. 2024",),
+        ("Barbero et al. 2024, Round and Round We Go! (arXiv 2410.06205)",),
         f"At the training length the loss of rope_p is not higher than RoPE's by {CLEAR} nats or more.",
-        "Sliding loss at L of rope_p less rope's, in the study variants, or in catalogue where "
-        "that is not there.",
-        "Larger models and another text.",
+        "The angle by which these pairs turn within L, and the sliding loss at L of rope_p less rope's, in "
+        "the study variants, or in catalogue where that is not there.",
+        "The study at L = 1,024 and more, or with base 100, where these pairs turn; another text.",
         _still_pairs,
     ),
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from poslab.claims.contract import BLOG, BOOK, Claim, Judgement, Verdict
+from poslab.claims.contract import BLOG, BOOK, ROFORMER, Claim, Judgement, Verdict
 from poslab.claims.studies import Studies
 
 
@@ -17,7 +17,7 @@ CLAIMS = (
         40,
         "On long legal documents (CAIL2019-SCM) accuracy grows as the context grows from 512 to 1,536 "
         "tokens.",
-        (BLOG, "RoFormer (Su et al. 2021)"),
+        (BLOG, ROFORMER),
         "Accuracy at 1,536 tokens is above that at 512.",
         READ,
         "The data set, a pre-trained model in Chinese, and several seeds.",

@@ -69,7 +69,7 @@ class Source(TextSource):
     def _path(self) -> Path:
         if self.path is None:
             raise ConfigError("data=text needs data.path=FILE or DIRECTORY")
-        path = Path(self.path).expanduser()
+        path = Path(os.path.expanduser(self.path))
         try:
             path.stat()
         except FileNotFoundError:

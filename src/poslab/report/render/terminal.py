@@ -4,6 +4,7 @@ import io
 import re
 import sys
 import textwrap
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from rich import box
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from poslab.analysis.palette import COLOURS, GREY, arm_numbers, look
-from poslab.config.text import plain
+from poslab.config.text import listing, plain
 from poslab.record.losses import TRAINED, Segments
 from poslab.record.measures import mean_loss
 from poslab.record.reader import Run
@@ -23,27 +24,64 @@ if TYPE_CHECKING:
     from poslab.report.written import Report
 
 PROTOCOLS = {"non_overlapping": "non-overlapping", "sliding": "sliding"}  # in the order of rows
-WIDTH = 18  # of a scheme's name, in letters
+WIDTHS = (18, 12, 8)  # of a scheme's name, in letters: the first with which a table fits
+LEFT_OUT = ("to target", "4 L", "2 L", "usable: own, fixed")  # columns that a narrow terminal lacks, in turn
+NARROWEST = 40  # columns that a terminal is taken to have at least
 
 
-def terminal_table(report: "Report") -> Table:
-    """The arms of a report: losses in nats a token, a dash where undefined, and the verdict below.
+def terminal_table(report: "Report", width: int) -> Table:
+    """The arms of a report in `width` columns: losses in nats a token, a dash where undefined.
 
-    It fits 80 columns unless the scheme's label is long: an interval goes below its mean.
+    An interval stands below its mean. Where there is too little room for all columns, first the attention
+    goes that is the same for all arms, then the columns of `LEFT_OUT`; the caption says so, before the
+    answer.
     """
-    table = _table(report.summary)
-    for title in report.table[0]:
+    return _fitting(_tables(report), width)
+
+
+def _tables(report: "Report") -> Iterator[Table]:
+    """The same table narrower each time."""
+    yield _table_without(report, (), "")
+    attentions = {row["attention"] for row in report.table}
+    same = ["attention"] if len(attentions) == 1 else []
+    of_all = f"The attention of all arms is {report.table[0]['attention']}.\n" if same else ""
+    if same:
+        yield _table_without(report, same, of_all)
+    out = [title for title in LEFT_OUT if title in report.table[0]]
+    missing = ""
+    for i in range(len(out)):
+        missing = f"On the page, but left out here for lack of room: {listing(out[: i + 1])}.\n"
+        yield _table_without(report, [*same, *out[: i + 1]], f"{of_all}{missing}")
+    for letters in WIDTHS[1:]:
+        yield _table_without(report, [*same, *out], f"{of_all}{missing}", letters)
+
+
+def _table_without(report: "Report", out: Collection[str], note: str, letters: int = WIDTHS[0]) -> Table:
+    table = _table(f"{note}{report.summary}")
+    table.title, table.title_justify, table.title_style = Text(report.title), "left", "bold"
+    titles = [title for title in report.table[0] if title not in out]
+    for title in titles:
         side: Literal["left", "right"] = "left" if title in ("scheme", "attention") else "right"
         table.add_column(
-            re.sub(r"(?<=sliding) |(?<=loss) |(?<=usable:) |(?<=own,) |(?<=to) ", "\n", title),
+            re.sub(r"(?<=sliding) |(?<=loss) |(?<=usable:) |(?<=own,) |(?<=to) |(?<=byte) ", "\n", title),
             justify=side,
             no_wrap=True,
         )
     for row, colour in zip(report.table, _colours(report), strict=True):
-        scheme = "\n".join(textwrap.wrap(row["scheme"], WIDTH))
-        rest = (value.replace(" ± ", "\n± ") for title, value in row.items() if title != "scheme")
+        scheme = "\n".join(_wrapped(row["scheme"], letters))
+        rest = (row[title].replace(" ± ", "\n± ") for title in titles if title != "scheme")
         table.add_row(Text(scheme, style=colour), *map(Text, rest))
     return table
+
+
+def _wrapped(label: str, letters: int) -> list[str]:
+    """The label in lines: cut at blanks, within a longer setting after a dot or a sign of equality."""
+    lines = [""]
+    for piece in re.split(r"(?<=[ .=])", label):
+        if len((lines[-1] + piece).rstrip()) > letters:
+            lines.append("")
+        lines[-1] += piece
+    return [part for line in lines for part in textwrap.wrap(line, letters)]
 
 
 def _colours(report: "Report") -> list[str]:
@@ -55,8 +93,12 @@ def _colours(report: "Report") -> list[str]:
     return ["" if colour == COLOURS[GREY][0] else colour for colour in colours]
 
 
-def evaluation_table(run: Run) -> Table:
-    """Losses by length and protocol, in nats a token, a dash where there is none."""
+def evaluation_table(run: Run, width: int) -> Table:
+    """Losses by length and protocol in `width` columns, in nats a token, a dash where there is none."""
+    return _fitting((_evaluation_table(run, letters) for letters in WIDTHS), width)
+
+
+def _evaluation_table(run: Run, letters: int) -> Table:
     lines: dict[str, Segments] = {TRAINED: run.segments}
     lines |= {name: measured.segments for name, measured in run.rescaled.items()}
     lengths = sorted({k for each in lines.values() for _, k in each})
@@ -71,7 +113,7 @@ def evaluation_table(run: Run) -> Table:
         label = scheme if name == TRAINED else f"{run.pos}, {name}"
         for place, (protocol, title) in enumerate(PROTOCOLS.items()):
             losses = [mean_loss(by_length.get((protocol, k), {}).values()) for k in lengths]
-            shown = "\n".join(textwrap.wrap(plain(label, 80), WIDTH)) if place == 0 else ""
+            shown = "\n".join(_wrapped(plain(label, 80), letters)) if place == 0 else ""
             table.add_row(Text(shown), title, *map(number, losses))
     return table
 
@@ -80,13 +122,31 @@ def _table(caption: str) -> Table:
     return Table(box=box.SIMPLE_HEAD, caption=Text(caption), caption_justify="left", padding=(0, 1, 0, 0))
 
 
+def _fitting(tables: Iterable[Table], width: int) -> Table:
+    """The first of the tables that fits, or else the last."""
+    for table in tables:
+        if _needed(table) <= width:
+            break
+    return table
+
+
+def _needed(table: Table) -> int:
+    """The columns of the terminal that it takes with no cell wrapped, whatever the length of its caption."""
+    console = Console(width=1000)
+    return Measurement.get(console, console.options, table).maximum
+
+
+def terminal_width() -> int:
+    """The columns of the terminal, or COLUMNS where that is set; 80 where there is no terminal."""
+    return max(Console().width, NARROWEST)
+
+
 def print_table(table: Table) -> None:
-    """On standard output. A narrow terminal wraps lines; it never cuts a number short."""
+    """On standard output. A terminal narrower than the table wraps lines; it never cuts a number short."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # without ≥ its number is shown all the same
     console = Console()
-    needed = Measurement.get(console, console.options.update(max_width=1000), table).maximum
-    console.width = max(console.width, min(needed, 200))
+    console.width = max(terminal_width(), _needed(table))
     with console.capture() as captured:
         console.print(table)
     # Rich fills each line with blanks, which a file or a pipe need not have.
@@ -95,6 +155,9 @@ def print_table(table: Table) -> None:
 
 
 def show(report: "Report") -> None:
-    """Print the table of arms, where the page is, and where records are kept."""
-    print_table(terminal_table(report))
-    print(f"report: {report.page}", *report.notices, sep="\n")
+    """Print what the report is on, the table of arms, where the page is, and where records are kept."""
+    width = terminal_width()
+    print_table(terminal_table(report, width))
+    # A path is not broken: it is to be copied.
+    for line in (f"report: {report.page}", *report.notices):
+        print(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False))

@@ -5,25 +5,36 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from poslab.analysis.estimates import RELATIVE
+from poslab.analysis.facts import origin_of, tokens_per_parameter
 from poslab.analysis.learning_rates import scheme_rates
+from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, arms_sheet
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
-from poslab.record.measures import TOLERANCES, multiple, name
+from poslab.record.measures import TOLERANCES, family, is_in_bits, multiple, name, unit
 from poslab.report import cells
 from poslab.report.document import Answer
-from poslab.report.formatting import count, quantity
+from poslab.report.formatting import count, number, quantity
 from poslab.report.sections.attention import denominators_in_short
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.rescalings import in_short
 from poslab.report.tables import Cell, Column, Table
-from poslab.report.verdict import NAMED, differences_at_length, fastest, winner
+from poslab.report.verdict import (
+    NAMED,
+    differences_at_length,
+    fastest,
+    left_out,
+    not_compared_at_length,
+    on_text,
+    winner,
+)
 
 SOURCES = ("arms.csv", "differences.csv")
 HOLM = "paired t tests with Holm's correction"
+EARLY = 20  # training tokens a parameter, what Hoffmann et al. 2022 find best: with fewer, training is early
 
 
 def answer(results: Results) -> Answer:
@@ -44,19 +55,28 @@ def sentences(results: Results) -> Iterator[str]:
         yield from in_short(results)
         return
     tested = multiple(results.primary)
-    if results.is_about_learning:
-        yield from fastest(results)
-    few = f"{results.seeds} seeds, so exploratory: at" if results.seeds < EXPLORATORY else "At"
-    where = f"{few} {'' if tested == 1 else f'{tested:g} times '}the training length"
-    yield f"{where}, {_lowest(results)}."
+    faster = fastest(results) if results.is_about_learning else ()
+    yield from faster
+    few = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""
+    text = "" if faster else f"{on_text(results)}, "
+    apart = left_out(results, results.ranks)
+    in_bits = " in bits per byte" if is_in_bits(results.primary) else ""
+    first = f"{few}{text}{_where(results.primary)}{in_bits}, {_lowest(results, bool(apart))}"
+    yield f"{first[0].upper()}{first[1:]}{f'; {apart}' if apart else ''}."
     if tested > 1:
-        yield _kept(results, tested)
-        yield from filter(None, [_at_length(results)])
+        yield from filter(None, [_kept(results, tested), _at_length(results)])
     yield from in_short(results)
 
 
-def _lowest(results: Results) -> str:
-    """Whose loss is the lowest at the tested length, by the ranks."""
+def _where(figure: str) -> str:
+    """At which length; of the training length, also where in the window."""
+    if multiple(figure) != 1:
+        return f"at {multiple(figure):g} times the training length"
+    return f"at the training length, {cells.PLACES[family(figure)]}"
+
+
+def _lowest(results: Results, apart: bool) -> str:
+    """Whose loss is the lowest at the tested length, by the ranks; `apart`: some arms are not ranked."""
     ranks, first = results.ranks, results.leading
     if len(first) == len(ranks):
         return "the two arms are not separated" if len(ranks) == 2 else "no arm is separated from another"
@@ -66,7 +86,8 @@ def _lowest(results: Results) -> str:
         return f"{first[0]} has the lowest mean loss, not separated from {listing(first[1:], NAMED)}"
     if len(first) > 1:
         return f"{listing(first)} have the lowest losses, not separated from each other"
-    others = "the other arm's" if len(ranks) == 2 else "any other arm's"
+    compared = "compared " if apart else ""
+    others = f"the other {compared}arm's" if len(ranks) == 2 else f"any other {compared}arm's"
     if ranks[first[0]].worst == 1:
         return f"the loss of {first[0]} is lower than {others}"
     return f"no arm is below {first[0]}, which is not separated from every other"
@@ -76,36 +97,46 @@ def _kept(results: Results, tested: float) -> str:
     """Which arms stay within the tolerance of their own loss at L up to the tested length, in every seed."""
     kept: list[str] = []
     lost: list[str] = []
-    undefined: list[str] = []
+    unknown: list[str] = []
     for item in results.arms:
         lengths = item.by_seed(f"{RELATIVE}_multiple").values()
-        if not any(f"{family}_{name(tested)}" in item.figures for family in cells.WINDOWS):
-            undefined += [item.arm.label] if item.rows else []
-        elif lengths:
+        if not any(f"{protocol}_{name(tested)}" in item.figures for protocol in cells.WINDOWS):
+            continue  # another sentence says that it has no loss there
+        if lengths:
             (kept if min(lengths) >= tested else lost).append(item.arm.label)
+        else:
+            unknown.append(item.arm.label)
     within = f"within {100 * TOLERANCES['']:g} % of what it is at L"
+    if not kept and not lost:
+        return ""
     if not lost:
         text = f"Every arm that is defined there keeps its loss {within}"
     elif not kept:
         text = f"No arm keeps its loss {within} that far"
     else:
         text = f"Only {listing(kept, NAMED)} keep{'s its' if len(kept) == 1 else ' their'} loss {within}"
-    ends = f"; {listing(undefined, NAMED)} {'is' if len(undefined) == 1 else 'are'} not defined past L"
-    return f"{text}{ends if undefined else ''}."
+    ends = f"; nothing is known of {listing(unknown, NAMED)}, without sliding losses"
+    return f"{text}{ends if unknown else ''}."
 
 
 def _at_length(results: Results) -> str:
     """What is claimed of the loss at L, of each arm against the reference."""
     compared, label = differences_at_length(results), results.reference.arm.label
-    lower = [arm for arm, mean, claimed in compared if claimed and mean < 0]
     if not compared:
         return ""
+    lower = [item.arm.label for item in compared if item.reading.startswith("lower")]
+    among = "of the arms compared, " if not_compared_at_length(results) else ""
+    where = (
+        f"At L itself, {cells.PLACES[family(loss_at_length(results.reference, results.primary))]}, {among}"
+    )
+    are = "is" if len(lower) == 1 else "are"
+    if lower and len(lower) == len(compared):
+        return f"{where}{listing(lower, NAMED)} {are} lower than {label}."
     if lower:
-        are = "is" if len(lower) == 1 else "are"
-        return f"At L itself, {listing(lower, NAMED)} {are} lower than {label}."
-    if all(claimed for _, _, claimed in compared):
-        return f"At L itself, {label} is the lowest."
-    return f"At L itself, no arm is separated below {label}."
+        return f"{where}only {listing(lower, NAMED)} {are} separated below {label}."
+    if all(item.reading.startswith("higher") for item in compared):
+        return f"{where}{label} is the lowest."
+    return f"{where}no arm is separated below {label}."
 
 
 def table(results: Results) -> Table:
@@ -114,17 +145,20 @@ def table(results: Results) -> Table:
     An arm alone has neither rank nor comparison.
     """
     protocol, label = cells.loss_family(results), results.reference.arm.label
-    noise = {item.arm.label for item in results.tested if item.reading.startswith("within noise")}
+    readings = {item.arm.label: item.reading for item in results.tested}
 
     def against(row: Row, key: str) -> Cell:
-        shown = difference(results, row)
-        return replace(shown, text=f"{shown.text} (noise)") if row["arm"] in noise else shown
+        shown, reading = difference(results, row), readings.get(str(row["arm"]), "")
+        if reading == "within noise":
+            return replace(shown, text=f"{shown.text} (noise)")
+        return replace(shown, text=f"{shown.text}, {reading}") if reading.startswith("not sep") else shown
 
     places = "1 is the lowest loss; only arms that are separated bound it"
     over = f"to the loss of {label} at 75 % of its budget, over those that {label} takes"
     paired = (
-        f"the difference from {label}, paired by seed, with its 95 % interval; noise: p with Holm's "
-        f"correction is {FALSE_ALARMS:g} or more"
+        f"the difference from {label}, paired by seed, with its 95 % interval over seeds; noise: the "
+        f"interval holds 0; not separated: it does not, but p with Holm's correction is {FALSE_ALARMS:g} or "
+        "more"
     )
     losses = [cells.loss_column(protocol, k) for k in dict.fromkeys((1.0, results.tested_multiple))]
     columns = [cells.arm_column(results), *losses]
@@ -172,7 +206,13 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
     size = cells.span(list(map(quantity, parameters)))
     budget = cells.span(list(map(quantity, sorted(run.budget for run in finished))))
     lengths = list(map(count, sorted(run.context_length for run in finished)))
-    yield "Model and budget", f"{size} parameters, {budget} tokens"
+    seen = sorted(one for run in finished if (one := tokens_per_parameter(run)) is not None)
+    before = ", training before included" if any(map(origin_of, finished)) else ""
+    ratio = f" ({cells.span([number(one, 2) for one in seen])} a parameter{before})" if seen else ""
+    yield "Model and budget", f"{size} parameters, {budget} tokens{ratio}"
+    if seen and seen[0] < EARLY and len(results.arms) > 1:
+        few = f"fewer than {EARLY} tokens a parameter"
+        yield "Early training", f"{few}, so differences at L may shrink or turn with more training"
     yield "L", f"{cells.span(lengths)} tokens"
     if unsteady(results):
         yield "Speed", "not compared: other work used the machine"
@@ -202,7 +242,7 @@ def paper_table(results: Results) -> Table:
         f"{results.reference.arm.label} in the tested loss, paired by seed. "
     )
     caption = (
-        f"Loss in {cells.WINDOWS[cells.loss_family(results)]}, in nats a token, at the training length L and "
-        f"past it. {compared if len(results.arms) > 1 else ''}{sure}"
+        f"Loss in {cells.WINDOWS[cells.loss_family(results)]}, in {unit(results.primary)}, at the training "
+        f"length L and past it. {compared if len(results.arms) > 1 else ''}{sure}"
     )
     return replace(shown, title=results.study, caption=caption)

@@ -7,6 +7,7 @@ that only some reports have are in `OPTIONAL`.
 
 from collections.abc import Callable, Sequence
 
+from poslab.analysis import titles
 from poslab.analysis.results import Results
 from poslab.report import verdict
 from poslab.report.cells import arms
@@ -54,13 +55,13 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
         "made",
         "How it was made",
         lambda results: (*verdict.belief(results), *remarks_on(results)),
-        (overview.runs,),
+        (overview.runs, overview.earlier),
     ),
 )
 
 # Every file that some reports lack: what an earlier report left and the present one has not is removed.
 _NAMES = """
-ranks settings loss_by_speed tested_loss_by_speed learning_rates rates
+earlier ranks settings loss_by_speed tested_loss_by_speed learning_rates rates
 loss_by_length loss_by_length_by_attention sliding_loss_by_length sliding_loss_by_length_by_attention
 bits_per_byte_by_length sliding_bits_per_byte_by_length context_gain_by_length early_token_curse_by_length
 loss_by_position loss_by_position_less_reference
@@ -85,7 +86,8 @@ def document(results: Results) -> Document:
             chapters.append(Chapter(chapter, title, tuple(findings(results)), sections))
     return Document(
         name=results.study,
-        title=results.questions[0] if len(results.questions) == 1 else results.study,
+        title=titles.title(results),
+        compared=titles.compared(results),
         answer=answer(results),
         warnings=tuple(warnings_of(results)),
         chapters=tuple(chapters),

@@ -44,7 +44,7 @@ def unsteady(results: Results) -> str:
 
 
 def _chart(results: Results, figure: str, k: float) -> LineChart:
-    loss = f"{cells.loss_family(results)}_{name(k)}"
+    loss = f"{cells.nats_family(results)}_{name(k)}"
     series = tuple(
         Series(number, item.arm.label, (point(speed, at, {SPEED: speed}),))
         for number, item in cells.arms(results)

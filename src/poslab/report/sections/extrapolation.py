@@ -7,8 +7,9 @@ from poslab.analysis.comparisons import comparable
 from poslab.analysis.curves import Point, Values, by_length, by_position, in_bits, points, row_by_length
 from poslab.analysis.protocols import OTHER
 from poslab.analysis.results import Results
+from poslab.record.measures import is_in_bits
 from poslab.record.reader import Run
-from poslab.report.cells import GAINS, arms, bars, loss_family, training_length
+from poslab.report.cells import GAINS, arms, bars, nats_family, training_length
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import count, multiple
@@ -16,7 +17,8 @@ from poslab.report.formatting import count, multiple
 
 def section(results: Results) -> Section:
     """Loss by length in the protocol that is not tested and by position, gain and curse by length."""
-    other = _loss_by_length(results, OTHER[loss_family(results)], in_bits(results.finished))
+    bits = in_bits(results.finished) or is_in_bits(results.primary)
+    other = _loss_by_length(results, OTHER[nats_family(results)], bits)
     losses = (other, _loss_by_position(results), _position_less_reference(results))
     tested = tested_chart(results)
     first = (tested,) if tested is not None and results.is_about_learning else ()  # else it is the answer's
@@ -26,7 +28,7 @@ def section(results: Results) -> Section:
 
 def tested_chart(results: Results) -> LineChart | None:
     """Loss by length in the protocol that is tested, or None where no run has it."""
-    chart = _loss_by_length(results, loss_family(results), bits=False)
+    chart = _loss_by_length(results, nats_family(results), is_in_bits(results.primary))
     return chart if chart.series else None
 
 

@@ -4,18 +4,20 @@ from dataclasses import replace
 from functools import partial
 
 from poslab.analysis.comparisons import mean_ranks
-from poslab.analysis.protocols import OTHER, at_length, counterpart
+from poslab.analysis.protocols import OTHER, counterpart, loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import (
     Row,
     arms_sheet,
     claims_sheet,
     differences_sheet,
+    earlier_sheet,
     pairs_sheet,
     summary_sheet,
 )
+from poslab.config.installation import typed
 from poslab.config.text import listing, plain, rate_text
-from poslab.record.measures import name
+from poslab.record.measures import is_in_bits, name
 from poslab.record.reader import Run
 from poslab.report import cells
 from poslab.report.charts import Place, RankChart
@@ -84,12 +86,13 @@ def _fixed_words(results: Results) -> str:
 
 
 def terminal_rows(results: Results) -> list[dict[str, str]]:
-    """A row an arm for the terminal, by column title; losses are nats a token, in the tested protocol.
+    """A row an arm for the terminal, by column title; losses are in the tested protocol and unit.
 
     Both usable lengths stand in one cell, the fixed one below, since a terminal has no room for two columns.
     """
     protocol = cells.loss_family(results)
-    loss = "sliding loss" if protocol == "sliding" else "loss"
+    loss = "bits per byte" if is_in_bits(results.primary) else "loss"
+    loss = f"sliding {loss}" if protocol.startswith("sliding") else loss
     rows = []
     for item, record in zip(results.arms, arms_sheet(results)[1], strict=True):
         scheme = item.arm.label.replace(f" / {item.arm.attention}", "", 1)
@@ -140,7 +143,7 @@ def differences_table(results: Results) -> Table | None:
     last = max(cells.scored(results, "sliding"), default=1.0)
     first = [] if results.primary is None else [results.primary, counterpart(results.primary)]
     shown = {*first, f"sliding_{name(last)}", f"context_gain_{name(last)}"}
-    shown |= {"loss_1x"} if results.primary is None else {at_length(results.primary)}
+    shown |= {loss_at_length(results.reference, results.primary)}
     compared = [row for row in differences_sheet(results)[1] if row["half_width"] is not None]
     if not compared or results.seeds < 2:
         return None
@@ -157,11 +160,15 @@ def differences_table(results: Results) -> Table | None:
         cells.words("reading", "Reading"),
     )
     caption = (
-        f"Arm less {results.reference.arm.label}, in nats per token, paired by seed, with 95 % Student-t "
-        f"intervals. {_tested(results)}"
+        f"Arm less {results.reference.arm.label}, in nats per token{_bits(results)}, paired by seed, with "
+        f"95 % Student-t intervals. {_tested(results)}"
     )
     records = [row for row in compared if row["figure"] in shown]
     return Table("Against the reference", caption, columns, records, ("differences.csv",), folded=True)
+
+
+def _bits(results: Results) -> str:
+    return ", or bits per byte where the figure says so" if is_in_bits(results.primary) else ""
 
 
 def _tested(results: Results) -> str:
@@ -174,17 +181,20 @@ def _tested(results: Results) -> str:
         f"correction over all that the verdict claims; the rest is descriptive, the {other}, which is the "
         "other protocol at the same length, too. The interval says how far the difference may be another "
         "with another training (over seeds); the standard error over text, how far with other text of the "
-        "same kind (over segments of the held-out text, each averaged over the seeds)."
+        "same kind (over segments of the held-out text, each averaged over the seeds). That standard error "
+        "is too small where several segments come from one document: they are no independent draws of text."
     )
 
 
 def protocols(results: Results) -> Section:
     """A row an arm: bits per byte in both protocols, the loss that is not tested, the early-token curse."""
-    other = OTHER[cells.loss_family(results)]
-    families = (
+    others = [OTHER[cells.loss_family(results)]]
+    if is_in_bits(results.primary):
+        others = list(cells.LOSSES)
+    families: tuple[tuple[str, str, cells.Show], ...] = (
         ("bits_per_byte", "Bits per byte, non-overlapping", cells.loss),
         ("sliding_bits_per_byte", "Bits per byte, sliding", cells.loss),
-        (other, cells.LOSSES[other], cells.loss),
+        *((other, cells.LOSSES[other], cells.loss) for other in others),
         ("early_token_curse", "Early-token curse, nats", cells.nats),
     )
     columns = [cells.arm_column(results)]
@@ -206,6 +216,31 @@ def runs(results: Results) -> Section:
     """Every record of the study, whatever became of it."""
     table = without_shared_columns(runs_table(results))
     return Section("runs", "Runs", tables=(table,), sheets={"summary": summary_sheet(results)})
+
+
+def earlier(results: Results) -> Section | None:
+    """The runs of earlier commands in the study of commands without a name."""
+    if not results.earlier:
+        return None
+    protocol = cells.nats_family(results)
+    columns = [
+        cells.words("arm", "Arm"),
+        Column("seed", "Seed", cells.text),
+        cells.words("status", "Status"),
+        *(
+            Column(f"{protocol}_{name(k)}", multiple(k), cells.rounded(number), cells.LOSSES[protocol])
+            for k in (1.0, *(k for k in cells.scored(results, protocol) if k == FARTHER[-1]))
+        ),
+    ]
+    caption = (
+        "Runs of earlier commands in the same folder, by all in which arms there differ; losses in nats a "
+        "token. None of them counts in anything above. "
+        f"{typed('report')} {results.subject.option} earlier=true reports on all runs together; study=NAME "
+        "gives a study a folder of its own, in which all runs count."
+    )
+    records = earlier_sheet(results)[1]
+    table = Table("Earlier runs", caption, tuple(columns), records, ("earlier.csv",), folded=True)
+    return Section("earlier", "Earlier runs", tables=(table,), sheets={"earlier": earlier_sheet(results)})
 
 
 def runs_table(results: Results) -> Table:

@@ -35,6 +35,7 @@ from poslab.report.cells import SMALLEST_P, arm_column
 from poslab.report.charts import SCALE_FROM
 from poslab.report.document import Origin
 from poslab.report.formatting import DASH, count, quantity
+from poslab.report.sections.answer import EARLY, sentences
 from poslab.report.sections.rescalings import CEILING, START
 from poslab.report.sections.retrieval import BEFORE_QUESTION, EVERY_ANSWER, LEARNED, WINDOW_START
 from poslab.report.sections.schemes import AN_OCTAVE, BOUND_OVER, BOUND_SOURCE, COUNTED_FROM, DEPTH
@@ -48,7 +49,9 @@ SOURCES = ("facts.csv", "method.csv")  # with what the words say of the study an
 
 def origin(results: Results) -> Origin:
     """How to make the report again, from what, and under which configuration."""
-    sheets = {"facts": facts_sheet(results), "method": method_sheet()}
+    columns, rows = facts_sheet(results)
+    said: Row = {"key": "answer", "value": next(sentences(results))}  # for the list of reports
+    sheets = {"facts": (columns, [*rows, dict(said)]), "method": method_sheet()}
     settings = settings_sheet(results)
     return Origin(
         report_command(results),
@@ -176,6 +179,7 @@ def method_sheet() -> Sheet:
         ("false_alarms", FALSE_ALARMS, "p with Holm's correction under which the verdict claims something"),
         *((f"share_{one.name.lower()}", one.share, f"{OF_ALL_ALARMS}, {one.label}") for one in Group),
         ("fewest_segments", FEWEST_SEGMENTS, "that a standard error over text takes"),
+        ("early_below", EARLY, "training tokens a parameter; with fewer, the report calls training early"),
         ("smallest_p", SMALLEST_P, "a smaller p is shown as less than this"),
         ("exploratory_below", EXPLORATORY, "seeds; fewer are called exploratory"),
         ("primary_multiple", LONGEST_TESTED, "of L: the longest whose loss is tested by default"),

@@ -94,7 +94,7 @@ def findings(results: Results) -> tuple[str, ...]:
 
 def in_short(results: Results) -> Iterator[str]:
     """Which rotation suits the reference best at the tested length, and its price at L."""
-    family, tested = cells.loss_family(results), results.tested_multiple
+    family, tested = cells.nats_family(results), results.tested_multiple
     for one in results.rescaled:
         losses = [(loss, line) for line in one.lines if (loss := line.item.mean(f"{family}_{name(tested)}"))]
         if one.item.arm != results.reference.arm or len(losses) < 2 or losses[0][1] is not one.lines[0]:

@@ -19,7 +19,7 @@ from poslab.analysis.palette import arm_numbers, look
 from poslab.config.text import plain
 from poslab.record.schema import METRICS
 from poslab.record.seal import sealed
-from poslab.report.listed import LIST, LIVE, STATE, Running, list_page
+from poslab.report.listed import LIVE, STATE, Running, list_pages
 from poslab.study.display.progress_file import Progress
 from poslab.study.display.study_view import Entry, StudyDisplay, counts
 
@@ -83,14 +83,14 @@ class LivePage:
             running = Running(self.study, self.question or self.study, line, self.clock())
             _write(self.path, self._page(line))
             _write(self.path.with_suffix(STATE), sealed(asdict(running)))
-            _write(self.reports / LIST, list_page(self.reports))
+            _write_list(self.reports)
 
     def remove(self) -> None:
         """The study was stopped: there is no page of it any more."""
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
             self.path.with_suffix(STATE).unlink(missing_ok=True)
-            _write(self.reports / LIST, list_page(self.reports))
+            _write_list(self.reports)
 
     def _page(self, line: str) -> str:
         progress = self.display.progress()
@@ -185,7 +185,12 @@ def lead_on(reports: Path, study: str, report: Path) -> None:
             path.with_suffix(STATE).unlink()
             target = f"../{quote(report.parent.name)}/{report.name}"
             _write(path, _template().render(forward=target, title=plain(study, 120)))
-            _write(reports / LIST, list_page(reports))
+            _write_list(reports)
+
+
+def _write_list(reports: Path) -> None:
+    for name, text in list_pages(reports).items():
+        _write(reports / name, text)
 
 
 def _write(path: Path, text: str) -> None:

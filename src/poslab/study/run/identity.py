@@ -3,7 +3,8 @@
 That is the checked configuration, the content of the data and the code that is reached from the run's own
 parts. A new scheme, a change of the report, of a logger or of the progress bar leaves finished runs valid.
 The code that only measures a trained model has a fingerprint of its own: where it changes, the trained
-weights stay and are measured again.
+weights stay and are measured again. Fingerprints are of what code means: another comment or docstring leaves
+finished runs valid (meaning.py).
 """
 
 import ast
@@ -23,6 +24,7 @@ from poslab.config.request import Start
 from poslab.config.schema import RunConfig
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
+from poslab.study.run.meaning import meaning
 
 POSLAB = "poslab"
 TRAINING = (  # what turns a configuration and data into weights
@@ -34,12 +36,12 @@ TRAINING = (  # what turns a configuration and data into weights
 )
 BEGINNING = ("poslab.training.start",)  # of a run that goes on from another
 EVALUATION = ("poslab.evaluation.measurement",)  # what turns weights into the tables of a record
-PARSED = 2000  # sources whose imports are remembered
+PARSED = 2000  # sources whose imports and meaning are remembered
 
 
 @dataclass(frozen=True)
 class Code:
-    """Fingerprints of the source that a run's numbers can depend on, 16 hexadecimal digits each."""
+    """Fingerprints of the code that a run's numbers can depend on, 16 hexadecimal digits each."""
 
     shared: str  # of what every run trains with
     parts: str  # of the run's own scheme and attention
@@ -47,7 +49,7 @@ class Code:
 
 
 def code_fingerprints(config: RunConfig) -> Code:
-    """SHA-256 over the source of every module that this run reaches, of poslab and of its parts' packages."""
+    """SHA-256 over what every module means that this run reaches, of poslab and of its parts' packages."""
     shared = sources(TRAINING)
     parts = {name: path for name, path in sources(part_modules(config)).items() if name not in shared}
     # The same for all arms: of the schemes and attentions that it knows, a run reaches its own, in `parts`.
@@ -81,7 +83,8 @@ def _schemes(section: Any) -> set[str]:
 def _digest(sources: dict[str, Path]) -> str:
     digest = hashlib.sha256()
     for name, path in sorted(sources.items()):
-        digest.update(f"{name}\0".encode() + path.read_bytes() + b"\0")
+        digest.update(f"{name}\0{_read(path)['meaning']}\0".encode())
+    _parsed().save()
     return digest.hexdigest()[:16]
 
 
@@ -119,40 +122,48 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
     for name in modules:
         if source_of(name) is None:
             raise FileNotFoundError(f"the source of {name}, which decides what a run is, is not there")
-    parsed = _parsed(planning_directory() / "imports.json")
     waiting = modules
     while waiting:
         name = waiting.pop()
         path = None if name in files else source_of(name)
         if path is not None:
             files[name] = path
-            imported = _imported(name, path, parsed)
+            imported = _imported(name, path)
             waiting += [each for each in imported if each.partition(".")[0] in packages and each != POSLAB]
             if name.partition(".")[0] != POSLAB and "." in name:
                 waiting.append(name.rpartition(".")[0])
-    parsed.save()
+    _parsed().save()
     return files
 
 
+def _parsed() -> Remembered:
+    return _remembered(planning_directory() / "sources.json")
+
+
 @lru_cache(maxsize=1)
-def _parsed(path: Path) -> Remembered:
+def _remembered(path: Path) -> Remembered:
     return Remembered(path, PARSED)
 
 
-def _imported(name: str, path: Path, parsed: Remembered) -> list[str]:
-    """The modules that the source of `name` imports, and whatever it imports from them.
+def _read(path: Path) -> dict[str, Any]:
+    """The `imports` of a source, as it spells them, and its `meaning`.
 
     Parsing takes nearly all of the time of a fingerprint, so what it gave is remembered: by the content and
     not by the file's time or size, which a change can leave as they were.
     """
     content = path.read_bytes()
     key = f"{_reader()} {hashlib.sha256(content).hexdigest()}"
-    names: list[str] | None = parsed.get(key)
-    if names is None:
-        names = _names(ast.parse(content))
-        parsed.put(key, names)
+    known: dict[str, Any] | None = _parsed().get(key)
+    if known is None:
+        known = {"imports": _names(ast.parse(content)), "meaning": meaning(content)}
+        _parsed().put(key, known)
+    return known
+
+
+def _imported(name: str, path: Path) -> list[str]:
+    """The modules that the source of `name` imports, and whatever it imports from them."""
     inside = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    return [_absolute(each, inside) for each in names]
+    return [_absolute(imported, inside) for imported in _read(path)["imports"]]
 
 
 def _absolute(name: str, package: str) -> str:
@@ -169,8 +180,10 @@ version = lru_cache(metadata.version)  # each takes a millisecond
 
 @lru_cache
 def _reader() -> str:
-    """What gives a source's imports: this module, under this Python."""
-    return f"{platform.python_version()} {hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]}"
+    """What reads a source: this module and meaning.py, under this Python."""
+    here = Path(__file__)
+    readers = here.read_bytes() + here.with_name("meaning.py").read_bytes()
+    return f"{platform.python_version()} {hashlib.sha256(readers).hexdigest()[:16]}"
 
 
 def _names(source: ast.Module) -> list[str]:

@@ -15,6 +15,7 @@ import torch
 
 from poslab.config.schema import ConfigError
 from poslab.config.text import without_secrets
+from poslab.data.kept_tokenizer import tokenizer_of
 from poslab.model.gpt import GPT, build
 from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.locks import holding, run_lock
@@ -232,6 +233,8 @@ class RunMaker:
         config, corpus = job.config, job.corpus
         self.gpt = gpt = build(config, corpus.vocabulary)
         record.update(parameters=gpt.parameter_count(), max_length=gpt.scheme.max_length)
+        if tokenizer := tokenizer_of(config.data["vocabulary"], corpus):
+            record.write_tokenizer(tokenizer)
         kernel = None if self.state is None else self.state["kernel"]
         with self.display.phase("training", config.trainer.max_steps), self.stopper.deferred():
             trained = train(gpt, config, corpus, self, self._take_state(gpt, first=True))

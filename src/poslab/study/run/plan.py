@@ -106,16 +106,21 @@ def plan(
     here: bool = True,
     preparation: Preparation | None = None,
     trained: bool = False,
+    tokenizer: Path | None = None,
 ) -> Job:
     """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work.
 
     `here` is whether the run will be made on this machine; `preparation` is shared by the requests of one
-    command; `trained` is whether the model is there and is only evaluated.
+    command; `trained` is whether the model is there and is only evaluated; `tokenizer` is the file that cuts
+    the text into tokens in place of `data.vocabulary`, which stays the run's setting.
     """
     if preparation is None:
         with Preparation() as alone:
-            return plan(request, runs, here, alone, trained)
+            return plan(request, runs, here, alone, trained, tokenizer)
     config = resolve(request.config, here)
+    data = config.data
+    if tokenizer is not None:
+        config = config.model_copy(update={"data": {**data, "vocabulary": str(tokenizer)}})
     try:
         _check_unbuilt(config, preparation.room(config, here), trained)
         checked, size = preparation.sized(config)
@@ -129,6 +134,7 @@ def plan(
         corpus = preparation.corpus(config.data)
     except MemoryError:
         raise BudgetError("memory ran out while the text was prepared: choose a shorter text") from None
+    config = config.model_copy(update={"data": data})
     if config.part == "tuning":
         corpus = corpus.for_tuning()
     if config.probe.tasks:
@@ -242,29 +248,29 @@ def _refusal_directory(request: Request, runs: Path) -> Path:
 def resolve(config: Config, here: bool = True) -> Config:
     """The configuration with every `auto` replaced by what it means on this machine.
 
-    Where the run is made elsewhere (not `here`), the configuration must say whether there are GPUs, and they
-    are taken to have bfloat16. Raises ConfigError.
+    Where the run is made elsewhere (not `here`), `auto` means GPUs with bfloat16, whatever this machine has:
+    the run is then the same from wherever its command is given. Raises ConfigError.
     """
     trainer, evaluate = config.trainer, config.evaluate
     accelerator = trainer.accelerator
-    cuda = accelerator != "cpu" and cuda_available()
-    if accelerator == "auto" and not here and not cuda:
-        raise ConfigError(
-            f"trainer.accelerator=auto means that of this machine, which has no GPU, and launcher="
-            f"{config.launcher.get('name')} runs elsewhere: choose trainer.accelerator=cuda or cpu"
-        )
+    cuda = not here or (accelerator != "cpu" and cuda_available())
     if accelerator == "auto":
         accelerator = "cuda" if cuda else "cpu"
-    elif accelerator == "cuda" and here and not cuda:
-        raise ConfigError("trainer.accelerator=cuda, but PyTorch sees no CUDA device: use cpu or auto")
+    elif accelerator == "cuda" and not cuda:
+        raise ConfigError(
+            "trainer.accelerator=cuda, but PyTorch sees no CUDA device: choose trainer.accelerator=cpu"
+        )
     precision = trainer.precision
     if precision == "auto":
-        precision = "bfloat16" if accelerator == "cuda" and (not cuda or bfloat16_available()) else "float32"
-    elif precision == "bfloat16" and accelerator == "cpu" and here and not cpu_has_bfloat16():
-        raise ConfigError(
-            "trainer.precision=bfloat16, but this machine's CPU has no instructions for it: "
-            "use float32 or auto"
-        )
+        precision = "bfloat16" if accelerator == "cuda" and (not here or bfloat16_available()) else "float32"
+    elif precision == "bfloat16" and here:
+        known = bfloat16_available() if accelerator == "cuda" else cpu_has_bfloat16()
+        if not known:
+            device = "GPU" if accelerator == "cuda" else "CPU"
+            raise ConfigError(
+                f"trainer.precision=bfloat16, but this machine's {device} has no instructions for it: "
+                "choose trainer.precision=float32"
+            )
     compiled = trainer.compile
     if compiled == "auto":
         compiled = accelerator == "cuda" and trainer.max_steps >= COMPILED_STEPS

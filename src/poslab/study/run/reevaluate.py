@@ -22,9 +22,11 @@ from poslab.config.overrides import logger, with_overrides
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import ConfigError, check, is_tokenizer_file
 from poslab.config.text import is_file_name, plain
+from poslab.data import tokenizer_file
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
-from poslab.record.reader import load_evaluation
+from poslab.record.measures import mean_bits
+from poslab.record.reader import Run, load_evaluation
 from poslab.record.schema import (
     EXTRAPOLATION,
     MANIFEST,
@@ -32,12 +34,14 @@ from poslab.record.schema import (
     PROBE,
     RESCALED,
     RESCALED_POSITION,
+    TOKENIZER,
     DataFacts,
     Manifest,
 )
 from poslab.record.seal import DamagedError, UnreadableError
 from poslab.record.writer import RunRecord
-from poslab.report.render.terminal import evaluation_table, print_table
+from poslab.report.formatting import multiple, number
+from poslab.report.render.terminal import evaluation_table, print_table, terminal_width
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import first_facts
 from poslab.study.run.measure import measure
@@ -82,7 +86,7 @@ def evaluate_again(
     trained = read_trained_model(directory)
     untracked = artifact is None and trained.manifest.wandb is None
     options = logger(overrides, conf, default="local" if untracked else "wandb")
-    evaluation = _plan(trained, overrides, conf, evaluations)
+    evaluation = _plan(directory, trained, overrides, conf, evaluations)
     where = evaluation.job.directory
     with Stopper().installed() as stopper, holding(run_lock(where)):
         manifest = _finished(where)
@@ -102,7 +106,9 @@ def evaluate_again(
     return 0
 
 
-def _plan(trained: TrainedModel, overrides: Mapping[str, Any], conf: Conf, evaluations: Path) -> Evaluation:
+def _plan(
+    directory: Path, trained: TrainedModel, overrides: Mapping[str, Any], conf: Conf, evaluations: Path
+) -> Evaluation:
     manifest = trained.manifest
     if manifest.status != "done":
         raise ConfigError(f"the run is {plain(manifest.status, 30)}, not done: train it to its end")
@@ -110,15 +116,24 @@ def _plan(trained: TrainedModel, overrides: Mapping[str, Any], conf: Conf, evalu
         raise DamagedError(f"{MANIFEST}: run={str(manifest.run)[:60]!r} cannot be the name of a directory")
     settings = {**trained.settings, "study": str(manifest.study)}
     trained_config = check(Config, settings, "")
-    config = check(Config, whole_numbers(with_overrides(settings, overrides, conf)), "")
-    _check_text(trained_config, config, overrides)
-    job = plan(Request(config, str(manifest.pos), str(manifest.attention)), evaluations, trained=True)
-    fingerprint = manifest.corpus.fingerprint
+    asked = with_overrides(settings, overrides, conf)
+    # Another text is cut into the model's own tokens, whatever the text's file of options says.
+    asked["data"]["vocabulary"] = trained_config.data["vocabulary"]
+    config = check(Config, whole_numbers(asked), "")
+    _check_text(config, overrides)
+    request = Request(config, str(manifest.pos), str(manifest.attention))
+    tokenizer = _tokenizer(directory, manifest, config.data["vocabulary"], overrides)
+    # A BPE has prepared the run's own text already, which then need not be read again, as from the hub.
+    prepared = not is_tokenizer_file(config.data["vocabulary"]) and not _names_text(overrides)
+    job = plan(request, evaluations, trained=True, tokenizer=None if prepared else tokenizer)
     if not _is_text_of(manifest, job) and config.data["vocabulary"] != "bytes":
-        raise ConfigError(
-            f"the model's {trained.vocabulary:,} tokens were made from its own text (fingerprint "
-            f"{plain(fingerprint, 12)}), and {job.corpus.name} here ({job.corpus.fingerprint[:12]}) differs"
-        )
+        if TOKENIZER not in (manifest.files or {}):
+            raise ConfigError(
+                f"{job.corpus.name} is not the text that the run was trained on, and the run was made before "
+                f"runs kept their {TOKENIZER}, which cuts another text into the same tokens"
+            )
+        if prepared:
+            job = plan(request, evaluations, trained=True, tokenizer=tokenizer)
     identity = json.dumps([job.identity, trained.digest])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     job = replace(job, directory=evaluations / f"{manifest.run}-{digest}")
@@ -130,25 +145,40 @@ def _is_text_of(manifest: Manifest, job: Job) -> bool:
     return manifest.corpus.is_text_of(DataFacts.model_validate(job.corpus.describe()))
 
 
-def _check_text(trained: Config, config: Config, overrides: Mapping[str, Any]) -> None:
-    """Raise ConfigError where the text cannot be the model's, before it is read."""
-    if _vocabulary(config) != _vocabulary(trained) or (
-        trained.data["vocabulary"] != "bytes" and "data" in overrides
-    ):
-        key = "data.vocabulary" if "data.vocabulary" in overrides else "data"
-        raise ConfigError(
-            f"{key}={overrides[key]}: the model's vocabulary is not bytes but made from its own text, the "
-            "only one that it can be evaluated on"
-        )
+def _check_text(config: Config, overrides: Mapping[str, Any]) -> None:
+    """Raise ConfigError where the run's own text lies elsewhere now, before it is read."""
     path = None if overrides.keys() & {"data", "data.path"} else config.data.get("path")
     if config.data.get("source") == "text" and path is not None and not Path(path).exists():
         raise ConfigError(f"the text {plain(path)} of the run is not in this directory: give data.path=FILE")
 
 
-def _vocabulary(config: Config) -> Any:
-    """Of a tokenizer's file the name alone: it may lie elsewhere, and its tokens are compared later."""
-    vocabulary = config.data.get("vocabulary")
-    return Path(str(vocabulary)).name if is_tokenizer_file(vocabulary) else vocabulary
+def _names_text(overrides: Mapping[str, Any]) -> bool:
+    return any(key.partition(".")[0] == "data" for key in overrides)
+
+
+def _tokenizer(
+    directory: Path, manifest: Manifest, vocabulary: Any, overrides: Mapping[str, Any]
+) -> Path | None:
+    """The file that cuts any text into the model's tokens; None where `vocabulary`, the setting, must do.
+
+    It is the one that the run keeps, or the same one elsewhere. Raises ConfigError, and DamagedError.
+    """
+    kept, of_file = (manifest.files or {}).get(TOKENIZER), is_tokenizer_file(vocabulary)
+    given = overrides.get("data.vocabulary")
+    if given is not None:
+        if not of_file:
+            kind = "bytes" if vocabulary == "bytes" else f"a BPE of {vocabulary:,} tokens of its own"
+            raise ConfigError(f"data.vocabulary={given}: the model reads {kind}: leave data.vocabulary out")
+        if kept is not None and tokenizer_file.digest(Path(given)) != kept:
+            raise ConfigError(f"data.vocabulary={given} is not the tokenizer that the model was trained with")
+        return Path(given)
+    if kept is None:
+        return Path(vocabulary) if of_file else None
+    if damaged_files(directory, {TOKENIZER: kept}):
+        what = "damaged" if (directory / TOKENIZER).exists() else "missing"
+        found = " makes it again, or give data.vocabulary=FILE" if of_file else " makes it again"
+        raise DamagedError(f"{directory / TOKENIZER} is {what}: the command that made the run{found}")
+    return directory / TOKENIZER
 
 
 def _finished(directory: Path) -> Manifest | None:
@@ -241,13 +271,23 @@ def _compare_with_run(evaluation: Evaluation, record: RunRecord) -> list[str]:
 
 
 def _show(directory: Path, manifest: Manifest) -> None:
-    print_table(evaluation_table(load_evaluation(directory, manifest)))
+    run = load_evaluation(directory, manifest)
+    print_table(evaluation_table(run, terminal_width()))
+    if (run.config.get("data") or {}).get("vocabulary") != "bytes" and (bits := _bits(run)):
+        print(f"Bits a byte in sliding windows: {bits}")
     print(f"{plain(manifest.run)} of study {plain(manifest.study)}, on {_text(manifest)}")
     for key, (was, now) in (manifest.changed or {}).items():
         print(f"{key}: {_value(now)} instead of {_value(was)}")
     for note in [*(manifest.notes or []), *filter(None, [manifest.recalibration])]:
         print(f"note: {plain(note, 400)}")
     print(f"record: {directory}")
+
+
+def _bits(run: Run) -> str:
+    """Bits a byte at each length, which compare between texts and tokenizers as nats a token do not."""
+    lengths = sorted(k for protocol, k in run.segments if protocol == "sliding")
+    bits = {k: mean_bits(run.segments["sliding", k].values()) for k in lengths}
+    return ", ".join(f"{number(value)} at {multiple(k)}" for k, value in bits.items() if value is not None)
 
 
 def _value(value: Any) -> str:

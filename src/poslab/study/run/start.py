@@ -7,6 +7,7 @@ attention, the tokens, and of the positions all but numbers of schemes without p
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,9 +20,10 @@ from poslab.config.option_files import Conf, load
 from poslab.config.request import Config, Request, Start, flat_settings
 from poslab.config.schema import ConfigError, following_max_steps, is_tokenizer_file
 from poslab.config.text import plain
+from poslab.data import tokenizer_file
 from poslab.data.corpus import Corpus
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import FINAL, DataFacts, Manifest
+from poslab.record.schema import FINAL, TOKENIZER, DataFacts, Manifest
 
 FROM = "from"
 TAKEN = ("context_length", "seed", "pos", "attention", "data", "model", "trainer", "evaluate", "probe")
@@ -41,7 +43,7 @@ def request_of(
     composed = {key: value for key, value in settings.items() if key != FROM}
     if settings.get(FROM) is None:
         return request_from(composed, choices, conf)
-    source = _source(str(settings[FROM]), Path(str(settings.get("runs"))))
+    source = _source(str(settings[FROM]), Path(os.path.expanduser(str(settings.get("runs")))))
     start = _start(source)
     named = {match[1] for text in overrides if (match := KEY.match(text))}
     if choices.get("sweep") is not None:  # what a study's file sets is named, too
@@ -60,7 +62,7 @@ def request_of(
 
 def _source(name: str, runs: Path) -> tuple[Path, Manifest]:
     """The directory of the run `name`, a path, STUDY/RUN or a name that one study has, and its manifest."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     studies = sorted(runs.iterdir()) if runs.is_dir() and "/" not in name else []
     places = [path, runs / name, *(study / name for study in studies)]
     there = list(dict.fromkeys(each.resolve() for each in places if (each / "manifest.json").is_file()))
@@ -268,11 +270,22 @@ def check_length(config: Config, start: Start) -> None:
 
 def check_text(config: Config, corpus: Corpus, start: Start) -> None:
     """Raise ConfigError where the tokens are not those that the source was trained on."""
-    if config.data.get("vocabulary") == "bytes":
+    vocabulary = config.data.get("vocabulary")
+    if vocabulary == "bytes":
         return
-    manifest = read_manifest(Path(start.directory))
-    if manifest is None or not manifest.corpus.is_text_of(DataFacts.model_validate(corpus.describe())):
+    manifest = read_manifest(Path(start.directory)) or Manifest()
+    of_file, kept = is_tokenizer_file(vocabulary), (manifest.files or {}).get(TOKENIZER)
+    if of_file and tokenizer_file.digest(Path(str(vocabulary))) == kept:
+        return
+    if not manifest.corpus.is_text_of(DataFacts.model_validate(corpus.describe())):
+        advice = "leave data out, or go on from a run with data.vocabulary=bytes"
+        if of_file:
+            name = Path(str(vocabulary)).name
+            raise ConfigError(
+                f"data.vocabulary={name} is not the tokenizer on record of {start.run}, which was trained on "
+                f"another text: {advice}"
+            )
         raise ConfigError(
             f"{start.run} was trained on tokens that were made from its own text, and this is another one: "
-            "leave data out, or go on from a run with data.vocabulary=bytes"
+            f"{advice}"
         )

@@ -1,5 +1,6 @@
 """The run or model that checkpoint= names, on this machine or downloaded from W&B."""
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Any
 
 from poslab.config.schema import ConfigError
 from poslab.record.locks import holding
-from poslab.record.schema import FINAL, MANIFEST
+from poslab.record.schema import FINAL, MANIFEST, TOKENIZER
 from poslab.tracking.fetch.account import Account, SourceError, asking, open_account
 from poslab.tracking.fetch.study import LOCK_SECONDS, fetch_run
 
@@ -33,7 +34,7 @@ def resolve_checkpoint(name: str) -> Path | ArtifactName:
     """The run directory whose path, or whose checkpoint, is `name`; else an artifact. Raises ConfigError."""
     if not name:
         raise ConfigError("checkpoint= lacks a name")
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if path.is_dir():
         return path
     if path.is_file() and path.name == FINAL:
@@ -49,9 +50,9 @@ def resolve_checkpoint(name: str) -> Path | ArtifactName:
 
 
 def fetch_model(account: Account, name: str) -> tuple[Path, str]:
-    """Download the checkpoint and manifest of artifact `name`; their folder, and the full name with version.
+    """Download checkpoint, manifest and tokenizer of artifact `name`; their folder, and its full name.
 
-    Whether checkpoint and manifest belong together is not checked here. Raises SourceError.
+    Whether they belong together is not checked here. Raises SourceError.
     """
     artifact = _artifact(account, name)
     with _reading(account, name):
@@ -59,7 +60,9 @@ def fetch_model(account: Account, name: str) -> tuple[Path, str]:
     folder = account.folder / "artifacts" / re.sub(r"[^\w.-]|^\.", "_", version)
     with holding(folder.parent / f".{folder.name}.lock", LOCK_SECONDS), _reading(account, name):
         entries = artifact.manifest.entries
-        for file in (FINAL, MANIFEST):
+        for file in (FINAL, MANIFEST, TOKENIZER):
+            if file == TOKENIZER and file not in entries:  # a model of bytes has none
+                continue
             # A reference could make the client read any address.
             if file not in entries or any(entry.ref is not None for entry in entries.values()):
                 raise SourceError(f"W&B: {account.path}/{version} holds no {file} of a run", 2)

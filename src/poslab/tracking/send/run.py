@@ -19,7 +19,7 @@ from poslab.record.kept import published_file
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import parse_manifest, read_manifest
 from poslab.record.reader import Run, load_run, metrics_rows
-from poslab.record.schema import FINAL, LOG, MANIFEST, Manifest
+from poslab.record.schema import FINAL, LOG, MANIFEST, TOKENIZER, Manifest
 from poslab.record.seal import sealed
 from poslab.record.writer import RunRecord
 from poslab.tracking import first_place, in_wandb_sweep, login
@@ -145,6 +145,8 @@ class TrackedRun:
         if self.options.checkpoints:
             weights = wandb.Artifact(f"checkpoint-{name}", "model", metadata=about)
             _add(weights, self.directory / FINAL)
+            if TOKENIZER in (manifest.files or {}):
+                _add(weights, self.directory / TOKENIZER)
             _add(weights, self._folder / MANIFEST)
             self.run.log_artifact(weights)
 

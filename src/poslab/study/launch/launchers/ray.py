@@ -138,9 +138,10 @@ class Ray(Launcher):
         if not nodes:
             raise ConfigError("Ray has lost all its machines: the same command starts Ray again and goes on")
         if not any(all(node.get(name, 0) >= count for name, count in needed.items()) for node in nodes):
+            cpu = ", or trainer.accelerator=cpu" if gpus else ""
             raise ConfigError(
                 f"a run needs launcher.cores_per_run={needed['CPU']} and {gpus} GPUs, and none of Ray's "
-                f"{len(nodes)} machines has them: choose fewer"
+                f"{len(nodes)} machines has them: choose fewer{cpu}"
             )
 
     def ended(self) -> list[End]:

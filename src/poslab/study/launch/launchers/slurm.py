@@ -219,7 +219,10 @@ class Slurm(Launcher):
                     path.unlink()  # or else there is one more after every try
             if any(words in reason for words in TRY_AGAIN):
                 return None
-            raise ConfigError(f"Slurm refuses {task.name}: {reason}; see conf/launcher/slurm.yaml") from None
+            cpu = "; where nodes have no GPUs choose trainer.accelerator=cpu" if task.cuda else ""
+            raise ConfigError(
+                f"Slurm refuses {task.name}: {reason}; see conf/launcher/slurm.yaml{cpu}"
+            ) from None
 
 
 def _end(task: Task, job: str, state: str) -> End:

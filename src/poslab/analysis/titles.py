@@ -1,0 +1,37 @@
+"""What a report is called: the study's question or name, or what its runs compare."""
+
+from poslab.analysis.results import Results
+from poslab.config.text import listing
+from poslab.record.study_list import UNNAMED
+
+NAMED = 3  # schemes up to which all are in a title; of more the first two
+
+
+def title(results: Results) -> str:
+    """The study's question or its name; of a study without either, what is compared."""
+    if len(results.questions) == 1:
+        return results.questions[0]
+    return compared(results) if results.study == UNNAMED else results.study
+
+
+def compared(results: Results) -> str:
+    """Such as: rope and alibi, one run each; rope, alibi and 4 more, 5 seeds each."""
+    schemes = list(dict.fromkeys(item.arm.pos for item in results.arms))
+    shown = listing(schemes, NAMED if len(schemes) <= NAMED else NAMED - 1)
+    if len(schemes) < len(results.arms):
+        keys = results.arms[0].arm.differing
+        ways = ["attention" if key.startswith("attention.") else key for key in keys]
+        own = [key for key in ways if key.startswith("pos.") and key != "pos.name"]
+        others = [key for key in dict.fromkeys(ways) if not key.startswith("pos.")]
+        shown += f" by {listing(others or own, NAMED)}" if others or own else f", {len(results.arms)} arms"
+    return f"{shown}, {_runs(results)}"
+
+
+def _runs(results: Results) -> str:
+    """How many runs an arm has that are finished."""
+    counts = [len(item.rows) for item in results.arms]
+    most = max(counts)
+    runs = "one run" if most == 1 else f"{most} seeds"
+    if len(counts) > 1:
+        runs = f"{'' if min(counts) == most else 'at most '}{runs} each"
+    return runs

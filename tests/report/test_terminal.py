@@ -1,0 +1,75 @@
+"""The table of arms in a terminal: no line longer than the terminal, and nothing left out without a word."""
+
+import pytest
+
+from poslab.report.render.terminal import LEFT_OUT, show
+from poslab.report.write import write_report
+from poslab.report.written import Report
+from support.commands import ROOT
+from support.records import write_run
+
+
+def shown(
+    report: Report, columns: int, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]
+) -> str:
+    """What is printed in a terminal of so many columns."""
+    patch.setenv("COLUMNS", str(columns))
+    capture.readouterr()
+    show(report)
+    return capture.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """The kept study of six arms and five seeds."""
+    reports = tmp_path_factory.mktemp("six")
+    return write_report("extrapolation", reports / "none", reports, kept=ROOT / "reports")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Sixteen arms whose labels are long."""
+    home = tmp_path_factory.mktemp("many")
+    for i in range(16):
+        attention = ("flash", "softmax")[i // 2 % 2]
+        config = {
+            "context_length": (8, 16)[i // 4 % 2],
+            "model": {"layers": 2, "width": (32, 48)[i // 8], "heads": 2},
+            "attention": {"name": attention},
+        }
+        scheme = ("rope", "alibi")[i % 2]
+        write_run(home / "runs", f"run-{i}", pos=scheme, attention=attention, config=config)
+    return write_report("made_up", home / "runs", home / "reports")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 132])
+@pytest.mark.parametrize("study", ["six", "many"])
+def test_no_line_is_longer_than_the_terminal(
+    study: str,
+    columns: int,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report: Report = request.getfixturevalue(study)
+    text = shown(report, columns, monkeypatch, capsys)
+    lines = [line for line in text.splitlines() if "/" not in line or "─" in line]
+    assert max(map(len, lines)) <= columns
+    words = " ".join(text.split())
+    assert report.summary in words
+    losses = {row[title] for row in report.table for title in row if title.endswith((" at L", "8 L"))}
+    assert all(part in text for loss in losses for part in loss.split(" ± "))
+    assert "…" not in text
+    head = " ".join(text.partition("─")[0].split())
+    said = words.partition("lack of room: ")[2].partition(".")[0]
+    for title in LEFT_OUT:
+        first = {"to target": "target", "usable: own, fixed": "usable:"}.get(title, title)
+        assert (first in head) != (title in said), title
+
+
+def test_a_wide_terminal_has_every_column(
+    six: Report, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shown(six, 132, monkeypatch, capsys)
+    assert "lack of room" not in text
+    assert text.count("flash") == len(six.table)

@@ -1,0 +1,10 @@
+"""Marks of tests that not every processor can run: elsewhere they are skipped, with the reason."""
+
+import pytest
+
+from poslab.study.launch.devices import cores, cpu_has_bfloat16
+
+needs_bfloat16 = pytest.mark.skipif(
+    not cpu_has_bfloat16(), reason="needs a CPU with instructions for bfloat16, without which it is refused"
+)
+needs_two_cores = pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
