@@ -4,7 +4,7 @@
 
 writes the stored ones again. Each is in full precision, so that two versions of the code can be compared to
 the bit on one machine: by `diff` between what this prints of one and of the other. On another machine they
-are the same to 1e-6. GPT-2's small weights attend to all tokens nearly alike, so the learning rate is high
+are nearly the same. GPT-2's small weights attend to all tokens nearly alike, so the learning rate is high
 enough to tell in eight steps one scheme from another, and low enough not to magnify rounding.
 """
 
@@ -110,7 +110,9 @@ def losses(name: Name) -> dict[str, float]:
 def stored() -> dict[Name, dict[str, float]]:
     with FILE.open(newline="") as file:
         return {
-            (row["pos"], row["attention"], row["change"]): {key: float(row[key]) for key in VALUES if row[key]}
+            (row["pos"], row["attention"], row["change"]): {
+                key: float(row[key]) for key in VALUES if row[key]
+            }
             for row in csv.DictReader(file)
         }
 
