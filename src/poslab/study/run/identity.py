@@ -4,7 +4,8 @@ That is the checked configuration, the content of the data and the code that is 
 parts. A new scheme, a change of the report, of a logger or of the progress bar leaves finished runs valid.
 The code that only measures a trained model has a fingerprint of its own: where it changes, the trained
 weights stay and are measured again. Fingerprints are of what code means: another comment or docstring leaves
-finished runs valid (meaning.py).
+finished runs valid (meaning.py). Code that was rewritten and seen to train to the same losses counts as the
+code that it replaced: recipes.json lists the fingerprints of such code together.
 """
 
 import ast
@@ -13,7 +14,7 @@ import json
 import platform
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -36,6 +37,7 @@ TRAINING = (  # what turns a configuration and data into weights
 )
 BEGINNING = ("poslab.training.start",)  # of a run that goes on from another
 EVALUATION = ("poslab.evaluation.measurement",)  # what turns weights into the tables of a record
+RECIPES = Path(__file__).with_name("recipes.json")
 PARSED = 2000  # sources whose imports and meaning are remembered
 
 
@@ -49,6 +51,23 @@ class Code:
 
 
 def code_fingerprints(config: RunConfig) -> Code:
+    """The fingerprints of the code of a run; of code that trains alike, that of the first of its kind."""
+    code = own_fingerprints(config)
+    return replace(code, shared=_recipe(code.shared), parts=_recipe(code.parts))
+
+
+def _recipe(fingerprint: str) -> str:
+    """The first fingerprint of code that was seen to train as this one does; else the fingerprint itself."""
+    return next((alike[0] for alike in _recipes() if fingerprint in alike), fingerprint)
+
+
+@lru_cache
+def _recipes() -> list[list[str]]:
+    """Fingerprints of code that trained to the same losses, the first of each first."""
+    return [*json.loads(RECIPES.read_text()).values()]
+
+
+def own_fingerprints(config: RunConfig) -> Code:
     """SHA-256 over what every module means that this run reaches, of poslab and of its parts' packages."""
     shared = sources(TRAINING)
     parts = {name: path for name, path in sources(part_modules(config)).items() if name not in shared}

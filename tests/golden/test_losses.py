@@ -1,0 +1,71 @@
+"""Every arm trains to the losses that are stored: what a rewriting of the code must not change.
+
+The stored ones are right only as far as other tests say that the formulas are. Where a change is meant to
+change them, `PYTHONPATH=tests python -m support.golden > tests/golden/losses.csv` writes them again.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from poslab.study.run import identity
+from poslab.study.run.identity import Code, code_fingerprints
+from poslab.training import module as module_of_training
+from support import golden
+from support.golden import Name, alike, losses, names, stored
+
+STORED = stored()
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_every_arm_has_stored_losses() -> None:
+    assert list(STORED) == names()
+
+
+@pytest.mark.parametrize("name", STORED, ids=lambda name: "-".join(filter(None, name)))
+def test_an_arm_trains_to_the_stored_losses(name: Name) -> None:
+    found, expected = losses(name), STORED[name]
+    assert alike(found, expected), {key: (found.get(key), value) for key, value in expected.items()}
+
+
+def test_code_is_accepted_only_where_it_trains_to_the_stored_losses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of rewritten code, and of a constant that has changed, with a fingerprint of its own each."""
+    rows = {name: STORED[name] for name in STORED if name == ("rope", "flash", "")}
+    monkeypatch.setattr(golden, "stored", lambda: rows)
+    for module in (golden, identity):
+        monkeypatch.setattr(module, "RECIPES", tmp_path / "recipes.json")
+    config = golden.config_of(("rope", "flash", ""))
+
+    def code(shared: str) -> Code:
+        """The code's fingerprints, as if its own were these."""
+        own = Code(shared, "p", "e")
+        for module in (golden, identity):
+            monkeypatch.setattr(module, "own_fingerprints", lambda config: own)
+        identity._recipes.cache_clear()
+        return code_fingerprints(config)
+
+    (tmp_path / "recipes.json").write_text("{}")
+    code("first")
+    assert golden.accept() == 0
+    assert code("rewritten").shared == "rewritten"  # until it is accepted
+    assert golden.accept() == 0
+    assert code("rewritten") == code("first")
+    monkeypatch.setattr(module_of_training, "FINAL_SHARE", 0.11)
+    code("another")
+    assert golden.accept() == 1
+    assert code("another").shared == "another"
+    # Accepted with losses of its own, it still is no code that trained to others.
+    rows |= {name: losses(name) for name in rows}
+    assert golden.accept() == 0
+    assert code("another").shared == "another"
+    identity._recipes.cache_clear()

@@ -1,0 +1,177 @@
+"""The losses of eight training steps under every arm: what rewritten code is held to (tests/golden).
+
+    PYTHONPATH=tests python -m support.golden > tests/golden/losses.csv
+
+writes the stored ones again, and
+
+    PYTHONPATH=tests python -m support.golden accept
+
+has today's code count as that which it replaced, so that finished runs stay valid: where every arm trains to
+the stored losses. Each loss is in full precision, so that two versions of the code can be compared to
+the bit on one machine: by `diff` between what this prints of one and of the other. On another machine they
+are nearly the same. GPT-2's small weights attend to all tokens nearly alike, so the learning rate is high
+enough to tell in eight steps one scheme from another, and low enough not to magnify rounding.
+"""
+
+import csv
+import hashlib
+import itertools
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from poslab.config.compose import arms
+from poslab.config.request import Config
+from poslab.config.schema import ConfigError
+from poslab.data.cache import prepare
+from poslab.evaluation.extrapolation import evaluate, rescalings
+from poslab.model.gpt import build, build_parts
+from poslab.study.run.identity import RECIPES, own_fingerprints
+from poslab.training.loop import train, without_positions
+from support.commands import ROOT
+from support.models import ATTENTIONS, CONF, POSITIONS
+from support.runs import Told, request
+
+FILE = ROOT / "tests" / "golden" / "losses.csv"
+STEPS = 8
+# Of float32 on one thread: AVX-512, AVX2 and SSE differ by up to 3e-6 in a loss, by 9e-6 in a norm.
+TOLERANCE = 1e-5
+NORM, TOLERANCE_OF_NORM = "gradient_norm", 3e-5  # of the last step, before clipping
+LENGTHS = ("1", "2")  # multiples of L
+PROTOCOLS = ("non_overlapping", "sliding")
+VALUES = (
+    *(f"loss_{step}" for step in range(1, STEPS + 1)),  # nats a token, of the batch before the step
+    NORM,
+    # Summed nats of the trained model on the scored targets; empty where the scheme is not defined.
+    *(f"{protocol}_{multiple}x" for protocol in PROTOCOLS for multiple in LENGTHS),
+)
+COLUMNS = ("pos", "attention", "change", *VALUES)
+Name = tuple[str, str, str]  # pos=, attention= and the further change, "" for none
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "accumulate": {"trainer__accumulate": 2},
+    "constant": {"trainer__schedule": "constant"},
+    "wsd": {"trainer__schedule": "wsd"},
+    "interleaved": {"pos": {**POSITIONS["rope"], "pairing": "interleaved"}},
+    "questions": {"probe": arms(CONF / "probe")["retrieval"]},
+    **{
+        name: {"evaluate__rescale": ["none", name], "evaluate__rescale_factor": 2.0}
+        for name in ("pi", "ntk", "yarn")
+    },
+    "dynamic": {"evaluate__rescale": ["none", "dynamic"]},
+    "recalibrated": {"evaluate__rescale": ["none", "drop"], "evaluate__recalibration_steps": 4},
+}
+
+
+def config_of(name: Name) -> Config:
+    """A model of two layers, or of so many that a schedule reaches all of its schemes."""
+    pos, attention, change = name
+    settings: dict[str, Any] = {
+        "pos": POSITIONS[pos],
+        "attention": ATTENTIONS[attention],
+        "context_length": 80,  # more than one block of queries
+        "model__layers": 4 if POSITIONS[pos]["scheme"] == "schedule" else 2,
+        "trainer__max_steps": STEPS,
+        "trainer__batch_size": 2,
+        "trainer__warmup_steps": 2,
+        "trainer__learning_rate": 2e-2,
+        "trainer__precision": "float32",
+        "evaluate__validations": STEPS,  # each has a row with the loss since the one before
+        "evaluate__validation_windows": 1,
+        "evaluate__longest": 2,
+        "evaluate__segments": 2,
+        "evaluate__sliding_windows": 4,
+    }
+    return request(**{**settings, **CHANGES.get(change, {})}).config
+
+
+def names() -> list[Name]:
+    """Every file of conf/pos with every attention that can work under it, then the changes under RoPE."""
+    found = []
+    for pos, attention in itertools.product(POSITIONS, ATTENTIONS):
+        try:
+            build_parts(config_of((pos, attention, "")))
+        except ConfigError:
+            continue
+        found.append((pos, attention, ""))
+    return [*found, *(("rope", "flash", change) for change in CHANGES)]
+
+
+def losses(name: Name) -> dict[str, float]:
+    """VALUES of a training in this process, without those that are not defined."""
+    config, told = config_of(name), Told()
+    corpus = prepare(config.data)
+    gpt = build(config, corpus.vocabulary)
+    train(gpt, config, corpus, told)
+    values = {f"loss_{row['step']}": row["train_nll"] / row["train_tokens"] for row in told.rows}
+    values[NORM] = told.rows[-1]["gradient_norm"]
+    if config.evaluate.recalibration_steps:
+        gpt = without_positions(gpt, config, corpus, Told())
+    rescaling = next(iter(rescalings(config)), None)
+    for row in evaluate(gpt, config, corpus, rescaling=rescaling).lengths:
+        if row["protocol"] in PROTOCOLS and row["multiple"] in LENGTHS:
+            column = f"{row['protocol']}_{row['multiple']}x"
+            values[column] = values.get(column, 0.0) + row["nll"]
+    return values
+
+
+def stored() -> dict[Name, dict[str, float]]:
+    with FILE.open(newline="") as file:
+        return {
+            (row["pos"], row["attention"], row["change"]): {
+                key: float(row[key]) for key in VALUES if row[key]
+            }
+            for row in csv.DictReader(file)
+        }
+
+
+def write(rows: Iterable[tuple[Name, Mapping[str, float]]]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for name, values in rows:
+        writer.writerow([*name, *(values.get(key, "") for key in VALUES)])
+
+
+def alike(found: Mapping[str, float], expected: Mapping[str, float]) -> bool:
+    """Whether losses are the same but for what other instruction sets round."""
+    return found.keys() == expected.keys() and all(
+        math.isclose(found[key], value, rel_tol=TOLERANCE_OF_NORM if key == NORM else TOLERANCE)
+        for key, value in expected.items()
+    )
+
+
+def accept() -> int:
+    """List today's fingerprints in recipes.json, beside those of code that trained to the same stored losses.
+
+    Nothing is listed where an arm trains to others. Where stored losses were written again, code is listed
+    anew: it never joins code that trained to other losses.
+    """
+    rows = stored()
+    if differing := [name for name, expected in rows.items() if not alike(losses(name), expected)]:
+        print(f"not accepted: {len(differing)} arms train to other losses, such as {differing[0]}")
+        return 1
+    trained: dict[str, list[object]] = {}
+    for name, values in rows.items():
+        code = own_fingerprints(config_of(name))
+        trained.setdefault(code.parts, []).append((name, values))
+        if name[:2] == ("rope", "flash"):  # so that another scheme's rows do not tell shared code apart
+            trained.setdefault(code.shared, []).append((name, values))
+    recipes: dict[str, list[str]] = json.loads(RECIPES.read_text()) if RECIPES.exists() else {}
+    known = {fingerprint for group in recipes.values() for fingerprint in group}
+    for fingerprint in trained.keys() - known:
+        by = hashlib.sha256(repr(trained[fingerprint]).encode()).hexdigest()[:16]
+        recipes.setdefault(by, []).append(fingerprint)
+    RECIPES.write_text(f"{json.dumps(recipes, indent=1, sort_keys=True)}\n")
+    print(f"accepted: {len(trained.keys() - known)} of {len(trained)} fingerprints are new")
+    return 0
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if sys.argv[1:] == ["accept"]:
+        sys.exit(accept())
+    write((name, losses(name)) for name in names())
