@@ -6,7 +6,7 @@ written takes neither PyTorch nor SciPy nor Matplotlib.
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -91,8 +91,10 @@ def run_study(requests: Sequence[Request], command: str) -> int:
         return int(bool(failures))
 
 
-def _console() -> Console:
-    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+def _console(lines: bool = False) -> Console:
+    """Standard error; where `lines`, without anything that changes on a terminal."""
+    interactive = False if lines else None
+    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True, force_interactive=interactive)
 
 
 @contextmanager
@@ -202,10 +204,11 @@ def _make(
     waiting = [each for each in members if each.entry.state == "waiting"]
     if waiting:
         memory = _shared_memory(waiting, console) if kind.here(options) else {}
+        here = kind.in_this_process  # then a run shows itself, and nothing follows it meanwhile
         with (
             announced(each.job.directory for each in waiting),
-            StudyDisplay(console, [each.entry for each in waiting]) as display,
-            _live_pages(members, wishes, display, console),
+            StudyDisplay(_console(lines=here), [each.entry for each in waiting]) as display,
+            nullcontext() if here else _live_pages(members, wishes, display, console),
             _importing_ahead(waiting, display),
         ):
             Pool(waiting, launcher, options.restarts, display, stopper, memory).run()

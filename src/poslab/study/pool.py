@@ -141,6 +141,7 @@ class Pool:
             for each in self.running.values():
                 self._check_disk(each)
         for each in self.members:
+            self.stopper.check()  # a run in this process has just ended, perhaps by a signal
             if each.entry.state == "waiting" and not self._start(each):
                 break
         self._check_idle()
@@ -169,6 +170,9 @@ class Pool:
             remove_unfinished(path.parent, path.name.__eq__)
             write_atomic(path, request_text(job))
             each.request_written = True
+        if self.launcher.in_this_process:  # shown before the run begins, which `start` waits for
+            each.entry.state = "running"
+            self.display.update()
         try:
             if not self.launcher.start(each.task):
                 return False

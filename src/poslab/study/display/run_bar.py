@@ -1,9 +1,12 @@
 """One run in the terminal: a bar with loss, tokens/s and time left, or lines where output is a file."""
 
 import math
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -55,13 +58,32 @@ class RunDisplay:
         if not self.has_bar:
             yield
         else:
-            with self.bar:
+            with self.bar, self._breakpoints():
                 if self.task is not None:
                     self.bar.remove_task(self.task)
                 self.task = self.bar.add_task(f"{self.title}  {name}", total=1.0, detail="")
                 yield
         if self.progress is not None:
             self.progress.end()
+
+    @contextmanager
+    def _breakpoints(self) -> Iterator[None]:
+        """Inside, `breakpoint()` takes the bar away first, which would write over the debugger's lines."""
+        before = sys.breakpointhook
+
+        def hook(*given: Any, **named: Any) -> Any:
+            self.bar.stop()
+            if "PYTHONBREAKPOINT" in os.environ or before is not sys.__breakpointhook__:
+                return before(*given, **named)
+            from pdb import Pdb
+
+            return Pdb().set_trace(sys._getframe(1))  # where breakpoint() stands, and not here
+
+        sys.breakpointhook = hook
+        try:
+            yield
+        finally:
+            sys.breakpointhook = before
 
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         """Show an optimizer step; `loss`, in nats a token, is only called when it is shown."""

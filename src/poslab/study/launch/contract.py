@@ -68,6 +68,8 @@ class Launcher(ABC):
     options_class: ClassVar[type[LauncherOptions]] = LauncherOptions
     # Whether tasks go on when the command that started them ends; the same command must find them again.
     outlives: ClassVar[bool] = False
+    # Whether a run is made by `start` itself, which then returns when the run has ended.
+    in_this_process: ClassVar[bool] = False
     # Seconds that an optimizer step has to end once a run is asked to stop: fewer than until a SIGKILL.
     step_seconds: ClassVar[float] = 2.5
 

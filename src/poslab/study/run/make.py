@@ -110,6 +110,8 @@ class RunMaker:
             raise
         except Exception as error:
             write_atomic(job.directory / ERROR, traceback.format_exc())
+            if not isinstance(error, ConfigError):  # whose line says it all
+                traceback.print_exc()
             outcome = {"status": "failed", "reason": _reason(error, trained=FINAL in self.record.files)}
         final_manifest, stopped = self._finish_tracking(outcome)
         self._close_record(outcome["status"], final_manifest)

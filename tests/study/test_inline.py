@@ -1,0 +1,102 @@
+"""launcher=inline: runs in the command's own process."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from poslab.config.schema import ConfigError
+from poslab.model.positions.rope import RoPE
+from poslab.record.manifest import read_manifest
+from poslab.study.conduct import run_study
+from poslab.training.module import LanguageModel
+from support.runs import assert_equal_results, make, request
+
+INLINE = {"name": "inline", "restarts": 0}
+
+
+def asked(folder: Path, **changes: Any) -> Any:
+    places = {"runs": str(folder / "runs"), "reports": str(folder / "reports")}
+    return request(**{"launcher": INLINE, **places, **changes})
+
+
+def only_run(folder: Path) -> Path:
+    (manifest,) = folder.glob("runs/*/*/manifest.json")
+    return manifest.parent
+
+
+def test_a_run_in_this_process_has_the_bits_of_any_other(tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    assert run_study([asked(tmp_path)], "a command") == 0
+    assert torch.get_num_threads() == threads
+    other = make(request(), tmp_path / "other")
+    mine, theirs = only_run(tmp_path), tmp_path / "other" / "test" / str(other.run)
+    assert_equal_results(mine, theirs)
+    assert (mine / "extrapolation.csv").read_bytes() == (theirs / "extrapolation.csv").read_bytes()
+    assert "WANDB_DATA_DIR" not in os.environ or str(tmp_path) not in os.environ["WANDB_DATA_DIR"]
+
+
+def test_what_a_scheme_prints_and_a_breakpoint_in_it_reach_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rotate, stops = RoPE.rotate, []
+
+    def talkative(scheme: RoPE, *given: Any) -> Any:
+        if not stops:
+            print("rotated", *given[0].shape)
+            breakpoint()
+        return rotate(scheme, *given)
+
+    monkeypatch.setattr(RoPE, "rotate", talkative)
+    monkeypatch.setattr(sys, "breakpointhook", lambda: stops.append(sys._getframe(1).f_code.co_name))
+    assert run_study([asked(tmp_path)], "a command") == 0
+    assert "rotated " in capsys.readouterr().out
+    assert stops == ["talkative"]
+
+
+def test_an_error_reaches_the_user_with_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*given: Any) -> None:
+        raise ZeroDivisionError("in the middle of a step")
+
+    monkeypatch.setattr(LanguageModel, "training_step", fails)
+    assert run_study([asked(tmp_path)], "a command") == 1
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "in fails" in shown
+    assert "not done: rope / flash / seed 0: ZeroDivisionError: in the middle of a step" in shown
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_the_command_and_the_same_command_resumes_the_run(
+    number: signal.Signals, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, seen = LanguageModel.training_step, []
+
+    def stopped(module: LanguageModel, *given: Any) -> Any:
+        seen.append(module.global_step)
+        if len(seen) == 4:
+            os.kill(os.getpid(), number)
+        return step(module, *given)
+
+    monkeypatch.setattr(LanguageModel, "training_step", stopped)
+    with pytest.raises(SystemExit) as end:
+        run_study([asked(tmp_path, seed=0), asked(tmp_path, seed=1)], "a command")
+    assert end.value.code == status
+    interrupted = read_manifest(only_run(tmp_path))
+    assert interrupted is not None
+    assert interrupted.status == "interrupted"
+    assert run_study([asked(tmp_path)], "a command") == 0
+    assert len(seen) == 20  # no step is made twice
+    made = make(request(), tmp_path / "other")
+    assert_equal_results(only_run(tmp_path), tmp_path / "other" / "test" / str(made.run))
+
+
+def test_a_run_of_several_processes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="launcher=local"):
+        run_study([asked(tmp_path, trainer__devices=2, trainer__batch_size=8)], "a command")
