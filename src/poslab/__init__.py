@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from poslab.library.parts import scheme as scheme
     from poslab.library.studies import Study as Study
     from poslab.library.studies import read as read
+    from poslab.library.training import RunDirectory as RunDirectory
+    from poslab.library.training import compose as compose
+    from poslab.library.training import train as train
     from poslab.library.weights import export as export
     from poslab.library.weights import load as load
     from poslab.model.gpt import GPT as GPT
@@ -28,6 +31,9 @@ _MODULES = {
     "scheme": "poslab.library.parts",
     "attention": "poslab.library.parts",
     "gpt": "poslab.library.parts",
+    "compose": "poslab.library.training",
+    "train": "poslab.library.training",
+    "RunDirectory": "poslab.library.training",
     "load": "poslab.library.weights",
     "export": "poslab.library.weights",
     "read": "poslab.library.studies",
@@ -44,14 +50,17 @@ __all__ = [
     "CausalAttention",
     "ConfigError",
     "ReportError",
+    "RunDirectory",
     "Scheme",
     "Study",
     "attention",
+    "compose",
     "export",
     "gpt",
     "load",
     "read",
     "scheme",
+    "train",
 ]
 
 

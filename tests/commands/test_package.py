@@ -79,7 +79,7 @@ def test_the_other_commands_find_the_study_and_a_change_of_the_packages_source_i
     assert "the same numbers, to the last digit" in ended.stdout
     assert len(list((run.cwd / "measured").glob("*/manifest.json"))) == 1
     helper = run.path / "mine" / "helper.py"
-    helper.write_text(f"# another version\n{helper.read_text()}")
+    helper.write_text(f"{helper.read_text()}\nVERSION = 2\n")
     changed = run("train", "-m", "pos=rope,slope", "attention=sharp", *SETTINGS)
     assert "1 of 2 runs are made already" in changed.stderr
     assert len(list((run.cwd / "elsewhere/runs/ablation").glob("slope-*/"))) == 2

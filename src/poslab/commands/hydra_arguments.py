@@ -15,8 +15,7 @@ INSTEAD: Mapping[str, str] = {
         "Hydra's folders have no effect here: runs=DIR says where runs lie, and reports=DIR where reports do"
     ),
     r"hydra[./]launcher\b": (
-        "Hydra's launchers lose runs where a process dies: launcher=local, launcher=ray or launcher=slurm "
-        "makes them"
+        "Hydra's launchers lose runs where a process dies: launcher=local, inline, ray or slurm makes them"
     ),
     r"hydra[./]sweeper\b": (
         "other sweepers are not served: -m tries every combination of the values given, and "

@@ -53,11 +53,12 @@ LASTING = {"started", "wandb", "notes", "processes", "origin"}
 TRAINING_PER_CHECKPOINT = 20  # training goes on at least so many times as long as writing a checkpoint took
 
 
-def run(job: Job, display: RunDisplay, stopper: Stopper) -> Manifest:
+def run(job: Job, display: RunDisplay, stopper: Stopper, raises: bool = False) -> Manifest:
     """Make the run and return its manifest; a run that fails has status failed or diverged and a reason.
 
     It goes on from the newest checkpoint whose checksum is right. Where it is stopped, the run has status
-    interrupted, with a checkpoint if it was training, and Stopped is raised. Raises TakenError where another
+    interrupted, with a checkpoint if it was training, and Stopped is raised. With `raises` what makes it fail
+    is raised, too, once that is on record. Raises TakenError where another
     process is making the same run, and ConfigError where a newer version has made it.
     """
     with holding(run_lock(job.directory)):
@@ -67,16 +68,17 @@ def run(job: Job, display: RunDisplay, stopper: Stopper) -> Manifest:
         manifest = read_manifest(job.directory) if standing.settled else None
         if manifest is not None:  # another command has made it since this one planned it
             return manifest
-        return RunMaker(job, display, stopper).run()
+        return RunMaker(job, display, stopper, raises).run()
 
 
 class RunMaker:
     """Makes a run in this process; it observes the training (poslab.training.observer.Observer)."""
 
-    def __init__(self, job: Job, display: RunDisplay, stopper: Stopper) -> None:
+    def __init__(self, job: Job, display: RunDisplay, stopper: Stopper, raises: bool = False) -> None:
         self.job = job
         self.display = display
         self.stopper = stopper
+        self.raises = raises
         self.rows: list[Mapping[str, Any]] = []
         self.tracker: Tracker = NoTracker()
         self.checkpoint_at = time.monotonic()
@@ -95,12 +97,14 @@ class RunMaker:
 
     def run(self) -> Manifest:
         job = self.job
+        failure: Exception | None = None
         self._begin_record()
         try:
             self._open_tracker()
             self._train_and_evaluate()
             outcome: dict[str, Any] = {"status": "done", "reason": None}
         except DivergedError as error:
+            failure = error
             outcome = {"status": "diverged", "reason": str(error)}
         except Stopped as stop:
             self.stopper.disarm()
@@ -110,13 +114,16 @@ class RunMaker:
             raise
         except Exception as error:
             write_atomic(job.directory / ERROR, traceback.format_exc())
-            if not isinstance(error, ConfigError):  # whose line says it all
+            failure = error
+            if not (self.raises or isinstance(error, ConfigError)):  # whose line says it all
                 traceback.print_exc()
             outcome = {"status": "failed", "reason": _reason(error, trained=FINAL in self.record.files)}
         final_manifest, stopped = self._finish_tracking(outcome)
         self._close_record(outcome["status"], final_manifest)
         if stopped is not None:
             raise stopped
+        if failure is not None and self.raises:
+            raise failure
         return self.record.manifest
 
     def _begin_record(self) -> None:

@@ -1,0 +1,104 @@
+"""A run trained in the caller's own process: for notebooks, debuggers and programs."""
+
+import threading
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+
+import hydra
+import pandas  # type: ignore[import-untyped]
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from poslab.config.installation import conf_folder
+from poslab.config.mistakes import explained
+from poslab.config.option_files import installed_conf
+from poslab.config.request import Config, Request
+from poslab.config.schema import ConfigError, check
+from poslab.library.weights import load
+from poslab.model.gpt import GPT
+from poslab.record.manifest import read_manifest
+from poslab.record.schema import Manifest
+from poslab.record.study_list import enlist
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.make import run
+from poslab.study.run.plan import plan
+from poslab.study.run.start import request_of
+from poslab.study.run.stopping import Stopped, Stopper
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The folder of a run: its manifest, its tables and its trained model."""
+
+    path: Path
+
+    @property
+    def manifest(self) -> Manifest:
+        """The facts of the run: status, configuration, text, device, tokens, and more (docs/report.md)."""
+        manifest = read_manifest(self.path)
+        if manifest is None:
+            raise ConfigError(f"{self.path} is no run: it has no manifest")
+        return manifest
+
+    def table(self, name: str) -> pandas.DataFrame:
+        """A table of the run: "metrics", "extrapolation", "position", and what else it has as CSV files.
+
+        Raises ConfigError where there is none of that name, naming those that there are.
+        """
+        tables = {path.stem: path for path in sorted(self.path.glob("*.csv"))}
+        if name not in tables:
+            raise ConfigError(f"{self.path} has no table {name}; there are {', '.join(tables) or 'none'}")
+        return pandas.read_csv(tables[name])
+
+    def model(self) -> GPT:
+        """The trained model, in evaluation mode on the CPU, as `poslab.load` gives it."""
+        return load(self.path)
+
+
+def compose(*overrides: str) -> Request:
+    """The settings of one run, from arguments as `train.py` takes them: `compose("pos=alibi", "seed=1")`.
+
+    Raises ConfigError, one line, where one of them is wrong.
+    """
+    conf = installed_conf()
+    try:
+        with hydra.initialize_config_dir(str(conf_folder().resolve()), version_base="1.3"):
+            composed = hydra.compose("config", list(overrides), return_hydra_config=True)
+        choices = dict(composed.hydra.runtime.choices)
+        settings = {
+            str(name): OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+            for name, value in composed.items()
+            if name != "hydra"
+        }
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explained(error, conf)) from None
+    return request_of(settings, choices, overrides, conf)
+
+
+def train(request: Request, study: str | PathLike[str]) -> RunDirectory:
+    """Train and evaluate the run that `compose` describes, in this process.
+
+    Its record is a folder in the folder `study`, such as runs/mine, named by its settings as `train.py` names
+    it, so that `poslab.read("mine")` and `report.py study=mine` have all runs that were trained there. What
+    the code prints, `breakpoint()` and profilers work as in any function, and what it raises is raised here;
+    the record then has status failed. A finished run is returned as it is, and one that was stopped resumes,
+    to the same bits. Ctrl-C writes a checkpoint and raises KeyboardInterrupt. The settings `runs`, `reports`,
+    `study` and `launcher` have no effect. Raises ConfigError where the settings cannot work.
+    """
+    folder = Path(study).expanduser().resolve()
+    if request.config.trainer.devices * request.config.trainer.nodes > 1:
+        raise ConfigError("poslab.train is one process: leave trainer.devices and trainer.nodes at 1")
+    config = check(Config, {**request.config.model_dump(mode="json"), "study": folder.name}, "")
+    job = plan(replace(request, config=config), folder.parent)
+    enlist(folder, [job.directory.name], "poslab.train", config.reference, config.question, config.primary)
+    stopper = Stopper()
+    in_main_thread = threading.current_thread() is threading.main_thread()  # which alone handles signals
+    try:
+        with stopper.installed() if in_main_thread else nullcontext():
+            run(job, RunDisplay(job.title), stopper, raises=True)
+    except Stopped as stop:
+        raise KeyboardInterrupt(str(stop)) from None
+    return RunDirectory(job.directory)

@@ -1,0 +1,89 @@
+"""poslab.compose and poslab.train: a run as a function call."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import poslab
+from poslab.model.positions.rope import RoPE
+from poslab.training.module import LanguageModel
+from support.runs import assert_equal_results, make, request
+
+SMALL = ("model=micro", "model.layers=2", "model.heads=2", "model.width=32", "context_length=32")
+SHORT = ("trainer.max_steps=20", "trainer.batch_size=4", "evaluate.longest=2", "evaluate.segments=3")
+QUICK = ("evaluate.sliding_windows=8", "evaluate.validation_windows=4", "evaluate.validations=5")
+COPY = ("data=copy", "data.tokens=60000", "logger=local", "trainer.accelerator=cpu")
+ARGUMENTS = (*SMALL, *SHORT, *QUICK, *COPY)
+
+
+def test_runs_are_trained_and_read_as_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [poslab.train(poslab.compose(f"pos={pos}", *ARGUMENTS), "runs/mine") for pos in ("rope", "alibi")]
+    assert [run.manifest.status for run in runs] == ["done", "done"]
+    lengths = runs[0].table("extrapolation")
+    assert set(lengths.protocol) == {"non_overlapping", "sliding", "matched"}
+    assert len(runs[0].table("metrics")) == 5
+    assert runs[1].model().scheme.name == "alibi"
+    assert set(poslab.read("mine").runs["pos"]) == {"rope", "alibi"}
+    with pytest.raises(poslab.ConfigError, match="there are attention_distance"):
+        runs[0].table("lengths")
+
+
+def test_a_run_has_the_bits_of_any_other_and_is_trained_once(tmp_path: Path) -> None:
+    run = poslab.train(request(), tmp_path / "test")
+    made = make(request(), tmp_path / "other")
+    assert_equal_results(run.path, tmp_path / "other" / "test" / str(made.run))
+    again = poslab.train(request(), tmp_path / "test")
+    assert again.manifest == run.manifest
+    assert again.manifest.processes == 1
+
+
+def test_what_the_code_raises_is_raised_and_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OwnError(Exception):
+        pass
+
+    def fails(*given: Any) -> None:
+        raise OwnError("in a scheme")
+
+    monkeypatch.setattr(RoPE, "rotate", fails)
+    with pytest.raises(OwnError):
+        poslab.train(request(), tmp_path / "test")
+    (record,) = tmp_path.glob("test/rope-*")
+    assert poslab.RunDirectory(record).manifest.status == "failed"
+    monkeypatch.undo()
+    assert poslab.train(request(), tmp_path / "test").manifest.status == "done"
+
+
+def test_ctrl_c_writes_a_checkpoint_from_which_the_run_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, taken = LanguageModel.training_step, []
+
+    def stopped(module: LanguageModel, *given: Any) -> Any:
+        taken.append(module.global_step)
+        if len(taken) == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(module, *given)
+
+    monkeypatch.setattr(LanguageModel, "training_step", stopped)
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        poslab.train(request(), tmp_path / "test")
+    assert signal.getsignal(signal.SIGINT) is handler
+    run = poslab.train(request(), tmp_path / "test")
+    assert len(taken) == 20  # no step is made twice
+    made = make(request(), tmp_path / "other")
+    assert_equal_results(run.path, tmp_path / "other" / "test" / str(made.run))
+
+
+@pytest.mark.parametrize("argument", ["pos=rop", "pos.bas=3", "seed=1,2", "trainer.max_steps=0"])
+def test_a_wrong_argument_is_one_line(argument: str) -> None:
+    with pytest.raises(poslab.ConfigError) as error:
+        poslab.compose(argument)
+    assert argument.split("=")[0].split(".")[-1][:3] in str(error.value)
+    assert "\n" not in str(error.value)
