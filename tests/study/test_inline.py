@@ -16,7 +16,7 @@ from poslab.study.conduct import run_study
 from poslab.training.module import LanguageModel
 from support.runs import assert_equal_results, make, request
 
-INLINE = {"name": "inline", "restarts": 0}
+INLINE = {"name": "inline", "runs_per_gpu": 1, "cores_per_run": 1, "restarts": 0}
 
 
 def asked(folder: Path, **changes: Any) -> Any:

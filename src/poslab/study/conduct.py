@@ -1,4 +1,4 @@
-"""A study: its runs, each in a process of its own, then the report of all of them.
+"""A study: its runs, where there are several each in a process of its own, then the report of all of them.
 
 What only some commands need is imported where it is needed: to see that all runs are made and the report is
 written takes neither PyTorch nor SciPy nor Matplotlib.
@@ -193,6 +193,9 @@ def _make(
     members = [Member.of(job) for job in planned.jobs]
     for each in members:
         launcher.check(each.task)
+    if len(members) == 1 and not made_before:
+        launcher = launcher.for_one_run(members[0].task)
+    for each in members:
         forget_refusal(each.job.request, each.job.directory.parent.parent)
     recorded = recorded_elsewhere(planned.jobs)
     sources = [study for job in planned.jobs if (study := copy_from_other_study(job, recorded)) is not None]
@@ -204,7 +207,7 @@ def _make(
     waiting = [each for each in members if each.entry.state == "waiting"]
     if waiting:
         memory = _shared_memory(waiting, console) if kind.here(options) else {}
-        here = kind.in_this_process  # then a run shows itself, and nothing follows it meanwhile
+        here = launcher.in_this_process  # then a run shows itself, and nothing follows it meanwhile
         with (
             announced(each.job.directory for each in waiting),
             StudyDisplay(_console(lines=here), [each.entry for each in waiting]) as display,

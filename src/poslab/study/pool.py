@@ -170,6 +170,7 @@ class Pool:
             remove_unfinished(path.parent, path.name.__eq__)
             write_atomic(path, request_text(job))
             each.request_written = True
+        each.log_begin = each.task.log.stat().st_size if each.task.log.exists() else 0
         if self.launcher.in_this_process:  # shown before the run begins, which `start` waits for
             each.entry.state = "running"
             self.display.update()
@@ -186,7 +187,6 @@ class Pool:
             _mark_failed(each, str(error))  # this run will never find its devices, others did
             return True
         each.started += 1
-        each.log_begin = each.task.log.stat().st_size if each.task.log.exists() else 0
         each.entry.state = "running"
         self.running[each.task.log] = each
         return True

@@ -6,9 +6,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from rich.console import Console
+from rich.file_proxy import FileProxy
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from poslab.study.display.progress_file import ProgressFile
@@ -85,6 +87,21 @@ class RunDisplay:
         finally:
             sys.breakpointhook = before
 
+    @contextmanager
+    def copied_to(self, log: Path) -> Iterator[None]:
+        """Inside, what is printed is also appended to the file `log`, but for the bar itself."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        before = sys.stdout, sys.stderr
+        with log.open("a", encoding="utf-8") as copy:
+            sys.stdout = _Copied(self, before[0], copy)
+            sys.stderr = _Copied(self, before[1], copy)
+            try:
+                yield
+            finally:
+                for stream in (sys.stdout, sys.stderr):
+                    stream.flush()
+                sys.stdout, sys.stderr = before
+
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         """Show an optimizer step; `loss`, in nats a token, is only called when it is shown."""
         share = step / self.steps
@@ -127,3 +144,27 @@ class RunDisplay:
             line = f"{self.title}  {detail}  {rough_duration(left)} left"
             with suppress(OSError):  # a log file on a full disk must not end the run
                 self.console.print(line, markup=False, soft_wrap=True)
+
+
+class _Copied(FileProxy):
+    """A stream whose text is also written to `copy`, and while a bar is shown above it as Rich does it."""
+
+    def __init__(self, display: RunDisplay, stream: IO[str], copy: IO[str]) -> None:
+        super().__init__(display.console, stream)
+        self._display = display
+        self._copy = copy
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):  # a log file on a full disk
+            self._copy.write(text)
+            self._copy.flush()
+        if self._display.bar.live.is_started:
+            super().write(text)
+        else:
+            super().flush()
+            self.rich_proxied_file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        super().flush()
+        self.rich_proxied_file.flush()

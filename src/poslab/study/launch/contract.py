@@ -91,6 +91,10 @@ class Launcher(ABC):
         """
         return None
 
+    def for_one_run(self, task: Task) -> "Launcher":
+        """The launcher of a command whose only run is `task`: this one, unless overridden."""
+        return self
+
     def prepare(self, forks: Sequence[str], directory: Path) -> None:  # noqa: B027 - most have nothing to do
         """Begin what takes seconds before the first task can start: called while the runs are planned.
 

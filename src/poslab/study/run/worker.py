@@ -9,7 +9,7 @@ PyTorch is imported only where a run is made: the study's command imports this m
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from poslab.config.request import Config, Request, Start
 from poslab.config.schema import ConfigError, check
 from poslab.record.locks import TakenError
 from poslab.record.manifest import read_manifest
+from poslab.record.schema import LOG
 from poslab.record.seal import read_sealed, sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.progress_file import ProgressFile
@@ -61,13 +62,16 @@ def request_text(job: Job) -> str:
     )
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Make the run that the file `arguments[-1]` describes; the exit status."""
+def main(arguments: Sequence[str], in_command: bool = False) -> int:
+    """Make the run that the file `arguments[-1]` describes; the exit status.
+
+    `in_command`: this is the user's command itself, and what it prints is copied into the run's log.
+    """
     try:
         with Stopper().installed() as stopper:
             exit_with_parent()
             keep_freed_memory()
-            return _make(_request(Path(arguments[-1])), stopper)
+            return _make(_request(Path(arguments[-1])), stopper, in_command)
     except ConfigError as error:
         print(f"poslab: {error}", file=sys.stderr)
         return 2
@@ -88,7 +92,7 @@ def _request(path: Path) -> dict[str, Any]:
     return content
 
 
-def _make(content: Mapping[str, Any], stopper: Stopper) -> int:
+def _make(content: Mapping[str, Any], stopper: Stopper, in_command: bool) -> int:
     from poslab.model.gpt import build
     from poslab.study.run.make import RunMaker, run
 
@@ -129,7 +133,8 @@ def _make(content: Mapping[str, Any], stopper: Stopper) -> int:
         if number:
             RunMaker(job, display, stopper).train_rank(build(job.config, job.corpus.vocabulary))
             return 0
-        return int(run(job, display, stopper).status != "done")
+        with display.copied_to(directory / LOG) if in_command else nullcontext():
+            return int(run(job, display, stopper).status != "done")
 
 
 def import_once_and_fork(descriptor: int) -> None:

@@ -1,4 +1,7 @@
-"""This machine: every run is a process of its own, and as many run at a time as devices are free."""
+"""This machine: as many runs at a time as devices are free, each a process of its own.
+
+Only a run that is the only one of its command is made in the command itself (launchers/inline.py).
+"""
 
 import os
 import signal
@@ -76,20 +79,16 @@ class Local(Launcher):
         self.forks: Forks | None = None
 
     @cached_property
-    def _gpus(self) -> int:
+    def gpus(self) -> int:
         return len(gpus())
 
     def prepare(self, forks: Sequence[str], directory: Path) -> None:
-        if self.runs > 1 and not self._gpus:
+        if self.runs > 1 and not self.gpus:
             self.forks = Forks(forks, directory, self._environment(cuda=False, devices=1))
 
     def start(self, task: Task) -> bool:
         self.check(task)
-        lease = (
-            lease_gpus(task.devices, self.options.runs_per_gpu)
-            if task.cuda
-            else lease_cores(self._cores_of_a_run(task.cuda, task.devices))
-        )
+        lease = self.lease(task)
         if lease is None:
             return False
         try:
@@ -99,12 +98,24 @@ class Local(Launcher):
             raise
         return True
 
+    def lease(self, task: Task) -> Lease | None:
+        """The devices of a run; None where they are not free now."""
+        if task.cuda:
+            return lease_gpus(task.devices, self.options.runs_per_gpu)
+        return lease_cores(self.cores_of_a_run(task.cuda, task.devices))
+
+    def for_one_run(self, task: Task) -> Launcher:
+        """`inline`, where the run can be made in one process: print, breakpoint() and profilers work there."""
+        from poslab.study.launch.launchers.inline import Inline  # which builds on this module
+
+        return Inline(self.options, 1) if Inline.can_make(task) else self
+
     def check(self, task: Task) -> None:
         if task.nodes > 1:
             raise ConfigError(
                 f"launcher=local is one machine, not {task.nodes}: choose launcher=slurm for several nodes"
             )
-        needed, available = self._cores_of_a_run(task.cuda, task.devices), len(cores())
+        needed, available = self.cores_of_a_run(task.cuda, task.devices), len(cores())
         if needed > available:
             raise ConfigError(
                 f"launcher.cores_per_run={needed}, but this process may use {available} cores: choose fewer"
@@ -112,18 +123,18 @@ class Local(Launcher):
         shared = self.options.runs_per_gpu
         if not task.cuda and shared > 1:
             raise ConfigError(f"launcher.runs_per_gpu={shared} is for runs on GPUs, and this one is on CPU")
-        if task.cuda and task.devices > self._gpus:
+        if task.cuda and task.devices > self.gpus:
             raise ConfigError(
-                f"trainer.devices={task.devices}, but this process may use {self._gpus} GPUs: choose fewer"
+                f"trainer.devices={task.devices}, but this process may use {self.gpus} GPUs: choose fewer"
             )
 
-    def _cores_of_a_run(self, cuda: bool, devices: int) -> int:
+    def cores_of_a_run(self, cuda: bool, devices: int) -> int:
         """By the study's size, not by what is free: a resumed study must train with as many threads."""
         if self.options.cores_per_run != "auto":
             return self.options.cores_per_run
         at_once = self.runs
         if cuda:
-            at_once = min(at_once, self._gpus // devices * self.options.runs_per_gpu)
+            at_once = min(at_once, self.gpus // devices * self.options.runs_per_gpu)
         return max(1, len(cores()) // max(1, at_once))
 
     def _process(self, task: Task, lease: Lease) -> _FreshProcess | ForkedProcess:
@@ -156,7 +167,7 @@ class Local(Launcher):
         environment = self._environment(task.cuda, task.devices)
         if task.cuda:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(lease.devices)
-        with _on_cores(None if task.cuda else lease):
+        with on_cores(None if task.cuda else lease):
             return _FreshProcess(
                 subprocess.Popen(
                     task.command,
@@ -171,7 +182,7 @@ class Local(Launcher):
             )
 
     def _environment(self, cuda: bool, devices: int) -> dict[str, str]:
-        threads = str(max(1, self._cores_of_a_run(cuda, devices) // devices))  # of each of a run's processes
+        threads = str(max(1, self.cores_of_a_run(cuda, devices) // devices))  # of each of a run's processes
         return {**os.environ, LIFELINE: "stdin", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
 
     def ended(self) -> list[End]:
@@ -194,7 +205,7 @@ class Local(Launcher):
             "launcher.runs_per_gpu=2 of every command lets two runs share a GPU, and "
             if task.cuda and self.options.runs_per_gpu == 1
             else "launcher.cores_per_run=1 takes one core a run, and "
-            if not task.cuda and self._cores_of_a_run(task.cuda, task.devices) > 1
+            if not task.cuda and self.cores_of_a_run(task.cuda, task.devices) > 1
             else ""
         )
         return (
@@ -217,7 +228,7 @@ class Local(Launcher):
 
 
 @contextmanager
-def _on_cores(lease: Lease | None) -> Iterator[None]:
+def on_cores(lease: Lease | None) -> Iterator[None]:
     """Bind the processes that are started inside to the lease's cores.
 
     A process inherits the affinity of the thread that starts it. Setting it on a process that has started
