@@ -105,7 +105,7 @@ class Local(Launcher):
         return lease_cores(self.cores_of_a_run(task.cuda, task.devices))
 
     def for_one_run(self, task: Task) -> Launcher:
-        """`inline`, where the run can be made in one process: print, breakpoint() and profilers work there."""
+        """`inline` where one process can make the run: print, breakpoint() and profilers work there."""
         from poslab.study.launch.launchers.inline import Inline  # which builds on this module
 
         return Inline(self.options, 1) if Inline.can_make(task) else self
