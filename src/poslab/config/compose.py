@@ -65,6 +65,7 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
         for item in load(conf.folders[0] / "config.yaml")["defaults"]
         if isinstance(item, dict)
         for group, choice in item.items()
+        if isinstance(choice, str)
     }
     default["trainer"] = choices["model"]  # each size has a budget that suits it
     sections = {group: dict(load(conf.file(group, choices[group]))) for group in GROUPS}
@@ -72,8 +73,12 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
     written = flat_settings(sections.pop("model"))  # which sets context_length too
     sections["trainer"]["max_steps"], steps = config.trainer.max_steps, sections["trainer"]["max_steps"]
     written |= flat_settings(following_max_steps(sections)) | {"trainer.max_steps": steps}
+    for option in conf.options("callbacks"):
+        written |= flat_settings({"callbacks": dict(load(conf.file("callbacks", option)))})
+    changed += [f"callbacks={name}" for name in config.callbacks]
     settings = config.result_settings()
-    settings = flat_settings({key: settings[key] for key in settings if key in (*GROUPS, "context_length")})
+    shown = (*GROUPS, "context_length", "callbacks")
+    settings = flat_settings({key: settings[key] for key in settings if key in shown})
     changed += [
         f"{key}={_short(value)}"
         for key, value in settings.items()

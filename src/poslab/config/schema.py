@@ -183,6 +183,10 @@ class RunConfig(Options):
     trainer: TrainerOptions
     evaluate: EvaluateOptions
     probe: ProbeOptions
+    callbacks: dict[str, dict[str, Any]] = Field(
+        default={},
+        description="of Lightning, which callbacks=[NAME,...] chooses: a section each, its class as _target_",
+    )
     part: Literal["comparison", "tuning"] = Field(
         description="tuning: trained and validated on parts of the training text alone"
     )
@@ -201,6 +205,14 @@ class RunConfig(Options):
             )
         return self
 
+    @field_validator("callbacks")
+    @classmethod
+    def _callbacks_are_classes(cls, callbacks: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for name, section in callbacks.items():
+            if not isinstance(section.get("_target_"), str) or "." not in section["_target_"]:
+                raise ValueError(f"{name} names no class: {name}._target_=PACKAGE.CLASS is missing")
+        return callbacks
+
     @property
     def scheme_learns(self) -> bool:
         """Whether the positional scheme has parameters of its own: its section, or one inside it, a rate."""
@@ -213,6 +225,8 @@ class RunConfig(Options):
         """
         plain = self.model_dump(mode="json", include=set(RunConfig.model_fields))
         del plain["trainer"]["checkpoint_seconds"]
+        if not plain["callbacks"]:  # as in records that are older than the setting
+            del plain["callbacks"]
         if plain["data"].get("source") == "text" and isinstance(plain["data"].get("path"), str):
             plain["data"]["path"] = Path(plain["data"]["path"]).name
         if is_tokenizer_file(plain["data"].get("vocabulary")):

@@ -113,6 +113,13 @@ class Run:
         return int(trainer["max_steps"]) * int(trainer["batch_size"]) * self.context_length
 
     @property
+    def steps(self) -> tuple[int, int]:
+        """Optimizer steps made, and asked for; a callback may end training early."""
+        asked = int(self.config["trainer"]["max_steps"])
+        tokens = self.manifest.tokens
+        return (asked if tokens is None else tokens * asked // self.budget), asked
+
+    @property
     def max_length(self) -> int | None:
         """The length in tokens past which the scheme has no value, None where there is no such length."""
         return self.manifest.max_length

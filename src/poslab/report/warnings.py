@@ -51,6 +51,10 @@ def warnings_of(results: Results) -> list[str]:
             warnings.append(f"{run.name} has no validation losses: no convergence figures.")
         elif ("non_overlapping", 1.0) not in run.segments:
             warnings.append(f"{run.name} has no loss at L.")
+    for run in finished:
+        steps, asked = run.steps
+        if steps < asked:
+            warnings.append(f"{run.name} ended at step {steps:,} of {asked:,}, by one of its callbacks.")
     unfit = [run.name for run in _measurements(finished) if not all(map(math.isfinite, _losses(run)))]
     words = "has losses that are not finite; they are shown as not defined."
     return warnings + [f"{run} {words}" for run in dict.fromkeys(unfit)]

@@ -132,7 +132,8 @@ def state_of(data: bytes, identity: str, config: Mapping[str, Any], step: int | 
         and tensors["embedding.weight"].shape[1:] == (config["model"]["width"],)
         and (
             content["step"] == config["trainer"]["max_steps"]
-            or content.keys() >= SavedState.__optional_keys__
+            or content.get("ended") is True
+            or content.keys() >= SavedState.__optional_keys__ - {"callbacks", "ended"}
         )
     )
     if not whole:

@@ -10,7 +10,7 @@ import math
 import random
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,20 +27,33 @@ from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
 from poslab.model.rescaling import Rescaling
 from poslab.training.batches import MadeAhead, TrainingBatches
+from poslab.training.callbacks import callbacks_of, restore, states_of
 from poslab.training.module import LanguageModel
 from poslab.training.observer import DivergedError, Observer, RandomState, State
 
+# Of other callbacks, called before and after each validation.
+VALIDATION_HOOKS = (
+    ("on_validation_start", "on_validation_epoch_start"),
+    ("on_validation_epoch_end", "on_validation_end"),
+)
 LIGHTNING_PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
 
 class ValidationCallback(lightning.Callback):
     """Validates at evenly spaced steps and reports rows, steps and states to the observer.
 
-    Times are seconds; those of training exclude validation.
+    Times are seconds; those of training exclude validation. Other callbacks have their hooks of validation
+    called (VALIDATION_HOOKS), with `validation/loss` and `train/loss`, nats a token, in
+    `trainer.callback_metrics`.
     """
 
     def __init__(
-        self, config: RunConfig, corpus: Corpus, observer: Observer, state: State | None = None
+        self,
+        config: RunConfig,
+        corpus: Corpus,
+        observer: Observer,
+        state: State | None = None,
+        callbacks: Sequence[lightning.Callback] = (),
     ) -> None:
         steps, count = config.trainer.max_steps, config.evaluate.validations
         self.validation_steps = {math.ceil(steps * (index + 1) / count) for index in range(count)}
@@ -48,6 +61,7 @@ class ValidationCallback(lightning.Callback):
         self.window_bytes = int(corpus.token_bytes[self.windows[:, 1:]].sum())
         self.tokens_a_step = config.trainer.batch_size * config.context_length
         self.observer = observer
+        self.callbacks = callbacks  # whose states are kept
         self.random = state["random"] if state else None
         self.first = self.step = int(state["step"]) if state else 0  # steps done, at the start and now
         self.training_seconds: float = state["training_seconds"] if state else 0.0
@@ -78,8 +92,18 @@ class ValidationCallback(lightning.Callback):
         # Not the loss in `outputs`: Lightning divides it by the number of parts.
         self.observer.step(self.step, module.last_loss.item, rate)
         if self.step in self.validation_steps:
-            self._validate(trainer, module)
+            others = [each for each in trainer.callbacks if each is not self]  # type: ignore[attr-defined]
+            _call(others, VALIDATION_HOOKS[0], trainer, module)
+            train, validation = self._validate(trainer, module)
+            if others:  # takes milliseconds
+                module.log_dict({"train/loss": train, "validation/loss": validation}, batch_size=1)
+            _call(others, VALIDATION_HOOKS[1], trainer, module)
         self.observer.maybe_checkpoint(self.step, lambda: self._state(trainer, module))
+
+    def on_train_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        if self.step > self.last_row[0]:  # a callback has ended training between two validations
+            assert isinstance(module, LanguageModel)
+            self._validate(trainer, module)
 
     def _elapsed(self) -> float:
         return self.training_seconds + time.perf_counter() - self.resumed
@@ -95,9 +119,11 @@ class ValidationCallback(lightning.Callback):
             "training_seconds": self._elapsed(),
             "validation_seconds": self.validation_seconds,
             "last_row": list(self.last_row),
+            "callbacks": states_of(self.callbacks),
         }
 
-    def _validate(self, trainer: lightning.Trainer, module: LanguageModel) -> None:
+    def _validate(self, trainer: lightning.Trainer, module: LanguageModel) -> tuple[float, float]:
+        """Report a row; the losses of training since the last one and of validation, in nats a token."""
         sums = module.take_sums()  # waits for the device, so the clock below counts finished work
         self.training_seconds = self._elapsed()
         self.resumed = now = time.perf_counter()
@@ -123,38 +149,58 @@ class ValidationCallback(lightning.Callback):
         self.last_row = (self.step, self.training_seconds)
         self.resumed = time.perf_counter()
         self.validation_seconds += self.resumed - now
+        return sums["train_nll"] / sums["train_tokens"], nll / self.windows[:, 1:].size
+
+
+def _call(
+    callbacks: Sequence[lightning.Callback],
+    hooks: Sequence[str],
+    trainer: lightning.Trainer,
+    module: lightning.LightningModule,
+) -> None:
+    for hook in hooks:
+        for callback in callbacks:
+            getattr(callback, hook)(trainer, module)
 
 
 @dataclass(frozen=True)
 class TrainingResult:
     """Facts about a training that has ended."""
 
+    step: int  # the last one: before trainer.max_steps where a callback has ended training
     validation_seconds: float
     batches: str  # SHA-256 over the batches that made the weights, in their order
 
 
 def train(
-    gpt: GPT, config: RunConfig, corpus: Corpus, observer: Observer, state: State | None = None
+    gpt: GPT,
+    config: RunConfig,
+    corpus: Corpus,
+    observer: Observer,
+    state: State | None = None,
+    callbacks: Sequence[lightning.Callback] = (),
 ) -> TrainingResult:
     """Train `gpt` in place up to step `trainer.max_steps`, as a resolved configuration chooses.
 
-    A `state` from an earlier call is continued, to the same bits. Raises DivergedError as soon as a
-    validation has a loss that is not finite.
+    `callbacks` are beside those of the configuration. A `state` from an earlier call is continued, to the
+    same bits. Raises DivergedError as soon as a validation has a loss that is not finite.
     """
     torch.manual_seed(config.seed)
     if state is None:
         gpt.initialise(config.seed)
     else:
         gpt.load_state_dict(state["weights"])
-        if state["step"] == config.trainer.max_steps:
-            return TrainingResult(state["validation_seconds"], state["sums"]["batches"])
+        if state.get("ended") or state["step"] == config.trainer.max_steps:
+            return TrainingResult(state["step"], state["validation_seconds"], state["sums"]["batches"])
     if config.trainer.compile is True:
         gpt.compile_blocks()
-    recorder = ValidationCallback(config, corpus, observer, state)
+    callbacks = [*callbacks_of(config), *callbacks]
+    restore(callbacks, state.get("callbacks", {}) if state else {})
+    recorder = ValidationCallback(config, corpus, observer, state, callbacks)
     module = LanguageModel(gpt, config.trainer, config.seed, recorder.first, state)
     del state  # as large as the model and its optimizer together
     _fit(module, config, corpus, recorder)
-    return TrainingResult(recorder.validation_seconds, module.batches)
+    return TrainingResult(recorder.step, recorder.validation_seconds, module.batches)
 
 
 def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, observer: Observer) -> GPT:
@@ -193,7 +239,10 @@ def _fit(
             precision=LIGHTNING_PRECISION[options.precision],  # type: ignore[arg-type]
             max_steps=options.max_steps - recorder.first,
             accumulate_grad_batches=options.accumulate,
-            callbacks=[recorder],
+            callbacks=[*recorder.callbacks, recorder],  # which writes states, and so comes last
+            # Of no effect on what is validated: callbacks look here whether validations are in an epoch.
+            val_check_interval=1,
+            check_val_every_n_epoch=None,
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,

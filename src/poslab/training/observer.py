@@ -1,7 +1,7 @@
 """What training reports while it goes on, to whoever records or shows it."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypedDict
+from typing import Any, NotRequired, Protocol, TypedDict
 
 from torch import Tensor
 
@@ -37,6 +37,7 @@ class TrainedState(TypedDict):
     weights: Mapping[str, Tensor]
     validation_seconds: float
     sums: Sums
+    ended: NotRequired[bool]  # whether this is all: a callback may end training before its last step
 
 
 class State(TrainedState, total=False):
@@ -47,6 +48,7 @@ class State(TrainedState, total=False):
     random: RandomState
     training_seconds: float
     last_row: list[Any]  # its step and its seconds
+    callbacks: dict[str, Any]  # what callbacks resume from, by their keys
 
 
 class DivergedError(RuntimeError):

@@ -22,7 +22,7 @@ from typing import Any
 
 from poslab.config.registry import module_name, source_of
 from poslab.config.request import Start
-from poslab.config.schema import RunConfig
+from poslab.config.schema import ConfigError, RunConfig
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.study.run.meaning import meaning
@@ -38,6 +38,7 @@ TRAINING = (  # what turns a configuration and data into weights
 BEGINNING = ("poslab.training.start",)  # of a run that goes on from another
 EVALUATION = ("poslab.evaluation.measurement",)  # what turns weights into the tables of a record
 RECIPES = Path(__file__).with_name("recipes.json")
+LIBRARIES = {"pytorch_lightning", "lightning", "torch"}  # whose callbacks have no fingerprint
 PARSED = 2000  # sources whose imports and meaning are remembered
 
 
@@ -81,9 +82,24 @@ def own_fingerprints(config: RunConfig) -> Code:
 
 
 def part_modules(config: RunConfig) -> tuple[str, ...]:
-    """The modules of the schemes and of the attention that a configuration names, poslab's or others'."""
+    """The modules of the schemes, the attention and the callbacks that a configuration names.
+
+    Those of poslab and of other packages, but for Lightning's and PyTorch's own callbacks: their versions are
+    in the record, as those of all else that they do in training.
+    """
     schemes = (module_name(name, "poslab.model.positions") for name in sorted(_schemes(config.pos)))
-    return (*schemes, module_name(str(config.attention.get("kind")), "poslab.model.attention"))
+    callbacks = (_module_of(name, each["_target_"]) for name, each in sorted(config.callbacks.items()))
+    own = (name for name in callbacks if name.partition(".")[0] not in LIBRARIES)
+    return (*schemes, module_name(str(config.attention.get("kind")), "poslab.model.attention"), *own)
+
+
+def _module_of(name: str, target: str) -> str:
+    """The module of a callback's class. Raises ConfigError where there is none."""
+    module = target
+    while module := module.rpartition(".")[0]:
+        if source_of(module) is not None:
+            return module
+    raise ConfigError(f"callbacks.{name}._target_={target}: no module of that name can be imported")
 
 
 def source_fingerprint(modules: Iterable[str]) -> str:

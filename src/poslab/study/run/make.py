@@ -4,12 +4,12 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -46,6 +46,9 @@ from poslab.training.checkpoints import (
 )
 from poslab.training.observer import DivergedError, SilentObserver, State
 
+if TYPE_CHECKING:
+    from pytorch_lightning import Callback
+
 OPEN_SECONDS = 30.0  # that the end of a run waits for W&B to open it
 STOP_SECONDS = 1.0  # that W&B has to take the last points where the run is asked to stop
 # What a manifest keeps whichever process makes the run.
@@ -53,13 +56,20 @@ LASTING = {"started", "wandb", "notes", "processes", "origin"}
 TRAINING_PER_CHECKPOINT = 20  # training goes on at least so many times as long as writing a checkpoint took
 
 
-def run(job: Job, display: RunDisplay, stopper: Stopper, raises: bool = False) -> Manifest:
+def run(
+    job: Job,
+    display: RunDisplay,
+    stopper: Stopper,
+    raises: bool = False,
+    callbacks: Sequence["Callback"] = (),
+) -> Manifest:
     """Make the run and return its manifest; a run that fails has status failed or diverged and a reason.
 
     It goes on from the newest checkpoint whose checksum is right. Where it is stopped, the run has status
     interrupted, with a checkpoint if it was training, and Stopped is raised. With `raises` what makes it fail
-    is raised, too, once that is on record. Raises TakenError where another
-    process is making the same run, and ConfigError where a newer version has made it.
+    is raised, too, once that is on record. `callbacks` are beside those of the job's configuration. Raises
+    TakenError where another process is making the same run, and ConfigError where a newer version has made
+    it.
     """
     with holding(run_lock(job.directory)):
         standing = job.standing
@@ -68,17 +78,25 @@ def run(job: Job, display: RunDisplay, stopper: Stopper, raises: bool = False) -
         manifest = read_manifest(job.directory) if standing.settled else None
         if manifest is not None:  # another command has made it since this one planned it
             return manifest
-        return RunMaker(job, display, stopper, raises).run()
+        return RunMaker(job, display, stopper, raises, callbacks).run()
 
 
 class RunMaker:
     """Makes a run in this process; it observes the training (poslab.training.observer.Observer)."""
 
-    def __init__(self, job: Job, display: RunDisplay, stopper: Stopper, raises: bool = False) -> None:
+    def __init__(
+        self,
+        job: Job,
+        display: RunDisplay,
+        stopper: Stopper,
+        raises: bool = False,
+        callbacks: Sequence["Callback"] = (),
+    ) -> None:
         self.job = job
         self.display = display
         self.stopper = stopper
         self.raises = raises
+        self.callbacks = callbacks
         self.rows: list[Mapping[str, Any]] = []
         self.tracker: Tracker = NoTracker()
         self.checkpoint_at = time.monotonic()
@@ -246,7 +264,7 @@ class RunMaker:
             record.write_tokenizer(tokenizer)
         kernel = None if self.state is None else self.state["kernel"]
         with self.display.phase("training", config.trainer.max_steps), self.stopper.deferred():
-            trained = train(gpt, config, corpus, self, self._take_state(gpt, first=True))
+            trained = train(gpt, config, corpus, self, self._take_state(gpt, first=True), self.callbacks)
         self.stopper.check()
         record.write_metrics(self.rows)
         final = self.rows[-1]
@@ -261,7 +279,8 @@ class RunMaker:
         if self.final is None:
             weights = {name: tensor.cpu() for name, tensor in gpt.state_dict().items()}
             final_state = {
-                "step": config.trainer.max_steps,
+                "step": trained.step,
+                "ended": True,
                 "weights": weights,
                 "validation_seconds": trained.validation_seconds,
                 "sums": {"batches": trained.batches},

@@ -96,7 +96,9 @@ def _runs(runs: Path) -> str:
 def _start(source: tuple[Path, Manifest]) -> Start:
     directory, manifest = source
     config = manifest.config or {}
-    steps, length = int(config["trainer"]["max_steps"]), int(config["context_length"])
+    length = int(config["context_length"])
+    # Those that were made: a callback may have ended the training before max_steps.
+    steps = (manifest.tokens or 0) // (length * int(config["trainer"]["batch_size"]))
     earlier = manifest.origin.steps if manifest.origin is not None else 0
     arm = json.dumps({key: value for key, value in config.items() if key != "seed"}, sort_keys=True)
     digest = hashlib.sha256(arm.encode()).hexdigest()[:6]

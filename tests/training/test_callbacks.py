@@ -1,0 +1,131 @@
+"""Lightning callbacks of the user's, by configuration and as objects."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytorch_lightning import Callback
+
+import poslab
+from poslab.record.reader import load_run
+from poslab.training.module import LanguageModel
+
+SMALL = ("model=micro", "model.layers=2", "model.heads=2", "model.width=32", "context_length=32")
+SHORT = ("trainer.max_steps=20", "trainer.batch_size=4", "evaluate.longest=2", "evaluate.segments=3")
+QUICK = ("evaluate.sliding_windows=8", "evaluate.validation_windows=4", "evaluate.validations=10")
+COPY = ("data=copy", "data.tokens=60000", "logger=local", "trainer.accelerator=cpu")
+ARGUMENTS = (*SMALL, *SHORT, *QUICK, *COPY)
+# The loss never falls by so much: the second validation, at step 4, is no better than the first.
+STOPPING = (
+    "callbacks=[early_stopping]",
+    "callbacks.early_stopping.min_delta=9",
+    "callbacks.early_stopping.patience=2",
+)
+OWN = """
+from pytorch_lightning import Callback
+
+SEEN = []
+
+
+class Own(Callback):
+    def __init__(self, word):
+        self.word = word
+
+    def on_validation_end(self, trainer, module):
+        SEEN.append((self.word, module.training, float(trainer.callback_metrics["validation/loss"])))
+
+
+class NoCallback:
+    pass
+"""
+
+
+def test_early_stopping_ends_a_run_which_says_so(tmp_path: Path) -> None:
+    run = poslab.train(poslab.compose(*ARGUMENTS, *STOPPING), tmp_path / "mine")
+    assert list(run.table("metrics").step) == [2, 4, 6]
+    assert run.manifest.status == "done"
+    assert run.manifest.tokens == 6 * 4 * 32
+    assert load_run(run.path).steps == (6, 20)
+    assert "callbacks=early_stopping" in poslab.compose(*ARGUMENTS, *STOPPING).non_default_settings
+    again = poslab.train(poslab.compose(*ARGUMENTS, *STOPPING), tmp_path / "mine")
+    assert again.manifest == run.manifest
+    plain = poslab.train(poslab.compose(*ARGUMENTS), tmp_path / "mine")
+    assert plain.path != run.path
+    assert len(plain.table("metrics")) == 10
+
+
+def test_early_stopping_counts_on_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, seen = LanguageModel.training_step, []
+
+    def stopped(module: LanguageModel, *given: Any) -> Any:
+        seen.append(given)
+        if len(seen) == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(module, *given)
+
+    monkeypatch.setattr(LanguageModel, "training_step", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        poslab.train(poslab.compose(*ARGUMENTS, *STOPPING), tmp_path / "mine")
+    run = poslab.train(poslab.compose(*ARGUMENTS, *STOPPING), tmp_path / "mine")
+    assert len(seen) == 6
+    assert list(run.table("metrics").step) == [2, 4, 6]
+
+
+def test_a_callback_of_the_users_own_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "own_callbacks.py"
+    module.write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    request = poslab.compose(*ARGUMENTS, "+callbacks.own={_target_: own_callbacks.Own, word: hello}")
+    run = poslab.train(request, tmp_path / "mine")
+    from own_callbacks import SEEN  # type: ignore[import-not-found]
+
+    metrics = run.table("metrics")
+    losses = metrics.validation_nll / metrics.validation_tokens
+    assert SEEN == [("hello", True, pytest.approx(loss, rel=1e-6)) for loss in losses]
+    module.write_text(OWN.replace("self.word = word", "self.word = word * 2"))
+    assert poslab.train(request, tmp_path / "mine").path != run.path
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("own_callbacks.NoCallback", "own_callbacks.NoCallback is no pytorch_lightning.Callback"),
+        ("own_callbacks.Missing", "callbacks.own: .*Missing"),
+        ("no_such_package.Own", "no module of that name"),
+        ("own", "names no class"),
+    ],
+)
+def test_what_is_no_callback_is_refused(
+    target: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_callbacks.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(poslab.ConfigError, match=reason) as refused:
+        poslab.train(poslab.compose(*ARGUMENTS, f"+callbacks.own._target_={target}"), tmp_path / "mine")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_callback_that_is_given_as_an_object_sees_every_step(tmp_path: Path) -> None:
+    class Counting(Callback):
+        def __init__(self) -> None:
+            self.steps = 0
+
+        def on_train_batch_end(self, *given: Any) -> None:
+            self.steps += 1
+
+    counting = Counting()
+    poslab.train(poslab.compose(*ARGUMENTS), tmp_path / "mine", callbacks=[counting])
+    assert counting.steps == 20
+
+
+def test_a_callback_that_ends_training_between_two_validations_leaves_a_last_row(tmp_path: Path) -> None:
+    class Ending(Callback):
+        def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
+            trainer.should_stop = trainer.global_step >= 5
+
+    run = poslab.train(poslab.compose(*ARGUMENTS), tmp_path / "mine", callbacks=[Ending()])
+    assert list(run.table("metrics").step) == [2, 4, 5]
