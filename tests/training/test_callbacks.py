@@ -85,7 +85,7 @@ def test_a_callback_of_the_users_own_package(tmp_path: Path, monkeypatch: pytest
 
     metrics = run.table("metrics")
     losses = metrics.validation_nll / metrics.validation_tokens
-    assert SEEN == [("hello", True, pytest.approx(loss, rel=1e-6)) for loss in losses]
+    assert [("hello", True, pytest.approx(loss, rel=1e-6)) for loss in losses] == SEEN
     module.write_text(OWN.replace("self.word = word", "self.word = word * 2"))
     assert poslab.train(request, tmp_path / "mine").path != run.path
 

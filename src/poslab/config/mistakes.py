@@ -132,6 +132,10 @@ def explained(error: Exception, conf: Conf) -> str:
         inside = str(missing).removeprefix("hydra/")
         group, name = inside.split("/", 1) if "/" in inside else ("config", inside)
         return f"{group}={name} does not exist{nearest(name, options)}; there are {', '.join(options)}"
+    if absent := re.search(r"Could not load '([^/']*)/([^']*)'", text):  # one of a list of options
+        group, name = absent.groups()
+        options = conf.options(group)
+        return f"{group}={name} does not exist{nearest(name, options)}; there are {', '.join(options)}"
     if several := re.match(r"Ambiguous value for argument '([^']*)'", text):
         key, shown = several[1].partition("=")[0], override_text(several[1])
         if key.partition(".")[0] in NOT_SWEPT:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from rich.console import Console
 from rich.file_proxy import FileProxy
@@ -92,7 +92,7 @@ class RunDisplay:
         """Inside, what is printed is also appended to the file `log`, but for the bar itself."""
         log.parent.mkdir(parents=True, exist_ok=True)
         before = sys.stdout, sys.stderr
-        with log.open("a", encoding="utf-8") as copy:
+        with log.open("ab", buffering=0) as copy:
             sys.stdout = _Copied(self, before[0], copy)
             sys.stderr = _Copied(self, before[1], copy)
             try:
@@ -149,15 +149,14 @@ class RunDisplay:
 class _Copied(FileProxy):
     """A stream whose text is also written to `copy`, and while a bar is shown above it as Rich does it."""
 
-    def __init__(self, display: RunDisplay, stream: IO[str], copy: IO[str]) -> None:
+    def __init__(self, display: RunDisplay, stream: IO[str], copy: BinaryIO) -> None:
         super().__init__(display.console, stream)
         self._display = display
         self._copy = copy
 
     def write(self, text: str) -> int:
         with suppress(OSError):  # a log file on a full disk
-            self._copy.write(text)
-            self._copy.flush()
+            self._copy.write(text.encode(errors="replace"))
         if self._display.bar.live.is_started:
             super().write(text)
         else:

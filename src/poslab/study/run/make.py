@@ -133,8 +133,8 @@ class RunMaker:
         except Exception as error:
             write_atomic(job.directory / ERROR, traceback.format_exc())
             failure = error
-            if not (self.raises or isinstance(error, ConfigError)):  # whose line says it all
-                traceback.print_exc()
+            if not (self.raises or isinstance(error, ConfigError) or _out_of_memory(error)):
+                traceback.print_exc()  # of the others one line says what to choose
             outcome = {"status": "failed", "reason": _reason(error, trained=FINAL in self.record.files)}
         final_manifest, stopped = self._finish_tracking(outcome)
         self._close_record(outcome["status"], final_manifest)
@@ -266,6 +266,9 @@ class RunMaker:
         with self.display.phase("training", config.trainer.max_steps), self.stopper.deferred():
             trained = train(gpt, config, corpus, self, self._take_state(gpt, first=True), self.callbacks)
         self.stopper.check()
+        if trained.step < config.trainer.max_steps and self.final is None:
+            self._note(f"a callback ended training at step {trained.step} of {config.trainer.max_steps}")
+            record.update(notes=self.notes)
         record.write_metrics(self.rows)
         final = self.rows[-1]
         record.update(
@@ -348,10 +351,14 @@ class RunMaker:
             print(f"poslab: {line}", file=sys.stderr, flush=True)
 
 
+def _out_of_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or lacks_memory(error)
+
+
 def _reason(error: Exception, trained: bool) -> str:
     """The error in one line; where memory ran out in training or after it, with what to change."""
     message = without_secrets((str(error).splitlines() or ["no message"])[0])
-    if isinstance(error, torch.OutOfMemoryError) or lacks_memory(error):
+    if _out_of_memory(error):
         of_training = "a smaller trainer.batch_size or a larger trainer.accumulate"
         of_evaluation = "a shorter evaluate.longest, fewer evaluate.segments or attention=flash"
         return f"out of memory ({message}): choose {of_evaluation if trained else of_training}"
