@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +103,8 @@ def train(write: int, turn: int, settings: list[str]) -> None:
             super().started()
             self.wait(0)
 
-        def maybe_checkpoint(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
-            super().maybe_checkpoint(step, state)
+        def step(self, step: int, *rest: Any) -> None:
+            super().step(step, *rest)
             # Halfway between two rows, so that what W&B does with a row falls into a turn.
             if step % turn == turn // 2:
                 self.wait(step)

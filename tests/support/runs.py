@@ -42,9 +42,11 @@ class Told:
     def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
         self.steps.append((step, loss()))
 
-    def maybe_checkpoint(self, step: int, state: Any) -> None:
-        if step in self.keep:  # as it is on disk: training goes on and changes its tensors
-            self.states[step] = from_bytes(to_bytes(state()))
+    def checkpoint_due(self, step: int) -> bool:
+        return step in self.keep
+
+    def checkpoint(self, step: int, state: Any) -> None:
+        self.states[step] = from_bytes(to_bytes(state))  # as it is on disk: training changes its tensors
 
 
 def make(wanted: Request, runs: Path) -> Manifest:

@@ -13,7 +13,7 @@ from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.model.gpt import build
 from poslab.model.positions.randomised import Randomised
-from poslab.training.batches import MadeAhead, TrainingBatches
+from poslab.training.batches import Loader, MadeAhead, TrainingBatches
 from poslab.training.loop import train
 from poslab.training.module import LanguageModel, learning_rate_share
 from poslab.training.observer import DivergedError
@@ -127,14 +127,27 @@ def test_batches_made_ahead_are_the_same_and_end_with_the_training():
     batches = TrainingBatches(request(trainer__accumulate=2).config, prepare(request().config.data))
     ahead = MadeAhead(batches, pinned=False)
     assert len(ahead) == 40
-    for (windows, digest), (same, again) in zip(batches, ahead, strict=True):
+    for (windows, digest), (same, again) in zip(Loader(batches), ahead, strict=True):
         assert torch.equal(windows, same)
         assert digest == again
-    stopped = iter(ahead)
+    stopped = iter(MadeAhead(batches, pinned=False))
     next(stopped)
     assert [thread for thread in threading.enumerate() if thread.name == "batches"]
     stopped.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "batches"]
+
+
+def test_a_loader_resumes_behind_the_items_that_it_has_given():
+    batches = TrainingBatches(request(trainer__accumulate=2).config, prepare(request().config.data))
+    for loader, again in (
+        (Loader(batches), Loader(batches)),
+        (MadeAhead(batches, pinned=False), MadeAhead(batches, pinned=False)),
+    ):
+        items = iter(loader)
+        next(items), next(items)
+        again.load_state_dict(loader.state_dict())
+        assert next(iter(again))[1] == batches[2][1]
+        items.close()
 
 
 def test_a_batch_that_cannot_be_made_ahead_raises_its_error():

@@ -57,32 +57,52 @@ class TrainingBatches:
         own = np.array_split(windows, options.accumulate * self.world)[part * self.world + self.rank]
         return torch.from_numpy(own), hashlib.sha256(own.tobytes()).digest()
 
+
+class Loader:
+    """The items of `batches` in order. Lightning keeps its `position` in checkpoints, and restores it."""
+
+    def __init__(self, batches: TrainingBatches) -> None:
+        self.batches = batches
+        self.position = 0  # of the item that comes next
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.position = state["position"]
+
     def __iter__(self) -> Iterator[Batch]:
-        """All items from the first to the last, each made when it is asked for."""
-        return (self[index] for index in range(len(self)))
+        for batch in self._items():
+            self.position += 1
+            yield batch
+
+    def _items(self) -> Iterator[Batch]:
+        """Each made when it is asked for."""
+        return (self.batches[index] for index in range(self.position, len(self)))
 
 
-class MadeAhead:
-    """The items of `batches` in order, made by a thread while the ones before are trained on.
+class MadeAhead(Loader):
+    """A loader whose items are made by a thread while the ones before are trained on.
 
     With `pinned` in memory that a GPU copies from by itself, so that the copy is not waited for. A batch that
     cannot be made raises its error where it is asked for.
     """
 
     def __init__(self, batches: TrainingBatches, pinned: bool) -> None:
-        self.batches = batches
+        super().__init__(batches)
         self.pinned = pinned
 
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[Batch]:
+    def _items(self) -> Iterator[Batch]:
         ready: queue.Queue[Batch | BaseException] = queue.Queue(AHEAD)
         ended = threading.Event()
-        thread = threading.Thread(target=self._make, args=(ready, ended), name="batches", daemon=True)
+        rest = range(self.position, len(self))
+        thread = threading.Thread(target=self._make, args=(rest, ready, ended), name="batches", daemon=True)
         thread.start()
         try:
-            for _ in range(len(self)):
+            for _ in rest:
                 item = ready.get()
                 if isinstance(item, BaseException):
                     raise item
@@ -91,9 +111,10 @@ class MadeAhead:
             ended.set()
             thread.join()
 
-    def _make(self, ready: "queue.Queue[Batch | BaseException]", ended: threading.Event) -> None:
+    def _make(self, rest: range, ready: "queue.Queue[Batch | BaseException]", ended: threading.Event) -> None:
         try:
-            for windows, digest in self.batches:
+            for index in rest:
+                windows, digest = self.batches[index]
                 batch = (windows.pin_memory() if self.pinned else windows, digest)
                 if not _put(ready, batch, ended):
                     return

@@ -5,7 +5,7 @@ A section of the configuration's `callbacks` has the class as `_target_` and its
 run's identity.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as lightning
@@ -32,15 +32,3 @@ def _made(name: str, section: Mapping[str, Any]) -> lightning.Callback:
             f"callbacks.{name}: {kind.__module__}.{kind.__qualname__} is no pytorch_lightning.Callback"
         )
     return callback
-
-
-def states_of(callbacks: Sequence[lightning.Callback]) -> dict[str, Any]:
-    """What the callbacks resume from, by their `state_key`: tensors and plain values."""
-    return {each.state_key: state for each in callbacks if (state := each.state_dict())}
-
-
-def restore(callbacks: Sequence[lightning.Callback], states: Mapping[str, Any]) -> None:
-    """Give each callback the state that it had."""
-    for callback in callbacks:
-        if callback.state_key in states:
-            callback.load_state_dict(states[callback.state_key])

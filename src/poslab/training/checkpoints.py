@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,9 +29,9 @@ from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import FINAL, MANIFEST, Manifest
 from poslab.record.seal import DamagedError, UnreadableError
-from poslab.training.observer import State
 
-FORMAT = 2  # of what a checkpoint holds
+FORMAT = 2  # of the final weights
+STATE_FORMAT = 3  # of a state: Lightning's checkpoint, with what says whose it is
 READABLE = (2,)
 STATES = 2  # of a run: should the newest be damaged, there is the one before
 NAME = re.compile(r"(\d{8,})-([0-9a-f]{16})\.pt")
@@ -42,15 +42,18 @@ ASIDE = ".other"  # behind the name of a file that is called as a state but is n
 EARLIER: Mapping[str, Any] = {"probe": {"tasks": []}, "part": "comparison"}
 
 
-class SavedState(State):
-    """A state in a file, with whose it is and what it was made under."""
-
-    format: int
-    identity: str
-    config: dict[str, Any]
-    threads: int
-    rows: list[dict[str, Any]]  # of metrics.csv, up to the step
-    kernel: str | None
+# Beside whose a file is (format, identity), in both kinds: the settings, PyTorch's threads, the rows of
+# metrics.csv so far, and the kernel of the attention.
+FACTS = {"config", "threads", "rows", "kernel"}
+OF_LIGHTNING = {
+    "global_step",
+    "state_dict",
+    "optimizer_states",
+    "lr_schedulers",
+    "loops",
+    "callbacks",
+    "sums",
+}
 
 
 def to_bytes(content: Mapping[str, Any]) -> bytes:
@@ -76,10 +79,8 @@ def write_checkpoint(folder: Path, step: int, content: Mapping[str, Any]) -> Non
         old.unlink(missing_ok=True)
 
 
-def newest_checkpoint(
-    folder: Path, identity: str, config: Mapping[str, Any], note: Callable[[str], None]
-) -> SavedState | None:
-    """The newest whole state of the run `identity`, which has the settings `config`.
+def newest_checkpoint(folder: Path, identity: str, note: Callable[[str], None]) -> dict[str, Any] | None:
+    """The newest whole state of the run `identity`.
 
     Others are left out, with a line to `note`: damaged ones are removed, and those whose checksum is right
     but which are not of this run get another name: they neither count as its states nor are removed.
@@ -96,7 +97,7 @@ def newest_checkpoint(
             path.unlink(missing_ok=True)
             continue
         try:
-            return state_of(data, identity, config, int(name[1]))
+            return state_of(data, identity, int(name[1]))
         except UnreadableError as error:
             note(f"{path} {error}: it is left out, as {path.name}{ASIDE}")
             with suppress(OSError):
@@ -104,41 +105,36 @@ def newest_checkpoint(
     return None
 
 
-def state_of(data: bytes, identity: str, config: Mapping[str, Any], step: int | None = None) -> SavedState:
-    """The state in a file whose checksum is right, if a run can go on from it.
+def state_of(data: bytes, identity: str, step: int) -> dict[str, Any]:
+    """The state after `step` in a file whose checksum is right, from which a run resumes.
 
     Raises UnreadableError, whose message goes on after the file's name.
     """
+    state = _content(data, identity, STATE_FORMAT)
+    if not (state.keys() >= FACTS | OF_LIGHTNING and state["global_step"] == step):
+        raise DamagedError("lacks a part of the state of its run")
+    return state
+
+
+def trained_state(data: bytes, identity: str) -> dict[str, Any]:
+    """The final `step`, `weights` and `batches` of a run that has trained. Raises as `state_of`."""
+    state = _content(data, identity, FORMAT)
+    if not state.keys() >= FACTS | {"step", "weights", "validation_seconds", "sums"}:
+        raise DamagedError("lacks a part of the state of its run")
+    return state
+
+
+def _content(data: bytes, identity: str, number: int) -> dict[str, Any]:
     try:
         content = from_bytes(data)
-        number, whose = content["format"], content["identity"]
+        found, whose = content["format"], content["identity"]
     except Exception:  # whatever it is, no state is in it
         raise DamagedError("holds no state of a run") from None
-    if number != FORMAT:
-        raise UnreadableError(f"has format {number}, which this version does not read")
+    if found != number:
+        raise UnreadableError(f"has format {found}, which this version does not read")
     if whose != identity:
         raise UnreadableError("is a state of another run")
-    tensors = content.get("weights")
-    whole = (
-        content.keys() >= SavedState.__required_keys__
-        and isinstance(content["config"], dict)
-        and isinstance(content["step"], int)
-        and step in (None, content["step"])
-        and isinstance(content["threads"], int)
-        and isinstance(content["rows"], list)
-        and isinstance(tensors, dict)
-        and all(isinstance(tensor, Tensor) for tensor in tensors.values())
-        and "embedding.weight" in tensors
-        and tensors["embedding.weight"].shape[1:] == (config["model"]["width"],)
-        and (
-            content["step"] == config["trainer"]["max_steps"]
-            or content.get("ended") is True
-            or content.keys() >= SavedState.__optional_keys__ - {"callbacks", "ended"}
-        )
-    )
-    if not whole:
-        raise DamagedError("lacks a part of the state of its run")
-    return cast(SavedState, content)
+    return content
 
 
 def remove_states(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Training one model: batches by (seed, step), a Lightning trainer, a row of metrics.csv for each validation.
 
-After any step, training can be written as a state of tensors and plain values. Training that continues from a
-state ends with the same bits as training that was never interrupted.
+After any step, training can be written as Lightning's checkpoint, of tensors and plain values. Training that
+resumes from one ends with the same bits as training that was never interrupted.
 """
 
 import copy
@@ -10,7 +10,7 @@ import math
 import random
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as lightning
 import torch
+from lightning_fabric.plugins import CheckpointIO
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
 from poslab.config.schema import RunConfig
@@ -26,16 +27,17 @@ from poslab.data.windows import validation_windows
 from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
 from poslab.model.rescaling import Rescaling
-from poslab.training.batches import MadeAhead, TrainingBatches
-from poslab.training.callbacks import callbacks_of, restore, states_of
+from poslab.training.batches import Loader, MadeAhead, TrainingBatches
+from poslab.training.callbacks import callbacks_of
 from poslab.training.module import LanguageModel
-from poslab.training.observer import DivergedError, Observer, RandomState, State
+from poslab.training.observer import DivergedError, Observer, State
 
 # Of other callbacks, called before and after each validation.
 VALIDATION_HOOKS = (
     ("on_validation_start", "on_validation_epoch_start"),
     ("on_validation_epoch_end", "on_validation_end"),
 )
+RandomState = Mapping[str, Any]  # of the generators of random numbers, as tensors and plain values
 LIGHTNING_PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
 
@@ -47,32 +49,42 @@ class ValidationCallback(lightning.Callback):
     `trainer.callback_metrics`.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        corpus: Corpus,
-        observer: Observer,
-        state: State | None = None,
-        callbacks: Sequence[lightning.Callback] = (),
-    ) -> None:
+    def __init__(self, config: RunConfig, corpus: Corpus, observer: Observer) -> None:
         steps, count = config.trainer.max_steps, config.evaluate.validations
         self.validation_steps = {math.ceil(steps * (index + 1) / count) for index in range(count)}
         self.windows = validation_windows(corpus, config.evaluate.validation_windows, config.context_length)
         self.window_bytes = int(corpus.token_bytes[self.windows[:, 1:]].sum())
         self.tokens_a_step = config.trainer.batch_size * config.context_length
         self.observer = observer
-        self.callbacks = callbacks  # whose states are kept
-        self.random = state["random"] if state else None
-        self.first = self.step = int(state["step"]) if state else 0  # steps done, at the start and now
-        self.training_seconds: float = state["training_seconds"] if state else 0.0
-        self.validation_seconds: float = state["validation_seconds"] if state else 0.0
-        self.last_row: tuple[int, float] = (*state["last_row"],) if state else (0, 0.0)  # step, seconds
+        self.io = StateInMemory()
+        self.random: RandomState | None = None
+        self.step = 0  # steps done
+        self.training_seconds = self.validation_seconds = 0.0
+        self.last_row = (0, 0.0)  # its step and its seconds
+        self.stopped = False  # whether a callback has ended the training
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "training_seconds": self._elapsed(),
+            "validation_seconds": self.validation_seconds,
+            "last_row": list(self.last_row),
+            "stopped": self.stopped,
+            "random": _random_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.step, self.stopped, self.random = state["step"], state["stopped"], state["random"]
+        self.training_seconds = state["training_seconds"]
+        self.validation_seconds = state["validation_seconds"]
+        self.last_row = (*state["last_row"],)
 
     def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         if trainer.strategy.broadcast(self.step) != self.step:
             raise RuntimeError("the run's processes read different checkpoints: give the command again")
         if self.random is not None:
             _set_random_state(self.random)
+        trainer.should_stop |= self.stopped
         self.observer.started()
         self.resumed = time.perf_counter()
 
@@ -84,9 +96,9 @@ class ValidationCallback(lightning.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        if self.first + trainer.global_step == self.step:  # not the last part of an accumulated batch
+        if trainer.global_step == self.step:  # not the last part of an accumulated batch
             return
-        self.step = self.first + trainer.global_step
+        self.step = trainer.global_step
         rate = self.step * self.tokens_a_step / self._elapsed()
         assert isinstance(module, LanguageModel)
         # Not the loss in `outputs`: Lightning divides it by the number of parts.
@@ -98,7 +110,12 @@ class ValidationCallback(lightning.Callback):
             if others:  # takes milliseconds
                 module.log_dict({"train/loss": train, "validation/loss": validation}, batch_size=1)
             _call(others, VALIDATION_HOOKS[1], trainer, module)
-        self.observer.maybe_checkpoint(self.step, lambda: self._state(trainer, module))
+        self.stopped = trainer.should_stop
+        # All of a run's processes take part in a checkpoint, which the first one writes.
+        if trainer.strategy.reduce_boolean_decision(self.observer.checkpoint_due(self.step), all=False):
+            trainer.save_checkpoint(StateInMemory.PATH)
+            if (state := self.io.taken()) is not None:
+                self.observer.checkpoint(self.step, state)
 
     def on_train_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         if self.step > self.last_row[0]:  # a callback has ended training between two validations
@@ -107,20 +124,6 @@ class ValidationCallback(lightning.Callback):
 
     def _elapsed(self) -> float:
         return self.training_seconds + time.perf_counter() - self.resumed
-
-    def _state(self, trainer: lightning.Trainer, module: LanguageModel) -> State:
-        return {
-            "step": self.step,
-            "weights": module.gpt.state_dict(),
-            "optimizer": trainer.optimizers[0].state_dict(),
-            "schedule": trainer.lr_scheduler_configs[0].scheduler.state_dict(),
-            "sums": module.sums(),
-            "random": _random_state(),
-            "training_seconds": self._elapsed(),
-            "validation_seconds": self.validation_seconds,
-            "last_row": list(self.last_row),
-            "callbacks": states_of(self.callbacks),
-        }
 
     def _validate(self, trainer: lightning.Trainer, module: LanguageModel) -> tuple[float, float]:
         """Report a row; the losses of training since the last one and of validation, in nats a token."""
@@ -152,6 +155,31 @@ class ValidationCallback(lightning.Callback):
         return sums["train_nll"] / sums["train_tokens"], nll / self.windows[:, 1:].size
 
 
+class StateInMemory(CheckpointIO):
+    """Hands a checkpoint to and from Lightning: whoever trains a run writes and reads it."""
+
+    PATH = "a run's state"
+
+    def __init__(self) -> None:
+        self.state: State | None = None
+
+    def taken(self) -> State | None:
+        """The checkpoint that was saved, once."""
+        state, self.state = self.state, None
+        return state
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        self.state = checkpoint
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        return dict(self.taken() or {})
+
+    def remove_checkpoint(self, path: Any) -> None:
+        self.state = None
+
+
 def _call(
     callbacks: Sequence[lightning.Callback],
     hooks: Sequence[str],
@@ -179,27 +207,24 @@ def train(
     observer: Observer,
     state: State | None = None,
     callbacks: Sequence[lightning.Callback] = (),
+    initialise: bool = True,
 ) -> TrainingResult:
     """Train `gpt` in place up to step `trainer.max_steps`, as a resolved configuration chooses.
 
-    `callbacks` are beside those of the configuration. A `state` from an earlier call is continued, to the
-    same bits. Raises DivergedError as soon as a validation has a loss that is not finite.
+    `callbacks` are beside those of the configuration. A `state` from an earlier call is resumed, to the same
+    bits; without one initial weights are drawn, unless the model has them (`initialise` is False). Raises
+    DivergedError as soon as a validation has a loss that is not finite.
     """
     torch.manual_seed(config.seed)
-    if state is None:
+    if state is None and initialise:
         gpt.initialise(config.seed)
-    else:
-        gpt.load_state_dict(state["weights"])
-        if state.get("ended") or state["step"] == config.trainer.max_steps:
-            return TrainingResult(state["step"], state["validation_seconds"], state["sums"]["batches"])
     if config.trainer.compile is True:
         gpt.compile_blocks()
-    callbacks = [*callbacks_of(config), *callbacks]
-    restore(callbacks, state.get("callbacks", {}) if state else {})
-    recorder = ValidationCallback(config, corpus, observer, state, callbacks)
-    module = LanguageModel(gpt, config.trainer, config.seed, recorder.first, state)
+    recorder = ValidationCallback(config, corpus, observer)
+    module = LanguageModel(gpt, config.trainer, config.seed)
+    recorder.io.state = state
     del state  # as large as the model and its optimizer together
-    _fit(module, config, corpus, recorder)
+    _fit(module, config, corpus, recorder, callbacks=[*callbacks_of(config), *callbacks])
     return TrainingResult(recorder.step, recorder.validation_seconds, module.batches)
 
 
@@ -225,9 +250,14 @@ def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, observer: Obs
 
 
 def _fit(
-    module: LanguageModel, config: RunConfig, corpus: Corpus, recorder: ValidationCallback, offset: int = 0
+    module: LanguageModel,
+    config: RunConfig,
+    corpus: Corpus,
+    recorder: ValidationCallback,
+    first: int = 0,
+    callbacks: Sequence[lightning.Callback] = (),
 ) -> None:
-    """Take the steps from `recorder.first` on; `offset` is the number of the batch of step 0."""
+    """Take all steps, or those after the state in `recorder.io`; `first` numbers the batch of step 0."""
     options = config.trainer
     with quiet_lightning():
         trainer = lightning.Trainer(
@@ -235,11 +265,12 @@ def _fit(
             devices=options.devices,
             num_nodes=options.nodes,
             strategy="ddp" if options.devices * options.nodes > 1 else "auto",
-            plugins=[LightningEnvironment()],  # poslab starts the processes, on any cluster
+            # poslab starts the processes, on any cluster, and writes the checkpoints.
+            plugins=[LightningEnvironment(), recorder.io],
             precision=LIGHTNING_PRECISION[options.precision],  # type: ignore[arg-type]
-            max_steps=options.max_steps - recorder.first,
+            max_steps=options.max_steps,
             accumulate_grad_batches=options.accumulate,
-            callbacks=[*recorder.callbacks, recorder],  # which writes states, and so comes last
+            callbacks=[*callbacks, recorder],  # last, since it has checkpoints written
             # Of no effect on what is validated: callbacks look here whether validations are in an epoch.
             val_check_interval=1,
             check_val_every_n_epoch=None,
@@ -253,13 +284,16 @@ def _fit(
             raise RuntimeError(
                 f"{trainer.world_size} processes for {options.devices * options.nodes} devices"
             )
-        batches = TrainingBatches(
-            config, corpus, offset + recorder.first, trainer.global_rank, trainer.world_size
-        )
+        batches = TrainingBatches(config, corpus, first, trainer.global_rank, trainer.world_size)
         # On a CPU a thread would take from the steps what it gives.
         cuda = trainer.strategy.root_device.type == "cuda"
         try:
-            trainer.fit(module, MadeAhead(batches, pinned=True) if cuda else batches)
+            trainer.fit(
+                module,
+                MadeAhead(batches, pinned=True) if cuda else Loader(batches),
+                ckpt_path=None if recorder.io.state is None else StateInMemory.PATH,
+                weights_only=True,
+            )
         finally:
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()  # evaluation runs in one process

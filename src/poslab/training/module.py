@@ -14,9 +14,9 @@ from torch.nn.functional import cross_entropy
 from poslab.config.schema import TrainerOptions
 from poslab.model.gpt import GPT, named_stream
 from poslab.training.batches import moved
-from poslab.training.observer import State, Sums
 
 BETA1 = 0.9
+SUMS = ("nll_sum", "token_count", "gradient_norm_sum", "gradient_norm_count", "batches")  # in checkpoints
 FINAL_SHARE = 0.1  # of the learning rate, at the end of a cosine
 DECAY_SHARE = 0.2  # of the steps, in the linear decay of a warm-up, stable, decay schedule
 
@@ -30,32 +30,27 @@ class LanguageModel(lightning.LightningModule):
         options: TrainerOptions,
         seed: int,
         first_step: int = 0,
-        state: State | None = None,
     ) -> None:
-        """Steps count from `first_step`. `state` is that of an earlier training which this one continues."""
+        """`first_step` is the number of Lightning's step 0, by which a scheme may draw positions."""
         super().__init__()
         self.gpt = gpt
         self.options = options
         self.seed = seed
         self.first_step = first_step
-        self.state = state
-        sums = _no_sums() if state is None else state["sums"]
         self.last_loss = torch.zeros(())  # nats a token, of the last part of a batch
-        self.nll_sum = sums["nll_sum"]
-        self.token_count = sums["token_count"]
-        self.gradient_norm_sum = sums["gradient_norm_sum"]
-        self.gradient_norm_count = sums["gradient_norm_count"]
-        self.batches = sums["batches"]
+        # Sums since the last row of metrics.csv, and the digest of all batches.
+        self.nll_sum = torch.zeros((), dtype=torch.float64)
+        self.token_count = 0
+        self.gradient_norm_sum = torch.zeros(())
+        self.gradient_norm_count = 0
+        self.batches = ""
 
-    def sums(self) -> Sums:
-        """The sums since the last row and the digest of all batches, as `state["sums"]` takes them."""
-        return {
-            "nll_sum": self.nll_sum,
-            "token_count": self.token_count,
-            "gradient_norm_sum": self.gradient_norm_sum,
-            "gradient_norm_count": self.gradient_norm_count,
-            "batches": self.batches,
-        }
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["sums"] = {name: getattr(self, name) for name in SUMS}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        for name in SUMS:
+            setattr(self, name, checkpoint["sums"][name])
 
     def training_step(self, batch: tuple[Int[Tensor, "B T+1"], bytes], index: int) -> Float[Tensor, ""]:
         windows, digest = batch
@@ -101,10 +96,6 @@ class LanguageModel(lightning.LightningModule):
             groups, lr=self.options.learning_rate, betas=(BETA1, self.options.beta2), fused=True
         )
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate_share(self.options))
-        if self.state is not None:
-            optimizer.load_state_dict(self.state["optimizer"])
-            schedule.load_state_dict(dict(self.state["schedule"]))
-            self.state = None  # frees a second copy of the weights
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_gradient_clipping(
@@ -127,16 +118,6 @@ class LanguageModel(lightning.LightningModule):
         self.nll_sum, self.token_count = torch.zeros_like(self.nll_sum), 0
         self.gradient_norm_sum, self.gradient_norm_count = torch.zeros_like(self.gradient_norm_sum), 0
         return sums
-
-
-def _no_sums() -> Sums:
-    return {
-        "nll_sum": torch.zeros((), dtype=torch.float64),
-        "token_count": 0,
-        "gradient_norm_sum": torch.zeros(()),
-        "gradient_norm_count": 0,
-        "batches": "",
-    }
 
 
 def learning_rate_share(options: TrainerOptions) -> Callable[[int], float]:

@@ -1,54 +1,9 @@
 """What training reports while it goes on, to whoever records or shows it."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NotRequired, Protocol, TypedDict
+from typing import Any, Protocol
 
-from torch import Tensor
-
-
-class TrainedSums(TypedDict):
-    """What is left of the sums of a training that has ended."""
-
-    batches: str  # the digest of all batches
-
-
-class Sums(TrainedSums, total=False):
-    """What the module has added up since the last row."""
-
-    nll_sum: Tensor
-    token_count: int
-    gradient_norm_sum: Tensor
-    gradient_norm_count: int
-
-
-class RandomState(TypedDict):
-    """The states of the generators of random numbers, as tensors and plain values."""
-
-    torch: Tensor
-    cuda: list[Tensor]
-    numpy: list[Any]
-    python: list[Any]
-
-
-class TrainedState(TypedDict):
-    """What a run goes on from once it is trained: tensors and plain values."""
-
-    step: int
-    weights: Mapping[str, Tensor]
-    validation_seconds: float
-    sums: Sums
-    ended: NotRequired[bool]  # whether this is all: a callback may end training before its last step
-
-
-class State(TrainedState, total=False):
-    """All that training needs to go on from a step, besides what is needed once it has ended."""
-
-    optimizer: dict[str, Any]
-    schedule: dict[str, Any]
-    random: RandomState
-    training_seconds: float
-    last_row: list[Any]  # its step and its seconds
-    callbacks: dict[str, Any]  # what callbacks resume from, by their keys
+State = Mapping[str, Any]  # Lightning's checkpoint: tensors and plain values
 
 
 class DivergedError(RuntimeError):
@@ -67,8 +22,11 @@ class Observer(Protocol):
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         """After each step. `loss()`, in nats a token, waits for the device."""
 
-    def maybe_checkpoint(self, step: int, state: Callable[[], State]) -> None:
-        """After each step and its row, if it has one: `state()` is what training can go on from."""
+    def checkpoint_due(self, step: int) -> bool:
+        """Whether `checkpoint` is to be called: asked after each step and its row, if it has one."""
+
+    def checkpoint(self, step: int, state: State) -> None:
+        """After a step, with what training resumes from."""
 
 
 class SilentObserver:
@@ -83,5 +41,8 @@ class SilentObserver:
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         pass
 
-    def maybe_checkpoint(self, step: int, state: Callable[[], State]) -> None:
+    def checkpoint_due(self, step: int) -> bool:
+        return False
+
+    def checkpoint(self, step: int, state: State) -> None:
         pass

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from poslab.config.request import Start
 from poslab.config.schema import ConfigError
 from poslab.config.text import without_secrets
 from poslab.data.kept_tokenizer import tokenizer_of
@@ -34,20 +35,22 @@ from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking import NoTracker, Tracker, first_place, open_tracker
 from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
 from poslab.training.checkpoints import (
-    SavedState,
+    STATE_FORMAT,
     fill_with,
     is_state,
     newest_checkpoint,
     read_trained_model,
     remove_states,
-    state_of,
     to_bytes,
+    trained_state,
     write_checkpoint,
 )
-from poslab.training.observer import DivergedError, SilentObserver, State
+from poslab.training.observer import DivergedError, Observer, SilentObserver, State
 
 if TYPE_CHECKING:
     from pytorch_lightning import Callback
+
+    from poslab.training.loop import TrainingResult
 
 OPEN_SECONDS = 30.0  # that the end of a run waits for W&B to open it
 STOP_SECONDS = 1.0  # that W&B has to take the last points where the run is asked to stop
@@ -102,15 +105,16 @@ class RunMaker:
         self.checkpoint_at = time.monotonic()
         self.interval = job.config.trainer.checkpoint_seconds
         self.notes: list[str] = []
-        self.final: str | None = None  # the SHA-256 of the final weights, where an earlier process wrote them
+        self.state: Mapping[str, Any] | None = None  # from which training resumes
+        self.trained: Mapping[str, Any] | None = None  # the final weights, if they are there
         earlier = self._earlier_manifest()
-        self.state = self._newest_state(earlier)
+        self._find_state(earlier)
         lasting = earlier.model_dump(include=LASTING, exclude_unset=True)
         self.record = RunRecord(job.directory, Manifest(**lasting))
-        if self.state:
-            self.rows = list(self.state["rows"])
+        if (found := self.state or self.trained) is not None:
+            self.rows = list(found["rows"])
             # The last bits of a sum depend on how many threads share it.
-            torch.set_num_threads(self.state["threads"])
+            torch.set_num_threads(found["threads"])
         self.notes = [*(earlier.notes or []), *self.notes]
 
     def run(self) -> Manifest:
@@ -202,9 +206,7 @@ class RunMaker:
 
     def train_rank(self, gpt: GPT) -> None:
         """Train as one of the processes that share the batches; number 0 evaluates and writes the record."""
-        from poslab.training.loop import train
-
-        train(gpt, self.job.config, self.job.corpus, SilentObserver(), self._take_state(gpt))
+        self._train(gpt, SilentObserver())
 
     # The methods of poslab.training.observer.Observer.
 
@@ -222,21 +224,25 @@ class RunMaker:
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         self.display.step(step, loss, tokens_per_second)
 
-    def maybe_checkpoint(self, step: int, state: Callable[[], State]) -> None:
+    def checkpoint_due(self, step: int) -> bool:
         last = step == self.job.config.trainer.max_steps
-        if last or self.stopper.number is not None or time.monotonic() - self.checkpoint_at >= self.interval:
-            begun = time.monotonic()
-            with self.stopper.uninterrupted():
-                write_checkpoint(self.job.directory / CHECKPOINTS, step, {**self._identified(), **state()})
-            self.checkpoint_at = time.monotonic()
-            seconds = self.job.config.trainer.checkpoint_seconds
-            writing = self.checkpoint_at - begun
-            self.interval = max(seconds, TRAINING_PER_CHECKPOINT * writing) if seconds else 0
+        waited = time.monotonic() - self.checkpoint_at >= self.interval
+        return last or waited or self.stopper.number is not None
+
+    def checkpoint(self, step: int, state: State) -> None:
+        begun = time.monotonic()
+        with self.stopper.uninterrupted():
+            content = {**self._identified(STATE_FORMAT), **state}
+            write_checkpoint(self.job.directory / CHECKPOINTS, step, content)
+        self.checkpoint_at = time.monotonic()
+        seconds = self.job.config.trainer.checkpoint_seconds
+        writing = self.checkpoint_at - begun
+        self.interval = max(seconds, TRAINING_PER_CHECKPOINT * writing) if seconds else 0
         self.stopper.check()
 
-    def _identified(self) -> dict[str, Any]:
+    def _identified(self, number: int) -> dict[str, Any]:
         return {
-            "format": CHECKPOINT_FORMAT,
+            "format": number,
             "identity": self.job.identity,
             "config": self.job.config.result_settings(),
             "threads": torch.get_num_threads(),
@@ -252,21 +258,17 @@ class RunMaker:
             self.record.manifest = self.record.manifest.updated(wandb=place)
 
     def _train_and_evaluate(self) -> None:
-        # Imported here, since Lightning takes seconds: a run that is made already does not need it, and W&B
-        # opens the run meanwhile.
-        from poslab.training.loop import train
-
         job, record = self.job, self.record
         config, corpus = job.config, job.corpus
         self.gpt = gpt = build(config, corpus.vocabulary)
         record.update(parameters=gpt.parameter_count(), max_length=gpt.scheme.max_length)
         if tokenizer := tokenizer_of(config.data["vocabulary"], corpus):
             record.write_tokenizer(tokenizer)
-        kernel = None if self.state is None else self.state["kernel"]
+        kernel = found["kernel"] if (found := self.state or self.trained) is not None else None
         with self.display.phase("training", config.trainer.max_steps), self.stopper.deferred():
-            trained = train(gpt, config, corpus, self, self._take_state(gpt, first=True), self.callbacks)
+            trained = self._train(gpt, self)
         self.stopper.check()
-        if trained.step < config.trainer.max_steps and self.final is None:
+        if trained.step < config.trainer.max_steps and self.trained is None:
             self._note(f"a callback ended training at step {trained.step} of {config.trainer.max_steps}")
             record.update(notes=self.notes)
         record.write_metrics(self.rows)
@@ -279,42 +281,47 @@ class RunMaker:
             seconds_validation=trained.validation_seconds,
             batches=trained.batches,
         )
-        if self.final is None:
+        if self.trained is None:
             weights = {name: tensor.cpu() for name, tensor in gpt.state_dict().items()}
             final_state = {
                 "step": trained.step,
-                "ended": True,
                 "weights": weights,
                 "validation_seconds": trained.validation_seconds,
                 "sums": {"batches": trained.batches},
             }
-            record.write_checkpoint(to_bytes({**self._identified(), **final_state}))
+            record.write_checkpoint(to_bytes({**self._identified(CHECKPOINT_FORMAT), **final_state}))
         else:  # not written again: the same tensors need not give a file of the same bytes
-            record.files[FINAL] = self.final
+            record.files[FINAL] = self.trained["sha256"]
         measure(job, gpt, record, self.display, self.stopper)
         record.update(memory_bytes=peak_memory())
 
-    def _take_state(self, gpt: GPT, first: bool = False) -> State | None:
-        """The state to go on from; it is dropped here, being as large as all that training holds.
+    def _train(self, gpt: GPT, observer: Observer) -> "TrainingResult":
+        """Train from the newest state on, from another run's weights, or from drawn ones."""
+        # Imported here, since Lightning takes seconds: a run that is made already does not need it.
+        from poslab.training.loop import TrainingResult, train
 
-        The first time of a run that goes on from another it has that run's weights. `first`: this is the
-        first of the run's processes, which writes the record.
-        """
-        state, self.state = self.state, None
-        start = self.job.request.start
-        if state is not None or start is None:
-            return state
-        from poslab.training.start import loss_before, start_state
+        job = self.job
+        if self.trained is not None:
+            fill_with(gpt, self.trained["weights"])
+            facts = self.trained["step"], self.trained["validation_seconds"], self.trained["sums"]["batches"]
+            return TrainingResult(*facts)
+        state, self.state = self.state, None  # which is as large as all that training holds
+        if begins := state is None and job.request.start is not None:
+            self._begin_from(job.request.start, gpt, writes=observer is self)
+        return train(gpt, job.config, job.corpus, observer, state, self.callbacks, initialise=not begins)
+
+    def _begin_from(self, start: Start, gpt: GPT, writes: bool) -> None:
+        """Give `gpt` the weights of another run; the first of a run's processes `writes` the loss before."""
+        from poslab.training.start import loss_before
 
         trained = read_trained_model(Path(start.directory))
         if trained.digest != start.checkpoint:
             raise ConfigError(f"{start.run} was made again since the command began: give the command again")
         fill_with(gpt, trained.weights)
-        if first:
+        if writes:
             nll, tokens = loss_before(gpt, self.job.config, self.job.corpus)
             origin = {**(_origin(self.job) or {}), "validation_nll": nll, "validation_tokens": tokens}
             self.record.update(origin=origin)
-        return start_state(gpt, self.job.config)
 
     def _earlier_manifest(self) -> Manifest:
         try:
@@ -323,26 +330,24 @@ class RunMaker:
             self._note(str(error))
             return Manifest()
 
-    def _newest_state(self, earlier: Manifest) -> SavedState | None:
-        """The newest undamaged state of the run: a checkpoint, else the final weights."""
+    def _find_state(self, earlier: Manifest) -> None:
+        """Set the newest undamaged state of the run: a checkpoint, else the final weights."""
         directory = self.job.directory
-        identity, config = self.job.identity, self.job.config.result_settings()
-        state = newest_checkpoint(directory / CHECKPOINTS, identity, config, self._note)
-        if state is not None:
-            return state
+        self.state = newest_checkpoint(directory / CHECKPOINTS, self.job.identity, self._note)
+        if self.state is not None:
+            return
         files = earlier.files or {}
         damaged = damaged_files(directory, files)
         for name in damaged:
             self._note(f"{directory / name} is damaged and is made again")
         if FINAL not in files or FINAL in damaged:
-            return None
+            return
         try:
-            state = state_of((directory / FINAL).read_bytes(), identity, config)
+            state = trained_state((directory / FINAL).read_bytes(), self.job.identity)
         except UnreadableError as error:
             self._note(f"{directory / FINAL} {error}, and is made again")
-            return None
-        self.final = files[FINAL]
-        return state
+            return
+        self.trained = {**state, "sha256": files[FINAL]}
 
     def _note(self, line: str) -> None:
         """Print the line, and put it among the record's notes."""
