@@ -57,23 +57,17 @@ def without(state: dict[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name != key}
 
 
-def of_another_shape(state: dict[str, Any]) -> dict[str, Any]:
-    weights = {**state["weights"], "embedding.weight": state["weights"]["embedding.weight"][:, :5]}
-    return {**state, "weights": weights}
-
-
 FOREIGN = {
     "no tensors": (lambda state: b"no tensors", "holds no state of a run"),
     "a list": (lambda state: to_bytes({"format": [1]})[:-9], "holds no state of a run"),
-    "other tensors": (lambda state: {"a": state["weights"]}, "holds no state of a run"),
-    "older": (lambda state: {**state, "format": 1}, "has format 1, which this version does not read"),
-    "newer": (lambda state: {**state, "format": 3}, "has format 3, which this version does not read"),
+    "other tensors": (lambda state: {"a": state["state_dict"]}, "holds no state of a run"),
+    "older": (lambda state: {**state, "format": 2}, "has format 2, which this version does not read"),
+    "newer": (lambda state: {**state, "format": 4}, "has format 4, which this version does not read"),
     "another run": (lambda state: {**state, "identity": "0123456789ab"}, "is a state of another run"),
-    "no weights": (lambda state: without(state, "weights"), "lacks a part of the state"),
-    "no optimizer": (lambda state: without(state, "optimizer"), "lacks a part of the state"),
-    "rows of another kind": (lambda state: {**state, "rows": "none"}, "lacks a part of the state"),
-    "another step": (lambda state: {**state, "step": 3}, "lacks a part of the state"),
-    "another width": (of_another_shape, "lacks a part of the state"),
+    "no weights": (lambda state: without(state, "state_dict"), "lacks a part of the state"),
+    "no optimizer": (lambda state: without(state, "optimizer_states"), "lacks a part of the state"),
+    "no rows": (lambda state: without(state, "rows"), "lacks a part of the state"),
+    "another step": (lambda state: {**state, "global_step": 3}, "lacks a part of the state"),
 }
 
 
