@@ -7,8 +7,8 @@ import torch
 
 from poslab.config.schema import ConfigError, Options
 from poslab.model.attention import Site, build_attention
+from poslab.model.kernels.strips import STRIP
 from poslab.model.positions import Geometry, Scheme, build_scheme
-from poslab.model.strips import STRIP
 from support.attentions import HEAD_WIDTH, HEADS, Case, assert_same, attended, parts, sizes_kept
 from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make_gpt
 

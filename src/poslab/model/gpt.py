@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from poslab.config.schema import RunConfig
 from poslab.model.attention import Attention, Site, build_attention
-from poslab.model.kernels import Linear, linear
+from poslab.model.kernels.matmul import Linear, linear
 from poslab.model.positions import Geometry, Scheme, build_scheme
 
 

@@ -4,13 +4,13 @@ The kernel is chosen from the device, the dtype and the bias, pinned so that PyT
 another one, and named in the run record:
 
     flash-attn          CUDA, float16 or bfloat16, package installed; no bias, or a fixed linear one (ALiBi)
-    torch flash         no bias: CPU in any dtype (short sequences in blocks, poslab.model.blocks), CUDA in
+    torch flash         no bias: CPU in any dtype (short sequences in blocks, kernels/cpu_causal.py), CUDA in
                         float16 or bfloat16
     torch efficient     no bias: CUDA in float32, heads whose width is a multiple of 4
     torch flash, sliding bias
-                        a bias by distance and no gates, positions 0, 1, 2, ...: CPU (poslab.model.sliding)
-    flex attention      CUDA: the rest, where heads are 16 to 256 wide (poslab.model.flex)
-    strips              the rest: a strip of queries at a time, formed again in backward (poslab.model.strips)
+                        a bias by distance and no gates, positions 0, 1, 2, ...: CPU (kernels/sliding.py)
+    flex attention      CUDA: the rest, where heads are 16 to 256 wide (kernels/flex.py)
+    strips              the rest: a strip of queries at a time, formed again in backward (kernels/strips.py)
     strips, checkpointed
                         a bias by both positions, likewise (below)
 """
@@ -25,12 +25,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from poslab.model import flex
 from poslab.model.attention import Attention, Site, cumulative_log_gates, distances
-from poslab.model.blocks import BLOCK, Blocks, longest
+from poslab.model.kernels import flex
+from poslab.model.kernels.cpu_causal import BLOCK, Blocks, longest
+from poslab.model.kernels.sliding import Sliding
+from poslab.model.kernels.strips import Strips, strips
 from poslab.model.positions import Scheme
-from poslab.model.sliding import Sliding
-from poslab.model.strips import Strips, strips
 
 WIDEST_FUSED_HEAD = 256
 

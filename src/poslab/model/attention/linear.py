@@ -20,7 +20,7 @@ from torch.autograd import Function
 
 from poslab.config.schema import Options, PairError
 from poslab.model.attention import Attention, Site, added_to_logits, cumulative_log_gates
-from poslab.model.chunked import ChunkedAttention, PairWeights
+from poslab.model.kernels.chunked import ChunkedAttention, PairWeights
 from poslab.model.positions import Geometry, Scheme
 
 CHUNK = {"cpu": 64, "cuda": 128}  # queries whose products are formed at a time; no effect but on rounding

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from poslab.model import kernels
-from poslab.model.kernels import Linear, gelu, linear
+from poslab.model.kernels import matmul
+from poslab.model.kernels.matmul import Linear, gelu, linear
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -40,7 +40,7 @@ def test_products_keep_their_precision():
 def test_gelu_within_a_product_is_gelu_after_it(
     shape: tuple[int, ...], elements: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kernels, "ELEMENTS", elements)  # of a part: its size has no effect
+    monkeypatch.setattr(matmul, "ELEMENTS", elements)  # of a part: its size has no effect
     layer = Linear(8, 32)
     leaves = [(10 * drawn(*shape)).requires_grad_(), *layer.parameters()]
     weights = drawn(*shape[:-1], 32, seed=1)
@@ -66,7 +66,7 @@ def test_gelu_within_a_product_gives_the_gradients_that_are_wanted(frozen: str):
 
 @pytest.mark.parametrize("elements", [7, 2**18])
 def test_gelu_and_its_gradient_are_pytorchs(elements: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kernels, "ELEMENTS", elements)  # of a part: its size has no effect
+    monkeypatch.setattr(matmul, "ELEMENTS", elements)  # of a part: its size has no effect
     x = torch.cat([torch.linspace(-12, 12, 97), torch.tensor([-1e4, -40.0, 0.0, 40.0, 1e4])]).double()
     x = torch.stack([x, x.flip(0)], dim=1).t().requires_grad_()  # not contiguous
     weights = torch.randn(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(0))
