@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from poslab.config.schema import ConfigError, Options
-from poslab.model.attention import Site, build_attention
+from poslab.model.attention import Site, build_attention, flash
+from poslab.model.kernels import cpu_causal
 from poslab.model.kernels.strips import STRIP
 from poslab.model.positions import Geometry, Scheme, build_scheme
 from support.attentions import HEAD_WIDTH, HEADS, Case, assert_same, attended, parts, sizes_kept
@@ -140,6 +141,27 @@ def test_flash_is_softmax_in_the_training_dtypes(pos, dtype):
     assert results["flash"].dtype == dtype
     tolerance = 2e-5 if dtype == torch.float32 else 2e-2
     torch.testing.assert_close(results["flash"], results["softmax"], atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("how", ["missing", "with other arguments"])
+@pytest.mark.parametrize(
+    ("pos", "kernel"), [("rope", "torch flash, in one call (cpu)"), ("t5", "strips"), ("alibi", "strips")]
+)
+def test_flash_without_pytorchs_private_operators_is_the_same_and_says_so(pos, kernel, how, monkeypatch):
+    case, ran = Case(pos, 150), []
+
+    def noted(attend, *arguments):
+        output = attend.attend(*arguments)
+        ran.append(attend.kernel)
+        return output
+
+    before = case.outputs_and_gradients("flash", noted)
+    for name in ("forward_kernel", "backward_kernel"):
+        monkeypatch.setattr(cpu_causal, name, None if how == "missing" else lambda q, k, v: (q, k))
+    monkeypatch.setattr(cpu_causal, "available", cpu_causal.available.__wrapped__)
+    monkeypatch.setattr(flash, "available", cpu_causal.available)
+    assert_same(case.outputs_and_gradients("flash", noted), before)
+    assert ran[1] == kernel != ran[0]
 
 
 @pytest.mark.parametrize("pos", SCHEMES)

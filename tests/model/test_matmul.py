@@ -79,3 +79,16 @@ def test_gelu_and_its_gradient_are_pytorchs(elements: int, monkeypatch: pytest.M
         assert torch.equal(gelu(x), output)
     low = x.detach().bfloat16()
     assert torch.equal(gelu(low), torch.nn.functional.gelu(low, approximate="tanh"))
+
+
+@pytest.mark.parametrize("operator", [lambda x, weight: x, lambda x, *rest: 2 * x], ids=["other", "wrong"])
+def test_an_operator_that_has_changed_is_not_used(operator, monkeypatch: pytest.MonkeyPatch):
+    layer, x = Linear(8, 32), drawn(3, 8)
+    monkeypatch.setattr(matmul, "_one_dnn", operator)
+    monkeypatch.setattr(matmul, "_multiplies", matmul._multiplies.__wrapped__)
+    assert torch.equal(linear(x, layer.weight, layer.bias), functional.linear(x, layer.weight, layer.bias))
+    assert torch.equal(layer.gelu(x), gelu(functional.linear(x, layer.weight, layer.bias)))
+
+
+def test_the_operator_of_this_pytorch_is_used_where_there_is_one():
+    assert matmul._one_dnn is None or matmul._multiplies()

@@ -6,6 +6,8 @@ another one, and named in the run record:
     flash-attn          CUDA, float16 or bfloat16, package installed; no bias, or a fixed linear one (ALiBi)
     torch flash         no bias: CPU in any dtype (short sequences in blocks, kernels/cpu_causal.py), CUDA in
                         float16 or bfloat16
+    torch flash, in one call
+                        the same on a CPU, where PyTorch lacks the private operators that blocks are made by
     torch efficient     no bias: CUDA in float32, heads whose width is a multiple of 4
     torch flash, sliding bias
                         a bias by distance and no gates, positions 0, 1, 2, ...: CPU (kernels/sliding.py)
@@ -27,7 +29,7 @@ from torch.utils.checkpoint import checkpoint
 
 from poslab.model.attention import Attention, Site, cumulative_log_gates, distances
 from poslab.model.kernels import flex
-from poslab.model.kernels.cpu_causal import BLOCK, Blocks, longest
+from poslab.model.kernels.cpu_causal import BLOCK, Blocks, available, longest
 from poslab.model.kernels.sliding import Sliding
 from poslab.model.kernels.strips import Strips, strips
 from poslab.model.positions import Scheme
@@ -69,7 +71,8 @@ class Flash(Attention):
             self.kernel = "flash-attn"
             return _flash_attn(q, k, v, slopes, scale)
         if plain and fused and (q.device.type == "cpu" or half):
-            self.kernel = f"torch flash ({q.device.type})"
+            whole = "" if q.is_cuda or _has_blocks() else ", in one call"
+            self.kernel = f"torch flash{whole} ({q.device.type})"
             return _pinned(SDPBackend.FLASH_ATTENTION, q, k, v, scale)
         if plain and fused and q.is_cuda and q.dtype == torch.float32 and q.shape[-1] % 4 == 0:
             self.kernel = "torch efficient (cuda)"
@@ -79,7 +82,7 @@ class Flash(Attention):
             return flex.attend(q, k, v, site, scale)
         bias = q.new_zeros(q.shape[1], reach, dtype=working) if bias is None else bias.to(working)
         result: Tensor
-        if q.device.type == "cpu" and log_gates is None and scheme.geometry.consecutive:
+        if q.device.type == "cpu" and log_gates is None and scheme.geometry.consecutive and _has_blocks():
             self.kernel = "torch flash, sliding bias (cpu)"
             mixed = Sliding.apply(q, k, _as_wide(v, q), bias, _constant_from(scheme), scale)  # type: ignore[no-untyped-call]
             result = mixed[..., : v.shape[-1]]
@@ -91,13 +94,18 @@ class Flash(Attention):
         return result
 
 
+def _has_blocks() -> bool:
+    """Whether PyTorch's private operators are there. Not tried inside of a graph, which it would break."""
+    return is_compiling() or available()
+
+
 def _pinned(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     width = v.shape[-1]
     # The kernels take heads whose numbers lie side by side; rotated heads of two numbers do not.
     q, k, v = (each if each.stride(-1) == 1 else each.contiguous() for each in (q, k, _as_wide(v, q)))
     # In half precision the kernel's backward pass takes longer in blocks.
     wide = q.device.type == "cpu" and q.dtype.itemsize >= 4
-    if wide and BLOCK < q.shape[-2] <= longest() and not is_compiling():
+    if wide and BLOCK < q.shape[-2] <= longest() and not is_compiling() and available():
         mixed: Tensor = Blocks.apply(q, k, v, scale)  # type: ignore[no-untyped-call]
     else:
         with sdpa_kernel(backend):
