@@ -197,8 +197,8 @@ def test_shift_invariance_is_as_the_scheme_says(pos):
     same = []
     for index, block in enumerate(gpt.blocks):
         scheme, x = gpt.scheme.layer(index), block.norm_attention(embedded)
-        q, k, _ = block.query_key_value(x).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
-        scores = block.attention.scores(q, k, Site(scheme, positions, scheme.log_gates(x)))
+        q, k, _, site = block.attention.projected(x, Site(scheme, positions))
+        scores = block.attention.scores(q, k, site)
         same.append(torch.allclose(scores[..., 7:, 7:], scores[..., :-7, :-7]))
     assert all(same) == gpt.scheme.shift_invariant
 

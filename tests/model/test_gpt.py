@@ -45,7 +45,9 @@ def test_seeds_start_differently_and_parameters_are_not_copies_of_each_other():
     one = dict(make_gpt(SCHEMES["t5"], ATTENTIONS["softmax"], seed=1).named_parameters())
     matrices = [name for name, parameter in zero.items() if parameter.ndim >= 2]
     assert not any(torch.equal(zero[name], one[name]) for name in matrices)
-    assert not torch.equal(zero["blocks.0.expand.weight"], zero["blocks.1.expand.weight"])
+    assert not torch.equal(
+        zero["blocks.0.perceptron.expand.weight"], zero["blocks.1.perceptron.expand.weight"]
+    )
 
 
 def test_initial_weights_have_gpt2s_deviations():
@@ -54,8 +56,8 @@ def test_initial_weights_have_gpt2s_deviations():
         name: parameter.std().item() / 8 for name, parameter in gpt.named_parameters() if parameter.ndim > 1
     }
     assert deviations["embedding.weight"] == pytest.approx(0.02, rel=0.05)
-    assert deviations["blocks.3.query_key_value.weight"] == pytest.approx(0.02, rel=0.05)
-    assert deviations["blocks.3.project_attention.weight"] == pytest.approx(0.02 / 4, rel=0.05)
+    assert deviations["blocks.3.attention.query_key_value.weight"] == pytest.approx(0.02, rel=0.05)
+    assert deviations["blocks.3.attention.project_attention.weight"] == pytest.approx(0.02 / 4, rel=0.05)
 
 
 def test_equal_to_gpt2_with_the_same_weights():
@@ -79,10 +81,10 @@ def test_equal_to_gpt2_with_the_same_weights():
         body.wpe.weight.copy_(gpt.scheme.table)
         for ours, block in zip(gpt.blocks, body.h, strict=True):
             for mine, there in (
-                (ours.query_key_value, block.attn.c_attn),
-                (ours.project_attention, block.attn.c_proj),
-                (ours.expand, block.mlp.c_fc),
-                (ours.project_perceptron, block.mlp.c_proj),
+                (ours.attention.query_key_value, block.attn.c_attn),
+                (ours.attention.project_attention, block.attn.c_proj),
+                (ours.perceptron.expand, block.mlp.c_fc),
+                (ours.perceptron.project_perceptron, block.mlp.c_proj),
             ):
                 there.weight.copy_(mine.weight.T)  # GPT-2's Conv1D keeps its matrices transposed
                 there.bias.copy_(mine.bias)

@@ -15,6 +15,8 @@ another one, and named in the run record:
     strips              the rest: a strip of queries at a time, formed again in backward (kernels/strips.py)
     strips, checkpointed
                         a bias by both positions, likewise (below)
+    torch attention, two-sided
+                        a geometry that is not causal: what PyTorch chooses
 """
 
 from functools import cache
@@ -39,6 +41,7 @@ WIDEST_FUSED_HEAD = 256
 
 class Flash(Attention):
     form = "fused"
+    two_sided = True
 
     def attend(
         self,
@@ -52,6 +55,8 @@ class Flash(Attention):
         q = scheme.rotate_queries(scheme.logit_features(q), positions)
         k = scheme.rotate_keys(scheme.logit_features(k), positions)
         working = torch.promote_types(q.dtype, torch.float32)
+        if not scheme.geometry.causal:
+            return self._two_sided(q, k, v, site, scale)
         if not scheme.by_distance:
             if flex.takes(q, v):
                 self.kernel = "flex attention (cuda)"
@@ -92,6 +97,23 @@ class Flash(Attention):
         gaps = None if scheme.geometry.consecutive else positions
         result = Strips.apply(q, k, v, bias, sums, gaps, scale)  # type: ignore[no-untyped-call]
         return result
+
+    def _two_sided(
+        self,
+        q: Float[Tensor, "B H T W"],
+        k: Float[Tensor, "B H T W"],
+        v: Float[Tensor, "B H T K"],
+        site: Site,
+        scale: float,
+    ) -> Float[Tensor, "B H T K"]:
+        """PyTorch's own choice of a kernel; a bias is formed as a T x T matrix."""
+        self.kernel = f"torch attention, two-sided ({q.device.type})"
+        positions = site.positions
+        bias = site.scheme.pairwise_bias(positions, positions)
+        if bias is not None:
+            bias = bias[None].to(torch.promote_types(q.dtype, torch.float32))
+        mixed = scaled_dot_product_attention(q, k, _as_wide(v, q), attn_mask=bias, scale=scale)
+        return mixed[..., : v.shape[-1]]
 
 
 def _has_blocks() -> bool:

@@ -33,10 +33,13 @@ class Linear(nn.Linear):
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
         return linear(x, self.weight, self.bias)
 
-    def gelu(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
-        """`gelu` of the layer's output, in fewer passes."""
+
+class GeluLinear(Linear):
+    """`gelu` of a layer's output, in fewer passes than one after the other."""
+
+    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
         if self.bias is None or not _by_one_dnn(x, self.weight):
-            return gelu(self(x))
+            return gelu(linear(x, self.weight, self.bias))
         output: Tensor
         if torch.is_grad_enabled():
             output = _ProductGelu.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
