@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from poslab.config.schema import Options
 from poslab.evaluation.inspection import _bias, inspect, spaced, upper_bound
-from poslab.model.attention import Site
+from poslab.model.attention import Mixer, Site
 from poslab.model.positions import Geometry, Scheme, build_scheme
 from poslab.study.run.plan import plan
 from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make_gpt
@@ -145,6 +146,23 @@ def test_weights_of_linear_attention_give_its_output():
     q, k, v = torch.randn(3, 1, 4, 20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     site = Site(gpt.scheme, torch.arange(20))
     torch.testing.assert_close(attention.weights(q, k, site) @ v, attention.attend(q, k, v, site))
+
+
+def test_a_mixer_without_a_matrix_of_weights_is_left_out():
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=L)
+    gpt.blocks[1].attention = Still(Options(), gpt.geometry, gpt.scheme)
+    seen = inspect(gpt, windows(), L)
+    assert {row["layer"] for row in seen.attention_distance} == {0, 2, 3}
+    assert {row["layer"] for row in seen.position_probe} == {0, 1, 2, 3}
+
+
+class Still(Mixer):
+    """Each token keeps what it is."""
+
+    form = "O(L)"
+
+    def forward(self, x, site):
+        return x if site.last is None else x[:, -site.last :]
 
 
 def test_a_run_records_it(tmp_path):

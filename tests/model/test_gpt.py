@@ -1,12 +1,15 @@
 """The GPT: sizes, initialisation, and equality with the transformers library's GPT-2."""
 
+import copy
+from functools import partial
+
 import pytest
 import torch
 import yaml
 
 from poslab.config.schema import ConfigError
 from poslab.model.attention import build_attention
-from poslab.model.gpt import GPT
+from poslab.model.gpt import GPT, drawn_as
 from poslab.model.positions import Geometry, build_scheme
 from support.models import ATTENTIONS, CONF, SCHEMES, make_gpt
 
@@ -109,3 +112,65 @@ def test_flops_are_six_a_parameter_and_token_plus_attention():
     embedded = 50_257 * 768
     matrices = embedded + 12 * 12 * 768 * 768
     assert gpt.training_flops(10) == 10 * (6 * matrices + 12 * 12 * 768 * 1024)
+
+
+def test_weights_load_by_the_names_that_they_have_in_older_checkpoints():
+    gpt, other = (make_gpt(SCHEMES["fire"], ATTENTIONS["flash"], seed=seed) for seed in (0, 1))
+    older = {drawn_as(name): tensor for name, tensor in gpt.state_dict().items()}
+    assert {
+        "scheme.expand.weight",
+        "blocks.0.query_key_value.weight",
+        "blocks.0.project_attention.bias",
+        "blocks.3.expand.weight",
+        "blocks.3.project_perceptron.weight",
+    } <= older.keys()
+    for weights in (older, gpt.state_dict()):
+        other.load_state_dict(weights)
+        assert all(map(torch.equal, other.parameters(), gpt.parameters()))
+        other.initialise(2)
+    inside = torch.nn.ModuleDict({"gpt": other})
+    inside.load_state_dict({f"gpt.{name}": tensor for name, tensor in older.items()})
+    assert all(map(torch.equal, other.parameters(), gpt.parameters()))
+    del older["blocks.3.expand.weight"]
+    with pytest.raises(RuntimeError, match=r"Missing key.*blocks.3.perceptron.expand.weight"):
+        other.load_state_dict(older)
+
+
+def test_parameters_stand_in_the_order_that_optimizer_states_know_them_by():
+    gpt = make_gpt(SCHEMES["learned"], ATTENTIONS["performer"], layers=1)
+    names = [drawn_as(name).removesuffix(".weight") for name, _ in gpt.named_parameters()]
+    layers = ["norm_attention", "query_key_value", "project_attention", "norm_perceptron"]
+    layers += ["expand", "project_perceptron"]
+    assert [name for name in names if not name.endswith("bias")] == [
+        "scheme.table",
+        "embedding",
+        *(f"blocks.0.{name}" for name in layers),
+        "norm",
+    ]
+
+
+def test_compiled_blocks_run_in_training_only(monkeypatch):
+    """By a backend that runs PyTorch's own operators: what is compiled is counted, not how."""
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], dtype=torch.float32)
+    tokens = torch.randint(0, 50, (2, 24), generator=torch.Generator().manual_seed(0))
+    expected = gpt(tokens)
+    gpt.compile_blocks()
+    torch.testing.assert_close(gpt(tokens), expected)
+    count = len(graphs)
+    assert count > 0
+    gpt.eval()
+    for length in (5, 11, 24):
+        torch.testing.assert_close(gpt(tokens[:, :length]), expected[:, :length], atol=1e-5, rtol=1e-4)
+    copied = copy.deepcopy(gpt).train()
+    with torch.no_grad():
+        copied.embedding.weight.zero_()
+    assert not torch.equal(copied(tokens), expected)
+    torch.testing.assert_close(gpt.train()(tokens), expected)
+    assert len(graphs) == count
