@@ -121,7 +121,12 @@ class GPT(nn.Module):
         return ", ".join(dict.fromkeys(block.attention.kernel for block in self.blocks))  # type: ignore[union-attr,misc]
 
     def initialise(self, seed: int) -> None:
-        """Draw the weights as GPT-2's are, by the seed and the name of each parameter."""
+        """GPT-2's initialisation: N(0, 0.02), projections into the residual over sqrt(2 layers), biases 0.
+
+        Every parameter is drawn from a stream of its own, named by the seed and the parameter, so that all
+        schemes start from the same shared weights whatever parameters they add. Vectors of a scheme or a
+        mixer keep the values that its constructor gave them, and its `draw` comes last.
+        """
         initialise(self, seed, len(self.blocks))
 
     def parameter_count(self) -> int:
@@ -144,12 +149,9 @@ class GPT(nn.Module):
 
 
 def initialise(part: nn.Module, seed: int, layers: int, where: str = "") -> None:
-    """GPT-2's initialisation: N(0, 0.02), projections into the residual over sqrt(2 layers), biases 0.
+    """Draw the weights of a GPT or of a part of one as `GPT.initialise` does.
 
-    Every parameter is drawn from a stream of its own, named by the seed and the parameter, so that all
-    schemes start from the same shared weights whatever parameters they add. Vectors of a scheme or a mixer
-    keep the values that its constructor gave them, and its `draw` comes last. `where` is the name in the GPT
-    of a part of one, such as blocks.0.attention.
+    `where` is the part's name in the GPT, such as blocks.0.attention, and `layers` how many blocks that has.
     """
     for name, parameter in part.named_parameters(where):
         name = drawn_as(name)
