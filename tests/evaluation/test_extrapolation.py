@@ -61,7 +61,7 @@ def test_without_context_every_protocol_and_length_is_the_same():
     gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=CONTEXT)
     with torch.no_grad():
         for block in gpt.blocks:
-            block.project_attention.weight.zero_()
+            block.attention.project_attention.weight.zero_()
     result = run(gpt)
     for multiple in ("0.5", "1", "2", "4"):
         assert sums(result, "non_overlapping", multiple) == {

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from poslab.config.schema import Options
 from poslab.evaluation.inspection import _bias, inspect, spaced, upper_bound
-from poslab.model.attention import Site
+from poslab.model.attention import Mixer, Site
 from poslab.model.positions import Geometry, Scheme, build_scheme
 from poslab.study.run.plan import plan
 from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make_gpt
@@ -116,7 +117,7 @@ def test_attention_distance_is_the_mean_over_what_is_attended_to():
     gpt = make_gpt(SCHEMES["none"], ATTENTIONS["softmax"], context_length=L)
     with torch.no_grad():
         for block in gpt.blocks:
-            block.query_key_value.weight[: 2 * gpt.geometry.width].zero_()
+            block.attention.query_key_value.weight[: 2 * gpt.geometry.width].zero_()
     rows = inspect(gpt, windows(), L).attention_distance
     assert len(rows) == 4 * 4
     for row in rows:
@@ -132,7 +133,7 @@ def test_every_pair_is_looked_at_and_left_as_it_was(pos, attention):
     rows = inspect(gpt, windows(), 2 * L).attention_distance
     assert torch.equal(gpt(tokens), before)
     assert all(0 <= row["distance"] <= row["queries"] * L for row in rows)
-    assert "attend" not in vars(gpt.blocks[0].attention)
+    assert not any(module._forward_hooks for module in gpt.modules())
     if attention == "flash":
         reference = make_gpt(SCHEMES[pos], ATTENTIONS["softmax"], context_length=L)
         expected = inspect(reference, windows(), 2 * L).attention_distance
@@ -145,6 +146,23 @@ def test_weights_of_linear_attention_give_its_output():
     q, k, v = torch.randn(3, 1, 4, 20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     site = Site(gpt.scheme, torch.arange(20))
     torch.testing.assert_close(attention.weights(q, k, site) @ v, attention.attend(q, k, v, site))
+
+
+def test_a_mixer_without_a_matrix_of_weights_is_left_out():
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=L)
+    gpt.blocks[1].attention = Still(Options(), gpt.geometry, gpt.scheme)
+    seen = inspect(gpt, windows(), L)
+    assert {row["layer"] for row in seen.attention_distance} == {0, 2, 3}
+    assert {row["layer"] for row in seen.position_probe} == {0, 1, 2, 3}
+
+
+class Still(Mixer):
+    """Each token keeps what it is."""
+
+    form = "O(L)"
+
+    def forward(self, x, site):
+        return x if site.last is None else x[:, -site.last :]
 
 
 def test_a_run_records_it(tmp_path):
@@ -221,5 +239,4 @@ def test_the_probe_is_least_squares_on_windows_that_it_is_not_read_on():
     places = np.tile(np.arange(L), 4)
     weights = np.linalg.lstsq(fitted, places, rcond=None)[0]
     assert rows[1]["squared_error"] == pytest.approx(np.square(read @ weights - places).sum(), rel=1e-4)
-    assert "forward" not in vars(gpt.blocks[0])
     assert inspect(gpt, windows(1), L).position_probe == []

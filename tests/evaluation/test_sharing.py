@@ -114,7 +114,9 @@ def test_no_tile_is_run_that_begins_another_one(pos, tiles):
 def test_the_last_block_projects_scored_tokens_alone():
     gpt, seen = model(SCHEMES["rope"], "flash"), []
     for block in gpt.blocks:
-        block.expand.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].shape[1]))
+        block.perceptron.expand.register_forward_pre_hook(
+            lambda _, arguments: seen.append(arguments[0].shape[1])
+        )
     token_losses(gpt, segments()[:, :65], last=3)
     assert seen == [64, 3]  # of two blocks
 

@@ -9,9 +9,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import poslab
+from poslab.model.gpt import drawn_as
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.study_list import StudyList, write_study_list
 from poslab.study.run.plan import plan
+from poslab.training.checkpoints import from_bytes, to_bytes
 from support.commands import command
 from support.models import POSITIONS
 from support.runs import make, request
@@ -67,8 +69,6 @@ def test_other_libraries_read_the_tensors_and_the_configuration(runs, tmp_path):
 
 def test_tensors_that_share_memory_are_each_written(runs, tmp_path, monkeypatch):
     """As where a scheme gives two layers one table: safetensors itself refuses such weights."""
-    from poslab.training.checkpoints import from_bytes, to_bytes
-
     other = tmp_path / runs[0].name
     shutil.copytree(runs[0], other)
     saved = from_bytes((other / "checkpoint.pt").read_bytes())
@@ -78,6 +78,19 @@ def test_tensors_that_share_memory_are_each_written(runs, tmp_path, monkeypatch)
     _seal_anew(other)
     again = poslab.load(poslab.export(other))
     assert torch.equal(again.blocks[1].norm_attention.weight, weights["blocks.0.norm_attention.weight"])
+
+
+def test_a_checkpoint_with_the_names_of_before_is_loaded_and_exported_by_todays(runs, tmp_path):
+    other = tmp_path / runs[1].name
+    shutil.copytree(runs[1], other)
+    saved = from_bytes((other / "checkpoint.pt").read_bytes())
+    saved["weights"] = {drawn_as(name): tensor for name, tensor in saved["weights"].items()}
+    assert "blocks.0.query_key_value.weight" in saved["weights"]
+    (other / "checkpoint.pt").write_bytes(to_bytes(saved))
+    _seal_anew(other)
+    model = poslab.load(runs[1])
+    assert torch.equal(poslab.load(other)(TOKENS), model(TOKENS))
+    assert load_file(poslab.export(other)).keys() == model.state_dict().keys()
 
 
 def _seal_anew(directory):

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from poslab.config.schema import ConfigError, Options
-from poslab.model.attention import Site, build_attention
+from poslab.model.attention import Site, build_attention, flash
+from poslab.model.kernels import cpu_causal
+from poslab.model.kernels.strips import STRIP
 from poslab.model.positions import Geometry, Scheme, build_scheme
-from poslab.model.strips import STRIP
 from support.attentions import HEAD_WIDTH, HEADS, Case, assert_same, attended, parts, sizes_kept
 from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make_gpt
 
@@ -142,6 +143,27 @@ def test_flash_is_softmax_in_the_training_dtypes(pos, dtype):
     torch.testing.assert_close(results["flash"], results["softmax"], atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.parametrize("how", ["missing", "with other arguments"])
+@pytest.mark.parametrize(
+    ("pos", "kernel"), [("rope", "torch flash, in one call (cpu)"), ("t5", "strips"), ("alibi", "strips")]
+)
+def test_flash_without_pytorchs_private_operators_is_the_same_and_says_so(pos, kernel, how, monkeypatch):
+    case, ran = Case(pos, 150), []
+
+    def noted(attend, *arguments):
+        output = attend.attend(*arguments)
+        ran.append(attend.kernel)
+        return output
+
+    before = case.outputs_and_gradients("flash", noted)
+    for name in ("forward_kernel", "backward_kernel"):
+        monkeypatch.setattr(cpu_causal, name, None if how == "missing" else lambda q, k, v: (q, k))
+    monkeypatch.setattr(cpu_causal, "available", cpu_causal.available.__wrapped__)
+    monkeypatch.setattr(flash, "available", cpu_causal.available)
+    assert_same(case.outputs_and_gradients("flash", noted), before)
+    assert ran[1] == kernel != ran[0]
+
+
 @pytest.mark.parametrize("pos", SCHEMES)
 def test_flash_keeps_no_square_matrix(pos):
     assert max(sizes_kept(pos, "flash", 4 * STRIP)) < (4 * STRIP) ** 2
@@ -175,8 +197,8 @@ def test_shift_invariance_is_as_the_scheme_says(pos):
     same = []
     for index, block in enumerate(gpt.blocks):
         scheme, x = gpt.scheme.layer(index), block.norm_attention(embedded)
-        q, k, _ = block.query_key_value(x).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
-        scores = block.attention.scores(q, k, Site(scheme, positions, scheme.log_gates(x)))
+        q, k, _, site = block.attention.projected(x, Site(scheme, positions))
+        scores = block.attention.scores(q, k, site)
         same.append(torch.allclose(scores[..., 7:, 7:], scores[..., :-7, :-7]))
     assert all(same) == gpt.scheme.shift_invariant
 

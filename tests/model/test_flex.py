@@ -12,8 +12,8 @@ import torch.nn.attention.flex_attention
 from torch.autograd.graph import saved_tensors_hooks
 
 from poslab.config.schema import Options
-from poslab.model import flex
 from poslab.model.attention import Site, build_attention
+from poslab.model.kernels import flex
 from poslab.model.positions import Geometry, Scheme, build_scheme
 from support.models import SCHEMES
 

@@ -1,12 +1,15 @@
 """The GPT: sizes, initialisation, and equality with the transformers library's GPT-2."""
 
+import copy
+from functools import partial
+
 import pytest
 import torch
 import yaml
 
 from poslab.config.schema import ConfigError
 from poslab.model.attention import build_attention
-from poslab.model.gpt import GPT
+from poslab.model.gpt import GPT, drawn_as
 from poslab.model.positions import Geometry, build_scheme
 from support.models import ATTENTIONS, CONF, SCHEMES, make_gpt
 
@@ -45,7 +48,9 @@ def test_seeds_start_differently_and_parameters_are_not_copies_of_each_other():
     one = dict(make_gpt(SCHEMES["t5"], ATTENTIONS["softmax"], seed=1).named_parameters())
     matrices = [name for name, parameter in zero.items() if parameter.ndim >= 2]
     assert not any(torch.equal(zero[name], one[name]) for name in matrices)
-    assert not torch.equal(zero["blocks.0.expand.weight"], zero["blocks.1.expand.weight"])
+    assert not torch.equal(
+        zero["blocks.0.perceptron.expand.weight"], zero["blocks.1.perceptron.expand.weight"]
+    )
 
 
 def test_initial_weights_have_gpt2s_deviations():
@@ -54,8 +59,8 @@ def test_initial_weights_have_gpt2s_deviations():
         name: parameter.std().item() / 8 for name, parameter in gpt.named_parameters() if parameter.ndim > 1
     }
     assert deviations["embedding.weight"] == pytest.approx(0.02, rel=0.05)
-    assert deviations["blocks.3.query_key_value.weight"] == pytest.approx(0.02, rel=0.05)
-    assert deviations["blocks.3.project_attention.weight"] == pytest.approx(0.02 / 4, rel=0.05)
+    assert deviations["blocks.3.attention.query_key_value.weight"] == pytest.approx(0.02, rel=0.05)
+    assert deviations["blocks.3.attention.project_attention.weight"] == pytest.approx(0.02 / 4, rel=0.05)
 
 
 def test_equal_to_gpt2_with_the_same_weights():
@@ -79,10 +84,10 @@ def test_equal_to_gpt2_with_the_same_weights():
         body.wpe.weight.copy_(gpt.scheme.table)
         for ours, block in zip(gpt.blocks, body.h, strict=True):
             for mine, there in (
-                (ours.query_key_value, block.attn.c_attn),
-                (ours.project_attention, block.attn.c_proj),
-                (ours.expand, block.mlp.c_fc),
-                (ours.project_perceptron, block.mlp.c_proj),
+                (ours.attention.query_key_value, block.attn.c_attn),
+                (ours.attention.project_attention, block.attn.c_proj),
+                (ours.perceptron.expand, block.mlp.c_fc),
+                (ours.perceptron.project_perceptron, block.mlp.c_proj),
             ):
                 there.weight.copy_(mine.weight.T)  # GPT-2's Conv1D keeps its matrices transposed
                 there.bias.copy_(mine.bias)
@@ -107,3 +112,65 @@ def test_flops_are_six_a_parameter_and_token_plus_attention():
     embedded = 50_257 * 768
     matrices = embedded + 12 * 12 * 768 * 768
     assert gpt.training_flops(10) == 10 * (6 * matrices + 12 * 12 * 768 * 1024)
+
+
+def test_weights_load_by_the_names_that_they_have_in_older_checkpoints():
+    gpt, other = (make_gpt(SCHEMES["fire"], ATTENTIONS["flash"], seed=seed) for seed in (0, 1))
+    older = {drawn_as(name): tensor for name, tensor in gpt.state_dict().items()}
+    assert {
+        "scheme.expand.weight",
+        "blocks.0.query_key_value.weight",
+        "blocks.0.project_attention.bias",
+        "blocks.3.expand.weight",
+        "blocks.3.project_perceptron.weight",
+    } <= older.keys()
+    for weights in (older, gpt.state_dict()):
+        other.load_state_dict(weights)
+        assert all(map(torch.equal, other.parameters(), gpt.parameters()))
+        other.initialise(2)
+    inside = torch.nn.ModuleDict({"gpt": other})
+    inside.load_state_dict({f"gpt.{name}": tensor for name, tensor in older.items()})
+    assert all(map(torch.equal, other.parameters(), gpt.parameters()))
+    del older["blocks.3.expand.weight"]
+    with pytest.raises(RuntimeError, match=r"Missing key.*blocks.3.perceptron.expand.weight"):
+        other.load_state_dict(older)
+
+
+def test_parameters_stand_in_the_order_that_optimizer_states_know_them_by():
+    gpt = make_gpt(SCHEMES["learned"], ATTENTIONS["performer"], layers=1)
+    names = [drawn_as(name).removesuffix(".weight") for name, _ in gpt.named_parameters()]
+    layers = ["norm_attention", "query_key_value", "project_attention", "norm_perceptron"]
+    layers += ["expand", "project_perceptron"]
+    assert [name for name in names if not name.endswith("bias")] == [
+        "scheme.table",
+        "embedding",
+        *(f"blocks.0.{name}" for name in layers),
+        "norm",
+    ]
+
+
+def test_compiled_blocks_run_in_training_only(monkeypatch):
+    """By a backend that runs PyTorch's own operators: what is compiled is counted, not how."""
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], dtype=torch.float32)
+    tokens = torch.randint(0, 50, (2, 24), generator=torch.Generator().manual_seed(0))
+    expected = gpt(tokens)
+    gpt.compile_blocks()
+    torch.testing.assert_close(gpt(tokens), expected)
+    count = len(graphs)
+    assert count > 0
+    gpt.eval()
+    for length in (5, 11, 24):
+        torch.testing.assert_close(gpt(tokens[:, :length]), expected[:, :length], atol=1e-5, rtol=1e-4)
+    copied = copy.deepcopy(gpt).train()
+    with torch.no_grad():
+        copied.embedding.weight.zero_()
+    assert not torch.equal(copied(tokens), expected)
+    torch.testing.assert_close(gpt.train()(tokens), expected)
+    assert len(graphs) == count

@@ -5,13 +5,13 @@ from itertools import product
 import pytest
 import torch
 
-from poslab.model import sliding, strips
 from poslab.model.attention import distances
+from poslab.model.kernels import sliding, strips
+from poslab.model.kernels.sliding import Sliding
+from poslab.model.kernels.strips import Strips
 from poslab.model.positions import Geometry
 from poslab.model.positions.alibi import slopes
 from poslab.model.positions.t5 import T5, T5Options
-from poslab.model.sliding import Sliding
-from poslab.model.strips import Strips
 
 HEADS = 4
 LENGTHS = [1, 2, 40, 63, 200, 333]

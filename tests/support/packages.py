@@ -47,6 +47,25 @@ class Sharp(Attention):
     def weights(self, q, k, site, first=0):
         return (self.options.sharpness * self.scores(q, k, site, first)).softmax(dim=-1)
 """,
+    "mine/mean.py": """
+import torch
+from torch import nn
+from poslab.model.attention import Mixer
+
+
+class Mean(Mixer):
+    form = "O(L)"
+
+    def __init__(self, options, geometry, scheme):
+        super().__init__(options, geometry, scheme)
+        self.project_mean = nn.Linear(geometry.width, geometry.width)
+
+    def forward(self, x, site):
+        self.kernel = "mean"
+        count = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
+        mixed = self.project_mean(x.cumsum(dim=1) / count)
+        return mixed if site.last is None else mixed[:, -site.last :]
+""",
     "mine/verse.py": """
 from poslab.data.sources import TextSource
 
@@ -63,6 +82,7 @@ class Verse(TextSource):
     "mine/conf/__init__.py": "",
     "mine/conf/pos/slope.yaml": "scheme: slope\nslope: 0.5\n",
     "mine/conf/attention/sharp.yaml": "kind: mine.sharp\nsharpness: 2.0\n",
+    "mine/conf/attention/mean.yaml": "kind: mine.mean\n",
     "mine/conf/data/verse.yaml": "source: verse\nvocabulary: bytes\nlines: 3000\n",
     "mine-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n",
     "mine-1.0.dist-info/entry_points.txt": (
@@ -73,7 +93,7 @@ class Verse(TextSource):
 
 
 def write_package(folder: Path) -> Path:
-    """A package with a scheme, an attention, a text and their option files; the folder for PYTHONPATH."""
+    """A package with a scheme, two mixers, a text and their option files; the folder for PYTHONPATH."""
     for name, content in FILES.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

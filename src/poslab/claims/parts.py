@@ -22,7 +22,9 @@ def rope(width: int = WIDTH, base: float = 10_000.0, pairing: str = "half") -> S
 
 
 def attention(kind: str, of: Scheme) -> Attention:
-    return build_attention({"kind": kind}, of.geometry, of)
+    built = build_attention({"kind": kind}, of.geometry, of)
+    assert isinstance(built, Attention)
+    return built
 
 
 def frequencies(of: Scheme) -> Float[Tensor, "C"]:

@@ -6,6 +6,7 @@ And what hidden states hold of a token's position, which a linear probe reads.
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor, nn
 
-from poslab.model.attention import Attention, Site, cumulative_log_gates
+from poslab.model.attention import Attention, cumulative_log_gates
 from poslab.model.attention.linear import Linear
 from poslab.model.gpt import GPT
 from poslab.model.positions import Scheme
@@ -133,9 +134,9 @@ def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, R
     device = next(gpt.parameters()).device
     training = gpt.training
     gpt.eval()
-    with _watched(gpt, watcher), probe.reading(gpt):
+    with _hooks(gpt, watcher, probe):
         for window in windows:
-            gpt.forward(torch.from_numpy(window[None, :-1]).to(device))
+            gpt(torch.from_numpy(window[None, :-1]).to(device))
     gpt.train(training)
     count = len(windows)
     return sums.gate_rows(count), sums.distance_rows(count), denominators.rows(), probe.rows()
@@ -149,6 +150,7 @@ class _AttentionSums:
         places = torch.arange(length)
         self.back = (places[:, None] - places).clamp(min=0).double()  # tokens from query back to key
         self.attended = torch.zeros(layers, heads, dtype=torch.float64)
+        self.seen: set[int] = set()  # layers that have a matrix of weights
         self.distances = spaced(length - self.half)
         self.gates = torch.zeros(layers, len(self.distances), heads, dtype=torch.float64)
         self.gated: set[int] = set()
@@ -158,6 +160,7 @@ class _AttentionSums:
         size = weights[0, :, self.half :].abs().double().cpu()
         means = (size * self.back[self.half :]).sum(dim=-1) / size.sum(dim=-1)
         self.attended[layer] += means.sum(dim=-1)
+        self.seen.add(layer)
         if log_gates is not None:
             self.gated.add(layer)
             gate_sums = cumulative_log_gates(log_gates)[0].cpu()
@@ -170,6 +173,7 @@ class _AttentionSums:
         return [
             {"layer": layer, "head": head, "queries": queries, "distance": total}
             for layer, totals in enumerate(self.attended.tolist())
+            if layer in self.seen
             for head, total in enumerate(totals)
         ]
 
@@ -267,47 +271,30 @@ class _PositionProbe:
             if (read := seen - self.fitted) > 0 and math.isfinite(self.errors[layer])
         ]
 
-    @contextmanager
-    def reading(self, gpt: GPT) -> Iterator[None]:
-        """Until it ends, what each block gives out is added."""
-        for index, block in enumerate(gpt.blocks):
-            self._read(block, index)
-        try:
-            yield
-        finally:
-            for block in gpt.blocks:
-                delattr(block, "forward")  # so that its class's own method is called again
-
-    def _read(self, block: nn.Module, index: int) -> None:
-        own = block.forward
-
-        def forward(*arguments: Any) -> Tensor:
-            output: Tensor = own(*arguments)
-            self.add(index, output)
-            return output
-
-        block.forward = forward
-
 
 @contextmanager
-def _watched(gpt: GPT, watcher: Watcher) -> Iterator[None]:
-    """Until it ends, each layer's attention also forms its weights, for `watcher`, whenever it attends."""
-    attentions = [block.attention for block in gpt.blocks]
-    for index, attention in enumerate(attentions):
-        assert isinstance(attention, Attention)
-        _watch(attention, index, watcher)
+def _hooks(gpt: GPT, watcher: Watcher, probe: _PositionProbe) -> Iterator[None]:
+    """Until it ends, each attention also forms its weights for `watcher`, and `probe` reads each block.
+
+    A mixer that is no Attention has no matrix of weights, and there is nothing to watch.
+    """
+    handles = []
+    for index, block in enumerate(gpt.blocks):
+        handles.append(block.register_forward_hook(partial(_read, probe, index)))
+        if isinstance(block.attention, Attention):
+            handles.append(block.attention.register_forward_hook(partial(_watch, watcher, index)))
     try:
         yield
     finally:
-        for attention in attentions:
-            delattr(attention, "attend")  # so that its class's own method is called again
+        for handle in handles:
+            handle.remove()
 
 
-def _watch(attention: Attention, index: int, watcher: Watcher) -> None:
-    own = attention.attend
+def _read(probe: _PositionProbe, index: int, block: nn.Module, inputs: Any, output: Tensor) -> None:
+    probe.add(index, output)
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, site: Site) -> Tensor:
+
+def _watch(watcher: Watcher, index: int, attention: Attention, inputs: Any, output: Tensor) -> None:
+    q, k, _, site = attention.projected(*inputs)
+    with torch.autocast(q.device.type, enabled=False):
         watcher(index, attention.weights(q, k, site), site.log_gates)
-        return own(q, k, v, site)
-
-    attention.attend = attend  # type: ignore[method-assign]

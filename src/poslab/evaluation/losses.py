@@ -48,7 +48,6 @@ def batched_logits(
     gpt.eval()
     for start in range(0, len(windows), size):
         batch = torch.from_numpy(windows[start : start + size]).to(device)
-        # forward, not the call: a compiled model would be compiled again for each of the many shapes
-        logits: Tensor = gpt.forward(batch[:, :-1], last)
+        logits: Tensor = gpt(batch[:, :-1], last)
         yield logits, batch[:, 1:] if last is None else batch[:, -last:]
     gpt.train(training)

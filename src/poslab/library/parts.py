@@ -9,7 +9,6 @@ Shapes: B batch, H heads, T tokens, K head width, D model width.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,11 +18,11 @@ from torch import Tensor, nn
 from poslab.config.compose import sections
 from poslab.config.option_files import installed_conf, load
 from poslab.config.registry import find, module_name
-from poslab.config.schema import ConfigError, ModelOptions, Options, check
+from poslab.config.schema import ConfigError, ModelOptions, check
 from poslab.model import attention as attentions
 from poslab.model import positions as schemes
-from poslab.model.attention import Attention, Site, build_attention
-from poslab.model.gpt import GPT
+from poslab.model.attention import Attention, Mixer, Site, build_attention
+from poslab.model.gpt import GPT, initialise
 from poslab.model.positions import Geometry, LearnedOptions, Scheme, build_scheme
 
 Part = str | Mapping[str, Any]  # the name of an option, or a section as its file has it
@@ -130,10 +129,12 @@ def attention(
     if not 0 <= layer < sizes.layers:
         raise ConfigError(f"layer={layer}: the scheme is for {sizes.layers} layers, counted from 0")
     made = build_attention({**_attention(name), **options}, sizes, scheme.layer(layer))
-    # Drawn as the attention of that layer in a GPT whose other parts are as small as they can be.
-    without = Scheme(Options(), sizes)
-    before = [Attention(Options(), sizes, without) for _ in range(layer)]
-    GPT(1, replace(sizes, width=sizes.heads), without, [*before, made]).initialise(seed)
+    if not isinstance(made, Attention):
+        raise ConfigError(
+            f"attention.kind={made.name} mixes hidden states and takes no queries and keys: "
+            "use it in poslab.gpt"
+        )
+    initialise(made, seed, sizes.layers, f"blocks.{layer}.attention")
     return CausalAttention(made, scheme, layer)
 
 
@@ -193,7 +194,7 @@ def _sizes(
 
 def _scheme(section: Mapping[str, Any], geometry: Geometry, seed: int) -> Scheme:
     made = build_scheme(section, geometry)
-    GPT(1, geometry, made, []).initialise(seed)
+    initialise(made, seed, geometry.layers, "scheme")
     return made
 
 
@@ -207,7 +208,7 @@ def _pos(part: Part) -> dict[str, Any]:
 
 def _attention(part: Part) -> dict[str, Any]:
     section = _section("attention", "kind", attentions.__name__, part)
-    find(section.get("kind"), Attention, attentions.__name__, "attention.kind")
+    find(section.get("kind"), Mixer, attentions.__name__, "attention.kind")
     return section
 
 

@@ -73,17 +73,20 @@ def export(run: str | PathLike[str], to: str | PathLike[str] | None = None) -> P
     if directory.is_file():
         raise ConfigError(f"{directory} is no run: name a run directory such as runs/STUDY/RUN")
     trained = read_trained_model(directory)
+    config = check(Config, trained.settings, "")
     facts = {
         "format": FORMAT,
         "run": trained.manifest.run,
         "study": trained.manifest.study,
         "identity": trained.manifest.identity,
         "checkpoint": trained.digest,
-        "config": check(Config, trained.settings, "").result_settings(),
+        "config": config.result_settings(),
         "sha256": UNSEALED,
     }
-    # The format keeps no two tensors in one memory: what is shared is written for each name.
-    tensors = {name: tensor.contiguous().clone() for name, tensor in trained.weights.items()}
+    # By today's names, which those of an older checkpoint need not be. The format keeps no two tensors in one
+    # memory: what is shared is written for each name.
+    weights = trained.gpt(config).state_dict()
+    tensors = {name: tensor.contiguous().clone() for name, tensor in weights.items()}
     write_atomic(path, _sealed(write_tensors(tensors, {"format": "pt", "poslab": json.dumps(facts)})))
     return path
 

@@ -4,31 +4,45 @@ Shapes: B batch, T tokens, D width, H heads, K head width, V vocabulary.
 """
 
 import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from poslab.config.schema import RunConfig
-from poslab.model.attention import Attention, Site, build_attention
-from poslab.model.kernels import Linear, linear
+from poslab.model.attention import Attention, Mixer, Site, build_attention
+from poslab.model.kernels.matmul import GeluLinear, Linear, linear
 from poslab.model.positions import Geometry, Scheme, build_scheme
 
 
-class Block(nn.Module):
-    """Attention, then a perceptron of four times the width, each behind a norm and added to its input."""
+class Perceptron(nn.Module):
+    """Four times the width, GELU, and back."""
 
-    def __init__(self, geometry: Geometry, attention: Attention) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        width = geometry.width
-        self.heads = geometry.heads
-        self.attention = attention
-        self.norm_attention = nn.LayerNorm(width)
-        self.query_key_value = Linear(width, 3 * width)
-        self.project_attention = Linear(width, width)
-        self.norm_perceptron = nn.LayerNorm(width)
-        self.expand = Linear(width, 4 * width)
+        self.expand = GeluLinear(width, 4 * width)
         self.project_perceptron = Linear(4 * width, width)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        output: Tensor = self.project_perceptron(self.expand(x))
+        return output
+
+
+class Block(nn.Module):
+    """A mixer, then a perceptron, each behind a norm and added to its input."""
+
+    def __init__(self, geometry: Geometry, attention: Mixer) -> None:
+        super().__init__()
+        if isinstance(attention, Attention):
+            attention.add_projections()
+        # In this order, which the last bit of the gradients' norm depends on.
+        self.norm_attention = nn.LayerNorm(geometry.width)
+        self.attention = attention
+        self.norm_perceptron = nn.LayerNorm(geometry.width)
+        self.perceptron = Perceptron(geometry.width)
 
     def forward(
         self,
@@ -38,29 +52,20 @@ class Block(nn.Module):
         last: int | None = None,
     ) -> Float[Tensor, "B T D"]:
         """With `last`, the output of the final `last` tokens alone (B last D), which costs much less."""
-        normed = self.norm_attention(x)
-        # Split first, then into heads: so their gradients are laid side by side without a further copy.
-        parts = self.query_key_value(normed).chunk(3, dim=-1)
-        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in parts)  # (B, H, T, K)
-        site = Site(scheme, positions, scheme.log_gates(normed))
-        # Each attention chooses its own working precision, which autocast would lower.
-        with torch.autocast(x.device.type, enabled=False):
-            if last is None:
-                mixed = self.attention.attend(q, k, v, site)
-            else:
-                mixed = self.attention.attend_last(q, k, v, site, last)
-                x = x[:, -last:]
-        x = x + self.project_attention(mixed.transpose(1, 2).flatten(-2))
-        hidden = self.expand.gelu(self.norm_perceptron(x))
-        output: Float[Tensor, "B T D"] = x + self.project_perceptron(hidden)
+        mixed = self.attention(self.norm_attention(x), Site(scheme, positions, last=last))
+        x = (x if last is None else x[:, -last:]) + mixed
+        output: Tensor = x + self.perceptron(self.norm_perceptron(x))
         return output
 
 
 class GPT(nn.Module):
-    """Next-token logits; the output matrix is the token embedding's (Press and Wolf 2017)."""
+    """Next-token logits; the output matrix is the token embedding's (Press and Wolf 2017).
+
+    Every module but the scheme is applied by its call, so that hooks on it run in training and evaluation.
+    """
 
     def __init__(
-        self, vocabulary: int, geometry: Geometry, scheme: Scheme, attentions: list[Attention]
+        self, vocabulary: int, geometry: Geometry, scheme: Scheme, attentions: Sequence[Mixer]
     ) -> None:
         super().__init__()
         self.geometry = geometry
@@ -68,6 +73,8 @@ class GPT(nn.Module):
         self.embedding = nn.Embedding(vocabulary, geometry.width)
         self.blocks = nn.ModuleList(Block(geometry, attention) for attention in attentions)
         self.norm = nn.LayerNorm(geometry.width)
+        self._compiled: list[Callable[..., Any]] = []  # the blocks, once they are
+        self.register_load_state_dict_pre_hook(_with_todays_names)  # type: ignore[no-untyped-call]
 
     def forward(
         self,
@@ -88,21 +95,25 @@ class GPT(nn.Module):
             positions = self.scheme.place(length, None)
         positions = positions.to(tokens.device)
         x = self.scheme.embed(self.embedding(tokens), positions)
-        for index, block in enumerate(self.blocks):
+        # A compiled block would be compiled again for each shape of an evaluation.
+        blocks: Iterable[Callable[..., Any]] = (self.training and self._compiled) or self.blocks
+        for index, block in enumerate(blocks):
             # Of the others, only the keys and values of the last block have an effect.
             scored = last if index == len(self.blocks) - 1 else None
-            # forward, not the call: a compiled block would be compiled again for each shape of an evaluation
-            apply = block if self.training else block.forward
-            x = apply(x, self.scheme.layer(index), positions, scored)
+            x = block(x, self.scheme.layer(index), positions, scored)
         return linear(self.norm(x), self.embedding.weight)
 
     def compile_blocks(self) -> None:
         """Have PyTorch compile the blocks, for training alone: evaluation runs them as they are.
 
         Block by block and not as a whole, since the blocks share one compilation, however many they are.
+        Hooks inside of a block are compiled with it, so they have to be there before the first step.
         """
-        for block in self.blocks:
-            block.compile(dynamic=False)
+        self._compiled = [torch.compile(block, dynamic=False) for block in self.blocks]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy or a pickle, whose blocks are not compiled."""
+        return {**super().__getstate__(), "_compiled": []}  # type: ignore[no-untyped-call]
 
     @property
     def kernel(self) -> str:
@@ -113,22 +124,10 @@ class GPT(nn.Module):
         """GPT-2's initialisation: N(0, 0.02), projections into the residual over sqrt(2 layers), biases 0.
 
         Every parameter is drawn from a stream of its own, named by the seed and the parameter, so that all
-        schemes start from the same shared weights whatever parameters they add. Vectors of a scheme or an
-        attention keep the values that its constructor gave them, and its `draw` comes last.
+        schemes start from the same shared weights whatever parameters they add. Vectors of a scheme or a
+        mixer keep the values that its constructor gave them, and its `draw` comes last.
         """
-        for name, parameter in self.named_parameters():
-            if parameter.ndim < 2 and (name.startswith("scheme.") or ".attention." in name):
-                continue
-            if parameter.ndim < 2:
-                nn.init.constant_(parameter, float(name.endswith("weight")))  # norms 1, biases 0
-                continue
-            deviation = 0.02 / (2 * len(self.blocks)) ** 0.5 if ".project_" in name else 0.02
-            drawn = torch.empty(parameter.shape).normal_(0, deviation, generator=named_stream(seed, name))
-            with torch.no_grad():
-                parameter.copy_(drawn)
-        for name, module in self.named_modules():
-            if isinstance(module, Scheme | Attention):
-                module.draw(named_stream(seed, name))
+        initialise(self, seed, len(self.blocks))
 
     def parameter_count(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
@@ -149,14 +148,51 @@ class GPT(nn.Module):
         return float(tokens) * (6 * matrices + attention)
 
 
+def initialise(part: nn.Module, seed: int, layers: int, where: str = "") -> None:
+    """Draw the weights of a GPT or of a part of one as `GPT.initialise` does.
+
+    `where` is the part's name in the GPT, such as blocks.0.attention, and `layers` how many blocks that has.
+    """
+    for name, parameter in part.named_parameters(where):
+        name = drawn_as(name)
+        if parameter.ndim < 2 and (name.startswith("scheme.") or ".attention." in name):
+            continue
+        if parameter.ndim < 2:
+            nn.init.constant_(parameter, float(name.endswith("weight")))  # norms 1, biases 0
+            continue
+        deviation = 0.02 / (2 * layers) ** 0.5 if ".project_" in name else 0.02
+        drawn = torch.empty(parameter.shape).normal_(0, deviation, generator=named_stream(seed, name))
+        with torch.no_grad():
+            parameter.copy_(drawn)
+    for name, module in part.named_modules(prefix=where):
+        if isinstance(module, Scheme | Mixer):
+            module.draw(named_stream(seed, name))
+
+
+# The projections of attention and the layers of the perceptron lay in the block itself once.
+MOVED = re.compile(r"^(blocks\.\d+\.)(attention\.(?=(query_key_value|project_attention)\.)|perceptron\.)")
+
+
+def drawn_as(name: str) -> str:
+    """The name that the initial values of a parameter are drawn by, and that older checkpoints know it by."""
+    return MOVED.sub(r"\1", name)
+
+
+def _with_todays_names(gpt: nn.Module, weights: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Rename the `weights` of an older checkpoint, in place."""
+    for name in gpt.state_dict(keep_vars=True):
+        if (older := prefix + drawn_as(name)) in weights:
+            weights[prefix + name] = weights.pop(older)
+
+
 def named_stream(seed: int, name: str) -> torch.Generator:
     """A generator of random numbers for this seed and name alone."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
-def build_parts(config: RunConfig) -> tuple[Geometry, Scheme, list[Attention]]:
-    """The geometry, the scheme and an attention for each layer, as a configuration chooses them.
+def build_parts(config: RunConfig) -> tuple[Geometry, Scheme, list[Mixer]]:
+    """The geometry, the scheme and a mixer for each layer, as a configuration chooses them.
 
     Raises ConfigError where they cannot work together.
     """

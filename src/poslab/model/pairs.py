@@ -10,7 +10,7 @@ import torch
 from poslab.config.compose import one_for_each_scheme, sections
 from poslab.config.option_files import Conf
 from poslab.config.schema import ConfigError
-from poslab.model.attention import Site, build_attention
+from poslab.model.attention import Attention, Site, build_attention
 from poslab.model.positions import Geometry, build_scheme
 
 GEOMETRY = Geometry(width=64, heads=2, context_length=64, layers=4)
@@ -40,7 +40,7 @@ def _cell(pos: dict[str, Any], attention: dict[str, Any], reasons: dict[str, int
         built = build_attention(attention, GEOMETRY, layer)
     except ConfigError as error:
         return f"– ({reasons.setdefault(str(error), len(reasons) + 1)})"
-    q, k, v = torch.zeros(3, 1, GEOMETRY.heads, 4, GEOMETRY.head_width)
-    log_gates = layer.log_gates(torch.zeros(1, 4, GEOMETRY.width))
-    built.attend(q, k, v, Site(layer, scheme.place(4, None), log_gates))
+    if isinstance(built, Attention):
+        built.add_projections()
+    built(torch.zeros(1, 4, GEOMETRY.width), Site(layer, scheme.place(4, None)))
     return built.form if built.form != "fused" else f"fused: {built.kernel.removesuffix(' (cpu)')}"

@@ -51,11 +51,14 @@ def check_scheme(
         yield _outcome(title, check)
     for name, attention in attentions.items():
         try:
-            built = trial.attention(attention)
+            built = build_attention(attention, geometry, trial.scheme)
         except ConfigError as error:
             yield Outcome(f"under attention={name}", True, f"refused: {error}")
             continue
         where = f"under attention={name}"
+        if not isinstance(built, Attention):
+            yield Outcome(where, True, "not tried: it has no matrix of weights")
+            continue
         yield _outcome(f"{where}: causal", partial(trial.causal, attention))
         yield _outcome(f"{where}: as the plain products, with gradients", partial(trial.plain, attention))
         if hasattr(built, "chunk"):
@@ -91,6 +94,7 @@ class _Trial:
 
     def attention(self, section: Mapping[str, Any]) -> Attention:
         built = build_attention(section, self.geometry, self.scheme)
+        assert isinstance(built, Attention)  # others are not tried
         built.draw(torch.Generator().manual_seed(5))
         return built.double()
 

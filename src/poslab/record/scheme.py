@@ -109,12 +109,13 @@ def _attended(tables: Tables) -> Mapping[tuple[int, int], Attended] | None:
     if ATTENTION_DISTANCE.file not in tables:
         return None
     heads: dict[tuple[int, int], Attended] = {}
-    for row in table_records(tables, ATTENTION_DISTANCE):
+    records = table_records(tables, ATTENTION_DISTANCE)
+    for row in records:
         queries, distance = whole_number(row["queries"]), float(row["distance"] or math.nan)
         if queries and math.isfinite(distance):
             head = int(row["layer"]), int(row["head"])
             _add(heads, head, Attended(queries, distance), ATTENTION_DISTANCE)
-    return heads
+    return heads or (None if records else heads)
 
 
 def _denominators(tables: Tables) -> Mapping[tuple[int, int], Denominators] | None:

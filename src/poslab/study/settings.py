@@ -21,14 +21,14 @@ from poslab.config.registry import find
 from poslab.config.request import FROM, Config, flat_settings
 from poslab.config.schema import ConfigError, Options, did_you_mean
 from poslab.data.sources import TextSource
-from poslab.model.attention import Attention
+from poslab.model.attention import Mixer
 from poslab.model.positions import Scheme
 from poslab.study.launch.contract import LAUNCHERS, Launcher
 
 # The groups whose options choose a module: the key that names it, the module's contract and its package.
 PARTS: dict[str, tuple[str, Any, str]] = {
     "pos": ("scheme", Scheme, "poslab.model.positions"),
-    "attention": ("kind", Attention, "poslab.model.attention"),
+    "attention": ("kind", Mixer, "poslab.model.attention"),
     "data": ("source", TextSource, "poslab.data.sources"),
     "launcher": ("name", Launcher, LAUNCHERS),
 }

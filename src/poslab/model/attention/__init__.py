@@ -1,21 +1,29 @@
-"""The contract of an attention: how the tokens of a layer take from one another.
+"""The contract of a mixer: how the tokens of a layer take from one another; attention is the one in use.
 
-An attention is one module of this package, or of another (poslab.config.registry), named by `kind:` in its
-YAML file in conf/attention, with one public subclass of Attention. It overrides
+A mixer is one module of this package, or of another (poslab.config.registry), named by `kind:` in its YAML
+file in conf/attention, with one public subclass of Mixer. It overrides
 
     form           how it computes: exact, fused or O(L)
     options_class  the keys of its YAML file beside `kind`, where there are any
-    __init__       to raise PairError for a scheme that it cannot serve
+    two_sided      True where it also serves a Geometry that is not causal
+    __init__       to make its weights, and to raise PairError for a scheme that it cannot serve
+    forward        hidden states into hidden states
+    draw           to draw random numbers that belong to the model, such as Performer's features
+
+An attention is a subclass of Attention, which projects queries, keys and values. In place of `forward` it
+overrides
+
     attend         the result: a mean of the values up to each token
     weights        the same as a T x T matrix, where it is not softmax, or as some rows of it; inspection, the
                    last block at evaluation and tests use it
-    draw           to draw random numbers that belong to the model, such as Performer's features
 
-and knows no scheme by name: it calls the scheme's hooks where its mathematics has a place for them.
+A mixer knows no scheme by name: it calls the scheme's hooks where its mathematics has a place for them.
 `Attention.scores` shows all of them: what is multiplied (`logit_features`), how it is turned
-(`rotate_queries`, `rotate_keys`), and what is added (`pairwise_bias`, `log_gates`).
+(`rotate_queries`, `rotate_keys`), and what is added (`pairwise_bias`, `log_gates`). Its parameters start as
+GPT-2's do (poslab.model.gpt.initialise: matrices are drawn, vectors stay as constructed).
 
-Shapes: B batch, H heads, T tokens, K head width, Q the queries that rows of a matrix are formed for.
+Shapes: B batch, H heads, T tokens, D model width, K head width, Q the queries that rows of a matrix are
+formed for.
 """
 
 from collections.abc import Mapping
@@ -27,7 +35,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from poslab.config.registry import find, options_of, part_name
-from poslab.config.schema import Options
+from poslab.config.schema import Options, PairError
+from poslab.model.kernels.matmul import Linear
 from poslab.model.positions import Geometry, Scheme
 
 MOST_ROWS = 128  # rows of weights that live at a time: 128 x T a head, as in strips of fused attention
@@ -35,31 +44,84 @@ MOST_ROWS = 128  # rows of weights that live at a time: 128 x T a head, as in st
 
 @dataclass(frozen=True)
 class Site:
-    """Where an attention works: the scheme of its layer, the tokens' positions, and the layer's gates."""
+    """Where a mixer works: the scheme of its layer, the tokens' positions, and the layer's gates."""
 
     scheme: Scheme
     positions: Int[Tensor, "T"]  # ascending; 0, 1, 2, ... where `scheme.geometry.consecutive`
     log_gates: Float[Tensor, "B H T"] | None = None  # what `scheme.log_gates` returns for the layer's input
+    last: int | None = None  # the final tokens, where `forward` is wanted for these only
 
 
-class Attention(nn.Module):
-    """Causal attention of one layer: no token takes anything from a later one."""
+class Mixer(nn.Module):
+    """How the tokens of one layer mix; where the geometry is causal, none takes anything from a later one."""
 
     options_class: ClassVar[type[Options]] = Options
     # exact: forms all T x T scores; fused: softmax without that matrix; O(L): time and memory grow as T does
     form: ClassVar[Literal["exact", "fused", "O(L)"]]
+    two_sided: ClassVar[bool] = False
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
         """`scheme` is the one of this layer. Raises PairError where the two cannot work together."""
         super().__init__()
         self.options = options
         self.geometry = geometry
-        self.kernel = ""  # the code that the last `attend` ran, for the run record
+        self.kernel = ""  # the code that ran last, for the run record
+        if not geometry.causal and not self.two_sided:
+            raise PairError(
+                f"attention.kind={self.name} is causal, and here tokens see later ones: "
+                "choose attention=flash or softmax"
+            )
 
     @property
     def name(self) -> str:
         """Its `attention.kind`: the name of its module, of one in another package the full name."""
         return part_name(type(self), __name__)
+
+    def forward(self, x: Float[Tensor, "B T D"], site: Site) -> Float[Tensor, "B T D"]:
+        """What each token takes from the others. With `site.last`, that of the final tokens (B last D).
+
+        Called under the trainer's autocast. Sets `kernel`.
+        """
+        raise NotImplementedError
+
+    def draw(self, stream: torch.Generator) -> None:
+        """Set initial values other than GPT-2's, from `stream` alone."""
+
+
+class Attention(Mixer):
+    """Values mixed by how well queries fit their keys.
+
+    Within a block it projects them; without one (`poslab.attention`) the caller gives them to `attend`.
+    """
+
+    query_key_value: Linear
+    project_attention: Linear
+
+    def add_projections(self) -> None:
+        """Make the matrices of a layer of the GPT."""
+        width = self.geometry.width
+        self.query_key_value = Linear(width, 3 * width)
+        self.project_attention = Linear(width, width)
+
+    def forward(self, x: Float[Tensor, "B T D"], site: Site) -> Float[Tensor, "B T D"]:
+        q, k, v, gated = self.projected(x, site)
+        # Each attention chooses its own working precision, which autocast would lower.
+        with torch.autocast(x.device.type, enabled=False):
+            if site.last is None:
+                mixed = self.attend(q, k, v, gated)
+            else:
+                mixed = self.attend_last(q, k, v, gated, site.last)
+        output: Tensor = self.project_attention(mixed.transpose(1, 2).flatten(-2))
+        return output
+
+    def projected(
+        self, x: Float[Tensor, "B T D"], site: Site
+    ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Site]:
+        """Queries, keys and values, and the site with the layer's gates."""
+        # Split first, then into heads: so their gradients are laid side by side without a further copy.
+        parts = self.query_key_value(x).chunk(3, dim=-1)
+        q, k, v = (each.unflatten(-1, (self.geometry.heads, -1)).transpose(1, 2) for each in parts)
+        return q, k, v, Site(site.scheme, site.positions, site.scheme.log_gates(x))
 
     def attend(
         self,
@@ -105,7 +167,7 @@ class Attention(nn.Module):
     def scores(
         self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
     ) -> Float[Tensor, "B H Q T"]:
-        """Softmax's logits: q·k / sqrt(K) and all that is added to it; -inf for keys after the query."""
+        """Softmax's logits: q·k / sqrt(K) and all that is added; -inf for keys that a query does not see."""
         scheme, positions = site.scheme, site.positions
         scale = q.shape[-1] ** -0.5
         working = torch.promote_types(q.dtype, torch.float32)
@@ -113,9 +175,6 @@ class Attention(nn.Module):
         k = scheme.rotate_keys(scheme.logit_features(k.to(working)), positions)
         scores: Float[Tensor, "B H Q T"] = q[..., first:, :] @ k.mT * scale
         return scores + added_to_logits(site, working, first)
-
-    def draw(self, stream: torch.Generator) -> None:
-        """Set initial values other than GPT-2's, from `stream` alone."""
 
 
 def distances(positions: Int[Tensor, "T"], start: int, stop: int) -> Int[Tensor, "Q N"]:
@@ -132,7 +191,7 @@ def cumulative_log_gates(log_gates: Float[Tensor, "B H T"]) -> Float[Tensor, "B 
 
 
 def added_to_logits(site: Site, dtype: torch.dtype, first: int = 0) -> Float[Tensor, "B H Q T"]:
-    """Bias, gates and the causal mask (-inf) of every key and of the queries from number `first` on.
+    """Bias, gates and any causal mask (-inf) of every key and of the queries from number `first` on.
 
     B or H is 1 where all have the same. From the first query on it is a T x T matrix: for references alone.
     """
@@ -144,13 +203,15 @@ def added_to_logits(site: Site, dtype: torch.dtype, first: int = 0) -> Float[Ten
     if site.log_gates is not None:
         sums = cumulative_log_gates(site.log_gates)
         added = added + (sums[..., first:, None] - sums[..., None, :]).to(dtype)
+    if not site.scheme.geometry.causal:
+        return added
     return added.masked_fill(distances(positions, first, len(positions)) < 0, -torch.inf)
 
 
-def build_attention(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Attention:
-    """The attention that the `attention` section of a configuration describes, for a layer under `scheme`.
+def build_attention(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Mixer:
+    """The mixer that the `attention` section of a configuration describes, for a layer under `scheme`.
 
     Raises ConfigError, and PairError where the scheme cannot work under it.
     """
-    kind = find(section.get("kind"), Attention, __name__, "attention.kind")
+    kind = find(section.get("kind"), Mixer, __name__, "attention.kind")
     return kind(options_of(section, kind, "kind", "attention"), geometry, scheme)

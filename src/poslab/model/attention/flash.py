@@ -4,15 +4,19 @@ The kernel is chosen from the device, the dtype and the bias, pinned so that PyT
 another one, and named in the run record:
 
     flash-attn          CUDA, float16 or bfloat16, package installed; no bias, or a fixed linear one (ALiBi)
-    torch flash         no bias: CPU in any dtype (short sequences in blocks, poslab.model.blocks), CUDA in
+    torch flash         no bias: CPU in any dtype (short sequences in blocks, kernels/cpu_causal.py), CUDA in
                         float16 or bfloat16
+    torch flash, in one call
+                        the same on a CPU, where PyTorch lacks the private operators that blocks are made by
     torch efficient     no bias: CUDA in float32, heads whose width is a multiple of 4
     torch flash, sliding bias
-                        a bias by distance and no gates, positions 0, 1, 2, ...: CPU (poslab.model.sliding)
-    flex attention      CUDA: the rest, where heads are 16 to 256 wide (poslab.model.flex)
-    strips              the rest: a strip of queries at a time, formed again in backward (poslab.model.strips)
+                        a bias by distance and no gates, positions 0, 1, 2, ...: CPU (kernels/sliding.py)
+    flex attention      CUDA: the rest, where heads are 16 to 256 wide (kernels/flex.py)
+    strips              the rest: a strip of queries at a time, formed again in backward (kernels/strips.py)
     strips, checkpointed
                         a bias by both positions, likewise (below)
+    torch attention, two-sided
+                        a geometry that is not causal: what PyTorch chooses
 """
 
 from functools import cache
@@ -25,18 +29,19 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from poslab.model import flex
 from poslab.model.attention import Attention, Site, cumulative_log_gates, distances
-from poslab.model.blocks import BLOCK, Blocks, longest
+from poslab.model.kernels import flex
+from poslab.model.kernels.cpu_causal import BLOCK, Blocks, available, longest
+from poslab.model.kernels.sliding import Sliding
+from poslab.model.kernels.strips import Strips, strips
 from poslab.model.positions import Scheme
-from poslab.model.sliding import Sliding
-from poslab.model.strips import Strips, strips
 
 WIDEST_FUSED_HEAD = 256
 
 
 class Flash(Attention):
     form = "fused"
+    two_sided = True
 
     def attend(
         self,
@@ -50,6 +55,8 @@ class Flash(Attention):
         q = scheme.rotate_queries(scheme.logit_features(q), positions)
         k = scheme.rotate_keys(scheme.logit_features(k), positions)
         working = torch.promote_types(q.dtype, torch.float32)
+        if not scheme.geometry.causal:
+            return self._two_sided(q, k, v, site, scale)
         if not scheme.by_distance:
             if flex.takes(q, v):
                 self.kernel = "flex attention (cuda)"
@@ -69,7 +76,8 @@ class Flash(Attention):
             self.kernel = "flash-attn"
             return _flash_attn(q, k, v, slopes, scale)
         if plain and fused and (q.device.type == "cpu" or half):
-            self.kernel = f"torch flash ({q.device.type})"
+            whole = "" if q.is_cuda or _has_blocks() else ", in one call"
+            self.kernel = f"torch flash{whole} ({q.device.type})"
             return _pinned(SDPBackend.FLASH_ATTENTION, q, k, v, scale)
         if plain and fused and q.is_cuda and q.dtype == torch.float32 and q.shape[-1] % 4 == 0:
             self.kernel = "torch efficient (cuda)"
@@ -79,7 +87,7 @@ class Flash(Attention):
             return flex.attend(q, k, v, site, scale)
         bias = q.new_zeros(q.shape[1], reach, dtype=working) if bias is None else bias.to(working)
         result: Tensor
-        if q.device.type == "cpu" and log_gates is None and scheme.geometry.consecutive:
+        if q.device.type == "cpu" and log_gates is None and scheme.geometry.consecutive and _has_blocks():
             self.kernel = "torch flash, sliding bias (cpu)"
             mixed = Sliding.apply(q, k, _as_wide(v, q), bias, _constant_from(scheme), scale)  # type: ignore[no-untyped-call]
             result = mixed[..., : v.shape[-1]]
@@ -90,6 +98,28 @@ class Flash(Attention):
         result = Strips.apply(q, k, v, bias, sums, gaps, scale)  # type: ignore[no-untyped-call]
         return result
 
+    def _two_sided(
+        self,
+        q: Float[Tensor, "B H T W"],
+        k: Float[Tensor, "B H T W"],
+        v: Float[Tensor, "B H T K"],
+        site: Site,
+        scale: float,
+    ) -> Float[Tensor, "B H T K"]:
+        """PyTorch's own choice of a kernel; a bias is formed as a T x T matrix."""
+        self.kernel = f"torch attention, two-sided ({q.device.type})"
+        positions = site.positions
+        bias = site.scheme.pairwise_bias(positions, positions)
+        if bias is not None:
+            bias = bias[None].to(torch.promote_types(q.dtype, torch.float32))
+        mixed = scaled_dot_product_attention(q, k, _as_wide(v, q), attn_mask=bias, scale=scale)
+        return mixed[..., : v.shape[-1]]
+
+
+def _has_blocks() -> bool:
+    """Whether PyTorch's private operators are there. Not tried inside of a graph, which it would break."""
+    return is_compiling() or available()
+
 
 def _pinned(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     width = v.shape[-1]
@@ -97,7 +127,7 @@ def _pinned(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) 
     q, k, v = (each if each.stride(-1) == 1 else each.contiguous() for each in (q, k, _as_wide(v, q)))
     # In half precision the kernel's backward pass takes longer in blocks.
     wide = q.device.type == "cpu" and q.dtype.itemsize >= 4
-    if wide and BLOCK < q.shape[-2] <= longest() and not is_compiling():
+    if wide and BLOCK < q.shape[-2] <= longest() and not is_compiling() and available():
         mixed: Tensor = Blocks.apply(q, k, v, scale)  # type: ignore[no-untyped-call]
     else:
         with sdpa_kernel(backend):

@@ -8,7 +8,8 @@ rotated product can be negative, and as a denominator it could vanish. All of it
 
 Where the bias is geometric past a horizon M (a scheme's `tail`), both sums take O(T) time and memory: exact
 weights for the keys less than about M back, and one decayed sum over all keys before those. A bias without
-such a tail is refused when the model is built.
+such a tail is refused when the model is built. On both sides, where the geometry is not causal, the sums are
+over all keys, without weights w.
 """
 
 from typing import Any
@@ -20,7 +21,7 @@ from torch.autograd import Function
 
 from poslab.config.schema import Options, PairError
 from poslab.model.attention import Attention, Site, added_to_logits, cumulative_log_gates
-from poslab.model.chunked import ChunkedAttention, PairWeights
+from poslab.model.kernels.chunked import ChunkedAttention, PairWeights
 from poslab.model.positions import Geometry, Scheme
 
 CHUNK = {"cpu": 64, "cuda": 128}  # queries whose products are formed at a time; no effect but on rounding
@@ -30,11 +31,19 @@ class Linear(Attention):
     """Linear attention of any positive feature map: subclasses such as Performer override `feature_map`."""
 
     form = "O(L)"
+    two_sided = True
     chunk: int | None = None  # None: as CHUNK has it for the device
     products: torch.dtype | None = None  # of the factors of large products; None: that of all else
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
         super().__init__(options, geometry, scheme)
+        hooks = ("bias", "pairwise_bias", "log_gates")
+        adds = any(getattr(type(scheme), hook) is not getattr(Scheme, hook) for hook in hooks)
+        if adds and not geometry.causal:
+            raise PairError(
+                f"linear attention on both sides has no bias and no gates, and pos.scheme={scheme.name} has: "
+                "choose attention=flash or softmax, or a scheme without, such as rope"
+            )
         tail = scheme.tail()
         if tail is None:
             raise PairError(
@@ -64,6 +73,10 @@ class Linear(Attention):
         fast = q.is_cuda and q.dtype == torch.bfloat16 and site.log_gates is None
         half = torch.bfloat16 if fast else self.products
         q, k, turned_q, turned_k = self._features(q, k, site)
+        if not self.geometry.causal:
+            self.kernel = "linear, two-sided"
+            summed = turned_q @ (turned_k.mT @ v.to(q.dtype))
+            return (summed / (q @ k.sum(dim=-2, keepdim=True).mT)).to(v.dtype)
         plain = (None, None) if turned_q is q and turned_k is k else (q, k)
         weights = pair_weights(site, q, chunk, self.decays)
         mixed: Tensor = ChunkedAttention.apply(  # type: ignore[no-untyped-call]

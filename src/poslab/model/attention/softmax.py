@@ -11,6 +11,7 @@ from poslab.model.attention import Attention, Site
 
 class Softmax(Attention):
     form = "exact"
+    two_sided = True
 
     def attend(
         self,

@@ -19,6 +19,7 @@ It says what it is where that differs from the defaults:
     shift_invariant  False where logits depend on more than the distance              sinusoidal, FIRE
     length_dependent True where more tokens after a token change its logits         dynamic NTK, randomised
     can_rotate       the widths that it can rotate                                    RoPE: even ones
+    two_sided        True where it also means something for keys after a query        RoPE, ALiBi
     tail()           where its bias becomes geometric, which linear attention needs   T5, ALiBi
     relative_rotation what its rotation does at a distance, for the record             RoPE, PoPE
     rescale          whether a trained rotation can turn by other frequencies         RoPE, PoPE
@@ -45,7 +46,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from poslab.config.registry import find, options_of, part_name
-from poslab.config.schema import Options
+from poslab.config.schema import Options, PairError
 from poslab.model.rescaling import Rescaling
 
 
@@ -58,6 +59,7 @@ class Geometry:
     context_length: int  # L, the training length in tokens; positions that are drawn lie below it
     layers: int
     consecutive: bool = True  # positions are 0, 1, 2, ...; False: ascending with gaps
+    causal: bool = True  # no token sees later ones; False: each sees all
 
     @property
     def head_width(self) -> int:
@@ -86,12 +88,18 @@ class Scheme(nn.Module):
     """A positional scheme without effect: what every other one starts from."""
 
     options_class: ClassVar[type[Options]] = Options
+    two_sided: ClassVar[bool] = False
 
     def __init__(self, options: Options, geometry: Geometry) -> None:
         """`options` is of `options_class`. Raises ConfigError where they cannot work in this geometry."""
         super().__init__()
         self.options = options
         self.geometry = geometry
+        if not geometry.causal and not self.two_sided:
+            raise PairError(
+                f"pos.scheme={self.name} is causal, and here tokens see later ones: choose a scheme for both "
+                "sides, such as rope or alibi"
+            )
 
     @property
     def name(self) -> str:
@@ -190,20 +198,27 @@ class Scheme(nn.Module):
     def bias(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"] | None:
         """What is added to the logit of a query and a key that lies `distance` >= 0 tokens before it.
 
-        None (never a tensor of zeros) where the scheme has no bias by distance.
+        Of a scheme for both sides, as many tokens after it too. None (never a tensor of zeros) where the
+        scheme has no bias by distance.
         """
         return None
 
     def pairwise_bias(
         self, queries: Int[Tensor, "Q"], keys: Int[Tensor, "N"]
     ) -> Float[Tensor, "H Q N"] | None:
-        """What is added to the logits of queries and keys at these positions; any number for keys ahead.
+        """What is added to the logits of queries and keys at these positions.
 
-        Overridden only where the bias depends on more than the distance.
+        Any number for keys ahead where the geometry is causal. Overridden only where the bias depends on more
+        than the distance.
         """
-        distance = (queries[:, None] - keys).clamp(min=0)
+        distance = self.distances(queries, keys)
         bias = self.bias(distance.flatten())
         return None if bias is None else bias.reshape(-1, *distance.shape)
+
+    def distances(self, queries: Int[Tensor, "Q"], keys: Int[Tensor, "N"]) -> Int[Tensor, "Q N"]:
+        """Tokens from each query back to each key, 0 for keys ahead; to either side if nothing is causal."""
+        back = queries[:, None] - keys
+        return back.clamp(min=0) if self.geometry.causal else back.abs()
 
     @property
     def by_distance(self) -> bool:

@@ -20,6 +20,7 @@ def slopes(heads: int) -> list[float]:
 
 
 class ALiBi(Scheme):
+    two_sided = True  # -m_h |i - j|, symmetric
     slopes: Tensor
 
     def __init__(self, options: Options, geometry: Geometry) -> None:

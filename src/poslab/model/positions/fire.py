@@ -24,6 +24,7 @@ class FIREOptions(LearnedOptions):
 
 class FIRE(Scheme):
     options_class = FIREOptions
+    two_sided = True  # by |i - j|, as in the authors' code
     options: FIREOptions
 
     def __init__(self, options: FIREOptions, geometry: Geometry) -> None:
@@ -49,7 +50,7 @@ class FIRE(Scheme):
 
     def pairwise_bias(self, queries: Int[Tensor, "Q"], keys: Int[Tensor, "N"]) -> Float[Tensor, "H Q N"]:
         threshold = self.threshold.abs() * self.options.threshold * self.geometry.context_length
-        numerator = self._psi((queries[:, None] - keys).clamp(min=0))
+        numerator = self._psi(self.distances(queries, keys))
         share = (
             numerator / (self._psi(torch.maximum(queries.to(threshold.dtype), threshold)) + LEAST)[:, None]
         )

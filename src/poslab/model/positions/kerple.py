@@ -16,6 +16,7 @@ LEAST = 0.01
 
 class KERPLE(Scheme):
     options_class = LearnedOptions
+    two_sided = True  # a kernel of |i - j| (section 3)
     options: LearnedOptions
 
     def __init__(self, options: LearnedOptions, geometry: Geometry) -> None:

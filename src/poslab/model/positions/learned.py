@@ -11,6 +11,7 @@ from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 class Learned(Scheme):
     options_class: ClassVar[type[LearnedOptions]] = LearnedOptions
+    two_sided = True
     options: LearnedOptions
 
     def __init__(self, options: LearnedOptions, geometry: Geometry) -> None:

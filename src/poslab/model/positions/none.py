@@ -4,4 +4,4 @@ from poslab.model.positions import Scheme
 
 
 class NoScheme(Scheme):
-    pass
+    two_sided = True  # without the mask order is invisible

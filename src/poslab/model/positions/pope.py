@@ -26,6 +26,7 @@ class PoPEOptions(LearnedOptions):
 
 class PoPE(Scheme):
     options_class = PoPEOptions
+    two_sided = True
     options: PoPEOptions
     rescaling: Rescaling | None = None
 

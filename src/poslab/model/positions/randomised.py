@@ -25,6 +25,7 @@ class RandomisedOptions(Options):
 
 class Randomised(Scheme):
     options_class = RandomisedOptions
+    two_sided = True  # where `of` is
     options: RandomisedOptions
 
     def __init__(self, options: RandomisedOptions, geometry: Geometry) -> None:

@@ -31,6 +31,7 @@ class RoPE(Scheme):
     """Plain RoPE. Subclasses override `scaled` (other frequencies) or `phases` (other positions)."""
 
     options_class: ClassVar[type[Options]] = RoPEOptions
+    two_sided = True
     options: RoPEOptions
     rescaling: Rescaling | None = None
 

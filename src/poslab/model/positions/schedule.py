@@ -4,6 +4,7 @@
 any that act inside a layer.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field
@@ -25,6 +26,7 @@ class ScheduleOptions(Options):
 
 class Schedule(Scheme):
     options_class = ScheduleOptions
+    two_sided = True  # where all of its schemes are
     options: ScheduleOptions
 
     def __init__(self, options: ScheduleOptions, geometry: Geometry) -> None:
@@ -48,13 +50,7 @@ class Schedule(Scheme):
         self.places = {name: place for place, name in enumerate(dict.fromkeys(self.names))}
         for name in self.places:
             section = options.schemes[name]
-            own = Geometry(
-                geometry.width,
-                geometry.heads,
-                geometry.context_length,
-                self.names.count(name),
-                geometry.consecutive,
-            )
+            own = replace(geometry, layers=self.names.count(name))
             scheme = build_scheme(section, own, f"pos.schemes.{name}")
             if type(scheme).embed is not Scheme.embed or type(scheme).place is not Scheme.place:
                 raise ConfigError(

@@ -25,6 +25,7 @@ class SinusoidalOptions(Options):
 
 class Sinusoidal(Scheme):
     options_class = SinusoidalOptions
+    two_sided = True
     options: SinusoidalOptions
 
     def __init__(self, options: SinusoidalOptions, geometry: Geometry) -> None:

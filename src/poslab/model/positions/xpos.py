@@ -27,6 +27,7 @@ class XPosOptions(RoPEOptions):
 
 class XPos(RoPE):
     options_class = XPosOptions
+    two_sided = False  # a pair would grow with the distance to a key ahead
     options: XPosOptions
 
     @property

@@ -26,7 +26,7 @@ MEASURED: dict[str, Callable[[SchemeRecord], object]] = {
     "biases": lambda scheme: scheme.bias,
     "rotations": lambda scheme: scheme.wavelengths,
     "bound of decay": lambda scheme: scheme.bound,
-    "attention distance": lambda scheme: scheme.attended or None,
+    "attention distance": lambda scheme: scheme.attended,
 }
 
 
@@ -68,6 +68,9 @@ def _findings(results: Results) -> tuple[str, ...]:
         named[f"No {what} on record"] = [
             item.arm.label for item in arms if all(of(run.scheme) is None for run in item.arm.finished)
         ]
+    named["No attention distance, since the mixer has no matrix of weights"] = [
+        item.arm.label for item in arms if any(run.scheme.attended == {} for run in item.arm.finished)
+    ]
     sentences = [f"{words}: {listing(labels)}." for words, labels in named.items() if labels]
     some = [
         run.name

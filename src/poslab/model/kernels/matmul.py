@@ -5,6 +5,7 @@ On an accelerator, in half precision and inside a compiled block they are PyTorc
 
 import math
 import platform
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,7 +16,8 @@ from torch.autograd.function import once_differentiable
 
 # PyTorch multiplies float32 on a CPU by MKL. oneDNN, a part of PyTorch too, is faster at the shapes of a GPT
 # (on Zen 4 by a tenth to a third), but for the gradient of the weights. Other processors were not measured.
-_one_dnn = None
+# The operator is private, so another version of PyTorch may lack it: see `_multiplies`.
+_one_dnn: Any = None
 if platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
     _one_dnn = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
@@ -31,15 +33,18 @@ class Linear(nn.Linear):
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
         return linear(x, self.weight, self.bias)
 
-    def gelu(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
-        """`gelu` of the layer's output, in fewer passes."""
+
+class GeluLinear(Linear):
+    """`gelu` of a layer's output, in fewer passes than one after the other."""
+
+    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
         if self.bias is None or not _by_one_dnn(x, self.weight):
-            return gelu(self(x))
+            return gelu(linear(x, self.weight, self.bias))
         output: Tensor
         if torch.is_grad_enabled():
             output = _ProductGelu.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
         else:
-            output = _one_dnn(x, self.weight, self.bias, "gelu", [], "tanh")  # type: ignore[misc]
+            output = _one_dnn(x, self.weight, self.bias, "gelu", [], "tanh")
         return output
 
 
@@ -68,7 +73,23 @@ def _plain(x: Tensor) -> bool:
 
 
 def _by_one_dnn(x: Tensor, weight: Tensor) -> bool:
-    return _one_dnn is not None and _plain(x) and x.dtype == weight.dtype == torch.float32 and x.numel() > 0
+    fits = _plain(x) and x.dtype == weight.dtype == torch.float32 and x.numel() > 0
+    return fits and _one_dnn is not None and _multiplies()
+
+
+@cache
+def _multiplies() -> bool:
+    """Whether oneDNN's operator gives what PyTorch's functions give; tried once."""
+    x, weight = torch.linspace(-1, 1, 12, device="cpu", dtype=torch.float32).view(2, 2, 3)
+    plain = nn.functional.linear(x, weight, x[0, :2])
+    expected = plain, nn.functional.gelu(plain, approximate="tanh"), nn.functional.linear(x, weight)
+    try:
+        product = _one_dnn(x, weight, x[0, :2], "none", [], "")
+        rounded = _one_dnn(x, weight, x[0, :2], "gelu", [], "tanh")
+        found = product, rounded, _one_dnn(x, weight, None, "none", [], "")
+        return all(torch.allclose(*pair, atol=1e-5) for pair in zip(found, expected, strict=True))
+    except Exception:  # with other arguments
+        return False
 
 
 class _Product(Function):
@@ -82,7 +103,7 @@ class _Product(Function):
         bias: Float[Tensor, "N"] | None,
     ) -> Float[Tensor, "... N"]:
         ctx.save_for_backward(x, weight)
-        output: Tensor = _one_dnn(x, weight, bias, "none", [], "")  # type: ignore[misc]
+        output: Tensor = _one_dnn(x, weight, bias, "none", [], "")
         return output
 
     @staticmethod
@@ -102,7 +123,7 @@ class _ProductGelu(Function):
     def forward(
         ctx: Any, x: Float[Tensor, "... D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"]
     ) -> Float[Tensor, "... N"]:
-        output: Tensor = _one_dnn(x, weight, bias, "none", [], "")  # type: ignore[misc]
+        output: Tensor = _one_dnn(x, weight, bias, "none", [], "")
         slope = torch.empty_like(output)
         _gelu(output.view(-1), output.view(-1), slope.view(-1))
         ctx.save_for_backward(x, weight, slope)
@@ -129,7 +150,7 @@ def _gradients(
     """Of a product's first two arguments, x and W, those gradients that are wanted."""
     of_x = of_weight = None
     if ctx.needs_input_grad[0]:
-        of_x = _one_dnn(gradient, weight.t(), None, "none", [], "")  # type: ignore[misc]
+        of_x = _one_dnn(gradient, weight.t(), None, "none", [], "")
     if ctx.needs_input_grad[1]:
         of_weight = gradient.flatten(0, -2).t() @ x.flatten(0, -2)
     return of_x, of_weight

@@ -8,6 +8,7 @@ Shapes: R queries of a block, N keys, W width of queries, keys and values.
 """
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,8 +22,27 @@ BLOCK = 64  # queries of a call
 # another at the end of every call.
 LONGEST, LONGEST_ON_ONE_THREAD = 512, 1024
 
-forward_kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-backward_kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+# Private operators, which another version of PyTorch may lack: see `available`.
+forward_kernel: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+backward_kernel: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)
+
+
+@cache
+def available() -> bool:
+    """Whether this PyTorch has the kernel as it is called here; tried once, against plain products."""
+    x = torch.linspace(-1, 1, 8, device="cpu", dtype=torch.float32).view(1, 1, 4, 2)
+    table = _causal(x)
+    try:
+        output, logsumexp = attend_in_blocks(x, x, x, table, 1.0)
+        gradients = gradients_in_blocks(x, x, x, x, output, logsumexp, table, 1.0)
+        scores = x @ x.mT + table
+        weights = scores.softmax(dim=-1)
+        of_scores = weights * (x @ x.mT - (x * output).sum(dim=-1, keepdim=True))
+        expected = weights @ x, scores.logsumexp(dim=-1), of_scores @ x, of_scores.mT @ x, weights.mT @ x
+        found = output, logsumexp, *gradients
+        return all(torch.allclose(*pair, atol=1e-5) for pair in zip(found, expected, strict=True))
+    except Exception:  # missing, or with other arguments
+        return False
 
 
 def longest() -> int:

@@ -13,7 +13,7 @@ a key weighs less than eps / (7 T) times what the query itself does, eps the dis
 and all such keys of a query together less than the rounding of its sum. They get -inf: under ALiBi that is
 most of a long sequence, and subnormal weights would slow a processor down several times.
 
-Short sequences go by poslab.model.blocks, from a table of that vector's last rows in forward order.
+Short sequences go by cpu_causal.py, from a table of that vector's last rows in forward order.
 
 Shapes: N distances or keys, M the numbers of the vector of a head, W width of queries, keys and values.
 """
@@ -28,11 +28,16 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import Function
 
-from poslab.model import blocks
-from poslab.model.blocks import attend_in_blocks, backward_kernel, forward_kernel, gradients_in_blocks
-from poslab.model.strips import StripScores, near_bias_gradient, strip_gradients
+from poslab.model.kernels import cpu_causal
+from poslab.model.kernels.cpu_causal import (
+    attend_in_blocks,
+    backward_kernel,
+    forward_kernel,
+    gradients_in_blocks,
+)
+from poslab.model.kernels.strips import StripScores, near_bias_gradient, strip_gradients
 
-SHORT = 512  # up to here blocks of one table (poslab.model.blocks): there few keys are too far to count
+SHORT = 512  # up to here blocks of one table (cpu_causal.py): there few keys are too far to count
 BLOCK = 256  # queries of a call in forward, keys of one in backward
 LONG_BLOCK, LONG = 768, 4096  # from LONG tokens on; the kernel takes larger tiles for 768 queries and more
 WORTH = 64  # nats between the biases of a head, below which all keys count without a look at their norms
@@ -172,9 +177,9 @@ def _mask(
 
 
 def _table(vector: Float[Tensor, "H M"]) -> Float[Tensor, "1 H R T"]:
-    """What is added to the scores of the last queries, first one first, as poslab.model.blocks takes it."""
+    """What is added to the scores of the last queries, first one first, as cpu_causal.py takes it."""
     length = (vector.shape[1] + 1) // 2
-    return _mask(vector, (max(0, length - blocks.BLOCK), length), (0, length)).flip(-2)
+    return _mask(vector, (max(0, length - cpu_causal.BLOCK), length), (0, length)).flip(-2)
 
 
 def _blocks(length: int) -> Iterator[tuple[int, int]]:

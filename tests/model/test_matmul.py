@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from poslab.model import kernels
-from poslab.model.kernels import Linear, gelu, linear
+from poslab.model.kernels import matmul
+from poslab.model.kernels.matmul import GeluLinear, gelu, linear
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -40,33 +40,34 @@ def test_products_keep_their_precision():
 def test_gelu_within_a_product_is_gelu_after_it(
     shape: tuple[int, ...], elements: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kernels, "ELEMENTS", elements)  # of a part: its size has no effect
-    layer = Linear(8, 32)
+    monkeypatch.setattr(matmul, "ELEMENTS", elements)  # of a part: its size has no effect
+    layer = GeluLinear(8, 32)
     leaves = [(10 * drawn(*shape)).requires_grad_(), *layer.parameters()]
     weights = drawn(*shape[:-1], 32, seed=1)
-    output = layer.gelu(leaves[0])
+    output = layer(leaves[0])
     expected = functional.gelu(functional.linear(*leaves), approximate="tanh")
     torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
     gradients = torch.autograd.grad(output, leaves, weights)
     for gradient, reference in zip(gradients, torch.autograd.grad(expected, leaves, weights), strict=True):
         torch.testing.assert_close(gradient, reference, rtol=1e-5, atol=1e-4)
     with torch.no_grad():
-        torch.testing.assert_close(layer.gelu(leaves[0]), output.detach(), rtol=1e-5, atol=1e-6)
-        assert torch.equal(layer.double().gelu(leaves[0].double()), gelu(layer(leaves[0].double())))
+        torch.testing.assert_close(layer(leaves[0]), output.detach(), rtol=1e-5, atol=1e-6)
+        wide = leaves[0].double()
+        assert torch.equal(layer.double()(wide), gelu(functional.linear(wide, layer.weight, layer.bias)))
 
 
 @pytest.mark.parametrize("frozen", ["input", "weight", "bias"])
 def test_gelu_within_a_product_gives_the_gradients_that_are_wanted(frozen: str):
-    layer = Linear(8, 32)
+    layer = GeluLinear(8, 32)
     leaves = {"input": drawn(3, 8).requires_grad_(), "weight": layer.weight, "bias": layer.bias}
     leaves[frozen].requires_grad_(False)
-    layer.gelu(leaves["input"]).sum().backward()
+    layer(leaves["input"]).sum().backward()
     assert [name for name, leaf in leaves.items() if leaf.grad is None] == [frozen]
 
 
 @pytest.mark.parametrize("elements", [7, 2**18])
 def test_gelu_and_its_gradient_are_pytorchs(elements: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kernels, "ELEMENTS", elements)  # of a part: its size has no effect
+    monkeypatch.setattr(matmul, "ELEMENTS", elements)  # of a part: its size has no effect
     x = torch.cat([torch.linspace(-12, 12, 97), torch.tensor([-1e4, -40.0, 0.0, 40.0, 1e4])]).double()
     x = torch.stack([x, x.flip(0)], dim=1).t().requires_grad_()  # not contiguous
     weights = torch.randn(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(0))
@@ -79,3 +80,16 @@ def test_gelu_and_its_gradient_are_pytorchs(elements: int, monkeypatch: pytest.M
         assert torch.equal(gelu(x), output)
     low = x.detach().bfloat16()
     assert torch.equal(gelu(low), torch.nn.functional.gelu(low, approximate="tanh"))
+
+
+@pytest.mark.parametrize("operator", [lambda x, weight: x, lambda x, *rest: 2 * x], ids=["other", "wrong"])
+def test_an_operator_that_has_changed_is_not_used(operator, monkeypatch: pytest.MonkeyPatch):
+    layer, x = GeluLinear(8, 32), drawn(3, 8)
+    monkeypatch.setattr(matmul, "_one_dnn", operator)
+    monkeypatch.setattr(matmul, "_multiplies", matmul._multiplies.__wrapped__)
+    assert torch.equal(linear(x, layer.weight, layer.bias), functional.linear(x, layer.weight, layer.bias))
+    assert torch.equal(layer(x), gelu(functional.linear(x, layer.weight, layer.bias)))
+
+
+def test_the_operator_of_this_pytorch_is_used_where_there_is_one():
+    assert matmul._one_dnn is None or matmul._multiplies()

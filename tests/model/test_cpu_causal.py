@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from poslab.model import blocks
-from poslab.model.blocks import Blocks
+from poslab.model.kernels import cpu_causal
+from poslab.model.kernels.cpu_causal import Blocks
 
 LENGTHS = [1, 2, 63, 64, 65, 128, 200, 333]
 
@@ -42,7 +42,7 @@ def test_output_and_gradients_are_those_of_plain_softmax(length):
 def test_the_size_of_a_block_has_no_effect(size, monkeypatch):
     tensors = inputs(130)
     before = results(by_blocks, *tensors)
-    monkeypatch.setattr(blocks, "BLOCK", size)
+    monkeypatch.setattr(cpu_causal, "BLOCK", size)
     torch.testing.assert_close(results(by_blocks, *tensors), before, atol=1e-12, rtol=1e-12)
 
 

@@ -1,0 +1,150 @@
+"""A geometry that is not causal: every pair beside plain sums, and what means nothing there is refused."""
+
+import itertools
+
+import pytest
+import torch
+
+from poslab.config.schema import ConfigError, Options, PairError
+from poslab.model.attention import Attention, Mixer, Site, build_attention
+from poslab.model.gpt import GPT
+from poslab.model.positions import Geometry, Scheme, build_scheme
+from support.models import ATTENTIONS, POSITIONS, SCHEMES
+
+GEOMETRY = Geometry(width=32, heads=4, context_length=64, layers=4, causal=False)
+ONE_SIDED = {"t5", "fox", "xpos"}
+
+
+def built(pos, attention):
+    """The scheme with random parameters, and the attention of its first layer; PairError where refused."""
+    scheme = build_scheme(SCHEMES[pos], GEOMETRY).double()
+    stream = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in scheme.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=stream, dtype=torch.float64))
+    attend = build_attention(ATTENTIONS[attention], GEOMETRY, scheme.layer(0))
+    attend.draw(stream)
+    return scheme, attend
+
+
+def pairs():
+    for pos, attention in itertools.product(SCHEMES, ATTENTIONS):
+        try:
+            built(pos, attention)
+        except PairError:
+            continue
+        yield pos, attention
+
+
+PAIRS = list(pairs())
+
+
+def plain(attend, q, k, v, site):
+    """The sums as they are written, over all keys on both sides."""
+    scheme, positions = site.scheme, site.positions
+    if attend.form == "O(L)":
+        q, k = attend.feature_map(q, True), attend.feature_map(k, False)
+        below = (q @ k.mT).sum(dim=-1, keepdim=True)
+        return scheme.rotate_queries(q, positions) @ scheme.rotate_keys(k, positions).mT / below @ v
+    scale = q.shape[-1] ** -0.5
+    q = scheme.rotate_queries(scheme.logit_features(q), positions)
+    k = scheme.rotate_keys(scheme.logit_features(k), positions)
+    scores = q @ k.mT * scale
+    bias = scheme.pairwise_bias(positions, positions)
+    return (scores if bias is None else scores + bias).softmax(dim=-1) @ v
+
+
+def results(how, pos, attention, length):
+    """The output, and the gradients of q, k, v and of what the scheme learns."""
+    scheme, attend = built(pos, attention)
+    stream = torch.Generator().manual_seed(length)
+    drawn = torch.randn(3, 2, 4, length, 8, generator=stream, dtype=torch.float64)
+    leaves = [each.requires_grad_() for each in drawn.unbind()]
+    site = Site(scheme.layer(0), scheme.place(length, None))
+    output = how(attend, *leaves, site)
+    upstream = torch.randn(output.shape, generator=stream, dtype=torch.float64)
+    inputs = [*leaves, *scheme.layer(0).parameters()]
+    gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
+    return [output, *(torch.zeros(()) if each is None else each for each in gradients)]
+
+
+@pytest.mark.parametrize("length", [1, 70])
+@pytest.mark.parametrize(("pos", "attention"), PAIRS)
+def test_every_pair_is_its_formula_with_gradients(pos, attention, length):
+    if length > (build_scheme(SCHEMES[pos], GEOMETRY).max_length or length):
+        length = 64
+    ours = results(lambda attend, *given: attend.attend(*given), pos, attention, length)
+    torch.testing.assert_close(ours, results(plain, pos, attention, length), atol=1e-10, rtol=1e-10)
+    by_weights = results(lambda attend, q, k, v, at: attend.weights(q, k, at) @ v, pos, attention, length)
+    torch.testing.assert_close(ours, by_weights, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("pos", "attention"), PAIRS)
+def test_a_later_token_counts_for_an_earlier_one(pos, attention):
+    scheme = build_scheme(SCHEMES[pos], GEOMETRY)
+    layers = [build_attention(ATTENTIONS[attention], GEOMETRY, scheme.layer(i)) for i in range(4)]
+    gpt = GPT(50, GEOMETRY, scheme, layers)
+    gpt.initialise(0)
+    gpt.double()
+    tokens = torch.randint(0, 50, (1, 40), generator=torch.Generator().manual_seed(0))
+    changed = tokens.clone()
+    changed[0, 25] = (changed[0, 25] + 1) % 50
+    difference = (gpt(tokens) - gpt(changed)).abs().amax(dim=-1)[0]
+    assert (difference > 1e-9).all()
+    torch.testing.assert_close(gpt(tokens, last=3), gpt(tokens)[:, -3:])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("pos", ["rope", "pope", "alibi", "fire"])
+def test_flash_is_softmax_in_the_training_dtypes(pos, dtype):
+    scheme, flash = built(pos, "flash")
+    _, softmax = built(pos, "softmax")
+    stream = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, 2, 4, 60, 8, generator=stream).to(dtype)
+    site = Site(scheme.float(), torch.arange(60))
+    tolerance = 2e-5 if dtype == torch.float32 else 2e-2
+    ours, expected = flash.attend(q, k, v, site), softmax.attend(q, k, v, site)
+    assert ours.dtype == dtype
+    torch.testing.assert_close(ours, expected, atol=tolerance, rtol=tolerance)
+    assert flash.kernel == "torch attention, two-sided (cpu)"
+
+
+def test_what_has_a_meaning_on_both_sides_is_served():
+    served = {pos for pos, _ in PAIRS}
+    assert SCHEMES.keys() - served == ONE_SIDED
+    assert {attention for _, attention in PAIRS} == ATTENTIONS.keys()
+    linear = {pos for pos, attention in PAIRS if attention == "linear"}
+    assert {"rope", "none", "learned", "sinusoidal", "pope"} <= linear
+    assert not linear & {"alibi", "kerple", "fire"}
+
+
+@pytest.mark.parametrize(
+    ("pos", "attention", "message"),
+    [
+        (SCHEMES["t5"], "flash", r"pos.scheme=t5 is causal.*choose.*rope or alibi"),
+        (SCHEMES["fox"], "softmax", r"pos.scheme=fox is causal"),
+        (
+            SCHEMES["alibi"],
+            "linear",
+            r"no bias and no gates, and pos.scheme=alibi has.*choose attention=flash",
+        ),
+        (SCHEMES["kerple"], "performer", r"pos.scheme=kerple has.*choose attention=flash"),
+        ({"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}, "flash", r"pos.scheme=t5 is causal"),
+    ],
+)
+def test_what_has_none_is_refused_when_it_is_built_and_says_what_to_choose(pos, attention, message):
+    with pytest.raises(ConfigError, match=message) as refused:
+        build_attention(ATTENTIONS[attention], GEOMETRY, build_scheme(pos, GEOMETRY).layer(0))
+    assert isinstance(refused.value, PairError)
+
+
+def test_the_parts_of_others_are_one_sided_unless_they_say_otherwise():
+    class Other(Attention):
+        form = "exact"
+
+    rope = build_scheme(POSITIONS["rope"], GEOMETRY)
+    for kind in (Other, Mixer):
+        with pytest.raises(PairError, match=r"is causal.*choose attention=flash or softmax"):
+            kind(Options(), GEOMETRY, rope)
+    with pytest.raises(PairError, match="is causal"):
+        Scheme(Options(), GEOMETRY)
