@@ -35,7 +35,6 @@ TRAINING = (  # what turns a configuration and data into weights
     "poslab.model.gpt",
     "poslab.training.loop",
 )
-BEGINNING = ("poslab.training.start",)  # of a run that goes on from another
 EVALUATION = ("poslab.evaluation.measurement",)  # what turns weights into the tables of a record
 RECIPES = Path(__file__).with_name("recipes.json")
 LIBRARIES = {"pytorch_lightning", "lightning", "torch"}  # whose callbacks have no fingerprint
@@ -126,13 +125,13 @@ def _digest(sources: dict[str, Path]) -> str:
 def run_identity(config: RunConfig, code: Code, data_fingerprint: str, start: Start | None = None) -> str:
     """The run's hash, 12 hexadecimal digits. It depends on the content of the data, not on their path.
 
-    Of a run that goes on from another it depends on that run's hash and weights, and on how it begins.
+    Of a run that goes on from another it depends on that run's hash and weights.
     """
     settings = config.result_settings()
     settings["data"].pop("path", None)
     decides: list[Any] = [settings, code.shared, code.parts, data_fingerprint]
     if start is not None:
-        decides += [start.identity, start.checkpoint, source_fingerprint(BEGINNING)]
+        decides += [start.identity, start.checkpoint]
     text = json.dumps(decides, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
