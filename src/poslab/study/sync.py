@@ -14,8 +14,8 @@ from poslab.record.seal import UnreadableError
 from poslab.report.written import Report
 from poslab.study.run.plan import Job
 from poslab.tracking import first_place, in_wandb_sweep
+from poslab.tracking.guarded import error_line
 from poslab.tracking.login import requested_place, uses_wandb
-from poslab.tracking.send.background import error_line
 from poslab.tracking.send.offline import VIEW, offline_folders
 from poslab.tracking.send.published import is_published
 
