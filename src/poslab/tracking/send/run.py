@@ -185,7 +185,7 @@ def open_run(
 ) -> tuple[Any, dict[str, Any]]:
     """A W&B run, and how to find it again; offline where the server does not answer or refuses."""
     mode, because = login.mode()
-    sent = as_sent(card)
+    sent = as_sent(card, options.tags or ())
     arguments: dict[str, Any] = {
         "project": options.project,
         "entity": options.entity,
