@@ -76,7 +76,7 @@ class LoggerOptions(Options):
     @model_validator(mode="before")
     @classmethod
     def _by_variables(cls, given: Any) -> Any:
-        """What W&B's own variables say, where the setting is null."""
+        """What W&B's own variables say, where a setting is null."""
         if not isinstance(given, dict) or given.get("name") != "wandb":
             return given
         by_variables = {
