@@ -158,10 +158,18 @@ class Nonsense(BaseHTTPRequestHandler):
         pass
 
 
+class Hangs(Nonsense):
+    """Says that it is there; asked for more, it has this process stopped and never answers."""
+
+    def do_POST(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(PATIENCE)
+
+
 @contextmanager
-def nonsense(status: int, body: bytes) -> Iterator[dict[str, str]]:
+def nonsense(status: int, body: bytes, kind: type[Nonsense] = Nonsense) -> Iterator[dict[str, str]]:
     """The variables with which the client speaks to such a server."""
-    handler = type("Handler", (Nonsense,), {"status": status, "body": body})
+    handler = type("Handler", (kind,), {"status": status, "body": body})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
@@ -206,3 +214,18 @@ def test_a_run_is_made_offline_where_a_server_is_of_another_kind(tmp_path, monke
     assert (made.status, made.wandb.mode) == ("done", "offline")
     assert "Error initializing run" in made.wandb.because
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_stop_does_not_wait_for_a_server_that_hangs(tmp_path, monkeypatch):
+    job = plan(tracked_request(seed=14), tmp_path)
+    with nonsense(200, b"", Hangs) as known:
+        for name, value in known.items():
+            monkeypatch.setenv(name, value)
+        before = variables()
+        with pytest.raises(Stopped), Stopper().installed() as stopper:
+            run(job, RunDisplay("made", Console(quiet=True)), stopper)
+    assert services() == []
+    assert variables() == before
+    assert read_manifest(job.directory).status == "interrupted"
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert make(tracked_request(seed=14), tmp_path).wandb.complete

@@ -48,9 +48,9 @@ class _Shown:
 class TrackedRun:
     """A run in W&B: online where there is a login and the server answers, else offline.
 
-    Offline, W&B cannot append to the files of an earlier process, so the
-    whole curve is written again. The earlier files are removed once as much of the new ones is on disk, since
-    they may hold more points than the checkpoint from which the run goes on.
+    Offline, W&B cannot append to the files of an earlier process, so the whole curve is written again. The
+    earlier files are removed once as much of the new ones is on disk, since they may hold more points than
+    the checkpoint from which the run goes on.
     """
 
     def __init__(
