@@ -153,7 +153,7 @@ def test_the_runs_are_the_study_s_own_without_trials(study: Path) -> None:
             assert all(one["op"] == "=" and not one["disabled"] for one in filters)
             assert all(one["connector"] == "AND" for one in filters[1:])
             assert {f"{one['key']['section']}.{one['key']['name']}": one["value"] for one in filters} == {
-                "run.group": STUDY,
+                "config.study": STUDY,
                 "run.jobType": "train",
                 "config.part": "comparison",
             }

@@ -25,7 +25,7 @@ from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.report.write import write_report
 from poslab.study.run.plan import plan, record_refusal, title
-from poslab.study.sync import check_sweep, print_unsynced, show_report, show_runs
+from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from poslab.tracking.send.card import arm
 from poslab.tracking.send.charts import AXES
 from support.commands import ROOT, TINY, command, environment, rows
@@ -300,12 +300,12 @@ def test_offline_runs_synced_late_are_the_same(shown, tmp_path, monkeypatch):
 
 
 def test_an_agent_of_a_sweep_gets_one_run(monkeypatch):
-    check_sweep([tracked_request(), tracked_request(seed=1)])
+    check_variables([tracked_request(), tracked_request(seed=1)])
     monkeypatch.setenv("WANDB_SWEEP_ID", "abc")
     monkeypatch.setenv("WANDB_RUN_ID", "def")
-    check_sweep([tracked_request()])
+    check_variables([tracked_request()])
     with pytest.raises(ConfigError, match="one run"):
-        check_sweep([tracked_request(), tracked_request(seed=1)])
+        check_variables([tracked_request(), tracked_request(seed=1)])
 
 
 def test_an_agent_of_a_sweep_makes_runs_and_stops_one(shown, tmp_path):

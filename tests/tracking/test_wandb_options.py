@@ -1,5 +1,6 @@
-"""What the settings of logger=wandb add to a run, and that without them nothing of it is sent."""
+"""What the settings of logger=wandb and the variables of W&B add to a run; without them nothing is sent."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,9 @@ from poslab.config.request import LoggerOptions
 from poslab.config.schema import ConfigError
 from poslab.record.manifest import read_manifest
 from poslab.study.run.plan import plan
-from poslab.study.sync import show_runs
+from poslab.study.sync import check_variables, show_runs
+from poslab.tracking.fetch.account import open_account
+from poslab.tracking.fetch.study import fetch_study
 from support.runs import TRACKED, make, request, tracked_request
 from support.wandb_server.server import online, serve
 
@@ -71,7 +74,51 @@ def test_the_log_of_a_finished_run_is_sent_once_it_is_asked_for(server, tmp_path
     assert [row["_step"] for row in run.history if "train/loss" in row] == [4, 8, 12, 16, 20]
 
 
-@pytest.mark.parametrize("name", ["console", "system_statistics", "git_commit"])
+VARIABLES = {
+    "WANDB_PROJECT": "theirs",
+    "WANDB_ENTITY": "someone",
+    "WANDB_TAGS": "draft, second try",
+    "WANDB_NAME": "my run",
+    "WANDB_RUN_GROUP": "my group",
+    "WANDB_NOTES": "to see",
+}
+
+
+def test_the_variables_of_wandb_are_obeyed(server, tmp_path, monkeypatch):
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    wanted = with_logger(tracked_request(seed=3), {"name": "wandb", "checkpoints": True})
+    check_variables([wanted])
+    run, job = made(server, wanted, tmp_path)
+    assert (run.project, run.entity, run.display_name) == ("theirs", "someone", "my run")
+    assert (run.group, run.notes) == ("my group", "to see")
+    assert set(run.tags) == {"rope", "flash", "copy", "draft", "second try"}
+    place = read_manifest(job.directory).wandb
+    assert (place.project, place.entity, place.complete) == ("theirs", "someone", True)
+    # The study is found all the same, in the project that the variable names.
+    folder = fetch_study(open_account(None, None), "shown", Console(quiet=True))
+    assert (folder / "shown" / job.directory.name / "metrics.csv").exists()
+
+
+def test_what_a_command_says_wins_over_the_variables(server, tmp_path, monkeypatch):
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WANDB_ENTITY", "nobody")
+    given = {**TRACKED, "entity": "someone", "tags": ["mine"]}
+    run, _ = made(server, with_logger(tracked_request(seed=4, question="Which?"), given), tmp_path)
+    assert (run.project, run.entity, run.notes) == ("poslab", "someone", "Which?")
+    assert set(run.tags) == {"rope", "flash", "copy", "mine"}
+
+
+def test_the_runs_of_a_study_do_not_share_a_name(monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_NAME", "my run")
+    check_variables([tracked_request(), tracked_request(seed=1)])
+    assert "WANDB_NAME" not in os.environ
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("poslab: WANDB_NAME is not used")
+
+
+@pytest.mark.parametrize("name", ["tags", "console", "system_statistics", "git_commit"])
 def test_without_wandb_they_are_refused(name):
     with pytest.raises(ConfigError, match=f"{name} is unknown to logger=local"):
-        request(logger={"name": "local", name: True})
+        request(logger={"name": "local", name: ["a"] if name == "tags" else True})

@@ -7,12 +7,15 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+import wandb
 from rich.console import Console
 
 from poslab.record.manifest import read_manifest
@@ -21,53 +24,97 @@ from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.sync import show_runs
-from poslab.tracking.send.background import Background
+from poslab.tracking.send.live import LiveRun
 from poslab.tracking.send.offline import identifier
 from support.commands import ROOT, environment
-from support.processes import command_line, descendants, kill
+from support.processes import PATIENCE, command_line, descendants
 from support.runs import make, tracked_request
 
 
 def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkeypatch):
     """What W&B has not got then is sent by the next command."""
-    end = Background.finish
+    end = LiveRun.finish
 
     def stopped(*arguments: object) -> None:
-        signal.raise_signal(signal.SIGTERM)
-        raise AssertionError("it was not stopped")
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(PATIENCE)
 
-    monkeypatch.setattr(Background, "finish", stopped)
+    monkeypatch.setattr(LiveRun, "finish", stopped)
     job = plan(tracked_request(seed=6), tmp_path)
     with pytest.raises(Stopped), Stopper().installed() as stopper:
         run(job, RunDisplay("made", Console(quiet=True)), stopper)
     assert job.settled
     assert read_manifest(job.directory).wandb.complete is None
-    monkeypatch.setattr(Background, "finish", end)
+    monkeypatch.setattr(LiveRun, "finish", end)
     show_runs([job], Console(quiet=True))
     assert read_manifest(job.directory).wandb.complete
     (part,) = job.directory.glob("wandb/offline-run-*")
     assert identifier(part) == read_manifest(job.directory).wandb.id
 
 
-class KillsTracking(RunDisplay):
-    """Kills the process that speaks to W&B when it is told of a step."""
+class Signals(RunDisplay):
+    """Sends W&B's own process a signal, and after it others to this one, at a step."""
+
+    def __init__(self, number: int, *others: int) -> None:
+        super().__init__("made", Console(quiet=True))
+        self.number, self.others = number, others
 
     def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
-        found: list[int] = []
-        while step == 11 and not found:
-            found = [each for each in descendants(os.getpid()) if "poslab.tracking" in command_line(each)]
-        kill(found)
+        if step == 11:
+            (found,) = services()
+            os.kill(found, self.number)
+            for number in self.others:
+                signal.raise_signal(number)
+
+
+def services() -> list[int]:
+    """W&B's own processes that this one has started."""
+    return [each for each in descendants(os.getpid()) if "wandb-core" in command_line(each)]
+
+
+def variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("WANDB")}
 
 
 def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
     job = plan(tracked_request(seed=9), tmp_path)
+    before = variables()
     with Stopper().installed() as stopper:
-        made = run(job, KillsTracking("made", Console(quiet=True)), stopper)
+        made = run(job, Signals(signal.SIGKILL), stopper)
     assert made.status == "done"
-    assert made.wandb.failed == "its process ended with status -9"
-    assert "W&B failed, and the run goes on without it: its process ended" in capfd.readouterr().err
+    assert made.wandb.failed
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if "W&B" in line)
+    assert line == f"W&B failed, and the run goes on without it: {made.wandb.failed}"
+    assert variables() == before
     show_runs([job], Console(quiet=True))
     assert read_manifest(job.directory).wandb.complete
+
+
+def test_a_stop_takes_a_second_where_wandb_hangs(tmp_path):
+    """And the caller has neither its process nor its variables left; the next process goes on."""
+    job = plan(tracked_request(seed=10), tmp_path)
+    before = variables()
+    with pytest.raises(Stopped), Stopper().installed() as stopper:
+        run(job, Signals(signal.SIGSTOP, signal.SIGTERM), stopper)
+    finished = datetime.fromisoformat(read_manifest(job.directory).finished)
+    assert datetime.now(UTC) - finished < timedelta(seconds=4)  # in whole seconds
+    assert services() == []
+    assert variables() == before
+    made = make(tracked_request(seed=10), tmp_path)
+    assert (made.status, made.wandb.complete, made.wandb.failed) == ("done", True, None)
+
+
+def test_a_run_of_the_caller_s_own_stays_open(tmp_path):
+    """In a notebook, say: poslab's run is beside it, and W&B's process goes on."""
+    settings = wandb.Settings(silent=True, console="off")
+    with wandb.init(project="own", dir=tmp_path, settings=settings) as own:
+        made = make(tracked_request(seed=13), tmp_path / "runs")
+        assert made.wandb.complete
+        assert made.wandb.id != own.id
+        assert wandb.run is own
+        own.log({"loss": 1.0})
+        assert len(services()) == 1
+    wandb.teardown()
 
 
 def test_wandb_can_be_switched_off(tmp_path, monkeypatch):
@@ -111,10 +158,18 @@ class Nonsense(BaseHTTPRequestHandler):
         pass
 
 
+class Hangs(Nonsense):
+    """Says that it is there; asked for more, it has this process stopped and never answers."""
+
+    def do_POST(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(PATIENCE)
+
+
 @contextmanager
-def nonsense(status: int, body: bytes) -> Iterator[dict[str, str]]:
+def nonsense(status: int, body: bytes, kind: type[Nonsense] = Nonsense) -> Iterator[dict[str, str]]:
     """The variables with which the client speaks to such a server."""
-    handler = type("Handler", (Nonsense,), {"status": status, "body": body})
+    handler = type("Handler", (kind,), {"status": status, "body": body})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
@@ -159,3 +214,18 @@ def test_a_run_is_made_offline_where_a_server_is_of_another_kind(tmp_path, monke
     assert (made.status, made.wandb.mode) == ("done", "offline")
     assert "Error initializing run" in made.wandb.because
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_stop_does_not_wait_for_a_server_that_hangs(tmp_path, monkeypatch):
+    job = plan(tracked_request(seed=14), tmp_path)
+    with nonsense(200, b"", Hangs) as known:
+        for name, value in known.items():
+            monkeypatch.setenv(name, value)
+        before = variables()
+        with pytest.raises(Stopped), Stopper().installed() as stopper:
+            run(job, RunDisplay("made", Console(quiet=True)), stopper)
+    assert services() == []
+    assert variables() == before
+    assert read_manifest(job.directory).status == "interrupted"
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert make(tracked_request(seed=14), tmp_path).wandb.complete

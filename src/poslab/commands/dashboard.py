@@ -77,12 +77,12 @@ def _mistake(options: dict[str, str], runs: Path) -> str | None:
 def _write(contents: "Contents", offline: str, options: dict[str, str]) -> int:
     """Write both documents to files; `offline` is why they are not saved in W&B."""
     from poslab.tracking.dashboard.publish import write_files
-    from poslab.tracking.fetch.account import PROJECT
+    from poslab.tracking.fetch.account import default_project
 
     study = options["study"]
     folder = Path(options.get("reports", "reports")) / study / "wandb"
     try:
-        write_files(study, contents, options.get("project", PROJECT), options.get("entity"), folder)
+        write_files(study, contents, options.get("project", default_project()), options.get("entity"), folder)
     except OSError as error:
         return refuse(title("dashboard"), error_text(error))
     print(

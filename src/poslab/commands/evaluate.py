@@ -29,7 +29,7 @@ the numbers are those of the run's record again.
   data=text data.path=FILE            other text, for a model of bytes; data.path=FILE alone: where the run's
                                       own text is now
   logger=local                        without W&B, as for a run that was made without; logger=wandb: with it,
-                                      logger.project=NAME logger.entity=NAME
+                                      logger.project=NAME logger.entity=NAME logger.tags=[A,B]
 
 It prints the loss by length, and records it in evaluations/<run>-<hash>/.
 """

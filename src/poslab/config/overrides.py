@@ -22,7 +22,8 @@ OF_EVALUATION = (
     "trainer.precision",
 )
 GROUPS = ("data", "logger")
-SETTABLE = (*OF_EVALUATION, "data", "data.path and such", "logger", "logger.project", "logger.entity")
+OF_LOGGER = ("logger.project", "logger.entity", "logger.tags")
+SETTABLE = (*OF_EVALUATION, "data", "data.path and such", "logger", *OF_LOGGER)
 
 
 def evaluation_overrides(arguments: Sequence[str]) -> dict[str, Any]:

@@ -42,11 +42,23 @@ class TuneOptions(Options):
         return self
 
 
+PROJECT = "poslab"  # of W&B, where nothing names another one
+
+
 class LoggerOptions(Options):
     name: Literal["wandb", "local"] = Field(description="the module that tracks runs")
-    project: str | None = Field(default=None, min_length=1, max_length=128, description="of W&B")
+    project: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=128,
+        description=f"of W&B; null: what WANDB_PROJECT says, else {PROJECT}",
+    )
     entity: str | None = Field(
-        default=None, description="the account or team of W&B; null: your account's own"
+        default=None,
+        description="the account or team of W&B; null: what WANDB_ENTITY says, else your account's own",
+    )
+    tags: list[str] | None = Field(
+        default=None, description="of W&B, beside poslab's own; null: those in WANDB_TAGS, by commas"
     )
     checkpoints: bool | None = Field(
         default=None, description="whether each finished run's weights go to W&B as an artifact"
@@ -61,6 +73,19 @@ class LoggerOptions(Options):
         default=None, description="whether W&B shows the commit of the checkout, without its address"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _by_variables(cls, given: Any) -> Any:
+        """What W&B's own variables say, where a setting is null."""
+        if not isinstance(given, dict) or given.get("name") != "wandb":
+            return given
+        by_variables = {
+            "project": os.environ.get("WANDB_PROJECT") or PROJECT,
+            "entity": os.environ.get("WANDB_ENTITY") or None,
+            "tags": [tag.strip() for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag.strip()],
+        }
+        return {**by_variables, **{name: value for name, value in given.items() if value is not None}}
+
     @field_validator("project", "entity")
     @classmethod
     def _names_a_place_in_wandb(cls, name: str | None) -> str | None:
@@ -69,13 +94,11 @@ class LoggerOptions(Options):
         return name
 
     @model_validator(mode="after")
-    def _project_belongs_to_wandb(self) -> Self:
-        if (self.name == "wandb") != (self.project is not None):
-            raise ValueError("project is needed by logger=wandb and unknown to logger=local")
-        if (self.name == "wandb") != (self.checkpoints is not None):
-            raise ValueError("checkpoints is needed by logger=wandb and unknown to logger=local")
-        for name in ("entity", "console", "system_statistics", "git_commit"):
-            if self.name == "local" and getattr(self, name) is not None:
+    def _local_has_no_options(self) -> Self:
+        if self.name == "wandb" and self.checkpoints is None:
+            raise ValueError("checkpoints is needed by logger=wandb")
+        for name in type(self).model_fields:
+            if self.name == "local" and name != "name" and getattr(self, name) is not None:
                 raise ValueError(f"{name} is unknown to logger=local")
         return self
 

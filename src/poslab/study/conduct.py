@@ -36,7 +36,7 @@ from poslab.study.run.plan import Job, check_room, forget_refusal, may_fit, plan
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.run.worker import FORKS
-from poslab.study.sync import check_sweep, print_unsynced, show_report, show_runs
+from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from poslab.study.tuning import trials, tuned
 from poslab.study.wishes import Wishes, wishes_of
 from poslab.tracking.login import uses_wandb
@@ -64,7 +64,7 @@ def run_study(requests: Sequence[Request], command: str) -> int:
     """
     console = _console()
     with _stoppable(console, command) as stopper, ExitStack() as stack:
-        check_sweep(requests)
+        check_variables(requests)
         launcher, _ = _launcher(requests)
         wishes = wishes_of(requests, command)
         runs, reports = wishes.runs, wishes.reports

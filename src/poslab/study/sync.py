@@ -1,5 +1,7 @@
 """A study and W&B once its runs are made: what W&B lacks is sent, and what cannot be sent is printed."""
 
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,16 +16,23 @@ from poslab.record.seal import UnreadableError
 from poslab.report.written import Report
 from poslab.study.run.plan import Job
 from poslab.tracking import first_place, in_wandb_sweep
+from poslab.tracking.guarded import error_line
 from poslab.tracking.login import requested_place, uses_wandb
-from poslab.tracking.send.background import error_line
 from poslab.tracking.send.offline import VIEW, offline_folders
 from poslab.tracking.send.published import is_published
 
 
-def check_sweep(requests: Sequence[Request]) -> None:
-    """Raises ConfigError where an agent of a W&B sweep would get several runs: it follows one."""
-    if in_wandb_sweep() and (len(requests) > 1 or any(each.config.tune.factors for each in requests)):
+def check_variables(requests: Sequence[Request]) -> None:
+    """Drop W&B's variable for the name of a run where the command makes several, and print so.
+
+    Raises ConfigError where an agent of a W&B sweep would get several runs: it follows one.
+    """
+    if len(requests) == 1 and not requests[0].config.tune.factors:
+        return
+    if in_wandb_sweep():
         raise ConfigError("an agent of a W&B sweep follows one run a command: leave -m and tune= out")
+    if os.environ.pop("WANDB_NAME", None) and any(uses_wandb(each.config.logger) for each in requests):
+        print("poslab: WANDB_NAME is not used, since the command's runs would share it", file=sys.stderr)
 
 
 def show_runs(jobs: Sequence[Job], console: Console) -> None:

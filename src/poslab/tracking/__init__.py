@@ -3,8 +3,8 @@
 The record stays the source of every result, and a failure here never ends a run: it is one line in its log.
 
 Adding a logger:
-1. A class with the three methods of `Tracker` below. They must not raise and must not let training wait:
-   `Background` does both, by handing everything to a process of its own.
+1. A class with the methods of `Tracker` (guarded.py). Training waits for them; what they raise ends the
+   tracker and not the run.
 2. conf/logger/NAME.yaml with `name: NAME` and its options, and the name and options in `LoggerOptions`
    (config/request.py). They are no part of a run's identity: finished runs stay valid.
 3. `open_tracker` below opens it by its name, and `first_place` gives its runs an id, if it needs one.
@@ -17,51 +17,19 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from poslab.config.request import LoggerOptions
 from poslab.record.schema import WandbPlace
+from poslab.tracking.guarded import Guarded, Tracker
 from poslab.tracking.login import uses_wandb
-from poslab.tracking.send.background import Background
 from poslab.tracking.send.card import Card
 from poslab.tracking.send.offline import last_identifier
-
-
-class Tracker(Protocol):
-    """What a run calls while it trains and at its end.
-
-    After an interruption the next process opens a new one, with the rows so far.
-    """
-
-    def place(self, wait: float = 0.0) -> Mapping[str, Any] | None:
-        """Where the run is shown, for its manifest; None if that is unknown after `wait` seconds."""
-
-    def log(self, row: Mapping[str, Any]) -> None:
-        """Show a row of metrics.csv, which may also have memory_bytes."""
-
-    def finish(self, manifest: str, exit_code: int, wait: float | None = None) -> None:
-        """Show the end of the run, whose files are all written; `manifest` is the text of its manifest.
-
-        Returns once all is sent, after `wait` seconds at the latest.
-        """
 
 
 def in_wandb_sweep() -> bool:
     """Whether an agent of a W&B sweep runs this command: it has chosen the id of the run that it follows."""
     return bool(os.environ.get("WANDB_SWEEP_ID") and os.environ.get("WANDB_RUN_ID"))
-
-
-class NoTracker:
-    """logger=local: the record alone."""
-
-    def place(self, wait: float = 0.0) -> Mapping[str, Any] | None:
-        return None
-
-    def log(self, row: Mapping[str, Any]) -> None:
-        pass
-
-    def finish(self, manifest: str, exit_code: int, wait: float | None = None) -> None:
-        pass
 
 
 def first_place(
@@ -90,13 +58,18 @@ def open_tracker(
     place: WandbPlace | None,
     rows: Iterable[Mapping[str, Any]],
     stop: Callable[[str], None],
-) -> Tracker:
+) -> Guarded | None:
     """The tracker that `options` names, for the run in `directory` that has `manifest` and `rows` so far.
 
-    `place` is the run's place by its manifest; `stop` is called with the name of whoever stops the run.
+    `place` is the run's place by its manifest; `stop` is called with the name of whoever stops the run, maybe
+    from another thread. None where the record is all that there is.
     """
     if place is None or not uses_wandb(options):
-        return NoTracker()
-    from poslab.tracking.send.process import opening
+        return None
 
-    return Background(opening(options, card, directory, str(place.id), manifest, rows), stop)
+    def opening() -> Tracker:
+        from poslab.tracking.send.live import LiveRun  # wandb takes a second to import
+
+        return LiveRun(options, card, directory, str(place.id), manifest, rows, stop)
+
+    return Guarded("W&B", opening)

@@ -73,12 +73,23 @@ def logged_in() -> bool:
 
 
 def forget_client() -> None:
-    """End the client's own process, and forget its settings.
+    """End the client's own process, and forget its settings, unless the caller has a run of W&B's open.
 
     By itself the client does so when Python ends, and prints a traceback where its process has died, as it
     does of what some servers answer.
     """
     import wandb
 
-    with suppress(Exception):
+    with suppress(Exception, SystemExit):  # it exits with the status of its process, where that was killed
+        if wandb.setup().most_recent_active_run is None:
+            wandb.teardown()
+
+
+def kill_client() -> None:
+    """Kill the client's own process, and forget its settings: what is not sent stays on disk."""
+    import wandb
+
+    with suppress(AttributeError):  # it has none
+        wandb.setup()._connection._proc._process.kill()  # type: ignore[union-attr]
+    with suppress(Exception, SystemExit):
         wandb.teardown()

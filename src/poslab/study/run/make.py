@@ -32,7 +32,8 @@ from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job, recorded_settings
 from poslab.study.run.provenance import hardware, source_state
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.tracking import NoTracker, Tracker, first_place, open_tracker
+from poslab.tracking import first_place, open_tracker
+from poslab.tracking.guarded import Guarded
 from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
 from poslab.training.checkpoints import (
     STATE_FORMAT,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
     from poslab.training.loop import TrainingResult
 
-OPEN_SECONDS = 30.0  # that the end of a run waits for W&B to open it
 STOP_SECONDS = 1.0  # that W&B has to take the last points where the run is asked to stop
 # What a manifest keeps whichever process makes the run.
 LASTING = {"started", "wandb", "notes", "processes", "origin"}
@@ -101,7 +101,7 @@ class RunMaker:
         self.raises = raises
         self.callbacks = callbacks
         self.rows: list[Mapping[str, Any]] = []
-        self.tracker: Tracker = NoTracker()
+        self.tracker: Guarded | None = None
         self.checkpoint_at = time.monotonic()
         self.interval = job.config.trainer.checkpoint_seconds
         self.notes: list[str] = []
@@ -132,7 +132,8 @@ class RunMaker:
             self.stopper.disarm()
             self._record_place()
             self.record.update(status="interrupted", reason=str(stop), finished=_now())
-            self.tracker.finish(sealed(self.record.manifest.as_json()), stop.status, STOP_SECONDS)
+            if self.tracker:
+                self.tracker.finish(sealed(self.record.manifest.as_json()), stop.status, STOP_SECONDS)
             raise
         except Exception as error:
             write_atomic(job.directory / ERROR, traceback.format_exc())
@@ -169,6 +170,7 @@ class RunMaker:
         self.tracker = open_tracker(
             job.config.logger, job.card, job.directory, manifest, place, self.rows, self.stopper.request
         )
+        self._record_place()
 
     def _close_record(self, status: str, final_manifest: Manifest) -> None:
         """Write the final manifest and remove the checkpoints, except those of a run that failed.
@@ -193,11 +195,12 @@ class RunMaker:
         """
         finished, stopped = _now(), None
         try:
-            self._record_place(OPEN_SECONDS)
+            self._record_place()
             place = self.record.manifest.wandb
             sent = place.updated(complete=True) if place is not None and place.mode is not None else place
             ended = self.record.ended(**outcome, finished=finished, wandb=sent)
-            self.tracker.finish(sealed(ended.as_json()), int(outcome["status"] != "done"))
+            if self.tracker:
+                self.tracker.finish(sealed(ended.as_json()), int(outcome["status"] != "done"))
         except Stopped as stop:
             self.stopper.disarm()
             stopped = stop
@@ -219,7 +222,8 @@ class RunMaker:
         flops = self.gpt.training_flops(row["tokens"])
         self._record_place()
         self.record.update(tokens=row["tokens"], flops=flops, seconds=row["seconds"])
-        self.tracker.log({**row, "memory_bytes": peak_memory()})
+        if self.tracker:
+            self.tracker.log({**row, "memory_bytes": peak_memory()})
 
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         self.display.step(step, loss, tokens_per_second)
@@ -250,11 +254,11 @@ class RunMaker:
             "kernel": self.record.manifest.kernel or self.gpt.kernel,
         }
 
-    def _record_place(self, wait: float = 0.0) -> None:
-        """Put where the run is in W&B into the manifest, once it is known; a run keeps its first id."""
-        known, shown = self.record.manifest.wandb, self.tracker.place(wait)
-        if shown:
-            place = {"id": known and known.id, **shown}
+    def _record_place(self) -> None:
+        """Put where the run is in W&B into the manifest; a run keeps its first id."""
+        known = self.record.manifest.wandb
+        if self.tracker and self.tracker.place:
+            place = {"id": known and known.id, **self.tracker.place}
             self.record.manifest = self.record.manifest.updated(wandb=place)
 
     def _train_and_evaluate(self) -> None:

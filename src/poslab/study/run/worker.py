@@ -113,8 +113,6 @@ def _make(content: Mapping[str, Any], stopper: Stopper, in_command: bool) -> int
     check_memory(
         job.size, room(here=True, cuda=job.size.cuda)
     )  # also where a record says that such a run was made, perhaps by a larger machine
-    # W&B's files that are still to be sent would else lie in the user's home.
-    os.environ.setdefault("WANDB_DATA_DIR", str(directory / "wandb"))
     # This process may have imported the code as it was before: then it would record what it did not run.
     if (job.identity, job.code.evaluation) != (content["identity"], content.get("evaluation")):
         raise ConfigError("code or data have changed since the study began: run the same command again")

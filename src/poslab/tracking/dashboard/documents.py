@@ -145,7 +145,7 @@ def colours(contents: Contents) -> dict[str, str]:
 def _of_study(study: str) -> expr.And:
     """The runs of the study that compare: neither trials of a learning rate nor the study's own report."""
     return expr.And(
-        expr.Metric("Group") == study,
+        expr.Config("study") == study,
         expr.Metric("JobType") == "train",
         expr.Config("part") == "comparison",
     )

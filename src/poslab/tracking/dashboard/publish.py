@@ -18,7 +18,7 @@ from poslab.tracking.dashboard.documents import (
     specification,
     view_name,
 )
-from poslab.tracking.fetch.account import Account
+from poslab.tracking.fetch.account import Account, of_study
 from poslab.tracking.login import logged_in
 
 OFFLINE = ("offline", "disabled", "dryrun")  # values of WANDB_MODE
@@ -41,7 +41,7 @@ def training_runs(study: str, account: Account) -> list[Tracked]:
     """The training runs of a study that W&B has."""
     if not project_exists(account):
         return []
-    filters = {"group": study, "jobType": "train"}
+    filters = of_study(study, ["train"])
     return [
         Tracked(run.config, run.notes, {*run.summary_metrics, *(run.historyKeys or {}).get("keys", ())})
         for run in account.api.runs(account.path, filters=filters, per_page=PAGE, lazy=False)

@@ -12,7 +12,7 @@ def reading(study: str) -> tuple[str, ...]:
         "A line or a bar is an arm: a scheme under an attention, and whatever else the study changes. It "
         "is the mean over the arm's seeds; the band reaches from the lowest seed to the highest. It is no "
         "confidence interval, and with one seed there is none.",
-        f"The runs are those of the group {study} with the job type train that compare arms; trials of a "
+        f"The runs are those of the study {study} with the job type train that compare arms; trials of a "
         "learning rate are left out.",
         "Every run of the arm counts as far as it got: one that still runs, failed or diverged, and both "
         "of two runs of one seed that were made with different code or data. The report page leaves such "

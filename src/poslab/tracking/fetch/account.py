@@ -1,17 +1,18 @@
 """A project in W&B, opened for reading: its entity, its folder in the cache, and errors as one line each."""
 
 import atexit
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from poslab.config.request import PROJECT
 from poslab.config.text import plain
 from poslab.data.directories import cache_directory
 from poslab.tracking.login import answers, forget_client, logged_in, server
 
-PROJECT = "poslab"  # the default of conf/logger/wandb.yaml
 REFUSED = (401, 403)  # HTTP statuses
 RETRIES = 3  # of a download that fails; W&B's own 20 take minutes where a server is broken
 
@@ -43,7 +44,7 @@ class Account:
 
 
 def open_account(project: str | None, entity: str | None) -> Account:
-    """The project, by default `poslab` of the account's own entity. Raises SourceError."""
+    """The project, by default that of a run: WANDB_PROJECT, else `poslab`. Raises SourceError."""
     if not logged_in():
         raise SourceError("not logged in to W&B: run `wandb login`, or set WANDB_API_KEY", 2)
     if not answers():  # W&B's own client may try for more than a minute
@@ -62,16 +63,26 @@ def open_account(project: str | None, entity: str | None) -> Account:
     atexit.register(forget_client)
     if not entity:
         raise SourceError("the W&B account belongs to no entity: give entity=NAME", 2)
-    project = project or PROJECT
+    project = project or default_project()
     for name in (entity, project):
         if Path(name).name != name or name.startswith("."):
             raise SourceError(f"{name[:60]!r} cannot be the name of an entity or a project in W&B", 2)
     return Account(api, entity, project)
 
 
+def default_project() -> str:
+    """The project of a run whose command names none."""
+    return os.environ.get("WANDB_PROJECT") or PROJECT
+
+
 def close_account() -> None:
     """Forget the client's settings for reading: a run that this process logs later has others."""
     forget_client()
+
+
+def of_study(study: str, kinds: Sequence[str]) -> dict[str, Any]:
+    """The filter of W&B's for a study's runs of these job types: its group, or WANDB_RUN_GROUP's."""
+    return {"$or": [{"group": study}, {"config.study": study}], "jobType": {"$in": list(kinds)}}
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from poslab.record.manifest import remove_record
 from poslab.record.schema import ENDED, MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError
 from poslab.record.study_list import parse_study_list
-from poslab.tracking.fetch.account import Account, SourceError, asking
+from poslab.tracking.fetch.account import Account, SourceError, asking, of_study
 from poslab.tracking.fetch.run_record import (
     RemoteRecord,
     cached_manifests,
@@ -105,14 +105,16 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
 
 
 def _listed(account: Account, study: str) -> list[Any]:
-    """The runs of a study's group in W&B. Raises SourceError where there are none."""
+    """The runs of a study in W&B. Raises SourceError where there are none."""
     kinds = (TRAIN, REPORT)
     with asking(f"the runs of study={study} in {account.path}"):
         try:
-            group = account.api.runs(
-                account.path, filters={"group": study, "jobType": {"$in": list(kinds)}}, per_page=200
-            )
-            runs = [run for run in group if run.group == study and run.job_type in kinds]
+            found = account.api.runs(account.path, filters=of_study(study, kinds), per_page=200)
+            runs = [
+                run
+                for run in found
+                if (run.group == study or run.config.get("study") == study) and run.job_type in kinds
+            ]
         except ValueError:
             raise SourceError(f"W&B has no project {account.path}", 2) from None
     if not runs:

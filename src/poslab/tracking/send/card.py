@@ -1,6 +1,7 @@
 """The name, tags and settings of a run in W&B."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -26,17 +27,21 @@ class Card:
     config: Mapping[str, Any]
 
 
-def as_sent(card: Card) -> Card:
-    """The card with texts that W&B takes: cut to its limits, no control characters, no empty or double tag.
+def as_sent(card: Card, tags: Iterable[str] = ()) -> Card:
+    """The card as W&B's own variables have it, with `tags` besides and with texts that W&B takes.
 
-    Of a path of this machine only the last name is left.
+    They are cut to its limits, without control characters and empty or double tags. Of a path of this machine
+    only the last name is left.
     """
-    tags = (one_line(tag, LONGEST_TAG).strip() for tag in card.tags)
+    own = os.environ if card.job_type != "report" else {}
+    texts = (one_line(tag, LONGEST_TAG).strip() for tag in (*card.tags, *tags))
+    notes = card.notes or own.get("WANDB_NOTES")
     return replace(
         card,
-        name=one_line(card.name, LONGEST_NAME),
-        tags=tuple(dict.fromkeys(tag for tag in tags if tag)),
-        notes=card.notes and plain(card.notes, LONGEST_NOTES),
+        group=one_line(os.environ.get("WANDB_RUN_GROUP") or card.group, LONGEST_NAME),
+        name=one_line(own.get("WANDB_NAME") or card.name, LONGEST_NAME),
+        tags=tuple(dict.fromkeys(text for text in texts if text)),
+        notes=notes and plain(notes, LONGEST_NOTES),
         config=visible(published(dict(card.config))),
     )
 

@@ -40,13 +40,13 @@ def _mirror(
         define_axes,
         log_charts,
         open_run,
+        own_variables,
         save_file,
-        staged_beside,
     )
 
     number = f"evaluate-{directory.name.rpartition('-')[2]}"
     run = load_evaluation(directory, manifest)
-    with staged_beside(directory):
+    with own_variables(directory):
         opened, place = open_run(options, _card(directory, manifest), directory, number)
         try:
             if place["mode"] == "online":

@@ -27,7 +27,7 @@ from poslab.tracking.send.published import (
     report_digest,
     report_files,
 )
-from poslab.tracking.send.run import artifact_name, open_run, save_file, staged_beside
+from poslab.tracking.send.run import artifact_name, open_run, own_variables, save_file
 
 NAMES = ("run", "code", "data_fingerprint")  # columns whose hexadecimal digits may look like a number
 TABLES = ("arms", "summary", "pairs", "differences")
@@ -65,7 +65,7 @@ def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Map
         },
     )
     earlier = offline_folders(runs)
-    with staged_beside(runs):
+    with own_variables(runs):
         shutil.rmtree(runs / "wandb" / "artifacts", ignore_errors=True)  # of earlier reports
         run, place = open_run(options, card, runs, number)
         try:

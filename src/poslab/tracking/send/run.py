@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import wandb
 
@@ -38,18 +39,18 @@ FOLDER = "record"  # of the record, among a run's files in W&B
 
 @dataclass(frozen=True)
 class _Shown:
-    """What W&B shows of where a run was made: the commit, and the process whose use of the machine counts."""
+    """What W&B shows of where a run was made: the commit, and this process's use of the machine."""
 
     commit: str | None = None
-    training: int | None = None
+    statistics: bool = False
 
 
 class TrackedRun:
     """A run in W&B: online where there is a login and the server answers, else offline.
 
-    It is made and used by one thread. Offline, W&B cannot append to the files of an earlier process, so the
-    whole curve is written again. The earlier files are removed once as much of the new ones is on disk, since
-    they may hold more points than the checkpoint from which the run goes on.
+    Offline, W&B cannot append to the files of an earlier process, so the whole curve is written again. The
+    earlier files are removed once as much of the new ones is on disk, since they may hold more points than
+    the checkpoint from which the run goes on.
     """
 
     def __init__(
@@ -61,19 +62,19 @@ class TrackedRun:
         manifest: str,
         rows: Iterable[Mapping[str, Any]] = (),
         stop: Callable[[str], None] | None = None,
-        training: int | None = None,
+        training: bool = False,
     ) -> None:
         """`number` is W&B's id of the run, `rows` the curve so far.
 
-        `stop` is called, from another thread, when somebody stops the run in W&B. `training` is the process
-        that trains, whose use of the machine W&B may show; None where the run is finished.
+        `stop` is called, from another thread, when somebody stops the run in W&B. `training` is whether this
+        process trains it, so that W&B may show its use of the machine.
         """
         self.options = options
         self.directory = directory
         self.replaced = [folder for folder in offline_folders(directory) if identifier(folder) == number]
         source = parse_manifest(manifest.encode()).source
         commit = source.commit if source is not None and options.git_commit else None
-        shown = _Shown(commit, training if options.system_statistics else None)
+        shown = _Shown(commit, training and bool(options.system_statistics))
         self.run, self.place = open_run(options, card, directory, number, stop, shown)
         show_in_terminal(Path(self.run.dir).parent, directory)
         define_axes(self.run)
@@ -167,7 +168,7 @@ def mirror_run(options: LoggerOptions, card: Card, directory: Path) -> None:
         record = RunRecord(directory, manifest)
         record.update(wandb={"id": number})  # first, so that after a failure the same W&B run is used again
         rows = metrics_rows(directory, manifest)
-        with staged_beside(directory):
+        with own_variables(directory):
             opened = TrackedRun(options, card, directory, number, sealed(manifest.as_json()), rows)
             whole = manifest.updated(wandb={**opened.place, "complete": True})
             opened.finish(sealed(whole.as_json()), int(manifest.status != "done"))
@@ -183,10 +184,8 @@ def open_run(
     shown: _Shown = _Shown(),
 ) -> tuple[Any, dict[str, Any]]:
     """A W&B run, and how to find it again; offline where the server does not answer or refuses."""
-    os.environ.setdefault("WANDB_SILENT", "true")  # or else it prints how it has logged in
     mode, because = login.mode()
-    shares_directory = "WANDB_SERVICE" not in os.environ  # W&B's agent may have started its own elsewhere
-    sent = as_sent(card)
+    sent = as_sent(card, options.tags or ())
     arguments: dict[str, Any] = {
         "project": options.project,
         "entity": options.entity,
@@ -202,7 +201,7 @@ def open_run(
     }
     try:
         run = wandb.init(**arguments, mode=mode, settings=_settings(stop, shown))  # type: ignore[arg-type]
-        if shares_directory and not run.offline:
+        if not run.offline and wandb.setup().ensure_service().owns_service:
             _stage_without_paths()
     except Exception as error:  # also what the client does not expect of a server, which ends its own process
         if mode not in ("online", None):
@@ -259,9 +258,10 @@ def log_charts(opened: Any, run: Run, step: int) -> None:
     if tables:
         rows = rows or [{}]
         rows[0] |= tables
-    for row in rows:
-        _log(opened, row, step)
-        step += 1
+    with patch.object(wandb.util, "pd_available", False):  # a second to see that no cell is a DataFrame
+        for row in rows:
+            _log(opened, row, step)
+            step += 1
 
 
 def _log(opened: Any, row: Mapping[str, Any], step: int) -> None:
@@ -284,17 +284,23 @@ def save_file(opened: Any, name: str, content: bytes) -> None:
 
 
 @contextmanager
-def staged_beside(folder: Path) -> Iterator[None]:
-    """Let W&B stage files below `folder`, not in the user's home; WANDB_DATA_DIR goes before."""
-    before = os.environ.get("WANDB_DATA_DIR")
+def own_variables(folder: Path) -> Iterator[None]:
+    """Set W&B's variables for what poslab sends from inside, and restore them afterwards.
+
+    Files are staged below `folder`, not in the user's home, unless WANDB_DATA_DIR says where. A service of
+    W&B's agent is not used: it would not end with this process.
+    """
+    before = {name: os.environ.get(name) for name in ("WANDB_DATA_DIR", "WANDB_SILENT", "WANDB_SERVICE")}
     os.environ.setdefault("WANDB_DATA_DIR", str(folder / "wandb"))
+    os.environ.setdefault("WANDB_SILENT", "true")  # or else it prints how it has logged in
+    os.environ.pop("WANDB_SERVICE", None)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["WANDB_DATA_DIR"]
-        else:
-            os.environ["WANDB_DATA_DIR"] = before
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _stage_without_paths() -> None:
@@ -316,6 +322,7 @@ def _from_here(path: Path) -> Path:
 def _settings(stop: Callable[[str], None] | None, shown: _Shown) -> wandb.Settings:
     return wandb.Settings(
         silent=True,
+        reinit="create_new",  # leaves alone what run of W&B's the caller may have open
         console="off",
         init_timeout=ONLINE_SECONDS,
         save_code=False,
@@ -326,8 +333,8 @@ def _settings(stop: Callable[[str], None] | None, shown: _Shown) -> wandb.Settin
         disable_git=True,  # the address of a repository says who and where
         git_commit=shown.commit,
         x_disable_meta=True,  # no host name, no user, no files of the working directory
-        x_disable_stats=shown.training is None,
-        x_stats_pid=shown.training or os.getpid(),
+        x_disable_stats=not shown.statistics,
+        x_stats_pid=os.getpid(),
         x_transaction_log_flush_interval=FLUSH_SECONDS,
         stop_fn=lambda: stop("W&B") if stop else None,
     )
