@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import poslab
 from poslab.model.positions.rope import RoPE
@@ -87,3 +88,11 @@ def test_a_wrong_argument_is_one_line(argument: str) -> None:
         poslab.compose(argument)
     assert argument.split("=")[0].split(".")[-1][:3] in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_profiler_around_the_call_sees_the_operators(tmp_path: Path) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        poslab.train(request(trainer__max_steps=4, trainer__warmup_steps=1), tmp_path / "test")
+    seen = {event.key for event in profiler.key_averages()}
+    assert any("attention" in name for name in seen)
+    assert "aten::embedding" in seen

@@ -22,7 +22,7 @@ from poslab.config.schema import ConfigError, check
 from poslab.library.weights import load
 from poslab.model.gpt import GPT
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import Manifest
+from poslab.record.schema import TABLES, Manifest
 from poslab.record.study_list import enlist
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
@@ -51,12 +51,15 @@ class RunDirectory:
     def table(self, name: str) -> pandas.DataFrame:
         """A table of the run: "metrics", "extrapolation", "position", and what else it has as CSV files.
 
-        Raises ConfigError where there is none of that name, naming those that there are.
+        A column that came after the run was made holds NaN. Raises ConfigError where there is none of that
+        name, naming those that there are.
         """
         tables = {path.stem: path for path in sorted(self.path.glob("*.csv"))}
         if name not in tables:
             raise ConfigError(f"{self.path} has no table {name}; there are {', '.join(tables) or 'none'}")
-        return pandas.read_csv(tables[name])
+        table = pandas.read_csv(tables[name])
+        optional = next((schema.optional for schema in TABLES if schema.file == tables[name].name), ())
+        return table.reindex(columns=[*dict.fromkeys([*table.columns, *optional])])
 
     def model(self) -> GPT:
         """The trained model, in evaluation mode on the CPU, as `poslab.load` gives it."""

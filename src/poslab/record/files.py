@@ -131,9 +131,10 @@ def read_tables(directory: Path, digests: Mapping[str, str]) -> dict[str, bytes]
 
 
 def table_rows(tables: Tables, schema: TableSchema, columns: tuple[str, ...] | None = None) -> Iterable[Row]:
-    """The cells of a table's `columns`, by default of all that its schema names, in this order.
+    """The cells of a table's `columns`, by default of all that it must have, in this order.
 
-    Raises DamagedError where the table is not among `tables`, lacks a column or has a broken row.
+    Those of an optional column that it lacks are empty. Raises DamagedError where the table is not among
+    `tables`, lacks a column that it must have or has a broken row.
     """
     name = schema.file
     if name not in tables:
@@ -147,6 +148,9 @@ def table_rows(tables: Tables, schema: TableSchema, columns: tuple[str, ...] | N
     if any(len(row) != len(header) for row in rows):
         raise DamagedError(f"{name} has a broken row")
     places = {column: place for place, column in enumerate(header)}
+    if lacking := [column for column in schema.optional if column not in header]:
+        places |= dict.fromkeys(lacking, len(header))
+        rows = [[*row, ""] for row in rows]
     return map(itemgetter(*(places[column] for column in columns or schema.columns)), rows)
 
 

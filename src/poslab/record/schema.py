@@ -55,10 +55,14 @@ ENDED: tuple[Status, ...] = ("done", "diverged")  # making such a run again woul
 
 
 class TableSchema(NamedTuple):
-    """A CSV file of a run, and the columns that it must have."""
+    """A CSV file of a run: the columns that it must have, and those that older records lack.
+
+    A column that an existing table gains is optional: where it is lacking, its cells are read as empty.
+    """
 
     file: str
     columns: tuple[str, ...]
+    optional: tuple[str, ...] = ()
 
 
 METRICS = TableSchema(

@@ -94,4 +94,6 @@ class RunRecord:
         self.files[name] = hashlib.sha256(content).hexdigest()
 
     def _table(self, schema: TableSchema, rows: Rows) -> None:
-        self.files[schema.file] = write_table(self.directory / schema.file, schema.columns, rows)
+        self.files[schema.file] = write_table(
+            self.directory / schema.file, (*schema.columns, *schema.optional), rows
+        )

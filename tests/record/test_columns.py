@@ -1,0 +1,44 @@
+"""A column that a table gains: records from before are read, and new ones have it."""
+
+from pathlib import Path
+
+import pytest
+
+import poslab
+from poslab.library import training
+from poslab.record import losses
+from poslab.record.files import read_tables, table_rows
+from poslab.record.kept import KEPT, load_kept
+from poslab.record.manifest import read_manifest
+from poslab.record.schema import EXTRAPOLATION, METRICS, POSITION
+from poslab.record.seal import DamagedError
+from support.commands import ROOT
+from support.records import write_run
+
+STUDIES = sorted(path.parent for path in (ROOT / "reports").glob(f"*/{KEPT}"))
+
+
+@pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
+def test_kept_studies_are_read_without_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = load_kept(folder / KEPT, folder.name)
+    assert any(run.validations and run.segments for run in before.runs)
+    for schema in (METRICS, EXTRAPOLATION, POSITION):
+        name = schema.file.removesuffix(".csv").upper()
+        monkeypatch.setattr(losses, name, schema._replace(optional=("grams",)))
+    assert load_kept(folder / KEPT, folder.name) == before
+
+
+def test_its_cells_are_empty_in_older_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = write_run(tmp_path, "rope-0")
+    manifest = read_manifest(directory)
+    assert manifest is not None
+    tables = read_tables(directory, manifest.tables)
+    grown = METRICS._replace(optional=("grams",))
+    steps = [row[0] for row in table_rows(tables, METRICS)]
+    assert list(table_rows(tables, grown, ("step", "grams"))) == [(step, "") for step in steps]
+    with pytest.raises(DamagedError, match="no column grams"):
+        table_rows(tables, METRICS._replace(columns=(*METRICS.columns, "grams")))
+    monkeypatch.setattr(training, "TABLES", (grown,))
+    table = poslab.RunDirectory(directory).table("metrics")
+    assert table.grams.isna().all()
+    assert [f"{step:g}" for step in table.step] == steps
