@@ -20,7 +20,7 @@ from poslab.config.request import Config, flat_settings
 from poslab.config.schema import OTHER_NAMES, ConfigError, Options
 from poslab.config.text import one_line, override_text
 
-LISTED = "callbacks"  # the group of which a run can have several options
+LISTED = ("callbacks", "logger")  # groups of which a run can have several options
 NOT_SWEPT = ("reference", "primary", "question", "runs", "reports", "launcher", "sweep")
 
 
@@ -105,7 +105,7 @@ def _check_option(shown: str, group: str, override: Override, conf: Conf) -> Non
     if override.package is not None:
         raise ConfigError(f"{shown}: an option of {group} is chosen with {group}=OPTION")
     for value in _values(override):
-        if isinstance(value, list) and group == LISTED:
+        if isinstance(value, list) and group in LISTED:
             continue
         if isinstance(value, list):
             names = ",".join(map(str, value))

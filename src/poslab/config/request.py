@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from poslab.config.schema import MULTIPLES, Options, RunConfig
+from poslab.config.schema import MULTIPLES, Options, RunConfig, check_classes
 from poslab.config.text import IN_A_URL, NAME
 
 # The figures that a report can test: the loss in sliding or in non-overlapping windows of a multiple of L.
@@ -73,6 +73,23 @@ class LoggerOptions(Options):
         default=None, description="whether W&B shows the commit of the checkout, without its address"
     )
 
+    others: dict[str, dict[str, Any]] | None = Field(
+        default=None,
+        description="loggers of Lightning, which +logger.NAME={_target_: CLASS} adds: a section each",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _others_are_sections(cls, given: Any) -> Any:
+        """What is a section in the configuration is a further logger; without W&B its `name` is local."""
+        if not isinstance(given, dict):
+            return given
+        others = {key: value for key, value in given.items() if isinstance(value, dict) and key != "others"}
+        if not others:
+            return given
+        check_classes(others)
+        return {"name": "local", **{key: given[key] for key in given if key not in others}, "others": others}
+
     @model_validator(mode="before")
     @classmethod
     def _by_variables(cls, given: Any) -> Any:
@@ -98,7 +115,7 @@ class LoggerOptions(Options):
         if self.name == "wandb" and self.checkpoints is None:
             raise ValueError("checkpoints is needed by logger=wandb")
         for name in type(self).model_fields:
-            if self.name == "local" and name != "name" and getattr(self, name) is not None:
+            if self.name == "local" and name not in ("name", "others") and getattr(self, name) is not None:
                 raise ValueError(f"{name} is unknown to logger=local")
         return self
 

@@ -208,9 +208,7 @@ class RunConfig(Options):
     @field_validator("callbacks")
     @classmethod
     def _callbacks_are_classes(cls, callbacks: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for name, section in callbacks.items():
-            if not isinstance(section.get("_target_"), str) or "." not in section["_target_"]:
-                raise ValueError(f"{name} names no class: {name}._target_=PACKAGE.CLASS is missing")
+        check_classes(callbacks)
         return callbacks
 
     @property
@@ -232,6 +230,13 @@ class RunConfig(Options):
         if is_tokenizer_file(plain["data"].get("vocabulary")):
             plain["data"]["vocabulary"] = Path(plain["data"]["vocabulary"]).name
         return plain
+
+
+def check_classes(sections: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise ValueError where a section does not name a class, by `_target_`."""
+    for name, section in sections.items():
+        if not isinstance(section.get("_target_"), str) or "." not in section["_target_"]:
+            raise ValueError(f"{name} names no class: {name}._target_=PACKAGE.CLASS is missing")
 
 
 def following_max_steps(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from poslab.study.run.stopping import Stopped, Stopper
 
 if TYPE_CHECKING:
     from pytorch_lightning import Callback
+    from pytorch_lightning.loggers import Logger
 
 
 @dataclass(frozen=True)
@@ -86,18 +87,23 @@ def compose(*overrides: str) -> Request:
     return request_of(settings, choices, overrides, conf)
 
 
-def train(request: Request, study: str | PathLike[str], callbacks: Sequence["Callback"] = ()) -> RunDirectory:
+def train(
+    request: Request,
+    study: str | PathLike[str],
+    loggers: Sequence["Logger"] = (),
+    callbacks: Sequence["Callback"] = (),
+) -> RunDirectory:
     """Train and evaluate the run that `compose` describes, in this process.
 
     Its record is a folder in the folder `study`, such as runs/mine, named by its settings as `train.py` names
     it, so that `poslab.read("mine")` and `report.py study=mine` have all runs that were trained there. What
     the code prints, `breakpoint()` and profilers work as in any function, and what it raises is raised here;
     the record then has status failed. A finished run is returned as it is, and one that was stopped resumes,
-    to the same bits. `callbacks` are Lightning's, beside those of the request: a run that is finished calls
-    none of them, and they do not tell one run from another, so name what changes a result in the request
-    (`compose("callbacks=[early_stopping]")`). Ctrl-C writes a checkpoint and raises KeyboardInterrupt. The
-    settings `runs`, `reports`, `study` and `launcher` have no effect. Raises ConfigError where the settings
-    cannot work.
+    to the same bits. `loggers` and `callbacks` are Lightning's, beside those of the request: a run that is
+    finished calls none of them, and they do not tell one run from another, so name what changes a result in
+    the request (`compose("callbacks=[early_stopping]")`). Ctrl-C writes a checkpoint and raises
+    KeyboardInterrupt. The settings `runs`, `reports`, `study` and `launcher` have no effect. Raises
+    ConfigError where the settings cannot work.
     """
     folder = Path(study).expanduser().resolve()
     if request.config.trainer.devices * request.config.trainer.nodes > 1:
@@ -109,7 +115,7 @@ def train(request: Request, study: str | PathLike[str], callbacks: Sequence["Cal
     in_main_thread = threading.current_thread() is threading.main_thread()  # which alone handles signals
     try:
         with stopper.installed() if in_main_thread else nullcontext():
-            run(job, RunDisplay(job.title), stopper, raises=True, callbacks=callbacks)
+            run(job, RunDisplay(job.title), stopper, raises=True, callbacks=callbacks, loggers=loggers)
     except Stopped as stop:
         raise KeyboardInterrupt(str(stop)) from None
     return RunDirectory(job.directory)

@@ -28,6 +28,7 @@ from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
 from poslab.study.launch.memory import lacks_memory
 from poslab.study.run.identity import describe_versions
+from poslab.study.run.loggers import open_loggers
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job, recorded_settings
 from poslab.study.run.provenance import hardware, source_state
@@ -50,6 +51,7 @@ from poslab.training.observer import DivergedError, Observer, SilentObserver, St
 
 if TYPE_CHECKING:
     from pytorch_lightning import Callback
+    from pytorch_lightning.loggers import Logger
 
     from poslab.training.loop import TrainingResult
 
@@ -65,14 +67,15 @@ def run(
     stopper: Stopper,
     raises: bool = False,
     callbacks: Sequence["Callback"] = (),
+    loggers: Sequence["Logger"] = (),
 ) -> Manifest:
     """Make the run and return its manifest; a run that fails has status failed or diverged and a reason.
 
     It goes on from the newest checkpoint whose checksum is right. Where it is stopped, the run has status
     interrupted, with a checkpoint if it was training, and Stopped is raised. With `raises` what makes it fail
-    is raised, too, once that is on record. `callbacks` are beside those of the job's configuration. Raises
-    TakenError where another process is making the same run, and ConfigError where a newer version has made
-    it.
+    is raised, too, once that is on record. `callbacks` and `loggers` are beside those of the job's
+    configuration. Raises TakenError where another process is making the same run, and ConfigError where a
+    newer version has made it.
     """
     with holding(run_lock(job.directory)):
         standing = job.standing
@@ -81,7 +84,7 @@ def run(
         manifest = read_manifest(job.directory) if standing.settled else None
         if manifest is not None:  # another command has made it since this one planned it
             return manifest
-        return RunMaker(job, display, stopper, raises, callbacks).run()
+        return RunMaker(job, display, stopper, raises, callbacks, loggers).run()
 
 
 class RunMaker:
@@ -94,14 +97,17 @@ class RunMaker:
         stopper: Stopper,
         raises: bool = False,
         callbacks: Sequence["Callback"] = (),
+        loggers: Sequence["Logger"] = (),
     ) -> None:
         self.job = job
         self.display = display
         self.stopper = stopper
         self.raises = raises
         self.callbacks = callbacks
+        self.given_loggers = loggers
         self.rows: list[Mapping[str, Any]] = []
         self.tracker: Guarded | None = None
+        self.loggers: list[Guarded] = []  # all, the tracker among them
         self.checkpoint_at = time.monotonic()
         self.interval = job.config.trainer.checkpoint_seconds
         self.notes: list[str] = []
@@ -132,8 +138,8 @@ class RunMaker:
             self.stopper.disarm()
             self._record_place()
             self.record.update(status="interrupted", reason=str(stop), finished=_now())
-            if self.tracker:
-                self.tracker.finish(sealed(self.record.manifest.as_json()), stop.status, STOP_SECONDS)
+            for logger in self.loggers:
+                logger.finish(sealed(self.record.manifest.as_json()), stop.status, STOP_SECONDS)
             raise
         except Exception as error:
             write_atomic(job.directory / ERROR, traceback.format_exc())
@@ -170,6 +176,8 @@ class RunMaker:
         self.tracker = open_tracker(
             job.config.logger, job.card, job.directory, manifest, place, self.rows, self.stopper.request
         )
+        others = open_loggers(job.config, job.directory, self.rows, self.given_loggers)
+        self.loggers = [*filter(None, [self.tracker]), *others]
         self._record_place()
 
     def _close_record(self, status: str, final_manifest: Manifest) -> None:
@@ -199,8 +207,8 @@ class RunMaker:
             place = self.record.manifest.wandb
             sent = place.updated(complete=True) if place is not None and place.mode is not None else place
             ended = self.record.ended(**outcome, finished=finished, wandb=sent)
-            if self.tracker:
-                self.tracker.finish(sealed(ended.as_json()), int(outcome["status"] != "done"))
+            for logger in self.loggers:
+                logger.finish(sealed(ended.as_json()), int(outcome["status"] != "done"))
         except Stopped as stop:
             self.stopper.disarm()
             stopped = stop
@@ -222,8 +230,8 @@ class RunMaker:
         flops = self.gpt.training_flops(row["tokens"])
         self._record_place()
         self.record.update(tokens=row["tokens"], flops=flops, seconds=row["seconds"])
-        if self.tracker:
-            self.tracker.log({**row, "memory_bytes": peak_memory()})
+        for logger in self.loggers:
+            logger.log({**row, "memory_bytes": peak_memory()})
 
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         self.display.step(step, loss, tokens_per_second)

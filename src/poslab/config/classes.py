@@ -1,0 +1,27 @@
+"""Objects that a configuration names by their class, `_target_`, as Hydra's `instantiate` takes it."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from poslab.config.schema import ConfigError
+from poslab.config.text import one_line
+
+Kind = TypeVar("Kind")
+
+
+def instantiated(key: str, section: Mapping[str, Any], kind: type[Kind]) -> Kind:
+    """The object that the section `key` of a configuration describes.
+
+    Raises ConfigError, one line, where it cannot be made or is no `kind`.
+    """
+    from hydra.utils import instantiate
+
+    try:
+        made = instantiate(dict(section))
+    except Exception as error:  # whatever the code of another package raises
+        raise ConfigError(f"{key}: {one_line(error.__cause__ or error)}") from error
+    if not isinstance(made, kind):
+        found = type(made)
+        wanted = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
+        raise ConfigError(f"{key}: {found.__module__}.{found.__qualname__} is no {wanted}")
+    return made
