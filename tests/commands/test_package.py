@@ -105,11 +105,11 @@ def test_a_scheme_of_another_package_is_checked_and_in_the_grid(run):
 
 
 def test_a_mixer_that_is_no_attention_is_trained_reported_and_in_the_grid(run):
-    made = run("train", "pos=none", "attention=mean", "study=mixed", *SETTINGS)
+    made = run("train", "pos=rope", "attention=mean", "study=mixed", *SETTINGS)
     assert made.returncode == 0, made.stderr
     page = (run.cwd / "elsewhere/reports/mixed/report.md").read_text()
     assert "No attention distance, since the mixer has no matrix of weights: " in page
-    (directory,) = (run.cwd / "elsewhere/runs/mixed").glob("*/")
+    (directory,) = (run.cwd / "elsewhere/runs/mixed").glob("rope-*/")
     assert read_manifest(directory).kernel == "mean"
     checked = run("check-scheme", "none").stdout
     assert "under attention=mean: not tried: it has no matrix of weights" in checked

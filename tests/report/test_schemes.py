@@ -142,7 +142,8 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
         "No biases on record: rope.",
         "No rotations on record: rope.",
         "No bound of decay on record: rope.",
-        "No attention distance on record: alibi and rope.",
+        "No attention distance on record: rope.",
+        "No attention distance, since the mixer has no matrix of weights: alibi.",
         "Not on record for every seed of an arm: b1 lack some.",
     )
     retrieval = probes.section(results_of(tmp_path))
