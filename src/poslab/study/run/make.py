@@ -1,13 +1,10 @@
 """Making one run: it is trained, evaluated and recorded, from where an earlier process has stopped."""
 
-import platform
 import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +18,16 @@ from poslab.model.gpt import GPT, build
 from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, FORMAT, PROGRESS, RUN_FILES, Manifest, RunOrigin
+from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, PROGRESS, RUN_FILES, Manifest
 from poslab.record.seal import UnreadableError, sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
 from poslab.study.launch.memory import lacks_memory
-from poslab.study.run.identity import describe_versions
+from poslab.study.run.facts import first_facts, now, origin_of
 from poslab.study.run.loggers import open_loggers
 from poslab.study.run.measure import measure
-from poslab.study.run.plan import Job, recorded_settings
-from poslab.study.run.provenance import hardware, source_state
+from poslab.study.run.plan import Job
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking import first_place, open_tracker
 from poslab.tracking.guarded import Guarded
@@ -128,7 +124,7 @@ class RunMaker:
         failure: Exception | None = None
         self._begin_record()
         try:
-            self._open_tracker()
+            self._open_loggers()
             self._train_and_evaluate()
             outcome: dict[str, Any] = {"status": "done", "reason": None}
         except DivergedError as error:
@@ -137,7 +133,7 @@ class RunMaker:
         except Stopped as stop:
             self.stopper.disarm()
             self._record_place()
-            self.record.update(status="interrupted", reason=str(stop), finished=_now())
+            self.record.update(status="interrupted", reason=str(stop), finished=now())
             for logger in self.loggers:
                 logger.finish(sealed(self.record.manifest.as_json()), stop.status, STOP_SECONDS)
             raise
@@ -168,17 +164,19 @@ class RunMaker:
             processes=(self.record.manifest.processes or 0) + 1,  # that have worked on the run
         )
 
-    def _open_tracker(self) -> None:
-        job = self.job
-        place = first_place(job.config.logger, job.directory, self.record.manifest.wandb)
-        self.record.update(wandb=place)
-        manifest = sealed(self.record.manifest.as_json())
-        self.tracker = open_tracker(
-            job.config.logger, job.card, job.directory, manifest, place, self.rows, self.stopper.request
-        )
-        others = open_loggers(job.config, job.directory, self.rows, self.given_loggers)
-        self.loggers = [*filter(None, [self.tracker]), *others]
-        self._record_place()
+    def _open_loggers(self) -> None:
+        options, directory = self.job.config.logger, self.job.directory
+        if options.name != "local":
+            place = first_place(options, directory, self.record.manifest.wandb)
+            self.record.update(wandb=place)
+            manifest = sealed(self.record.manifest.as_json())
+            self.tracker = open_tracker(
+                options, self.job.card, directory, manifest, place, self.rows, self.stopper.request
+            )
+            self.loggers += filter(None, [self.tracker])
+            self._record_place()
+        if self.given_loggers or options.others:
+            self.loggers += open_loggers(self.job.config, directory, self.rows, self.given_loggers)
 
     def _close_record(self, status: str, final_manifest: Manifest) -> None:
         """Write the final manifest and remove the checkpoints, except those of a run that failed.
@@ -201,7 +199,7 @@ class RunMaker:
         finishes the run and sends it again. Stopped is not raised here, since the run is complete: what W&B
         lacks is sent by the next command.
         """
-        finished, stopped = _now(), None
+        finished, stopped = now(), None
         try:
             self._record_place()
             place = self.record.manifest.wandb
@@ -332,7 +330,7 @@ class RunMaker:
         fill_with(gpt, trained.weights)
         if writes:
             nll, tokens = loss_before(gpt, self.job.config, self.job.corpus)
-            origin = {**(_origin(self.job) or {}), "validation_nll": nll, "validation_tokens": tokens}
+            origin = {**(origin_of(self.job) or {}), "validation_nll": nll, "validation_tokens": tokens}
             self.record.update(origin=origin)
 
     def _earlier_manifest(self) -> Manifest:
@@ -380,46 +378,3 @@ def _reason(error: Exception, trained: bool) -> str:
         of_evaluation = "a shorter evaluate.longest, fewer evaluate.segments or attention=flash"
         return f"out of memory ({message}): choose {of_evaluation if trained else of_training}"
     return message if isinstance(error, ConfigError) else f"{type(error).__name__}: {message}"
-
-
-def first_facts(job: Job) -> dict[str, Any]:
-    """What a record holds from its start: the request, the code and data, and the machine."""
-    config = job.config
-    cuda = config.trainer.accelerator == "cuda"
-    return {
-        "format": FORMAT,
-        "study": config.study,
-        "run": job.directory.name,
-        "identity": job.identity,
-        "status": "running",
-        "reason": None,
-        "pos": job.request.pos,
-        "attention": job.request.attention,
-        "seed": config.seed,
-        "config": recorded_settings(config, job.request.start),
-        "origin": _origin(job),
-        "code": job.code.shared,
-        "code_parts": job.code.parts,
-        "code_evaluation": job.code.evaluation,
-        "data": job.corpus.describe(),
-        "versions": describe_versions(),
-        "source": source_state(),
-        "hardware": hardware(cuda),
-        "device": torch.cuda.get_device_name() if cuda else f"cpu ({platform.machine()})",
-        "threads": torch.get_num_threads(),
-        "precision": config.trainer.precision,
-        "started": _now(),
-        "finished": None,
-    }
-
-
-def _origin(job: Job) -> dict[str, Any] | None:
-    """What the run goes on from, without the place where that lies."""
-    if job.request.start is None:
-        return None
-    facts = asdict(job.request.start)
-    return {name: value for name, value in facts.items() if name in RunOrigin.model_fields}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

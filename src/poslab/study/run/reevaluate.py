@@ -43,7 +43,7 @@ from poslab.record.writer import RunRecord
 from poslab.report.formatting import multiple, number
 from poslab.report.render.terminal import evaluation_table, print_table, terminal_width
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.run.make import first_facts
+from poslab.study.run.facts import first_facts
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job, plan, title
 from poslab.study.run.stopping import Stopped, Stopper
