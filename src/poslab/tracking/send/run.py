@@ -258,10 +258,9 @@ def log_charts(opened: Any, run: Run, step: int) -> None:
     if tables:
         rows = rows or [{}]
         rows[0] |= tables
-    with patch.object(wandb.util, "pd_available", False):  # a second to see that no cell is a DataFrame
-        for row in rows:
-            _log(opened, row, step)
-            step += 1
+    for row in rows:
+        _log(opened, row, step)
+        step += 1
 
 
 def _log(opened: Any, row: Mapping[str, Any], step: int) -> None:
@@ -295,7 +294,9 @@ def own_variables(folder: Path) -> Iterator[None]:
     os.environ.setdefault("WANDB_SILENT", "true")  # or else it prints how it has logged in
     os.environ.pop("WANDB_SERVICE", None)
     try:
-        yield
+        # Or else W&B imports pandas, for a second, to see that None and a table are no DataFrames.
+        with patch.object(wandb.util, "pd_available", False):
+            yield
     finally:
         for name, value in before.items():
             os.environ.pop(name, None)
