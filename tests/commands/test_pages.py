@@ -80,7 +80,7 @@ def test_every_setting_that_a_page_names_is_one():
             page == "docs/settings.md"
         ):  # made from the schemas, which tests/study/test_settings.py holds it to
             continue
-        named = set(re.findall(rf"(?<![\w./])((?:{groups})\.[a-z_]+)(?=[=`])", text))
+        named = set(re.findall(rf"(?<![\w./+])((?:{groups})\.[a-z_]+)(?=[=`])", text))
         assert {
             name for name in named if not name.endswith((".py", ".csv", ".svg", ".safetensors"))
         } <= known, page

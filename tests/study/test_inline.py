@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,15 @@ from poslab.training.module import LanguageModel
 from support.runs import assert_equal_results, make, request
 
 INLINE = {"name": "inline", "runs_per_gpu": 1, "cores_per_run": 1, "restarts": 0}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As `cores_per_run` has it for these runs, so that others have the same bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def asked(folder: Path, **changes: Any) -> Any:

@@ -84,7 +84,7 @@ FINGERPRINTS = """
 import hashlib, json, os, re, sys
 from types import SimpleNamespace
 from poslab.study.run.identity import EVALUATION, TRAINING, code_fingerprints, sources
-config = SimpleNamespace(pos={"scheme": "rope"}, attention={"kind": "flash"})
+config = SimpleNamespace(pos={"scheme": "rope"}, attention={"kind": "flash"}, callbacks={})
 before = code_fingerprints(config)
 modules = (*TRAINING, "poslab.model.positions.rope", "poslab.model.attention.flash")
 own = sources(modules)

@@ -23,10 +23,12 @@ def test_a_kill_costs_three_seconds_of_points_and_a_second_one_none_of_them(tmp_
             seen.append((moment, metrics(tmp_path).keys()))
             if any(steps and when < moment - 1.5 * LOST for when, steps in seen):
                 break
-        kill(descendants(command.pid)[::-1])  # W&B's first; the command makes the run go on
+        kill([*descendants(command.pid)[::-1], command.pid])  # W&B's first
+        command.wait()
         (part,) = parts(tmp_path)
         told = curve(part)
         assert told.keys() >= max((steps for when, steps in seen if when < moment - LOST), key=len)
+        command = start("study=killed", "logger=wandb", *ENDLESS, cwd=tmp_path, output=tmp_path / "again.txt")
         for _ in moments(command, tmp_path):  # from the start: up to the kill all is told anew
             if not part.exists():
                 break

@@ -1,1 +1,1 @@
-"""Tokens into logits: a GPT with a positional scheme and an attention put into it."""
+"""Tokens into logits: a GPT with a positional scheme and a mixer, such as an attention, put into it."""

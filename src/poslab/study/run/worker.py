@@ -92,7 +92,7 @@ def _request(path: Path) -> dict[str, Any]:
     return content
 
 
-def _make(content: Mapping[str, Any], stopper: Stopper, in_command: bool) -> int:
+def _make(content: Mapping[str, Any], stopper: Stopper, in_command: bool = False) -> int:
     from poslab.model.gpt import build
     from poslab.study.run.make import RunMaker, run
 
