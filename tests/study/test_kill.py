@@ -20,8 +20,6 @@ from support.processes import descendants, kill
 from support.runs import assert_equal_results, without_clock
 
 STUDY = [
-    "-m",
-    "pos=rope,alibi",
     "study=killed",
     "logger=wandb",
     *tiny(
@@ -35,17 +33,30 @@ STUDY = [
 MOMENTS = ("step", "checkpoint", "start", "row", "wandb", "step", "evaluation", "checkpoint")
 
 
+# Whom a kill hits: the command with all that it has started, it alone, or the runs that it has started.
+OF_A_STUDY, OF_ONE_RUN = ("all", "all", "command", "run"), ("all", "command")
+
+
 def test_killed_three_times(tmp_path):
-    _survives(tmp_path, "seed=0", kills=3, at_report=1)
+    _survives(tmp_path, ["-m", "pos=rope,alibi", "seed=0"], 2, OF_A_STUDY, kills=3, at_report=1)
+
+
+def test_a_run_in_the_command_killed_three_times(tmp_path):
+    _survives(tmp_path, ["pos=rope", "seed=0"], 1, OF_ONE_RUN, kills=3, at_report=1)
 
 
 @pytest.mark.study
-def test_killed_sixty_times(tmp_path):
-    _survives(tmp_path, "seed=0,1", kills=60, at_report=8)
+@pytest.mark.parametrize(
+    ("asked", "runs", "hit"),
+    [(["-m", "pos=rope,alibi", "seed=0,1"], 4, OF_A_STUDY), (["pos=rope", "seed=0"], 1, OF_ONE_RUN)],
+    ids=["study", "one run"],
+)
+def test_killed_forty_times(asked, runs, hit, tmp_path):
+    _survives(tmp_path, asked, runs, hit, kills=40, at_report=6)
 
 
-def _survives(folder: Path, seeds: str, kills: int, at_report: int) -> None:
-    asked = [*STUDY, seeds]
+def _survives(folder: Path, asked: list[str], runs: int, hit: tuple[str, ...], kills: int, at_report: int):
+    asked = [*asked, *STUDY]
     peace, war = folder / "peace", folder / "war"
     for cwd in (peace, war):
         cwd.mkdir()
@@ -60,7 +71,7 @@ def _survives(folder: Path, seeds: str, kills: int, at_report: int) -> None:
             if not await_moment(moments[0], war, study, chance):  # it came to its end before that moment
                 moments = ["report"] * len(moments)
                 continue
-            whom = chance.choice(("all", "all", "command", "run"))
+            whom = chance.choice(hit)
             if whom == "run" and moments[0] != "report":
                 kill(descendants(study.pid))  # the command starts them again from where they were
                 killed["run"] = killed.get("run", 0) + 1
@@ -81,7 +92,7 @@ def _survives(folder: Path, seeds: str, kills: int, at_report: int) -> None:
     print(killed)
     names = sorted(path.name for path in (peace / "runs" / "killed").glob("[!.]*-seed*"))
     assert names == sorted(path.name for path in (war / "runs" / "killed").glob("[!.]*-seed*"))
-    assert len(names) == 2 * len(seeds.split(","))
+    assert len(names) == runs
     for name in names:
         assert_equal_results(peace / "runs" / "killed" / name, war / "runs" / "killed" / name)
         manifest = read_manifest(war / "runs" / "killed" / name)

@@ -9,8 +9,13 @@ import pytest
 from pytorch_lightning import Callback
 
 import poslab
+from poslab.data.cache import prepare
+from poslab.model.gpt import build
 from poslab.record.reader import load_run
+from poslab.study.run.plan import resolve
+from poslab.training.loop import train
 from poslab.training.module import LanguageModel
+from support.runs import Told
 
 SMALL = ("model=micro", "model.layers=2", "model.heads=2", "model.width=32", "context_length=32")
 SHORT = ("trainer.max_steps=20", "trainer.batch_size=4", "evaluate.longest=2", "evaluate.segments=3")
@@ -129,3 +134,17 @@ def test_a_callback_that_ends_training_between_two_validations_leaves_a_last_row
 
     run = poslab.train(poslab.compose(*ARGUMENTS), tmp_path / "mine", callbacks=[Ending()])
     assert list(run.table("metrics").step) == [2, 4, 5]
+
+
+def test_a_training_that_a_callback_has_ended_does_not_go_on_from_its_checkpoint() -> None:
+    wanted = poslab.compose(*ARGUMENTS, *STOPPING)
+    config = resolve(wanted.config)
+    corpus = prepare(config.data)
+    told, rest = Told(keep=(6,)), Told()
+    for observer in (told, rest):
+        gpt = build(config, corpus.vocabulary)
+        ended = train(gpt, config, corpus, observer, told.states.get(6))
+        assert ended.step == 6
+    assert [step for step, _ in told.steps] == [1, 2, 3, 4, 5, 6]
+    assert rest.steps == []
+    assert rest.rows == []
