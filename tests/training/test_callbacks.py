@@ -1,11 +1,14 @@
 """Lightning callbacks of the user's, by configuration and as objects."""
 
 import os
+import random
 import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from pytorch_lightning import Callback
 
 import poslab
@@ -148,3 +151,20 @@ def test_a_training_that_a_callback_has_ended_does_not_go_on_from_its_checkpoint
     assert [step for step, _ in told.steps] == [1, 2, 3, 4, 5, 6]
     assert rest.steps == []
     assert rest.rows == []
+
+
+def test_random_numbers_go_on_from_a_checkpoint_as_they_were_drawn() -> None:
+    class Drawing(Callback):
+        def __init__(self) -> None:
+            self.drawn: list[Any] = []
+
+        def on_train_batch_start(self, *given: Any) -> None:
+            self.drawn.append((torch.rand(()).item(), np.random.rand(), random.random()))
+
+    config = resolve(poslab.compose(*ARGUMENTS).config)
+    corpus = prepare(config.data)
+    told, whole, rest = Told(keep=(8,)), Drawing(), Drawing()
+    train(build(config, corpus.vocabulary), config, corpus, told, callbacks=[whole])
+    train(build(config, corpus.vocabulary), config, corpus, Told(), told.states[8], callbacks=[rest])
+    assert len(whole.drawn) == 20
+    assert rest.drawn == whole.drawn[8:]
