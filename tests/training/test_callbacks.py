@@ -15,9 +15,11 @@ import poslab
 from poslab.data.cache import prepare
 from poslab.model.gpt import build
 from poslab.record.reader import load_run
+from poslab.report.write import write_report
 from poslab.study.run.plan import resolve
 from poslab.training.loop import train
 from poslab.training.module import LanguageModel
+from support.commands import command
 from support.runs import Told
 
 SMALL = ("model=micro", "model.layers=2", "model.heads=2", "model.width=32", "context_length=32")
@@ -56,6 +58,8 @@ def test_early_stopping_ends_a_run_which_says_so(tmp_path: Path) -> None:
     assert run.manifest.status == "done"
     assert run.manifest.tokens == 6 * 4 * 32
     assert load_run(run.path).steps == (6, 20)
+    text = write_report("mine", tmp_path, tmp_path / "reports").page.with_name("report.md").read_text()
+    assert f"{run.path.name} ended at step 6 of 20" in text
     assert "callbacks=early_stopping" in poslab.compose(*ARGUMENTS, *STOPPING).non_default_settings
     again = poslab.train(poslab.compose(*ARGUMENTS, *STOPPING), tmp_path / "mine")
     assert again.manifest == run.manifest
@@ -96,6 +100,8 @@ def test_a_callback_of_the_users_own_package(tmp_path: Path, monkeypatch: pytest
     assert [("hello", True, pytest.approx(loss, rel=1e-6)) for loss in losses] == SEEN
     module.write_text(OWN.replace("self.word = word", "self.word = word * 2"))
     assert poslab.train(request, tmp_path / "mine").path != run.path
+    evaluated = command(f"checkpoint={run.path}", "evaluate.segments=2", cwd=tmp_path, script="evaluate.py")
+    assert evaluated.returncode == 0, evaluated.stderr  # where that package is not
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 
 from poslab.config.compose import sections
 from poslab.config.installation import typed
-from poslab.config.option_files import Conf, nearest
+from poslab.config.option_files import Conf, absent, nearest
 from poslab.config.request import Config, flat_settings
 from poslab.config.schema import OTHER_NAMES, ConfigError, Options
 from poslab.config.text import one_line, override_text
@@ -131,11 +131,9 @@ def explained(error: Exception, conf: Conf) -> str:
     if missing and options:  # of Hydra's MissingConfigException
         inside = str(missing).removeprefix("hydra/")
         group, name = inside.split("/", 1) if "/" in inside else ("config", inside)
-        return f"{group}={name} does not exist{nearest(name, options)}; there are {', '.join(options)}"
-    if absent := re.search(r"Could not load '([^/']*)/([^']*)'", text):  # one of a list of options
-        group, name = absent.groups()
-        options = conf.options(group)
-        return f"{group}={name} does not exist{nearest(name, options)}; there are {', '.join(options)}"
+        return absent(group, name, options)
+    if lacking := re.search(r"Could not load '([^/']*)/([^']*)'", text):  # one of a list of options
+        return absent(lacking[1], lacking[2], conf.options(lacking[1]))
     if several := re.match(r"Ambiguous value for argument '([^']*)'", text):
         key, shown = several[1].partition("=")[0], override_text(several[1])
         if key.partition(".")[0] in NOT_SWEPT:

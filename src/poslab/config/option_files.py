@@ -34,9 +34,7 @@ class Conf:
             path = folder / group / f"{option}.yaml"
             if path.is_file():
                 return path
-        options = self.options(group)
-        near = nearest(str(option), options)
-        raise ConfigError(f"{group}={option} does not exist{near}; there are {', '.join(options)}")
+        raise ConfigError(absent(group, str(option), self.options(group)))
 
     def groups(self) -> set[str]:
         """The names of the groups."""
@@ -45,6 +43,12 @@ class Conf:
     def options(self, group: str) -> list[str]:
         """The names of a group's options, in order."""
         return sorted({path.stem for folder in self.folders for path in (folder / group).glob("*.yaml")})
+
+
+def absent(group: str, option: str, options: Iterable[str]) -> str:
+    """That a group has no such option, in a line with the nearest one and all of them."""
+    options = list(options)
+    return f"{group}={option} does not exist{nearest(option, options)}; there are {', '.join(options)}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -2,7 +2,8 @@
 
 The record stays the source of every result, and a failure here never ends a run: it is one line in its log.
 
-Adding a logger:
+A logger of Lightning needs none of this: `+logger.NAME={_target_: CLASS}` (study/run/loggers.py). Adding one
+with charts and tables of its own:
 1. A class with the methods of `Tracker` (guarded.py). Training waits for them; what they raise ends the
    tracker and not the run.
 2. conf/logger/NAME.yaml with `name: NAME` and its options, and the name and options in `LoggerOptions`
@@ -55,17 +56,15 @@ def open_tracker(
     card: Card,
     directory: Path,
     manifest: str,
-    place: WandbPlace | None,
+    place: WandbPlace,
     rows: Iterable[Mapping[str, Any]],
     stop: Callable[[str], None],
-) -> Guarded | None:
+) -> Guarded:
     """The tracker that `options` names, for the run in `directory` that has `manifest` and `rows` so far.
 
     `place` is the run's place by its manifest; `stop` is called with the name of whoever stops the run, maybe
-    from another thread. None where the record is all that there is.
+    from another thread.
     """
-    if place is None or not uses_wandb(options):
-        return None
 
     def opening() -> Tracker:
         from poslab.tracking.send.live import LiveRun  # wandb takes a second to import

@@ -168,12 +168,13 @@ class RunMaker:
         options, directory = self.job.config.logger, self.job.directory
         if options.name != "local":
             place = first_place(options, directory, self.record.manifest.wandb)
+            assert place is not None
             self.record.update(wandb=place)
             manifest = sealed(self.record.manifest.as_json())
             self.tracker = open_tracker(
                 options, self.job.card, directory, manifest, place, self.rows, self.stopper.request
             )
-            self.loggers += filter(None, [self.tracker])
+            self.loggers.append(self.tracker)
             self._record_place()
         if self.given_loggers or options.others:
             self.loggers += open_loggers(self.job.config, directory, self.rows, self.given_loggers)

@@ -114,7 +114,8 @@ def _plan(
         raise ConfigError(f"the run is {plain(manifest.status, 30)}, not done: train it to its end")
     if not is_file_name(manifest.run):
         raise DamagedError(f"{MANIFEST}: run={str(manifest.run)[:60]!r} cannot be the name of a directory")
-    settings = {**trained.settings, "study": str(manifest.study)}
+    # Its callbacks were called while it trained: their package need not be here.
+    settings = {**trained.settings, "study": str(manifest.study), "callbacks": {}}
     trained_config = check(Config, settings, "")
     asked = with_overrides(settings, overrides, conf)
     # Another text is cut into the model's own tokens, whatever the text's file of options says.
