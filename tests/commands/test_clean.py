@@ -11,7 +11,7 @@ import pytest
 
 from poslab.commands.clean import main
 from poslab.record.locks import run_lock
-from poslab.record.schema import FORMAT
+from poslab.record.schema import FORMAT, METRICS
 from poslab.record.study_list import StudyList, read_study_list, write_study_list
 from poslab.record.under_way import announced
 from poslab.record.writer import RunRecord
@@ -35,7 +35,7 @@ def place(tmp_path, monkeypatch):
     for name, status in RUNS.items():
         record = RunRecord(folder / name)
         record.update(format=FORMAT, study="mixed", run=name, status=status, pos="rope", attention="flash")
-        record.write_metrics([])
+        record.write_table(METRICS, [])
         (folder / name / "log.txt").write_text("what it printed")
         (folder / name / "checkpoints").mkdir()
         (folder / name / "checkpoints" / "00000400-5f2b1c0d9e8a7766.pt").write_text("a state")

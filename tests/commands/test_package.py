@@ -1,6 +1,7 @@
 """The package as it is installed: the command works anywhere, and another package's parts are trained."""
 
 import subprocess
+from functools import partial
 
 import pytest
 
@@ -22,9 +23,9 @@ def run(poslab, tmp_path_factory):
     cwd = tmp_path_factory.mktemp("empty")
     path = write_package(tmp_path_factory.mktemp("mine"))
 
-    def give(*arguments):
+    def command(program, *arguments):
         return subprocess.run(
-            [str(poslab), *arguments],
+            [str(program), *arguments],
             cwd=cwd,
             env={**environment(cwd), "PYTHONPATH": str(path)},
             stdin=subprocess.DEVNULL,
@@ -34,7 +35,11 @@ def run(poslab, tmp_path_factory):
             timeout=300,
         )
 
+    def give(*arguments):
+        return command(poslab, *arguments)
+
     give.cwd, give.path = cwd, path
+    give.python = partial(command, poslab.with_name("python"))
     return give
 
 
@@ -66,6 +71,35 @@ def test_a_study_with_another_packages_parts_lies_where_it_is_asked_for(study, r
     config = read_manifest(directory).config
     assert config["pos"] == {"scheme": "mine.slope", "slope": 0.5}
     assert not {"runs", "reports"} & config.keys()
+
+
+def test_a_measurement_is_one_file_and_shows_in_csv_summary_page_and_tracker(study, run):
+    assert study.returncode == 0, study.stderr
+    report = run.cwd / "elsewhere" / "reports" / "ablation"
+    for row in rows(report / "summary.csv"):
+        folder = run.cwd / "elsewhere" / "runs" / "ablation" / row["run"]
+        table = rows(folder / "surprise.csv")
+        assert [point["position"] for point in table] == ["0", "1", "2"]
+        nats = sum(float(point["nll"]) for point in table) / sum(float(point["tokens"]) for point in table)
+        assert float(row["surprise"]) == pytest.approx(nats)
+        assert "surprise.csv" in read_manifest(folder).files
+    assert {row["arm"] for row in rows(report / "surprise_arms.csv")} == {"rope", "slope"}
+    page = (report / "report.md").read_text()
+    assert "Nats that the model spends on the first tokens of windows." in page
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from poslab.record.reader import load_run\n"
+        "from poslab.tracking.send.charts import axes, chart_rows, summary\n"
+        "found = load_run(Path(sys.argv[1]))\n"
+        "print(axes()['surprise/*'], 'surprise' in summary(found))\n"
+        "print(*(row['surprise/nats'] for row in chart_rows(found) if 'surprise/nats' in row))"
+    )
+    shown = run.python("-c", code, str(folder))
+    assert shown.returncode == 0, shown.stderr
+    first, second = shown.stdout.splitlines()
+    assert first == "surprise/position True"
+    points = [float(point["nll"]) / float(point["tokens"]) for point in table]
+    assert [float(value) for value in second.split()] == pytest.approx(points)
 
 
 def test_the_other_commands_find_the_study_and_a_change_of_the_packages_source_is_seen(study, run):

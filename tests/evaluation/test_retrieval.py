@@ -8,7 +8,7 @@ import torch
 
 from poslab.config.schema import ConfigError
 from poslab.data.questions import ROOM, TASKS, questions, with_questions
-from poslab.evaluation.retrieval import answers
+from poslab.measures.retrieval import answers
 from poslab.study.run.plan import plan
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 from support.runs import make, request

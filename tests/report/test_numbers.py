@@ -16,7 +16,6 @@ from poslab.analysis.sheets import Row, sheet
 from poslab.analysis.statistics import Estimate
 from poslab.record.files import write_sealed
 from poslab.record.seal import read_sealed
-from poslab.record.writer import RunRecord
 from poslab.report import cells
 from poslab.report.charts import LineChart, Series
 from poslab.report.document import Chapter, Document, Section
@@ -43,8 +42,8 @@ from support.records import (
     position_rows,
     reaches,
     rescaling_config,
-    seal,
     turns,
+    write_rescaled_tables,
     write_scheme,
 )
 from support.tracing import Piece, Sheets, figures_in_order
@@ -121,8 +120,7 @@ def _rescale(directory: Path, shift: float) -> None:
         for n, (_, loss) in lines.items()
         for row in position_rows([loss + shift] * 8 * L)
     ]
-    RunRecord(directory).write_rescaled(lengths, positions)
-    seal(directory)
+    write_rescaled_tables(directory, lengths, positions)
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,16 @@ from pathlib import Path
 import pytest
 
 from poslab.analysis.results import gather
+from poslab.measures.retrieval import Retrieval
 from poslab.report.document import Section
-from poslab.report.sections import retrieval as probes
+from poslab.report.study_tables import StudyTables
 from support.records import L, answers, write_scheme
 
 T_1 = 12.706204736432102  # Student t, 95 %, with one degree of freedom
 
 
 def retrieval(runs: Path) -> Section:
-    section = probes.section(gather("made_up", runs, None))
+    section = Retrieval().section(StudyTables(gather("made_up", runs, None)))
     assert section is not None
     return section
 

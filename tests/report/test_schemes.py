@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from poslab.analysis.results import Results, gather
-from poslab.record.reader import load
+from poslab.measures.retrieval import Retrieval
+from poslab.record.reader import ReportError, load
 from poslab.record.schema import PROBE, SCHEME_BIAS
 from poslab.record.writer import RunRecord
-from poslab.report.sections import retrieval as probes
 from poslab.report.sections import schemes
 from poslab.report.sections.schemes import bias_chart, bound_chart, wavelengths_table
+from poslab.report.study_tables import StudyTables
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import (
@@ -128,7 +129,7 @@ def test_seeds_with_trained_wavelengths_have_an_interval(tmp_path: Path) -> None
 
 def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
     write_run(tmp_path, "old")
-    assert probes.section(results_of(tmp_path)) is None
+    assert Retrieval().section(StudyTables(results_of(tmp_path))) is None
     assert schemes.section(results_of(tmp_path)) is None
     for seed in (0, 1):
         new = write_scheme(
@@ -146,7 +147,7 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
         "No attention distance, since the mixer has no matrix of weights: alibi.",
         "Not on record for every seed of an arm: b1 lack some.",
     )
-    retrieval = probes.section(results_of(tmp_path))
+    retrieval = Retrieval().section(StudyTables(results_of(tmp_path)))
     assert retrieval is not None
     assert "Not on record: rope (pass-key)." in retrieval.findings
 
@@ -154,17 +155,6 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("probe.csv", "task,multiple\n", "probe.csv has no column length"),
-        (
-            "probe.csv",
-            ",".join(PROBE.columns) + "\npasskey,1,8,0,10,11,50,1,50\n",
-            "probe.csv has more retrieved than asked for",
-        ),
-        (
-            "probe.csv",
-            ",".join(PROBE.columns) + 2 * "\npasskey,1,8,0,10,1,5,1,50" + "\n",
-            "probe.csv has a task, length and depth twice",
-        ),
         (
             "scheme_bias.csv",
             ",".join(SCHEME_BIAS.columns) + 2 * "\n0,0,1,-1" + "\n",
@@ -193,10 +183,18 @@ def test_a_damaged_file_is_unreadable_and_says_why(
     assert (run.status, run.reason) == ("unreadable", reason)
 
 
+def test_a_table_that_lacks_a_column_is_named(tmp_path: Path) -> None:
+    directory = write_scheme(tmp_path, "a", answers({(1.0, 0.0): 1}))
+    (directory / "probe.csv").write_text("task,multiple\n")
+    seal(directory)
+    with pytest.raises(ReportError, match=r"a: probe.csv has no column length"):
+        Retrieval().section(StudyTables(results_of(tmp_path)))
+
+
 def test_a_file_that_changed_after_the_run_ended_is_damaged(tmp_path: Path) -> None:
     directory = write_run(tmp_path, "a")
     record = RunRecord(directory)
-    record.write_probe(answers({(1.0, 0.0): 1}))
+    record.write_table(PROBE, answers({(1.0, 0.0): 1}))
     seal(directory)
     assert load("made_up", tmp_path).runs[0].status == "done"
     (directory / "probe.csv").unlink()

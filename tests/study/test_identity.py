@@ -14,7 +14,7 @@ from poslab.config.schema import ConfigError, check
 from poslab.record.files import write_atomic
 from poslab.record.seal import unsealed
 from poslab.study.run import identity, worker
-from poslab.study.run.identity import EVALUATION, TRAINING, code_fingerprints, sources
+from poslab.study.run.identity import TRAINING, code_fingerprints, measuring, sources
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from poslab.study.run.worker import request_name, request_text
@@ -63,11 +63,7 @@ def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
         now = code_fingerprints(request().config)
         assert now == replace(before, parts=now.parts), changed
         assert now.parts != before.parts, changed
-    for changed in (
-        "extrapolation.py",
-        "retrieval.py",
-        "inspection.py",
-    ):  # the trained model stays what it is
+    for changed in ("extrapolation.py", "inspection.py"):  # the trained model stays what it is
         now = code_fingerprints(request().config)
         assert now == replace(before, evaluation=now.evaluation), changed
         assert now.evaluation != before.evaluation, changed
@@ -86,7 +82,7 @@ def test_all_arms_are_evaluated_by_one_code():
 
 def test_all_that_training_and_evaluation_import_is_fingerprinted():
     """Whatever Python loads for them is in the closure that is read from the sources."""
-    for modules in (TRAINING, EVALUATION):
+    for modules in (TRAINING, measuring()):
         code = (
             f"import importlib, json, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
             "print(json.dumps([name for name in sys.modules if name.startswith('poslab.')]))"
@@ -105,12 +101,12 @@ def test_a_module_that_is_missing_from_the_fingerprint_is_an_error():
 def change_evaluation(changed, monkeypatch):
     """From now on another file is the source of a module that only evaluates."""
     changed.write_text("ANOTHER = True\n")
-    original = identity.sources
+    original, evaluates = identity.sources, measuring()
     monkeypatch.setattr(
         identity,
         "sources",
         lambda modules: (
-            original(modules) | ({"poslab.evaluation.inspection": changed} if modules == EVALUATION else {})
+            original(modules) | ({"poslab.evaluation.inspection": changed} if modules == evaluates else {})
         ),
     )
 

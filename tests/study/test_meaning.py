@@ -64,3 +64,40 @@ def test_words_and_layout_decide_nothing(old: str, new: str) -> None:
 def test_what_is_computed_decides(old: str, new: str) -> None:
     assert old in SOURCE
     assert meaning(SOURCE.replace(old, new)) != meaning(SOURCE)
+
+
+MEASUREMENT = """
+from poslab.measures import Measurement
+from poslab.report.document import Section
+
+WORDS, COUNT = "shown", 3
+
+
+class Mine(Measurement):
+    table = TABLE
+
+    def measure(self, trained):
+        return rows(trained, COUNT)
+
+    def section(self, study):
+        return shown(study)
+
+
+def rows(trained, count):
+    return [{"value": count}]
+
+
+def shown(study):
+    return Section("mine", WORDS)
+"""
+
+
+def test_of_a_measurement_only_what_makes_its_rows_decides() -> None:
+    for old, new in (
+        ('"mine"', '"yours"'),
+        ("return shown(study)", "return None"),
+        ("def shown", "def other"),
+    ):
+        assert meaning(MEASUREMENT.replace(old, new)) == meaning(MEASUREMENT), old
+    for old, new in (('"value"', '"other"'), ("TABLE", "OTHER"), ('"shown", 3', '"shown", 4')):
+        assert meaning(MEASUREMENT.replace(old, new)) != meaning(MEASUREMENT), old

@@ -83,12 +83,12 @@ def test_a_finished_study_imports_nothing_slow_and_leaves_its_report(tmp_path, c
 FINGERPRINTS = """
 import hashlib, json, os, re, sys
 from types import SimpleNamespace
-from poslab.study.run.identity import EVALUATION, TRAINING, code_fingerprints, sources
+from poslab.study.run.identity import TRAINING, code_fingerprints, measuring, sources
 config = SimpleNamespace(pos={"scheme": "rope"}, attention={"kind": "flash"}, callbacks={})
 before = code_fingerprints(config)
 modules = (*TRAINING, "poslab.model.positions.rope", "poslab.model.attention.flash")
 own = sources(modules)
-for name, path in sources((*modules, *EVALUATION)).items():
+for name, path in sources((*modules, *measuring())).items():
     state, content = path.stat(), path.read_bytes()
     place = re.search(rb"^(?:def |class |(?=[A-Z_]+ = ))", content, re.MULTILINE)
     if place is None:  # a docstring and imports

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from poslab.record.files import write_sealed
-from poslab.record.writer import RunRecord
 from support.commands import ROOT
 from support.records import (
     FLAT,
@@ -16,7 +15,7 @@ from support.records import (
     length_rows,
     position_rows,
     reaches,
-    seal,
+    write_rescaled_tables,
     write_run,
     write_scheme,
 )
@@ -51,8 +50,7 @@ def write_study(runs: Path, study: str = STUDY) -> None:
         )
         lengths = [{"rescale": "yarn", **row} for row in length_rows(FLAT)]
         positions = [{"rescale": "yarn", **row} for row in position_rows([2.0] * 64)]
-        RunRecord(rope).write_rescaled(lengths, positions)
-        seal(rope)
+        write_rescaled_tables(rope, lengths, positions)
     write_run(runs, "trial", seed=9, study=study, config={"part": "tuning"})
     write_run(runs, "failed", pos="t5", study=study, status="failed", reason="a reason")
     names = ["alibi0", "alibi1", "rope0", "rope1", "trial", "failed"]

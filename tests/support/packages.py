@@ -79,6 +79,32 @@ class Verse(TextSource):
     def read(self):
         yield b"".join(b"line %d of a long poem\\n" % (number * 7919) for number in range(self.lines))
 """,
+    "mine/surprise.py": """
+from poslab.measures import Measurement
+from poslab.record.schema import TableSchema
+
+
+class Surprise(Measurement):
+    \"\"\"Nats that the model spends on the first tokens of windows.\"\"\"
+
+    table = TableSchema("surprise.csv", ("position", "nll", "tokens"))
+    axis = "position"
+
+    def measure(self, trained):
+        from poslab.data.windows import validation_windows
+        from poslab.evaluation.losses import token_losses
+
+        windows = validation_windows(trained.corpus, 4, trained.config.context_length)
+        for position, nll in enumerate(token_losses(trained.gpt, windows)[:, :3].sum(axis=0)):
+            yield {"position": position, "nll": float(nll), "tokens": len(windows)}
+
+    def summarise(self, table):
+        sums = table.groupby("run")[["nll", "tokens"]].sum()
+        return (sums.nll / sums.tokens).to_frame("surprise")
+
+    def curve(self, table):
+        return (table.nll / table.tokens).to_frame("nats").set_index(table.position)
+""",
     "mine/conf/__init__.py": "",
     "mine/conf/pos/slope.yaml": "scheme: slope\nslope: 0.5\n",
     "mine/conf/attention/sharp.yaml": "kind: mine.sharp\nsharpness: 2.0\n",
@@ -87,13 +113,13 @@ class Verse(TextSource):
     "mine-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n",
     "mine-1.0.dist-info/entry_points.txt": (
         "[poslab.positions]\nslope = mine.slope\n[poslab.data]\nverse = mine.verse\n"
-        "[poslab.conf]\nmine = mine.conf\n"
+        "[poslab.measures]\nsurprise = mine.surprise\n[poslab.conf]\nmine = mine.conf\n"
     ),
 }
 
 
 def write_package(folder: Path) -> Path:
-    """A package with a scheme, two mixers, a text and their option files; the folder for PYTHONPATH."""
+    """A package with a scheme, two mixers, a text, their option files and a measurement; for PYTHONPATH."""
     for name, content in FILES.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

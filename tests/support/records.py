@@ -9,7 +9,21 @@ from typing import Any
 from poslab.analysis.results import Results
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import FORMAT
+from poslab.record.schema import (
+    ATTENTION_DISTANCE,
+    EXTRAPOLATION,
+    FORMAT,
+    METRICS,
+    POSITION,
+    POSITION_PROBE,
+    PROBE,
+    RESCALED,
+    RESCALED_POSITION,
+    ROTATED_DENOMINATORS,
+    SCHEME_BIAS,
+    SCHEME_BOUND,
+    SCHEME_ROTATION,
+)
 from poslab.record.writer import RunRecord
 from poslab.report.verdict import sentences
 
@@ -76,7 +90,7 @@ def write_run(
     length = whole["context_length"]
     numbers = 20 if manifest.get("status") == "diverged" else 101
     losses = curve or [3 - i / 100 + shift if i < numbers else math.nan for i in range(101)]
-    record.write_metrics(
+    points = [
         {
             "step": i,
             "tokens": i * BATCH * length,
@@ -86,10 +100,11 @@ def write_run(
             "validation_bytes": 10,
         }
         for i, loss in enumerate(losses)
-    )
-    record.write_extrapolation(length_rows(sliding, length, shift))
+    ]
+    record.write_table(METRICS, points)
+    record.write_table(EXTRAPOLATION, length_rows(sliding, length, shift))
     longest = int(max(sliding) * length)
-    record.write_position(position_rows([2 + shift + (p >= 2 * length) for p in range(longest)]))
+    record.write_table(POSITION, position_rows([2 + shift + (p >= 2 * length) for p in range(longest)]))
     return seal(record.directory)
 
 
@@ -132,12 +147,13 @@ def write_protocols(
     """A finished run with a loss by multiple of L in each protocol, sliding and non-overlapping."""
     directory = write_run(runs, name, sliding=sliding, **more)
     losses = {"sliding": sliding, "non_overlapping": plain}
-    RunRecord(directory).write_extrapolation(
+    rows = [
         {"protocol": protocol, "multiple": k, "length": int(k * L), "segment": 0, "nll": 64 * loss,
          "tokens": 64, "bytes": 64 * bytes_a_token}
         for protocol, by_length in losses.items()
         for k, loss in by_length.items()
-    )  # fmt: skip
+    ]  # fmt: skip
+    RunRecord(directory).write_table(EXTRAPOLATION, rows)
     return seal(directory)
 
 
@@ -221,9 +237,18 @@ def write_scheme(
     directory = write_run(runs, name, **more)
     record = RunRecord(directory)
     if probe is not None:
-        record.write_probe(probe)
-    tables = bias, rotation, bound, distance, denominators, places
-    record.write_scheme(*(each or [] for each in tables))
+        record.write_table(PROBE, probe)
+    tables = {
+        SCHEME_BIAS: bias,
+        SCHEME_ROTATION: rotation,
+        SCHEME_BOUND: bound,
+        ATTENTION_DISTANCE: distance,
+        POSITION_PROBE: places,
+    }
+    for schema, rows in tables.items():
+        record.write_table(schema, rows or [])
+    if denominators:
+        record.write_table(ROTATED_DENOMINATORS, denominators)
     return seal(directory)
 
 
@@ -262,5 +287,11 @@ def write_rescaled(
         for rescale, (_, loss) in lines.items()
         for row in position_rows([loss + shift] * 8 * L)
     ]
-    RunRecord(directory).write_rescaled(lengths, positions)
+    return write_rescaled_tables(directory, lengths, positions)
+
+
+def write_rescaled_tables(directory: Path, lengths: list[Any], positions: list[Any]) -> Path:
+    record = RunRecord(directory)
+    record.write_table(RESCALED, lengths)
+    record.write_table(RESCALED_POSITION, positions)
     return seal(directory)

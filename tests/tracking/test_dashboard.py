@@ -15,7 +15,8 @@ import pytest
 
 from poslab.record.reader import load
 from poslab.record.schema import METRICS
-from poslab.tracking.send.charts import AXES, chart_rows, summary, training_row
+from poslab.tracking.send.charts import axes as all_axes
+from poslab.tracking.send.charts import chart_rows, summary, training_row
 from support.commands import ROOT
 from support.dashboards import STUDY, main, run_sets, sections, write_study
 from support.records import plan, write_run
@@ -39,7 +40,7 @@ def logged(runs: Path, study: str = STUDY) -> Logged:
     figures = {"status", "validation/loss.last"}  # the last one by define_axes
     for run in load(study, runs).runs:
         figures |= set(summary(run))
-        rows += [(axis, row) for row in chart_rows(run) for axis in AXES.values() if axis in row]
+        rows += [(axis, row) for row in chart_rows(run) for axis in all_axes().values() if axis in row]
     return Logged({(axis, key) for axis, row in rows for key in row}, figures)
 
 
@@ -82,7 +83,9 @@ def check_metrics(panel: dict[str, Any], known: Logged) -> None:
         case "Run History Line Plot":
             assert {(config["xAxis"], metric) for metric in config["metrics"]} <= known.history
             for metric in config["metrics"]:
-                assert {AXES[family] for family in AXES if fnmatch(metric, family)} <= {config["xAxis"]}
+                assert {axis for family, axis in all_axes().items() if fnmatch(metric, family)} <= {
+                    config["xAxis"]
+                }
         case "Bar Chart":
             assert set(config["metrics"]) <= known.summary
         case "Scatter Plot":

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from poslab.config.request import LoggerOptions
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
+from poslab.record.schema import METRICS
 from poslab.record.writer import RunRecord
 from poslab.study.run.plan import title
 from poslab.tracking.dashboard.contents import from_wandb
@@ -62,9 +63,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     )
     losses = ("train_nll", "train_tokens", "validation_nll", "validation_tokens", "validation_bytes")
     speeds = ("seconds", "learning_rate", "gradient_norm", "tokens_per_second")
-    RunRecord(directory, read_manifest(directory)).write_metrics(
-        {"step": step, "tokens": 256 * step, **dict.fromkeys((*losses, *speeds), 1.0)} for step in (50, 100)
-    )
+    point = dict.fromkeys((*losses, *speeds), 1.0)
+    points = [{"step": step, "tokens": 256 * step, **point} for step in (50, 100)]
+    RunRecord(directory, read_manifest(directory)).write_table(METRICS, points)
     seal(directory)
     (directory / "checkpoint.pt").write_bytes(b"weights")
     commands = {"commands": list(HOSTILE), "reference": EVERY, "question": EVERY}

@@ -27,7 +27,7 @@ from poslab.report.write import write_report
 from poslab.study.run.plan import plan, record_refusal, title
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from poslab.tracking.send.card import arm
-from poslab.tracking.send.charts import AXES
+from poslab.tracking.send.charts import axes
 from support.commands import ROOT, TINY, command, environment, rows
 from support.models import POSITIONS
 from support.runs import make, request, stop_and_go_on, tracked_request
@@ -130,7 +130,7 @@ def test_steps_of_the_curve_are_optimizer_steps(shown):
         curve = [row["_step"] for row in run.history if "train/loss" in row]
         assert curve == steps[: len(metrics)] == [int(row["step"]) for row in metrics]
         assert steps[len(metrics) :] == list(range(21, 21 + len(steps) - len(metrics)))
-        points = [sum(axis in row for row in run.history) for axis in AXES.values()]
+        points = [sum(axis in row for row in run.history) for axis in axes().values()]
         assert len(steps) - len(metrics) == max(points)  # side by side
         assert run.summary["step"] == 20
 
@@ -179,7 +179,7 @@ def test_charts_have_their_own_axes(shown):
     assert families | {"scheme/bias/layer0_head0", "scheme/bound/layer0"} <= seen
     for row in (*rope.history, *alibi.history):
         for key in row:
-            axis = AXES.get(f"{key.partition('/')[0]}/*")
+            axis = axes().get(f"{key.partition('/')[0]}/*")
             assert axis is None or axis in row
 
 

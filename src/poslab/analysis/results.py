@@ -32,6 +32,7 @@ from poslab.analysis.protocols import BothProtocols, both_protocols, choose_prim
 from poslab.analysis.rescalings import RescaledArm, rescaled_arms
 from poslab.analysis.spread import with_spread
 from poslab.config.text import counted, plain
+from poslab.measures import figures as measured_figures
 from poslab.record import measures
 from poslab.record.measures import Value
 from poslab.record.reader import Records, ReportError, Run, load_studies
@@ -169,6 +170,8 @@ def figures(
         )
         for run in listed
     }
+    for name, measured in measured_figures(finished).items():
+        rows[name] |= measured
     limit = fixed_limit(rows[run.name] for run in against.finished)
     for run in finished:
         rows[run.name] |= measures.usable_up_to(run, limit if run.name in same_data else None, FIXED)

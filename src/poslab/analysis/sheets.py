@@ -143,7 +143,10 @@ def summary_sheet(results: Results) -> Sheet:
     columns += ["tokens_per_second", "seconds", "seconds_validation", "seconds_evaluation", "flops"]
     columns += ["kernel", "precision", "device", "code", "data", "data_fingerprint", "vocabulary"]
     columns += ["started", "finished"]
-    return columns, [dict(row) for row in results.rows]
+    rows = [dict(row) for row in results.rows]
+    # Those of measurements (poslab.measures).
+    columns = list(dict.fromkeys([*columns, *(column for row in rows for column in row)]))
+    return columns, rows
 
 
 def earlier_sheet(results: Results) -> Sheet:

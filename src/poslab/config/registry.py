@@ -23,6 +23,7 @@ ENTRY_POINTS = {
     "poslab.model.positions": "poslab.positions",
     "poslab.model.attention": "poslab.attention",
     "poslab.data.sources": "poslab.data",
+    "poslab.measures": "poslab.measures",
 }
 
 
@@ -32,8 +33,7 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
     Raises ConfigError, which lists the parts, where there is none of that name, and where the module of
     another package cannot be imported or has not exactly one such class.
     """
-    folder = importlib.import_module(package)
-    own = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
+    own = _own(package)
     if name in own:
         kind = _only_part(importlib.import_module(f"{package}.{name}"), contract)
         if isinstance(kind, str):
@@ -59,6 +59,16 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
     if isinstance(kind, str):
         raise ConfigError(f"{key}={name!r}: {kind}")
     return kind
+
+
+def part_names(package: str) -> list[str]:
+    """The names of all parts of a kind: poslab's own in `package`, then those that other packages declare."""
+    return [*_own(package), *(name for name in declared_modules(package) if name not in _own(package))]
+
+
+def _own(package: str) -> list[str]:
+    folder = importlib.import_module(package)
+    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
 
 
 def _only_part(module: Any, contract: type[Part]) -> type[Part] | str:

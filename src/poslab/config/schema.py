@@ -271,6 +271,11 @@ def longest_length(config: RunConfig) -> int:
     return int(config.evaluate.longest) * config.context_length
 
 
+def rescaled_by(config: RunConfig) -> list[str]:
+    """The other rotations under which a configuration evaluates a trained model."""
+    return [method for method in config.evaluate.rescale if method != "none"]
+
+
 Section = TypeVar("Section", bound=Options)
 
 

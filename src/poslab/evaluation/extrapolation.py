@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from poslab.config.schema import MULTIPLES, RunConfig, longest_length
+from poslab.config.schema import MULTIPLES, RunConfig, longest_length, rescaled_by
 from poslab.data.corpus import Corpus
 from poslab.data.windows import extrapolation_segments
 from poslab.evaluation.losses import token_losses
@@ -81,11 +81,7 @@ def evaluate(
 def rescalings(config: RunConfig) -> list[Rescaling]:
     """The other rotations under which a resolved configuration evaluates a trained model."""
     factor = config.evaluate.rescale_factor
-    return [
-        Rescaling(method, 1.0 if factor == "auto" else factor)
-        for method in config.evaluate.rescale
-        if method != "none"
-    ]
+    return [Rescaling(method, 1.0 if factor == "auto" else factor) for method in rescaled_by(config)]
 
 
 def changes_rotation(scheme: Scheme, rescaling: Rescaling, longest: int) -> bool:

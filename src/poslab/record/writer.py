@@ -6,26 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.record.files import write_atomic, write_sealed, write_table
-from poslab.record.schema import (
-    ATTENTION_DISTANCE,
-    EXTRAPOLATION,
-    FINAL,
-    MANIFEST,
-    METRICS,
-    POSITION,
-    POSITION_PROBE,
-    PROBE,
-    RESCALED,
-    RESCALED_POSITION,
-    ROTATED_DENOMINATORS,
-    SCHEME_BIAS,
-    SCHEME_BOUND,
-    SCHEME_ROTATION,
-    TOKENIZER,
-    Manifest,
-    Status,
-    TableSchema,
-)
+from poslab.record.schema import FINAL, MANIFEST, TOKENIZER, Manifest, Status, TableSchema
 
 Rows = Iterable[Mapping[str, Any]]
 
@@ -56,32 +37,10 @@ class RunRecord:
         """Close the record."""
         self.replace(self.ended(status, reason, **fields))
 
-    def write_metrics(self, rows: Rows) -> None:
-        self._table(METRICS, rows)
-
-    def write_extrapolation(self, rows: Rows) -> None:
-        self._table(EXTRAPOLATION, rows)
-
-    def write_position(self, rows: Rows) -> None:
-        self._table(POSITION, rows)
-
-    def write_rescaled(self, lengths: Rows, positions: Rows) -> None:
-        self._table(RESCALED, lengths)
-        self._table(RESCALED_POSITION, positions)
-
-    def write_probe(self, rows: Rows) -> None:
-        self._table(PROBE, rows)
-
-    def write_scheme(
-        self, bias: Rows, rotation: Rows, bound: Rows, distance: Rows, denominators: Rows, places: Rows
-    ) -> None:
-        self._table(SCHEME_BIAS, bias)
-        self._table(SCHEME_ROTATION, rotation)
-        self._table(SCHEME_BOUND, bound)
-        self._table(ATTENTION_DISTANCE, distance)
-        if denominators:  # few runs have any
-            self._table(ROTATED_DENOMINATORS, denominators)
-        self._table(POSITION_PROBE, places)
+    def write_table(self, schema: TableSchema, rows: Rows) -> None:
+        """Write a CSV file of the run in full."""
+        columns = (*schema.columns, *schema.optional)
+        self.files[schema.file] = write_table(self.directory / schema.file, columns, rows)
 
     def write_checkpoint(self, content: bytes) -> None:
         self._file(FINAL, content)
@@ -92,8 +51,3 @@ class RunRecord:
     def _file(self, name: str, content: bytes) -> None:
         write_atomic(self.directory / name, content)
         self.files[name] = hashlib.sha256(content).hexdigest()
-
-    def _table(self, schema: TableSchema, rows: Rows) -> None:
-        self.files[schema.file] = write_table(
-            self.directory / schema.file, (*schema.columns, *schema.optional), rows
-        )

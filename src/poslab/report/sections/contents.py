@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from poslab.analysis import titles
 from poslab.analysis.results import Results
+from poslab.measures import measurements
 from poslab.report import verdict
 from poslab.report.cells import arms
 from poslab.report.document import Chapter, Document, Section
@@ -20,10 +21,10 @@ from poslab.report.sections import (
     overview,
     provenance,
     rescalings,
-    retrieval,
     schemes,
 )
 from poslab.report.sections.answer import answer, paper_table
+from poslab.report.study_tables import StudyTables
 from poslab.report.warnings import remarks_on, warnings_of
 
 Findings = Callable[[Results], Sequence[str]]
@@ -40,7 +41,6 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
             overview.differences,
             extrapolation.section,
             rescalings.section,
-            retrieval.section,
             overview.protocols,
         ),
     ),
@@ -78,10 +78,14 @@ OPTIONAL = tuple(_NAMES.split())
 def document(results: Results) -> Document:
     """Everything that the report says of these results."""
     chapters = []
+    study = StudyTables(results)
     past, learning, *others = CHAPTERS
     first = (learning, past) if results.is_about_learning else (past, learning)
     for chapter, title, findings, builds in (*first, *others):
-        sections = tuple(section for build in builds if (section := build(results)) is not None)
+        measured = (each.section(study) for each in measurements() if each.chapter == chapter)
+        sections = tuple(
+            section for section in (*(build(results) for build in builds), *measured) if section is not None
+        )
         if any(section.charts or section.tables for section in sections):
             chapters.append(Chapter(chapter, title, tuple(findings(results)), sections))
     return Document(

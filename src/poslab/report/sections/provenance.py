@@ -17,7 +17,6 @@ from poslab.analysis.facts import (
 )
 from poslab.analysis.protocols import LONGEST_TESTED
 from poslab.analysis.results import Results
-from poslab.analysis.retrieval import SYMBOLS
 from poslab.analysis.sheets import Row, Sheet
 from poslab.analysis.spread import FEWEST_SEGMENTS
 from poslab.analysis.statistics import (
@@ -28,6 +27,7 @@ from poslab.analysis.statistics import (
     FALSE_ALARMS,
 )
 from poslab.config.text import counted, listing, plain
+from poslab.measures.retrieval import BEFORE_QUESTION, EVERY_ANSWER, LEARNED, SYMBOLS, WINDOW_START
 from poslab.record import measures
 from poslab.record.measures import Value
 from poslab.record.reader import Run
@@ -37,7 +37,6 @@ from poslab.report.document import Origin
 from poslab.report.formatting import DASH, count, quantity
 from poslab.report.sections.answer import EARLY, sentences
 from poslab.report.sections.rescalings import CEILING, START
-from poslab.report.sections.retrieval import BEFORE_QUESTION, EVERY_ANSWER, LEARNED, WINDOW_START
 from poslab.report.sections.schemes import AN_OCTAVE, BOUND_OVER, BOUND_SOURCE, COUNTED_FROM, DEPTH
 from poslab.report.tables import Cell, Column, Table
 from poslab.report.verdict import NAMED

@@ -12,7 +12,7 @@ import ast
 import hashlib
 import json
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,12 +20,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from poslab.config.registry import module_name, source_of
+from poslab.config.registry import module_name, part_names, source_of
 from poslab.config.request import Start
 from poslab.config.schema import ConfigError, RunConfig
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
-from poslab.study.run.meaning import meaning
+from poslab.study.run.meaning import deciding, meaning
 
 POSLAB = "poslab"
 TRAINING = (  # what turns a configuration and data into weights
@@ -35,7 +35,7 @@ TRAINING = (  # what turns a configuration and data into weights
     "poslab.model.gpt",
     "poslab.training.loop",
 )
-EVALUATION = ("poslab.evaluation.measurement",)  # what turns weights into the tables of a record
+MEASURES = "poslab.measures"
 RECIPES = Path(__file__).with_name("recipes.json")
 LIBRARIES = {"pytorch_lightning", "lightning", "torch"}  # whose callbacks have no fingerprint
 PARSED = 2000  # sources whose imports and meaning are remembered
@@ -74,10 +74,15 @@ def own_fingerprints(config: RunConfig) -> Code:
     # The same for all arms: of the schemes and attentions that it knows, a run reaches its own, in `parts`.
     evaluation = {
         name: path
-        for name, path in sources(EVALUATION).items()
+        for name, path in sources(measuring()).items()
         if name not in shared and not name.startswith(f"{POSLAB}.model.")
     }
     return Code(_digest(shared), _digest(parts), _digest(evaluation))
+
+
+def measuring() -> list[str]:
+    """The modules of all measurements, which turn weights into the tables of a record."""
+    return [module_name(name, MEASURES) for name in part_names(MEASURES)]
 
 
 def part_modules(config: RunConfig) -> tuple[str, ...]:
@@ -189,7 +194,7 @@ def _read(path: Path) -> dict[str, Any]:
     key = f"{_reader()} {hashlib.sha256(content).hexdigest()}"
     known: dict[str, Any] | None = _parsed().get(key)
     if known is None:
-        known = {"imports": _names(ast.parse(content)), "meaning": meaning(content)}
+        known = {"imports": _names(deciding(ast.parse(content))), "meaning": meaning(content)}
         _parsed().put(key, known)
     return known
 
@@ -209,6 +214,15 @@ def _absolute(name: str, package: str) -> str:
     return ".".join([*parents[: len(parents) - levels + 1], *filter(None, [name.lstrip(".")])])
 
 
+def _without_type_checking(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node inside, but for what is imported only for type checkers."""
+    if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _without_type_checking(child)
+
+
 version = lru_cache(metadata.version)  # each takes a millisecond
 
 
@@ -223,7 +237,7 @@ def _reader() -> str:
 def _names(source: ast.Module) -> list[str]:
     """What a source imports, as it spells it: with dots before a name by its own package."""
     names: list[str] = []
-    for node in ast.walk(source):
+    for node in _without_type_checking(source):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -18,7 +18,7 @@ from poslab.model.gpt import GPT, build
 from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, PROGRESS, RUN_FILES, Manifest
+from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, METRICS, PROGRESS, RUN_FILES, Manifest
 from poslab.record.seal import UnreadableError, sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
@@ -225,7 +225,7 @@ class RunMaker:
 
     def row(self, row: Mapping[str, Any]) -> None:
         self.rows.append(row)
-        self.record.write_metrics(self.rows)
+        self.record.write_table(METRICS, self.rows)
         flops = self.gpt.training_flops(row["tokens"])
         self._record_place()
         self.record.update(tokens=row["tokens"], flops=flops, seconds=row["seconds"])
@@ -282,7 +282,7 @@ class RunMaker:
         if trained.step < config.trainer.max_steps and self.trained is None:
             self._note(f"a callback ended training at step {trained.step} of {config.trainer.max_steps}")
             record.update(notes=self.notes)
-        record.write_metrics(self.rows)
+        record.write_table(METRICS, self.rows)
         final = self.rows[-1]
         record.update(
             tokens=final["tokens"],

@@ -1,8 +1,8 @@
 """What source code does, apart from its words: the syntax tree without what only readers and tools use.
 
 Left out are comments, layout, docstrings, annotations of functions and of local variables, what only type
-checkers import, and the `description` and `title` of a setting. The annotations of a class stay: of a
-pydantic model they decide which values are taken, and as what.
+checkers import, the `description` and `title` of a setting, and how a measurement is shown. The annotations
+of a class stay: of a pydantic model they decide which values are taken, and as what.
 """
 
 import ast
@@ -17,7 +17,8 @@ def meaning(source: bytes | str) -> str:
 
     Raises SyntaxError where none can.
     """
-    return hashlib.sha256(_text(_WithoutWords().visit(ast.parse(source))).encode()).hexdigest()
+    module = deciding(ast.parse(source))
+    return hashlib.sha256(_text(_WithoutWords().visit(module)).encode()).hexdigest()
 
 
 def _text(node: object) -> str:
@@ -73,3 +74,39 @@ class _WithoutWords(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> Any:
         only_for_checkers = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         return None if only_for_checkers and not node.orelse else self.generic_visit(node)
+
+
+SHOWN = {"summarise", "curve", "section"}  # methods of a measurement that show its table and decide no row
+
+
+def deciding(module: ast.Module) -> ast.Module:
+    """The module; of a measurement's only what decides the rows of its table.
+
+    That is its class without the methods that show the table, and whatever of the module these and other
+    parts of the class name, directly or not.
+    """
+    measurements = [node for node in module.body if isinstance(node, ast.ClassDef) and _measures(node)]
+    if not measurements:
+        return module
+    for node in measurements:
+        node.body = [part for part in node.body if getattr(part, "name", None) not in SHOWN]
+    kept: list[ast.stmt] = [*measurements]
+    for part in kept:  # grows as it is read
+        named = {name.id for name in ast.walk(part) if isinstance(name, ast.Name)}
+        kept += [other for other in module.body if other not in kept and named & _bound(other)]
+    return ast.Module([node for node in module.body if node in kept], [])
+
+
+def _measures(node: ast.ClassDef) -> bool:
+    return any(getattr(base, "id", getattr(base, "attr", "")) == "Measurement" for base in node.bases)
+
+
+def _bound(node: ast.stmt) -> set[str]:
+    """The names that a statement of a module binds."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    return {
+        part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    }

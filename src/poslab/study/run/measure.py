@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable
 
-from poslab.evaluation import measurement
-from poslab.evaluation.extrapolation import rescalings
+from poslab.measures import Trained, measurements
 from poslab.model.gpt import GPT
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
@@ -17,14 +16,10 @@ def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper:
     """Measure `gpt` as the run asks and record all of it."""
     started = time.perf_counter()
     recalibration = _Recalibration(job, gpt, record, display, stopper)
-    measured = measurement.measure(gpt, job.config, job.corpus, display, recalibration.drop_positions)
-    record.write_extrapolation(measured.extrapolation.lengths)
-    record.write_position(measured.extrapolation.positions)
-    if measured.retrieval is not None:
-        record.write_probe(measured.retrieval)
-    record.write_scheme(*measured.inspection)
-    if rescalings(job.config):
-        record.write_rescaled(measured.rescaled, measured.rescaled_positions)
+    trained = Trained(gpt, job.config, job.corpus, display, recalibration.drop_positions)
+    for measurement in measurements():
+        if measurement.wanted(job.config) and (rows := measurement.measure(trained)) is not None:
+            record.write_table(measurement.table, rows)
     record.update(seconds_evaluation=time.perf_counter() - started - recalibration.seconds)
 
 

@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
+from poslab.measures import Measurement, measurements
+from poslab.measures import figures as measured_figures
 from poslab.record import measures
+from poslab.record.frames import frame
 from poslab.record.measures import Value, name
 from poslab.record.reader import Run
 from poslab.record.summary import row as summary_row
@@ -21,7 +24,6 @@ AXES = {
     "extrapolation/*": "extrapolation/length",
     "position/*": "position/position",
     "rescaled/*": "rescaled/length",
-    "retrieval/*": "retrieval/depth",
     "scheme/*": "scheme/distance",
     "attention_distance/*": "attention_distance/layer",
 }
@@ -93,12 +95,28 @@ def chart_rows(run: Run) -> Iterator[Row]:
         _extrapolation(run),
         _positions(run),
         _rescaled(run),
-        _retrieval(run),
         _scheme(run),
         _attended(run),
+        *(_curve(measurement, run) for measurement in measurements()),
     )
     for points in zip_longest(*charts, fillvalue={}):
         yield {key: value for point in points for key, value in point.items()}
+
+
+def axes() -> dict[str, str]:
+    """The x axis of each family of charts, a metric in the same row."""
+    measured = {f"{each.family}/*": f"{each.family}/{each.axis}" for each in measurements() if each.axis}
+    return AXES | measured
+
+
+def _curve(measurement: Measurement, run: Run) -> Iterator[Row]:
+    if not measurement.axis or (table := frame([run], measurement.table)) is None:
+        return
+    if (curve := measurement.curve(table)) is not None:
+        for x, row in zip(curve.index, curve.to_dict("records"), strict=True):
+            lines = {wandb_key(str(line)): float(value) for line, value in row.items() if value == value}
+            named = {f"{measurement.family}/{line}": value for line, value in lines.items()}
+            yield {f"{measurement.family}/{measurement.axis}": float(x), **named}
 
 
 def _positions(run: Run) -> Iterator[Row]:
@@ -138,16 +156,6 @@ def _rescaled(run: Run) -> Iterator[Row]:
                 }
 
 
-def _retrieval(run: Run) -> Iterator[Row]:
-    for depth in sorted({depth for _, _, depth in run.probe}):
-        shares = {
-            f"retrieval/{wandb_key(f'{task}_{name(multiple)}')}": answers.exact / answers.samples
-            for (task, multiple, at), answers in run.probe.items()
-            if at == depth
-        }
-        yield {"retrieval/depth": depth, **shares}
-
-
 def _scheme(run: Run) -> Iterator[Row]:
     lines: dict[str, Mapping[int, float]] = {
         f"scheme/bias/layer{layer}_head{head}": values
@@ -180,18 +188,6 @@ def sheets(run: Run) -> dict[str, Sheet]:
             for each in measures.position_bins(run)
         ),
         "rescaled": _sheet(_rescaled(run)),
-        "retrieval": _sheet(
-            {
-                "task": task,
-                "multiple": multiple,
-                "length": answers.length,
-                "depth": depth,
-                "samples": answers.samples,
-                "exact_share": answers.exact / answers.samples,
-                "nats": answers.nll / answers.tokens,
-            }
-            for (task, multiple, depth), answers in run.probe.items()
-        ),
         "scheme_bias": _sheet(
             {"layer": layer, "head": head, "distance": distance, "bias": value}
             for (layer, head), values in (run.scheme.bias or {}).items()
@@ -203,6 +199,10 @@ def sheets(run: Run) -> dict[str, Sheet]:
             if each.queries
         ),
     }
+    for measurement in measurements():
+        if (table := frame([run], measurement.table)) is not None:
+            rows = table[[*measurement.table.columns]]
+            tables[measurement.family] = Sheet(tuple(rows), tuple(rows.itertuples(index=False, name=None)))
     return {key: sheet for key, sheet in tables.items() if sheet.rows}
 
 
@@ -224,7 +224,11 @@ def summary(run: Run) -> dict[str, Value]:
     cells = figures(run)
     lengths = [k for k in measures.multiples([run]) if k >= 1]
     farthest = max((k for protocol, k in run.segments if protocol == "sliding" and k > 1), default=None)
-    names = [*HEADLINE, *(f"{family}_{name(k)}" for family in ("loss", "sliding") for k in lengths)]
+    names = [
+        *HEADLINE,
+        *measured_figures([run])[run.name],
+        *(f"{family}_{name(k)}" for family in ("loss", "sliding") for k in lengths),
+    ]
     if farthest is not None:
         names += [f"{family}_{name(farthest)}" for family in ("context_gain", "early_token_curse")]
     chosen = {key: cells.get(key) for key in map(wandb_key, names)}
@@ -235,5 +239,5 @@ def summary(run: Run) -> dict[str, Value]:
 
 def figures(run: Run) -> dict[str, Value]:
     """The run's cells of summary.csv that need no other run, by names that W&B takes."""
-    cells = summary_row(run, None, measures.multiples([run]))
+    cells = summary_row(run, None, measures.multiples([run])) | measured_figures([run])[run.name]
     return {wandb_key(key): value for key, value in cells.items()}

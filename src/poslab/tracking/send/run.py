@@ -25,7 +25,7 @@ from poslab.record.seal import sealed
 from poslab.record.writer import RunRecord
 from poslab.tracking import first_place, in_wandb_sweep, login
 from poslab.tracking.send.card import Card, as_sent
-from poslab.tracking.send.charts import AXES, chart_rows, sheets, summary, training_row
+from poslab.tracking.send.charts import axes, chart_rows, sheets, summary, training_row
 from poslab.tracking.send.offline import identifier, offline_folders, show_in_terminal, written
 
 ONLINE_SECONDS = 20  # that W&B's server has to answer before a run goes offline
@@ -222,7 +222,7 @@ def _place(run: Any, options: LoggerOptions, directory: Path, because: str | Non
 
 
 def define_axes(run: Any) -> None:
-    """Set the x axis of each chart: tokens for curves, with the best validation loss; AXES for the others.
+    """Set the x axis of each chart: tokens for curves, with the best validation loss; `axes` for the others.
 
     Without more in the summary: what a run is sorted by is put there at its end.
     """
@@ -231,7 +231,7 @@ def define_axes(run: Any) -> None:
     for name in ("train/*", "validation/*", "optimizer/*", "cost/*"):
         run.define_metric(name, step_metric="tokens", summary="none")
     run.define_metric("validation/loss", step_metric="tokens", summary="min,last")
-    for family, axis in AXES.items():  # without a summary, which would be the last point
+    for family, axis in axes().items():  # without a summary, which would be the last point
         run.define_metric(axis, hidden=True, summary="none")
         run.define_metric(family, step_metric=axis, summary="none")
 

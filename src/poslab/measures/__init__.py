@@ -1,0 +1,145 @@
+"""What trained models are measured for: one file a measurement, found by its name.
+
+A measurement is a module of this package, or of an installed package that declares it (entry points of the
+group `poslab.measures`), with one public subclass of `Measurement`. Its table lies beside the others of a
+run, its figures stand in summary.csv, its section in the report and its curve in W&B, without another edit.
+docs/extending.md has an example.
+
+PyTorch is imported inside `measure`: a report reads and shows the tables without it.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+from poslab.config.registry import find, part_names
+from poslab.config.schema import RunConfig
+from poslab.record.frames import frame
+from poslab.record.reader import Run
+from poslab.record.schema import TableSchema
+
+if TYPE_CHECKING:
+    import pandas
+
+    from poslab.data.corpus import Corpus
+    from poslab.model.gpt import GPT
+    from poslab.report.document import Section
+    from poslab.report.study_tables import StudyTables
+
+Row = Mapping[str, Any]
+Result = TypeVar("Result")
+
+
+class Progress(Protocol):
+    """Where the state of the work is shown."""
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """A part of the work, which lasts as long as the context."""
+
+    def share(self, name: str, share: float) -> None:
+        """`share` of the phase is done, between 0 and 1; `name` is what is being done."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model as a measurement finds it, under its resolved configuration and with its text."""
+
+    gpt: "GPT"
+    config: RunConfig
+    corpus: "Corpus"
+    progress: Progress
+    # The model trained on without its rotation, or None where that training diverged.
+    without_positions: "Callable[[], GPT | None]"
+    _results: dict[Any, Any] = field(default_factory=dict)
+
+    def once(self, compute: "Callable[[Trained], Result]") -> Result:
+        """What `compute` returns for this model, computed once for all measurements that ask for it."""
+        if compute not in self._results:
+            self._results[compute] = compute(self)
+        result: Result = self._results[compute]
+        return result
+
+
+Value = float | int | str | bool | None
+
+
+class Measurement:
+    """The contract of a measurement. `measure` and `table` are required, the rest is optional."""
+
+    table: ClassVar[TableSchema]  # its CSV file in a run's folder
+    order: ClassVar[int] = 100  # among the measurements, of measuring and in a chapter of the report
+    chapter: ClassVar[str] = "past"  # of the report: past, learning or what
+    # The charts of loggers are `family`/<line> over `family`/<axis>; by default the module's name.
+    family: ClassVar[str]
+    axis: ClassVar[str] = ""  # the name of their x; none: no charts
+
+    def __init_subclass__(cls) -> None:
+        cls.family = cls.__dict__.get("family", cls.__module__.rpartition(".")[2])
+
+    def wanted(self, config: RunConfig) -> bool:
+        """Return whether runs of a configuration are measured."""
+        return True
+
+    def measure(self, trained: Trained) -> Iterable[Row] | None:
+        """Return the rows of the table; None where the model has nothing of the kind, which writes no table.
+
+        Sums beside their counts, not means, so that figures can be pooled.
+        """
+        raise NotImplementedError
+
+    def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+        """Return the figures of runs, a row a run, whose columns are added to summary.csv.
+
+        `table` holds the rows of all finished runs of a study, with the columns run, pos, attention and seed
+        before its own.
+        """
+        return table[["run"]].drop_duplicates().set_index("run")
+
+    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame | None":
+        """Return what loggers draw of one run: a line a column, over the index."""
+        return None
+
+    def section(self, study: "StudyTables") -> "Section | None":
+        """Return what the report shows, by default each figure of `summarise` by arm; None for nothing."""
+        return study.default_section(self)
+
+
+@cache
+def measurements() -> tuple[Measurement, ...]:
+    """Return every measurement of poslab and of installed packages, in their order.
+
+    Raises ConfigError where an installed package declares one that cannot be imported.
+    """
+    names = part_names(__name__)
+    found = [find(name, Measurement, __name__, "measurement")() for name in names]
+    return tuple(sorted(found, key=lambda measurement: measurement.order))
+
+
+def figures(runs: Sequence[Run]) -> dict[str, dict[str, Value]]:
+    """Return the figures of each run, by its name, of all measurements that summarise their table."""
+    found: dict[str, dict[str, Value]] = {run.name: {} for run in runs}
+    for measurement in measurements():
+        for name, row in figures_of(measurement, runs).items():
+            found[name] |= row
+    return found
+
+
+def figures_of(measurement: Measurement, runs: Sequence[Run]) -> dict[str, dict[str, Value]]:
+    """Return the figures of each run that has the measurement's table, by its name, None where one is NaN."""
+    if type(measurement).summarise is Measurement.summarise:
+        return {}
+    if (table := frame(runs, measurement.table)) is None:
+        return {}
+    rows = measurement.summarise(table).to_dict("index")
+    return {
+        str(name): {str(column): cell(value) for column, value in row.items()} for name, row in rows.items()
+    }
+
+
+def cell(value: Any) -> Value:
+    """Return a cell of a DataFrame as a plain value, None where it is no number."""
+    plain: Value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(plain, float) and not math.isfinite(plain) else plain

@@ -1,0 +1,349 @@
+"""How well a model that trained on questions retrieves their answers, by window length and depth in it.
+
+A low perplexity past the training length does not show that a model uses the longer context (Kazemnejad et
+al. 2023): a flat loss may come from the last few tokens. So this is measured beside the losses, in runs with
+a `probe`, whose questions ask for something that stands at a given depth of the window.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from poslab.config.schema import RunConfig, longest_length
+from poslab.config.text import listing, plain
+from poslab.data.questions import TASKS as QUESTIONS
+from poslab.measures import Measurement, Row, Trained
+from poslab.record.schema import PROBE
+
+if TYPE_CHECKING:
+    import pandas
+
+    from poslab.analysis.estimates import ArmFigures
+    from poslab.analysis.statistics import Estimate
+    from poslab.model.gpt import GPT
+    from poslab.report.charts import HeatPanel, HeatPanels
+    from poslab.report.document import Section
+    from poslab.report.study_tables import StudyTables
+    from poslab.report.tables import Table
+
+TITLES = {"passkey": "Pass-key", "copy": "Copy"}
+SYMBOLS = {task: len(kind.symbols) for task, kind in QUESTIONS.items()}  # that an answer is drawn from
+COUNTS = ["samples", "exact", "correct", "nll", "tokens"]
+FIGURES = ("exact_share", "token_share", "nats_per_token")
+SHOWN = ("exact_share", "nats_per_token")  # of the figures, in the table
+LEARNED = 0.05  # of all samples at L, exact: with less, an arm has not learned the task
+WINDOW_START, BEFORE_QUESTION = 0.0, 1.0  # depths
+EVERY_ANSWER = 1.0  # where the scale of the chart ends
+
+
+class Retrieval(Measurement):
+    table = PROBE
+    order = 30
+    axis = "depth"
+
+    def wanted(self, config: RunConfig) -> bool:
+        return bool(config.probe.tasks)
+
+    def measure(self, trained: Trained) -> Iterable[Row]:
+        """Return a row a task, length and depth.
+
+        `exact` counts the samples whose every answer token was the most likely one, which are those that
+        greedy decoding would answer. Lengths past the scheme's `max_length` are left out.
+        """
+        import torch
+
+        from poslab.data.questions import questions
+        from poslab.data.windows import extrapolation_segments
+        from poslab.evaluation.extrapolation import lengths_up_to
+
+        gpt, config, probe = trained.gpt, trained.config, trained.config.probe
+        assert probe.samples is not None
+        assert probe.depths is not None
+        longest = longest_length(config)
+        segments = extrapolation_segments(trained.corpus, probe.samples, longest)
+        texts = segments[np.arange(probe.samples) % len(segments)]
+        lengths = lengths_up_to(longest, config.context_length, gpt.scheme.max_length)
+        depths = np.linspace(0, 1, probe.depths).tolist()
+        work, done, rows = len(probe.tasks) * len(depths) * sum(length for _, length in lengths), 0, []
+        half = config.trainer.precision == "bfloat16"
+        device = torch.device(config.trainer.accelerator)
+        with (
+            trained.progress.phase("evaluating retrieval"),
+            torch.autocast(device.type, dtype=torch.bfloat16, enabled=half),
+        ):
+            for name in probe.tasks:
+                for multiple, length in lengths:
+                    for depth in depths:
+                        windows = questions(texts[:, -length - 1 :], QUESTIONS[name], depth)
+                        losses, likeliest = answers(gpt.to(device), windows, QUESTIONS[name].length)
+                        rows.append(
+                            {
+                                "task": name,
+                                "multiple": f"{multiple:g}",
+                                "length": length,
+                                "depth": f"{depth:g}",
+                                "samples": len(losses),
+                                "exact": int(likeliest.all(axis=1).sum()),
+                                "correct": int(likeliest.sum()),
+                                "nll": float(losses.sum()),
+                                "tokens": losses.size,
+                            }
+                        )
+                        done += length
+                        trained.progress.share("retrieval", done / work)
+        return rows
+
+    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+        table = _defined(table)
+        line = table.task + "_" + table.multiple.map("{:g}x".format)
+        return (table.exact / table.samples).groupby([table.depth, line]).first().unstack()
+
+    def section(self, study: "StudyTables") -> "Section | None":
+        from poslab.analysis.sheets import sheet
+        from poslab.report.document import Section
+
+        table = study.table(self)
+        if table is None or (table := _defined(table)).empty:
+            return None
+        tasks = _tasks(table)
+        held = {run.name: _training_share(run.config) for run in study.results.finished}
+        shares = {held[name] for name in table.run.unique()}
+        share = shares.pop() if len(shares) == 1 else None
+        trained_on = "" if share is None else f" {100 * share:g} % of the training windows have a question."
+        by_arm = [row for task in tasks for row in _arm_rows(study, task)]
+        by_run = table.assign(training_share=table.run.map(held), **_figures(table))
+        columns = ["arm", "run", "seed", "task", "multiple", "length", "depth"]
+        columns += ["samples", "exact", "correct", "tokens", "nll", "training_share", *FIGURES]
+        return Section(
+            "retrieval",
+            "Retrieval",
+            "What the trained model finds again: an answer that stands at a given depth of the window, asked "
+            "for at its end. An answer is exact if every token of it was the most likely one. Lengths are "
+            f"those of the whole window; L is the training length.{trained_on}",
+            _findings(study, tasks),
+            tuple(_heat(study, task) for task in tasks if task.name in TITLES),
+            (_table(study, tasks, by_arm),),
+            {"retrieval": sheet(study.records(by_run[columns])), "retrieval_arms": sheet(by_arm)},
+        )
+
+
+def answers(
+    gpt: "GPT", windows: Int[np.ndarray, "N T+1"], last: int
+) -> tuple[Float[np.ndarray, "N last"], Bool[np.ndarray, "N last"]]:
+    """The loss in nats of each of the `last` targets, and whether it was the most likely token."""
+    import torch
+
+    from poslab.evaluation.losses import batched_logits
+
+    losses, likeliest = [], []
+    with torch.inference_mode():
+        for logits, targets in batched_logits(gpt, windows, last):
+            wide = logits.double()
+            losses.append(-wide.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0].cpu())
+            likeliest.append((wide.argmax(dim=-1) == targets).cpu())
+    return torch.cat(losses).numpy(), torch.cat(likeliest).numpy()
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One task, with its rows of all runs."""
+
+    name: str
+    title: str
+    table: "pandas.DataFrame"
+
+    @property
+    def lengths(self) -> list[float]:
+        """Multiples of L."""
+        lengths: list[float] = sorted(self.table.multiple.unique().tolist())
+        return lengths
+
+    @property
+    def depths(self) -> list[float]:
+        depths: list[float] = sorted(self.table.depth.unique().tolist())
+        return depths
+
+    def of(self, arm: str) -> "pandas.DataFrame":
+        return self.table[self.table.arm == arm]
+
+    def over_depths(self, arm: str, length: float) -> "dict[str, Estimate]":
+        """The figures at one length over all depths, over the seeds."""
+        from poslab.analysis.estimates import estimates
+
+        rows = self.of(arm)
+        sums = rows[rows.multiple == length].groupby("run", sort=False)[COUNTS].sum()
+        return estimates(sums.assign(**_figures(sums)).to_dict("records"), FIGURES)
+
+
+def _defined(table: "pandas.DataFrame") -> "pandas.DataFrame":
+    """The rows in which anything was asked."""
+    table = table[(table.samples > 0) & (table.tokens > 0)]
+    names = [plain(str(task), 40) for task in table.task]
+    return table.assign(task=names).astype({"multiple": float, "depth": float})
+
+
+def _figures(sums: "pandas.DataFrame") -> dict[str, Any]:
+    """The columns FIGURES, from sums of COUNTS."""
+    return {
+        "exact_share": sums.exact / sums.samples,
+        "token_share": sums.correct / sums.tokens,
+        "nats_per_token": sums.nll / sums.tokens,
+    }
+
+
+def _training_share(config: Any) -> float | None:
+    """The share of the training windows with a question in them."""
+    return (config.get("probe") or {}).get("share")
+
+
+def _tasks(table: "pandas.DataFrame") -> list[_Task]:
+    """The tasks on record, those with a figure first."""
+    known, found = list(TITLES), set(table.task.unique())
+    names = [*(name for name in known if name in found), *sorted(found - {*known})]
+    return [_Task(name, TITLES.get(name) or name or "unnamed", table[table.task == name]) for name in names]
+
+
+def _arm_rows(study: "StudyTables", task: _Task) -> list[dict[str, Any]]:
+    """retrieval_arms.csv: a row an arm and length, over all depths and seeds."""
+    from poslab.analysis.estimates import estimate_columns
+
+    return [
+        {
+            "task": task.title,
+            "arm": item.arm.label,
+            "multiple": length,
+            "seeds_finished": len(item.rows),
+            "guess_nats": math.log(SYMBOLS[task.name]) if task.name in SYMBOLS else None,
+            **estimate_columns(figures, FIGURES),
+        }
+        for item in study.results.arms
+        for length in task.lengths
+        if (figures := task.over_depths(item.arm.label, length))
+    ]
+
+
+def _table(study: "StudyTables", tasks: Sequence[_Task], rows: list[dict[str, Any]]) -> "Table":
+    """A row a task and arm, with the rows of retrieval_arms.csv on its lengths beside each other."""
+    from poslab.analysis.estimates import ESTIMATE
+    from poslab.record.measures import name
+    from poslab.report.cells import looks, loss, named, percent, words
+    from poslab.report.formatting import multiple, number
+    from poslab.report.tables import Column, Table
+
+    lengths = sorted({length for task in tasks for length in task.lengths})
+    columns = (
+        words("task", "Task"),
+        named(looks(study.results)),
+        *(Column(f"exact_share_{name(k)}", multiple(k), percent, "Exact, percent") for k in lengths),
+        *(Column(f"nats_per_token_{name(k)}", multiple(k), loss, "Answer, nats per token") for k in lengths),
+    )
+    records: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        shared = {key: row[key] for key in ("task", "arm", "seeds_finished")}
+        record = records.setdefault((row["task"], row["arm"]), shared)
+        end = name(row["multiple"])
+        record |= {f"{key}_{end}_{part}": row[f"{key}_{part}"] for key in SHOWN for part in ESTIMATE}
+    losses = [
+        f"{number(math.log(SYMBOLS[task.name]))} ({task.title.lower()})"
+        for task in tasks
+        if task.name in SYMBOLS
+    ]
+    guessing = f"; guessing among the symbols of the answer loses {listing(losses)}" if losses else ""
+    caption = (
+        "Over all depths. Nats per token is the loss on the answer alone, which moves before an answer "
+        f"becomes exact{guessing}. A dash: the scheme is not defined at that length, or it was not measured."
+    )
+    sources = "retrieval_arms.csv", "retrieval.csv"
+    return Table("By task and arm", caption, columns, list(records.values()), sources, grouped=True)
+
+
+def _heat(study: "StudyTables", task: _Task) -> "HeatPanels":
+    from poslab.analysis.statistics import estimate
+    from poslab.report.cells import arms, half_widths, heat_panel, span
+    from poslab.report.charts import SCALE_FROM, HeatPanels
+    from poslab.report.formatting import multiple
+
+    panels: list[HeatPanel] = []
+    rows: list[dict[str, Any]] = []
+    answer = int((task.table.tokens // task.table.samples).min())
+    chance = SYMBOLS[task.name] ** -answer
+    for look, item in arms(study.results):
+        of_arm = task.of(item.arm.label)
+        cells = {}
+        for depth in task.depths:
+            for length in task.lengths:
+                there = of_arm[(of_arm.depth == depth) & (of_arm.multiple == length)]
+                cell = cells[depth, length] = estimate((there.exact / there.samples).tolist())
+                if cell is not None:
+                    row = {"arm": item.arm.label, "task": task.title, "multiple": length}
+                    row |= {"length": int(there.length.iloc[0]), "depth": depth, **cell.row}
+                    row |= {"samples": int(there.samples.min()), "answer_tokens": answer, "chance": chance}
+                    rows.append(row)
+        if any(cells.values()):
+            panels.append(heat_panel(look, item, cells, "{:g}".format, multiple))
+    samples = sorted(task.table.samples.unique().tolist())
+    unit = "sample" if samples[-1] == 1 else "samples"
+    return HeatPanels(
+        f"retrieval_{task.name}",
+        f"{task.title} retrieval by length and depth",
+        f"Answers that are exact, in percent of the samples. Depth {WINDOW_START:g} is the start of the "
+        f"window, {BEFORE_QUESTION:g} right before the question. {span(samples)} {unit} a cell and seed. An "
+        f"answer has {answer} {'token' if answer == 1 else 'tokens'}: guessed, each among "
+        f"{SYMBOLS[task.name]} symbols, it is exact with a chance of {chance:.2g}. "
+        f"{half_widths(study.results)}",
+        "Depth",
+        "Length of the window",
+        "Percent of answers exact",
+        SCALE_FROM,
+        EVERY_ANSWER,
+        True,
+        tuple(panels),
+        rows,
+    )
+
+
+def _findings(study: "StudyTables", tasks: Sequence[_Task]) -> tuple[str, ...]:
+    results = study.results
+    without = [
+        f"{item.arm.label} ({task.title.lower()})"
+        for task in tasks
+        for item in results.arms
+        if item.rows and task.of(item.arm.label).empty
+    ]
+    missing = [f"Not on record: {listing(without)}."] if without else []
+    one_seed = "One seed: no interval, no winner claimed."
+    sure = one_seed if results.seeds < 2 else "Descriptive: no difference between arms is tested."
+    return (*(_finding(results.arms, task) for task in tasks), *missing, sure)
+
+
+def _finding(arms: "Sequence[ArmFigures]", task: _Task) -> str:
+    """Who learned the task at L, and what is left of it at the longest length."""
+    from poslab.report.formatting import multiple, share
+
+    longest, limit = task.lengths[-1], f"{100 * LEARNED:g} %"
+    exact = {}  # at L and at the longest length, by arm
+    for item in arms:
+        at = [task.over_depths(item.arm.label, k).get("exact_share") for k in (1.0, longest)]
+        if at[0] is not None:
+            exact[item.arm.label] = [None if end is None else end.mean for end in at]
+    if not exact:
+        return f"{task.title}: not measured at L, so what happens past L says nothing."
+    learned = {label: means for label, means in exact.items() if (means[0] or 0) >= LEARNED}
+    if not learned:
+        none = f"{task.title}: no arm learned the task at L (less than {limit} exact)"
+        return f"{none}, so what happens past L says nothing."
+    past = f" and at {multiple(longest)}" if longest > 1 else ""
+    shown = []
+    for label, means in learned.items():
+        ends = ["not defined" if mean is None else share(mean) for mean in means]
+        shown.append(f"{label} ({' and '.join(ends if past else ends[:1])})")
+    words = f"{task.title}, percent exact at L{past}: {listing(shown)}."
+    rest = [label for label in exact if label not in learned]
+    if not rest:
+        return words
+    subject = "its figures say" if len(rest) == 1 else "their figures say"
+    return f"{words} Not learned at L (less than {limit} exact): {listing(rest)}; past L, {subject} nothing."

@@ -1,0 +1,37 @@
+"""A table of many runs as one pandas.DataFrame."""
+
+import io
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from poslab.record.reader import ReportError, Run
+from poslab.record.schema import TableSchema
+
+if TYPE_CHECKING:
+    import pandas
+
+
+def frame(runs: Iterable[Run], schema: TableSchema) -> "pandas.DataFrame | None":
+    """Return the rows of a table of every run that has it; None where no run has a row.
+
+    The columns run, pos, attention and seed stand before those of the table. An optional column that a file
+    lacks is NaN. Raises ReportError where a table cannot be read.
+    """
+    having = [run for run in runs if schema.file in run.tables]
+    if not having:
+        return None
+    import pandas  # for a second: only where there is a table to read
+
+    frames = []
+    for run in having:
+        try:
+            rows = pandas.read_csv(io.BytesIO(run.tables[schema.file]))
+        except ValueError as error:
+            raise ReportError(f"{run.name}: {schema.file} cannot be read: {error}") from None
+        if absent := [column for column in schema.columns if column not in rows]:
+            raise ReportError(f"{run.name}: {schema.file} has no column {absent[0]}")
+        keys = {"run": run.name, "pos": run.pos, "attention": run.attention, "seed": run.seed}
+        columns = dict.fromkeys([*keys, *schema.columns, *schema.optional])
+        frames.append(rows.assign(**keys).reindex(columns=list(columns)))
+    joined = pandas.concat(frames, ignore_index=True)
+    return joined if len(joined) else None
