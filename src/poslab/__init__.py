@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from poslab.library.training import train as train
     from poslab.library.weights import export as export
     from poslab.library.weights import load as load
+    from poslab.measures import Measurement as Measurement
     from poslab.model.gpt import GPT as GPT
     from poslab.model.positions import Scheme as Scheme
     from poslab.record.reader import ReportError as ReportError
@@ -40,6 +41,7 @@ _MODULES = {
     "Study": "poslab.library.studies",
     "CausalAttention": "poslab.library.parts",
     "Scheme": "poslab.model.positions",
+    "Measurement": "poslab.measures",
     "GPT": "poslab.model.gpt",
     "ConfigError": "poslab.config.schema",
     "ReportError": "poslab.record.reader",
@@ -49,6 +51,7 @@ __all__ = [
     "GPT",
     "CausalAttention",
     "ConfigError",
+    "Measurement",
     "ReportError",
     "RunDirectory",
     "Scheme",

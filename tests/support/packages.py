@@ -81,13 +81,12 @@ class Verse(TextSource):
 """,
     "mine/surprise.py": """
 from poslab.measures import Measurement
-from poslab.record.schema import TableSchema
 
 
 class Surprise(Measurement):
     \"\"\"Nats that the model spends on the first tokens of windows.\"\"\"
 
-    table = TableSchema("surprise.csv", ("position", "nll", "tokens"))
+    columns = "position", "nll", "tokens"
     axis = "position"
 
     def measure(self, trained):

@@ -67,9 +67,10 @@ Value = float | int | str | bool | None
 
 
 class Measurement:
-    """The contract of a measurement. `measure` and `table` are required, the rest is optional."""
+    """The contract of a measurement. `columns` and `measure` are required, the rest is optional."""
 
-    table: ClassVar[TableSchema]  # its CSV file in a run's folder
+    columns: ClassVar[tuple[str, ...]]  # of its table, NAME.csv in a run's folder, NAME that of its module
+    table: ClassVar[TableSchema]  # in place of `columns`, where the file has another name
     order: ClassVar[int] = 100  # among the measurements, of measuring and in a chapter of the report
     chapter: ClassVar[str] = "past"  # of the report: past, learning or what
     # The charts of loggers are `family`/<line> over `family`/<axis>; by default the module's name.
@@ -77,7 +78,10 @@ class Measurement:
     axis: ClassVar[str] = ""  # the name of their x; none: no charts
 
     def __init_subclass__(cls) -> None:
-        cls.family = cls.__dict__.get("family", cls.__module__.rpartition(".")[2])
+        name = cls.__module__.rpartition(".")[2]
+        cls.family = cls.__dict__.get("family", name)
+        if "table" not in cls.__dict__:
+            cls.table = TableSchema(f"{name}.csv", cls.columns)
 
     def wanted(self, config: RunConfig) -> bool:
         """Return whether runs of a configuration are measured."""
