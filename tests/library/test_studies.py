@@ -82,6 +82,21 @@ def test_curves_lengths_and_positions_are_those_of_the_records(study, runs):
     assert statistics.fmean(positions["loss"]) == pytest.approx(1.6 + 6 / 8)
 
 
+def test_a_table_of_the_runs_has_the_rows_of_their_files(study, runs):
+    table = study.table("extrapolation")
+    ended = zip(study.runs["arm"], study.runs["status"], strict=True)
+    assert set(table.arm) == {arm for arm, status in ended if status == "done"}
+    one = table[(table.run == "alibi-1") & (table.protocol == "sliding")]
+    own = load_run(runs / "made_up" / "alibi-1").segments
+    assert {(row.multiple, row.nll / row.tokens) for row in one.itertuples()} == {
+        (k, mean_loss(stretches.values()))
+        for (protocol, k), stretches in own.items()
+        if protocol == "sliding"
+    }
+    with pytest.raises(ReportError, match="did you mean extrapolation"):
+        study.table("extrapolatoin")
+
+
 def test_what_was_not_measured_has_no_row_and_other_rotations_have_rows_of_their_own(study):
     assert "alibi-2" in study.curves["run"]  # until it diverged
     assert not {"alibi-2", "t5-0"} & set(study.extrapolation["run"])

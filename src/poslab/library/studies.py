@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 from poslab.analysis.results import Results, figures, subject_of
 from poslab.config.option_files import nearest
+from poslab.measures import measurements
 from poslab.record.kept import load_available
 from poslab.record.losses import TRAINED, Segments, Stretch
 from poslab.record.measures import Value, mean_bits, mean_loss
 from poslab.record.reader import ReportError, Run
 from poslab.report.document import Document
 from poslab.report.sections.contents import document
+from poslab.report.study_tables import StudyTables
 
 if TYPE_CHECKING:
+    import pandas
     from matplotlib.figure import Figure
 
 Table = dict[
@@ -79,6 +82,22 @@ class Study:
             for rescale, _, positions in _measured(run)
             for position, stretch in sorted(positions.items())
         )
+
+    def table(self, name: str) -> "pandas.DataFrame":
+        """A table of the runs, such as "extrapolation", "probe" or one of a measurement of yours.
+
+        A row a row of each finished run's file, with the columns run, arm, pos, attention and seed before its
+        own. Raises ReportError where no run has rows of that name.
+        """
+        by_name = {Path(measurement.table.file).stem: measurement for measurement in measurements()}
+        study = StudyTables(self._results)
+        table = study.table(by_name[name]) if name in by_name else None
+        if table is None:
+            there = {Path(file).stem for run in self._results.finished for file in run.tables}
+            names = sorted(there & by_name.keys())
+            near = nearest(name, names)
+            raise ReportError(f"{self.name} has no table {name!r}{near}; it has {', '.join(names)}")
+        return table
 
     @cached_property
     def tables(self) -> Mapping[str, Table]:

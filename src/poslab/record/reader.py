@@ -15,42 +15,11 @@ from poslab.record import losses, scheme
 from poslab.record.files import Tables, read_tables, table_records
 from poslab.record.losses import TRAINED, RescaledMeasurement, Segments, Stretch, Validation
 from poslab.record.manifest import OtherFormatError, check_directory, parse_manifest
-from poslab.record.schema import (
-    ATTENTION_DISTANCE,
-    EXTRAPOLATION,
-    MANIFEST,
-    METRICS,
-    POSITION,
-    POSITION_PROBE,
-    RESCALED,
-    RESCALED_POSITION,
-    ROTATED_DENOMINATORS,
-    SCHEME_BIAS,
-    SCHEME_BOUND,
-    SCHEME_ROTATION,
-    STUDY_LIST,
-    Manifest,
-)
+from poslab.record.schema import MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST, Manifest
 from poslab.record.scheme import SchemeRecord
 from poslab.record.seal import UnreadableError
 from poslab.record.study_list import NewerListError, StudyList, read_study_list, recorded_runs, studies
 
-READ = {  # the tables that are read into the fields of a Run
-    table.file
-    for table in (
-        METRICS,
-        EXTRAPOLATION,
-        POSITION,
-        SCHEME_BIAS,
-        SCHEME_ROTATION,
-        SCHEME_BOUND,
-        ATTENTION_DISTANCE,
-        ROTATED_DENOMINATORS,
-        POSITION_PROBE,
-        RESCALED,
-        RESCALED_POSITION,
-    )
-}
 PART = "part"  # what a run of a study is for, in its configuration
 TUNING = "tuning"  # it helps to choose a learning rate; any other is one of the comparison
 
@@ -83,7 +52,7 @@ class Run:
     positions: Mapping[int, Stretch] = field(default_factory=dict)
     rescaled: Mapping[str, RescaledMeasurement] = field(default_factory=dict)
     scheme: SchemeRecord = field(default_factory=SchemeRecord)
-    tables: Tables = field(default_factory=dict)  # the CSV files of other measurements (record/frames.py)
+    tables: Tables = field(default_factory=dict)  # its CSV files, as record/frames.py reads them
     study: str = ""
 
     @property
@@ -362,7 +331,7 @@ def _with_evaluation(run: Run, tables: Tables) -> Run:
         positions=losses.positions(tables),
         rescaled=losses.rescaled(tables) if rescaled else {},
         scheme=scheme.scheme(tables),
-        tables={name: content for name, content in tables.items() if name not in READ},
+        tables=tables,
     )
 
 
