@@ -9,7 +9,7 @@ from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longes
 from poslab.data.corpus import Corpus, check_lengths
 from poslab.data.questions import ROOM
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest, remove_record
-from poslab.record.schema import ENDED, FORMAT
+from poslab.record.schema import ENDED, FORMAT, Manifest
 from poslab.record.seal import DamagedError
 from poslab.record.writer import RunRecord
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
@@ -31,6 +31,7 @@ class Standing:
     reason: str | None = None
     damage: tuple[str, ...] = ()  # a line for each file that is not as it was written
     outdated: bool = False  # whether its model was evaluated by other code than today's
+    manifest: Manifest | None = None
 
     @property
     def settled(self) -> bool:
@@ -70,7 +71,7 @@ class Job:
             return Standing(None, damage=(str(error),))
         if manifest is None:
             return Standing(None)
-        standing = Standing(manifest.status, manifest.reason)
+        standing = Standing(manifest.status, manifest.reason, manifest=manifest)
         if not standing.settled:  # no need to check its files: it goes on from its checkpoints
             return standing
         damaged = damaged_files(self.directory, manifest.files)
