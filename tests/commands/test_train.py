@@ -16,7 +16,7 @@ from poslab.record.locks import TakenError
 from poslab.record.manifest import read_manifest
 from poslab.study.run import plan as planning
 from poslab.study.run.plan import plan
-from poslab.training.checkpoints import load_model
+from poslab.training.trained import load_model
 from support.commands import TINY, command, rows
 from support.models import CONF
 from support.runs import make, request

@@ -9,8 +9,8 @@ from poslab.evaluation.extrapolation import evaluate
 from poslab.model.gpt import build
 from poslab.model.rescaling import METHODS, Rescaling
 from poslab.study.run.plan import plan
-from poslab.training.checkpoints import load_model
 from poslab.training.loop import without_positions
+from poslab.training.trained import load_model
 from support.commands import rows
 from support.models import POSITIONS
 from support.runs import Told, make, request

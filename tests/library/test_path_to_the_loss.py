@@ -8,7 +8,7 @@ from pathlib import Path
 from support.commands import ROOT, environment
 
 # More than this is not let in. What is aimed at: 15 files and 2,400 lines, none over 400.
-FILES, LINES, LONGEST = 43, 7_200, 400
+FILES, LINES, LONGEST = 39, 6_700, 400
 
 SCRIPT = """
 import json, sys

@@ -157,7 +157,7 @@ def test_what_is_remembered_of_a_check_is_what_the_check_says(attention, cache):
         for _ in range(2):  # built, then remembered
             with Preparation() as preparation:
                 try:
-                    checked: object = preparation.checked(config)
+                    checked: object = preparation.checked(config)[0]
                 except PairError as error:
                     checked = str(error)
             assert checked == expected, name

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from poslab.study.run.provenance import source_state
+from poslab.study.run.facts import source_state
 from support.runs import make, request
 
 

@@ -19,7 +19,7 @@ from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.start import request_of
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.training.checkpoints import load_model
+from poslab.training.trained import load_model
 from support.commands import ROOT, command, rows, tiny
 from support.models import POSITIONS
 from support.runs import StopsAt, assert_equal_results, make, request

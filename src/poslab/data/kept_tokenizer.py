@@ -14,14 +14,12 @@ from poslab.data.tokens import byte_of_letter
 BYTES = 256
 
 
-def tokenizer_of(vocabulary: Any, corpus: Corpus) -> bytes | None:
-    """The content of a tokenizer.json by which `corpus` was cut into tokens; None where these are bytes.
+def tokenizer_of(vocabulary: Any, corpus: Corpus) -> bytes:
+    """The content of a tokenizer.json by which `corpus` was cut into tokens that are no bytes.
 
     `vocabulary` is the run's `data.vocabulary`: its file is copied, and a BPE that was trained on the text is
     made again from what its tokens spell. Raises OSError.
     """
-    if vocabulary == "bytes":
-        return None
     if is_tokenizer_file(vocabulary):
         return Path(vocabulary).expanduser().read_bytes()
     text = corpus.decode(np.arange(corpus.separator))

@@ -28,7 +28,7 @@ from poslab.record.files import write_atomic
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import EXPORTED, FINAL, Manifest
 from poslab.record.seal import UNSEALED, DamagedError, UnreadableError
-from poslab.training.checkpoints import TrainedModel, load_model, read_trained_model
+from poslab.training.trained import TrainedModel, load_model, read_trained_model
 
 SUFFIX = ".safetensors"
 FORMAT = 1  # of what stands under `poslab`

@@ -21,6 +21,7 @@ import torch
 from lightning_fabric.plugins import CheckpointIO
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
+from poslab.config.classes import instantiated
 from poslab.config.schema import RunConfig
 from poslab.data.corpus import Corpus
 from poslab.data.windows import validation_windows
@@ -28,7 +29,6 @@ from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
 from poslab.model.rescaling import Rescaling
 from poslab.training.batches import Loader, MadeAhead, TrainingBatches
-from poslab.training.callbacks import callbacks_of
 from poslab.training.module import LanguageModel
 from poslab.training.observer import DivergedError, Observer, State
 
@@ -213,7 +213,8 @@ def train(
 
     `callbacks` are beside those of the configuration. A `state` from an earlier call is resumed, to the same
     bits; without one initial weights are drawn, unless the model has them (`initialise` is False). Raises
-    DivergedError as soon as a validation has a loss that is not finite.
+    DivergedError as soon as a validation has a loss that is not finite, ConfigError where a callback of the
+    configuration cannot be made.
     """
     torch.manual_seed(config.seed)
     if state is None and initialise:
@@ -224,7 +225,11 @@ def train(
     module = LanguageModel(gpt, config.trainer, config.seed)
     recorder.io.state = state
     del state  # as large as the model and its optimizer together
-    _fit(module, config, corpus, recorder, callbacks=[*callbacks_of(config), *callbacks])
+    configured = [
+        instantiated(f"callbacks.{name}", section, lightning.Callback)
+        for name, section in config.callbacks.items()
+    ]
+    _fit(module, config, corpus, recorder, callbacks=[*configured, *callbacks])
     return TrainingResult(recorder.step, recorder.validation_seconds, module.batches)
 
 

@@ -1,7 +1,7 @@
 """The memory of this machine and of its GPUs: how much a run can ever have, and whether it ran out.
 
-What a process may use is the machine's memory and swap, or less where a cgroup (of a container, a Slurm job
-or systemd) or a limit of the shell (`ulimit -v`) says so. All numbers are bytes.
+What a process may use is the machine's memory, or less where a cgroup (of a container, a Slurm job, systemd)
+or a limit of the shell (`ulimit -v`) says so. Swap does not count: training in it takes hours. In bytes.
 """
 
 import os
@@ -27,18 +27,14 @@ class Memory:
 
 def machine_memory(root: Path = Path("/")) -> Memory:
     """What the processes of this machine or cgroup can have together; `root` is where its files lie."""
-    facts = _meminfo(root)
-    swap = facts.get("SwapTotal", 0)
-    memory = Memory(facts.get("MemTotal", _physical_memory()) + swap, "this machine has")
-    limits = [Memory(limit, "this process's cgroup allows") for limit in _cgroup_limits(root, swap)]
+    memory = Memory(_meminfo(root).get("MemTotal", _physical_memory()), "this machine has")
+    limits = [Memory(limit, "this process's cgroup allows") for limit in _cgroup_limits(root)]
     return min([memory, *limits, *_process_limits()], key=lambda each: each.bytes)
 
 
 def free_memory(root: Path = Path("/")) -> int:
     """What nobody uses now, or the system would give up at once."""
-    facts = _meminfo(root)
-    free = facts.get("MemAvailable", NO_LIMIT) + facts.get("SwapFree", 0)
-    return min(free, machine_memory(root).bytes)
+    return min(_meminfo(root).get("MemAvailable", NO_LIMIT), machine_memory(root).bytes)
 
 
 def gpu_memory() -> list[Memory]:
@@ -71,10 +67,10 @@ def out_of_memory_kills(root: Path = Path("/")) -> int:
 
     0 where the kernel does not count them. Programs that watch the memory themselves are not counted.
     """
-    counters = [root / "proc/vmstat"]
-    for folder, version in _cgroups(root):
-        counters.append(folder / ("memory.events" if version == 2 else "memory.oom_control"))
-    for path in reversed(counters):  # the innermost first
+    counters = [
+        folder / name for folder in _cgroups(root) for name in ("memory.events", "memory.oom_control")
+    ]
+    for path in (*counters, root / "proc/vmstat"):
         if match := re.search(r"^oom_kill (\d+)$", _text(path), re.MULTILINE):
             return int(match[1])
     return 0
@@ -117,55 +113,27 @@ def _process_limits() -> Iterator[Memory]:
                 yield Memory(soft, holder)
 
 
-def _cgroup_limits(root: Path, swap: int) -> Iterator[int]:
-    """Of the process's cgroup and all above it: of memory and swap together."""
-    for folder, version in _cgroups(root):
-        if version == 2:
-            limit = _number(folder / "memory.max")
-            allowed = _number(folder / "memory.swap.max")
-            if limit is not None:
-                yield limit + (swap if allowed is None else min(swap, allowed))
-        else:
-            limit = _number(folder / "memory.limit_in_bytes")
-            both = _number(folder / "memory.memsw.limit_in_bytes")
-            if limit is not None:
-                yield limit + swap
-            if both is not None:
-                yield both
+def _cgroup_limits(root: Path) -> Iterator[int]:
+    """Of the process's cgroup and all above it."""
+    for folder in _cgroups(root):
+        for name in ("memory.max", "memory.limit_in_bytes"):  # of versions 2 and 1
+            text = _text(folder / name).strip()
+            if text.isdigit() and int(text) < NO_LIMIT:
+                yield int(text)
 
 
-def _cgroups(root: Path) -> Iterator[tuple[Path, int]]:
-    """The folders of this process's memory cgroup and of those above it, each with its version."""
-    paths = {  # of the process in each hierarchy, by its controllers; version 2 names none
-        controllers: path
-        for line in _text(root / "proc/self/cgroup").splitlines()
-        for _, controllers, path in [line.split(":", 2)]
-    }
-    for line in _text(root / "proc/self/mountinfo").splitlines():
-        own, _, of_system = line.partition(" - ")
-        kind, _, options = [*of_system.split(), "", "", ""][:3]
-        if kind == "cgroup2":
-            version, path = 2, paths.get("")
-        elif kind == "cgroup" and "memory" in options.split(","):
-            version, path = 1, next((paths[key] for key in paths if "memory" in key.split(",")), None)
-        else:
+def _cgroups(root: Path) -> Iterator[Path]:
+    """The folders of this process's memory cgroup and of those above it, the innermost first.
+
+    In a container the path may be the one outside, and only the uppermost folder is there.
+    """
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
             continue
-        if path is None:
-            continue
-        mounted, place = own.split()[3:5]
-        inside = Path(path.removeprefix(mounted)).parts if path.startswith(mounted) else Path(path).parts
-        folder = root / place.lstrip("/")
-        yield folder, version
-        for part in inside:
-            if part not in ("/", ".."):
-                folder = folder / part
-                yield folder, version
-
-
-def _number(path: Path) -> int | None:
-    """The number in a file; None where there is no such limit."""
-    text = _text(path).strip()
-    return int(text) if text.isdigit() and int(text) < NO_LIMIT else None
+        mounted = root / "sys/fs/cgroup" / ("memory" if controllers else "")  # version 2 names no controllers
+        inside = Path(path.lstrip("/"))
+        yield from (mounted / folder for folder in (inside, *inside.parents))
 
 
 def _text(path: Path) -> str:

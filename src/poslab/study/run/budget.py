@@ -1,171 +1,129 @@
-"""What a run takes at least, of memory and of disk, so that none is begun that cannot come to its end.
+"""What a run takes at least, of memory, disk and time, so that one that cannot end is refused at once.
 
-A lower bound in bytes: what must be there at one time. So a run is refused only where it cannot fit, and one
-that is let through may still run out: measured on a CPU, runs of 0.1 to 51 M parameters took 1.6 to 4.1 times
-the bound in all, and 1.1 to 1.6 times what it counts beside the processes themselves. With P parameters,
-D width, H heads, V vocabulary, L training length, l the longest evaluation length, B windows a batch, b of
-them and t = b L tokens at a time, and s bytes a number (4; 2 in bfloat16):
-
-    P                 V D + layers (12 D^2 + 13 D) + 2 D, and those of the scheme
-    training          16 P                  weights, gradients and AdamW's two moments, in float32
-                      16 s t D layers       what backward needs of each block (10 where it is compiled)
-                      4 b H L^2 (layers + 1)   the weights of softmax attention, where it is written out
-                      8 t V                 the logits and their softmax
-                      8 B (L + 1)           the windows of a batch, int64, on the machine
-    a checkpoint      16 P + 12 P           what training holds, and the file with weights and moments
-    an evaluation     4 P
-                      8 segments (2 l + 1), 16 segments l    tokens, their losses, windows cut from them
-                      9 s D tokens + 8 V tokens              of a batch of windows in a block, and its logits
-                      8 H l^2               two matrices of softmax attention, where it is written out
-    disk              16 P                  the last checkpoint and the final weights
-
-On a CPU all of it is the machine's memory, for each process of a run; on GPUs a process has one, and the
-machine holds batches, checkpoints and segments. Segments and windows count as they are asked for: whether the
-text has so many is not known before it is prepared.
+All are lower bounds: a run is refused where it plainly cannot fit, and one that is begun may still run out of
+memory, which its record then says with what to change. Measured on a CPU, runs of 0.1 to 51 M parameters took
+1.6 to 4.1 times the bound.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+import shutil
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
-from poslab.config.schema import MULTIPLES, VALIDATIONS, ConfigError
+from poslab.config.schema import VALIDATIONS, ConfigError, RunConfig, is_tokenizer_file
+from poslab.data import tokenizer_file
 from poslab.study.launch.memory import Memory, free_memory, gpu_memory, machine_memory, size_text
-from poslab.study.run.size import Size
 
-INTERPRETER = 150 * 2**20  # of each process: Python with PyTorch
-BLOCK = 20 * 2**10  # of each layer, whatever its width: the objects of its modules and parameters
-ROW = 500  # of a row of a table while it is kept as Python's objects
-TOKENS_A_BATCH = 4_096  # of an evaluation on a CPU, and no fewer on a GPU
-LOGITS_A_BATCH = 2**29  # of an evaluation
-MOST_PARTS = 10_000  # of a batch, that are proposed
-LESS = ", or less"
-SLACK = 2.0  # what is proposed takes half of what there is at most, by the same bound
+INTERPRETER = 150 * 2**20  # bytes of each process: Python with PyTorch
+TOKENS_A_BATCH = 4_096  # of an evaluation
+LOGITS_A_BATCH = 2**29
 # What no machine has, where runs are made elsewhere.
 ELSEWHERE = Memory(64 * 2**40, "no machine has more than")
 ELSEWHERE_GPU = Memory(2**40, "no GPU has more than")
-# More operations a second than any CPU or GPU does, and the years that a run may take with them.
-OPERATIONS = {False: 1e14, True: 1e16}
-YEARS = 1
-
-Needs = dict[str, int]  # bytes that must be there at one time, by what they are for
+# More operations a second than any CPU or GPU does.
+OPERATIONS = {"cpu": 1e14, "cuda": 1e16}
+YEAR = 365 * 86_400  # seconds
+# Settings that a message names.
+MODEL = "model.width, model.layers, data.vocabulary or the numbers of pos and attention"
+BATCH = "trainer.batch_size, context_length or data.vocabulary, or raise trainer.accumulate"
+ACTIVATIONS = "trainer.batch_size, context_length, model.width or model.layers, or raise trainer.accumulate"
+SOFTMAX = "context_length, trainer.batch_size or evaluate.longest, or choose attention=flash"
+LENGTH = "evaluate.longest, context_length or model.width"
 
 
 class BudgetError(ConfigError):
     """A run that cannot fit into memory or onto the disk. The message says which settings to lower."""
 
 
-def device_needs(size: Size, trained: bool = False) -> list[Needs]:
-    """What each part of a run takes of the device that computes, for one process; `trained`: to evaluate."""
-    evaluation = {"parameters": 4 * size.parameters, **_evaluated(size)}
-    return [evaluation] if trained else [_trained(size), evaluation]
+class Need(NamedTuple):
+    """Memory that must be there at one time."""
 
-
-def machine_needs(size: Size, trained: bool = False) -> list[Needs]:
-    """What each part of a run takes of the machine's memory, for all of its processes there."""
-    interpreters = {"processes": INTERPRETER * size.devices, "layers": BLOCK * size.layers * size.devices}
-    batch = {"windows of a batch": 8 * size.batch_size * (size.context_length + 1)}
-    batch["validations"] = ROW * min(size.validations, size.max_steps)
-    batch["validation windows"] = 8 * size.validation_windows * (size.context_length + 1)
-    checkpoint = {"a checkpoint": 12 * size.parameters}
-    tables = _tables(size)
-    if size.cuda:
-        parts = [tables] if trained else [batch, checkpoint, tables]
-    else:
-        computing = device_needs(size, trained)
-        parts = [{**computing[-1], **tables}]
-        if not trained:
-            state = {"parameters with gradients and optimizer": 16 * size.parameters}
-            training = {name: bytes * size.devices for name, bytes in computing[0].items()}
-            parts += [{**training, **batch}, {**state, **checkpoint}]
-    return [{**interpreters, **part} for part in parts]
-
-
-def _trained(size: Size) -> Needs:
-    windows = max(1, size.batch_size // (size.accumulate * size.devices * size.nodes))
-    tokens = windows * size.context_length
-    kept = (10 if size.compiled else 16) * size.number * tokens * size.width * size.layers
-    matrix = 4 * windows * size.heads * size.context_length**2
-    return {
-        "parameters with gradients and optimizer": 16 * size.parameters,
-        "activations": kept,
-        "attention weights": matrix * (size.layers + 1) if size.softmax else 0,
-        "logits": 8 * tokens * size.vocabulary,
-    }
-
-
-def _evaluated(size: Size) -> Needs:
-    longest = size.longest * size.context_length
-    length = min(longest, size.max_length or longest)
-    windows = max(1, min(TOKENS_A_BATCH // length, LOGITS_A_BATCH // (length * size.vocabulary)))
-    tokens = windows * length
-    return {
-        "activations of an evaluation": 9 * size.number * size.width * tokens,
-        "logits of an evaluation": 8 * tokens * size.vocabulary,
-        "attention weights of an evaluation": 8 * windows * size.heads * length**2 if size.softmax else 0,
-    }
-
-
-def _tables(size: Size) -> Needs:
-    longest = size.longest * size.context_length
-    return {
-        "segments": size.segments * (8 * (2 * longest + 1) + 16 * longest),
-        "samples of the probe": size.samples * 8 * (2 * longest + 1),
-        "rows of the probe": size.depths * size.tasks * ROW,
-    }
-
-
-def disk_need(size: Size) -> int:
-    """Bytes that the run's folder takes at its largest."""
-    return 16 * size.parameters
-
-
-def estimate(size: Size) -> int:
-    """The memory that a run is likely to take, of its GPU if it uses one, else of the machine: for planning
-    how many run at a time, which costs nothing but time where it is too much."""
-    parts = device_needs(size) if size.cuda else machine_needs(size)
-    return INTERPRETER + round(1.5 * max(_sum(part) for part in parts))
+    bytes: int
+    purpose: str
+    settings: str  # that lower it
 
 
 @dataclass(frozen=True)
-class Room:
-    """What there is for a run."""
+class Size:
+    """What a run takes at least: of the machine, of each of its GPUs (nothing on a CPU) and of the disk."""
 
-    machine: Memory
-    gpus: Sequence[Memory] = ()  # of which the run's processes have one each
-
-
-def room(here: bool, cuda: bool, gigabytes: float | None = None) -> Room:
-    """What there is on this machine, or, if not `here`, on any; `gigabytes`: what a launcher gives a run."""
-    if here:
-        return Room(machine_memory(), gpu_memory() if cuda else ())
-    given = gigabytes and Memory(round(gigabytes * 2**30), "launcher.memory_gb gives")
-    return Room(given or ELSEWHERE, (ELSEWHERE_GPU,))
+    machine: tuple[Need, ...]
+    gpu: tuple[Need, ...]
+    disk: int  # bytes: the last checkpoint and the final weights
 
 
-def check_memory(size: Size, there: Room, trained: bool = False, unbuilt: bool = False) -> None:
-    """Raise BudgetError where the run cannot fit; `trained`: its model is there and is only evaluated.
+def size_of(
+    config: RunConfig, parameters: int = 0, max_length: int | None = None, trained: bool = False
+) -> Size:
+    """The size of a resolved configuration, whose scheme and attention have `parameters` of their own.
 
-    `unbuilt`: the scheme may be defined up to L only, which is known once it is built.
+    The scheme is defined for `max_length` tokens. `trained`: the model is there and is only evaluated.
     """
-    if not trained and size.validations > size.max_steps:
-        raise BudgetError(
-            f"evaluate.validations={size.validations} is more than the {size.max_steps} steps of training "
-            f"(trainer.max_steps): choose evaluate.validations={min(size.max_steps, VALIDATIONS)}"
-        )
-    least = replace(size, max_length=size.context_length) if unbuilt else size
-    checks: list[tuple[Callable[[Size, bool], list[Needs]], Memory]] = [(machine_needs, there.machine)]
-    if size.cuda and there.gpus:
-        checks.append((device_needs, max(there.gpus, key=lambda gpu: gpu.bytes)))
-    for needs, memory in checks:
-        most = max(needs(least, trained), key=_sum)
-        if _sum(most) > memory.bytes:
-            raise BudgetError(_too_large(size, needs, trained, most, memory))
+    model, trainer, length = config.model, config.trainer, config.context_length
+    softmax, number = config.attention.get("kind") == "softmax", 2 if trainer.precision == "bfloat16" else 4
+    vocabulary = _entries(config)
+    block = 12 * model.width**2 + 13 * model.width
+    weights = (vocabulary + 2) * model.width + model.layers * block + parameters
+
+    windows = max(1, trainer.batch_size // (trainer.accumulate * trainer.devices * trainer.nodes))
+    tokens = windows * length  # at a time, in one of the run's processes
+    kept = (10 if trainer.compile is True else 16) * number  # bytes for backward, of a token in a block
+    training = (
+        Need(16 * weights, "parameters with gradients and optimizer", MODEL),
+        Need(kept * tokens * model.width * model.layers, "activations", ACTIVATIONS),
+        Need(softmax * 4 * windows * model.heads * length**2 * model.layers, "attention weights", SOFTMAX),
+        Need(8 * tokens * vocabulary, "logits", BATCH),
+    )
+    longest = min(int(config.evaluate.longest) * length, max_length or sys.maxsize)
+    together = max(1, min(TOKENS_A_BATCH, LOGITS_A_BATCH // vocabulary) // longest)  # windows
+    evaluated = 9 * number * model.width + 8 * vocabulary  # bytes of a token
+    evaluation = (
+        Need(4 * weights, "parameters", MODEL),
+        Need(together * longest * evaluated, "activations of an evaluation", LENGTH),
+        Need(
+            softmax * 8 * together * model.heads * longest**2, "attention weights of an evaluation", SOFTMAX
+        ),
+    )
+    computing = evaluation if trained else max(training, evaluation, key=_sum)
+    processes = Need(INTERPRETER * trainer.devices, "processes", "trainer.devices")
+    batch = Need(0 if trained else 8 * trainer.batch_size * (length + 1), "a batch", BATCH)
+    if trainer.accelerator == "cuda":
+        return Size((processes, batch), computing, 16 * weights)
+    of_all = (need._replace(bytes=need.bytes * trainer.devices) for need in computing)
+    return Size((processes, batch, *of_all), (), 16 * weights)
+
+
+def estimate(size: Size) -> int:
+    """The bytes that a run is likely to take, of its GPU if it uses one, else of the machine.
+
+    For planning how many run at a time, which costs nothing but time where it is too much.
+    """
+    return INTERPRETER + round(1.5 * _sum(size.gpu or size.machine))
+
+
+def check_memory(size: Size, here: bool = True, gigabytes: float | None = None) -> None:
+    """Raise BudgetError where the run cannot fit into this machine or, if not `here`, into any.
+
+    `gigabytes` is the memory that a launcher gives a run elsewhere.
+    """
+    gpu = max(gpu_memory(), key=lambda each: each.bytes, default=None) if here and size.gpu else ELSEWHERE_GPU
+    machine = machine_memory() if here else ELSEWHERE
+    if gigabytes and not here:
+        machine = Memory(round(gigabytes * 2**30), "launcher.memory_gb gives")
+    for needs, memory in ((size.machine, machine), (size.gpu, gpu)):
+        if memory is not None and (whole := _sum(needs)) > memory.bytes:
+            most = max(needs)
+            raise BudgetError(
+                f"the run takes at least {size_text(whole)} of memory, {size_text(most.bytes)} of them for "
+                f"{most.purpose}, and {memory.holder} {size_text(memory.bytes)}: lower {most.settings}"
+            )
 
 
 def warning(size: Size) -> str | None:
     """What to say where a run fits into this machine, but not beside what is there now; else None."""
-    need, free = max(_sum(part) for part in machine_needs(size)), free_memory()
+    need, free = _sum(size.machine), free_memory()
     if need <= free:
         return None
     return (
@@ -173,153 +131,49 @@ def warning(size: Size) -> str | None:
     )
 
 
-def check_time(size: Size) -> None:
-    """Raise BudgetError where the training could not end within a year on any machine: each token takes six
-    operations a parameter of the blocks, forward and backward."""
-    second = OPERATIONS[size.cuda] * size.devices * size.nodes
-    step = 72 * size.width**2 * size.layers * size.batch_size * size.context_length
-    most = YEARS * 365 * 86_400 * second / step
-    if size.max_steps > most:
-        years = size.max_steps / most * YEARS
+def check_steps(config: RunConfig) -> None:
+    """Raise BudgetError where there are more validations than steps, or training takes over a year anywhere.
+
+    Each token takes six operations a parameter of the blocks, forward and backward.
+    """
+    trainer, model, validations = config.trainer, config.model, config.evaluate.validations
+    if validations > trainer.max_steps:
         raise BudgetError(
-            f"{size.max_steps:,} steps of training take more than {years:,.0f} years on any machine: "
-            f"choose trainer.max_steps={_two_digits(int(most / SLACK))}, or less"
+            f"evaluate.validations={validations} is more than the {trainer.max_steps} steps of training "
+            f"(trainer.max_steps): choose evaluate.validations={min(trainer.max_steps, VALIDATIONS)}"
+        )
+    tokens = trainer.max_steps * trainer.batch_size * config.context_length
+    a_second = OPERATIONS[trainer.accelerator] * trainer.devices * trainer.nodes
+    years = 72 * model.width**2 * model.layers * tokens / a_second / YEAR
+    if years > 1:
+        raise BudgetError(
+            f"{trainer.max_steps:,} steps of training take more than {years:,.0f} years on any machine: "
+            "lower trainer.max_steps"
         )
 
 
-def check_disk(size: Size, free: int) -> None:
-    """Raise BudgetError where the run's files cannot fit; `free` is what is free, with what the run has."""
-    if disk_need(size) > free:
-        smaller = _remedies(size, disk_need, free / SLACK)
+def check_disk(size: Size, directory: Path) -> None:
+    """Raise BudgetError where the disk has no room for the run's files, beside those that it has."""
+    there = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    if size.disk < free:
+        return
+    free += sum(path.stat().st_size for path in directory.glob("**/*") if path.is_file())
+    if size.disk > free:
         raise BudgetError(
-            f"the run writes at least {size_text(disk_need(size))}, a checkpoint and the weights of "
-            f"{size.parameters:,} parameters, and {size_text(free)} of the disk are free: make room, "
-            f"or choose {f'{smaller}, or ' if smaller else ''}runs=DIR on another disk"
+            f"the run writes at least {size_text(size.disk)}, a checkpoint and the weights, and "
+            f"{size_text(free)} of the disk are free: make room, choose runs=DIR on another disk, or lower "
+            f"{MODEL}"
         )
 
 
-def _too_large(
-    size: Size, needs: Callable[[Size, bool], list[Needs]], trained: bool, most: Needs, memory: Memory
-) -> str:
-    """What takes too much, and which settings would make it fit."""
-    whole = size_text(_sum(most))
-    largest = max(most, key=lambda name: most[name])
-    share = size_text(most[largest])
-    of_them = f", {share} of them" if share != whole else ""
-
-    def need(other: Size) -> int:
-        return max(_sum(part) for part in needs(other, trained))
-
-    return (
-        f"the run takes at least {whole} of memory{of_them} for {largest}, and {memory.holder} "
-        f"{size_text(memory.bytes)}: choose "
-        f"{_remedies(size, need, memory.bytes / SLACK, trained) or 'a machine with more memory'}"
-    )
+def _entries(config: RunConfig) -> int:
+    """The tokens of a vocabulary. Raises ConfigError where it is a file that is no tokenizer."""
+    vocabulary = config.data.get("vocabulary")
+    if is_tokenizer_file(vocabulary):
+        return tokenizer_file.entries(Path(str(vocabulary)))
+    return vocabulary if isinstance(vocabulary, int) else 256
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """A setting that can be lowered."""
-
-    field: str  # of Size
-    name: str
-    least: int = 1  # that is worth naming
-
-
-LOWERED = (
-    _Setting("width", "model.width", 32),
-    _Setting("layers", "model.layers"),
-    _Setting("context_length", "context_length", 32),
-    _Setting("batch_size", "trainer.batch_size"),
-    _Setting("devices", "trainer.devices"),
-    _Setting("validations", "evaluate.validations"),
-    _Setting("validation_windows", "evaluate.validation_windows"),
-    _Setting("segments", "evaluate.segments"),
-    _Setting("samples", "probe.samples"),
-    _Setting("depths", "probe.depths", 2),
-    _Setting("vocabulary", "data.vocabulary", 257),
-)
-
-
-def _remedies(size: Size, need: Callable[[Size], float], room: float, trained: bool = False) -> str | None:
-    """Settings that alone are enough, the one that must be lowered most first; else several together."""
-    if size.scheme_parameters and need(replace(size, scheme_parameters=0)) <= room:
-        return f"a smaller {size.largest_option}"
-    settings = [each for each in LOWERED if each.field == "segments" or not trained]
-    found: list[tuple[float, str]] = []
-    if size.softmax and not trained and need(replace(size, softmax=False)) <= room:
-        found.append((math.inf, "attention=flash"))
-    for setting in settings:
-        factor = _factor([setting], size, need, room)
-        if factor is not None:
-            found.append((factor, _changes(size, _lowered(size, [setting], factor))))
-    for multiple in reversed([multiple for multiple in MULTIPLES if multiple < size.longest]):
-        if need(replace(size, longest=multiple)) <= room:
-            found.append((size.longest / multiple, f"evaluate.longest={multiple}"))
-            break
-    share = size.batch_size // (size.devices * size.nodes)  # windows that can be taken one after the other
-    for accumulate in range(size.accumulate + 1, 0 if trained else min(share, MOST_PARTS) + 1):
-        if share % accumulate == 0 and need(replace(size, accumulate=accumulate)) <= room:
-            found.append((1.0, f"trainer.accumulate={accumulate}"))
-            break
-    if found:
-        remedies = [remedy for _, remedy in sorted(found, key=lambda each: -each[0])[:3]]
-        return (" or ".join([", ".join(remedies[:-1]), remedies[-1]]) if remedies[1:] else remedies[0]) + LESS
-    together: list[_Setting] = []  # those whose lowering helps most, as many as it takes, by one factor
-    while rest := [each for each in settings if each not in together]:
-        least = {each: need(_lowered(size, [*together, each], math.inf)) for each in rest}
-        together.append(min(rest, key=lambda each: least[each]))
-        factor = _factor(together, size, need, room)
-        if factor is not None:
-            return _changes(size, _lowered(size, together, factor)) + LESS
-    return None
-
-
-def _factor(
-    settings: Sequence[_Setting], size: Size, need: Callable[[Size], float], room: float
-) -> float | None:
-    """By how much the settings must be lowered to fit; None where no lowering is enough."""
-    if need(_lowered(size, settings, math.inf)) > room:
-        return None
-    low, high = 0.0, 50.0  # logarithms of the factor
-    while high - low > 0.01:
-        middle = (low + high) / 2
-        fits = need(_lowered(size, settings, math.exp(middle))) <= room
-        low, high = (low, middle) if fits else (middle, high)
-    return math.exp(high)
-
-
-def _lowered(size: Size, settings: Sequence[_Setting], factor: float) -> Size:
-    """The sizes with these settings divided by `factor`, rounded down to what may be set."""
-    changes: Any = {}
-    for setting in settings:
-        now = getattr(size, setting.field)
-        value = max(setting.least, _two_digits(int(now / factor)))
-        if value < now:
-            changes[setting.field] = value
-    lower = replace(size, **changes)
-    if lower.width < lower.heads:
-        lower = replace(lower, heads=lower.width // 32)
-    parts = lower.accumulate * lower.devices * lower.nodes
-    if lower.batch_size < parts:
-        parts = lower.devices * lower.nodes
-        lower = replace(lower, accumulate=1)
-    batch = max(parts, lower.batch_size // parts * parts)
-    return replace(lower, width=lower.width // lower.heads * lower.heads, batch_size=batch)
-
-
-def _changes(size: Size, lower: Size) -> str:
-    """The settings in which a lower size differs."""
-    names = {each.field: each.name for each in LOWERED}
-    names |= {"heads": "model.heads", "accumulate": "trainer.accumulate"}
-    changed = [field for field in names if getattr(size, field) != getattr(lower, field)]
-    return " with ".join(f"{names[field]}={getattr(lower, field)}" for field in changed)
-
-
-def _two_digits(value: int) -> int:
-    unit = int(10 ** max(0, len(str(value)) - 2))
-    return value // unit * unit
-
-
-def _sum(needs: Mapping[str, int]) -> int:
-    return sum(needs.values())
+def _sum(needs: Iterable[Need]) -> int:
+    return sum(need.bytes for need in needs)

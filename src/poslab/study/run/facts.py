@@ -1,16 +1,32 @@
-"""What a record holds of a run from its start, before anything is trained."""
+"""What a record holds of a run from its start: the request, the code and data, the checkout and the machine.
 
+Nothing here says whose machine it was: no host, no user, no path, and no address of a repository.
+"""
+
+import os
 import platform
+import re
+import subprocess
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from poslab.record.schema import FORMAT, RunOrigin
+from poslab.config.installation import PACKAGE
+from poslab.record.schema import FORMAT, Hardware, RunOrigin, SourceState
+from poslab.study.launch.devices import cores
+from poslab.study.launch.memory import machine_memory
 from poslab.study.run.identity import describe_versions
 from poslab.study.run.plan import Job, recorded_settings
-from poslab.study.run.provenance import hardware, source_state
+
+GIT_SECONDS = 5.0  # that git has to answer; a run does not wait longer for it
+DECIDING = ("src", "conf")  # of the checkout: what else lies in it does not change a run
+# Without a lock on the index, and without programs that the repository's settings name.
+GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
+COMMIT = re.compile(r"^# branch\.oid ([0-9a-f]{40,64})$", re.MULTILINE)
 
 
 def first_facts(job: Job) -> dict[str, Any]:
@@ -54,3 +70,57 @@ def origin_of(job: Job) -> dict[str, Any] | None:
 
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def source_state(root: Path = PACKAGE.parents[1]) -> SourceState | None:
+    """The commit of the checkout that poslab runs from, and whether its code or options differ from it.
+
+    None where poslab is installed rather than checked out, or git is missing or does not answer.
+    """
+    if not (root / ".git").exists() or not (root / "src" / "poslab").is_dir():
+        return None
+    # Variables of a hook or of another repository would let git look elsewhere.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = [*GIT, "-C", str(root), "status", "--porcelain=v2", "--branch", "--", *DECIDING]
+    try:
+        answer = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=GIT_SECONDS,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    commit = COMMIT.search(answer)
+    if commit is None:  # a repository without a commit
+        return None
+    changed = any(not line.startswith("#") for line in answer.splitlines())
+    return SourceState(commit=commit[1], modified=changed)
+
+
+def hardware(cuda: bool) -> Hardware:
+    """The machine that this process runs on; `cuda`: whether it uses GPUs."""
+    names = None
+    if cuda:
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return Hardware(
+        processor=_processor(),
+        gpus=names,
+        cores=len(cores()),
+        memory_bytes=machine_memory().bytes,
+        system=f"{platform.system()} {platform.release()}",
+    )
+
+
+def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The CPU's model; its kind, such as x86_64, where the system does not say."""
+    with suppress(OSError):
+        for line in cpuinfo.read_text(errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name" and value.strip():
+                return " ".join(value.split())
+    return platform.processor() or platform.machine()

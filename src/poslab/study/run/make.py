@@ -5,6 +5,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,16 +35,15 @@ from poslab.tracking.guarded import Guarded
 from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
 from poslab.training.checkpoints import (
     STATE_FORMAT,
-    fill_with,
     is_state,
     newest_checkpoint,
-    read_trained_model,
     remove_states,
     to_bytes,
     trained_state,
     write_checkpoint,
 )
 from poslab.training.observer import DivergedError, Observer, SilentObserver, State
+from poslab.training.trained import fill_with, read_trained_model
 
 if TYPE_CHECKING:
     from pytorch_lightning import Callback
@@ -77,47 +77,40 @@ def run(
         standing = job.standing
         if standing.status == "newer":  # it may hold what this version would lose
             raise ConfigError(f"{job.directory}: {standing.reason}")
-        manifest = read_manifest(job.directory) if standing.settled else None
-        if manifest is not None:  # another command has made it since this one planned it
-            return manifest
+        if standing.settled and standing.manifest is not None:  # another command has made it meanwhile
+            return standing.manifest
         return RunMaker(job, display, stopper, raises, callbacks, loggers).run()
 
 
+@dataclass(eq=False)
 class RunMaker:
     """Makes a run in this process; it observes the training (poslab.training.observer.Observer)."""
 
-    def __init__(
-        self,
-        job: Job,
-        display: RunDisplay,
-        stopper: Stopper,
-        raises: bool = False,
-        callbacks: Sequence["Callback"] = (),
-        loggers: Sequence["Logger"] = (),
-    ) -> None:
-        self.job = job
-        self.display = display
-        self.stopper = stopper
-        self.raises = raises
-        self.callbacks = callbacks
-        self.given_loggers = loggers
-        self.rows: list[Mapping[str, Any]] = []
+    job: Job
+    display: RunDisplay
+    stopper: Stopper
+    raises: bool = False
+    callbacks: Sequence["Callback"] = ()
+    given_loggers: Sequence["Logger"] = ()
+
+    def __post_init__(self) -> None:
         self.tracker: Guarded | None = None
         self.loggers: list[Guarded] = []  # all, the tracker among them
         self.checkpoint_at = time.monotonic()
-        self.interval = job.config.trainer.checkpoint_seconds
+        self.interval = self.job.config.trainer.checkpoint_seconds
         self.notes: list[str] = []
         self.state: Mapping[str, Any] | None = None  # from which training resumes
         self.trained: Mapping[str, Any] | None = None  # the final weights, if they are there
         earlier = self._earlier_manifest()
         self._find_state(earlier)
-        lasting = earlier.model_dump(include=LASTING, exclude_unset=True)
-        self.record = RunRecord(job.directory, Manifest(**lasting))
-        if (found := self.state or self.trained) is not None:
-            self.rows = list(found["rows"])
-            # The last bits of a sum depend on how many threads share it.
-            torch.set_num_threads(found["threads"])
         self.notes = [*(earlier.notes or []), *self.notes]
+        lasting = earlier.model_dump(include=LASTING, exclude_unset=True)
+        self.record = RunRecord(self.job.directory, Manifest(**lasting))
+        found = self.state or self.trained
+        self.rows: list[Mapping[str, Any]] = list(found["rows"]) if found else []
+        self.kernel = found["kernel"] if found else None
+        if found:  # the last bits of a sum depend on how many threads share it
+            torch.set_num_threads(found["threads"])
 
     def run(self) -> Manifest:
         job = self.job
@@ -273,9 +266,8 @@ class RunMaker:
         config, corpus = job.config, job.corpus
         self.gpt = gpt = build(config, corpus.vocabulary)
         record.update(parameters=gpt.parameter_count(), max_length=gpt.scheme.max_length)
-        if tokenizer := tokenizer_of(config.data["vocabulary"], corpus):
-            record.write_tokenizer(tokenizer)
-        kernel = found["kernel"] if (found := self.state or self.trained) is not None else None
+        if (vocabulary := config.data["vocabulary"]) != "bytes":
+            record.write_tokenizer(tokenizer_of(vocabulary, corpus))
         with self.display.phase("training", config.trainer.max_steps), self.stopper.deferred():
             trained = self._train(gpt, self)
         self.stopper.check()
@@ -288,7 +280,7 @@ class RunMaker:
             tokens=final["tokens"],
             flops=gpt.training_flops(final["tokens"]),
             seconds=final["seconds"],
-            kernel=gpt.kernel or kernel,
+            kernel=gpt.kernel or self.kernel,
             seconds_validation=trained.validation_seconds,
             batches=trained.batches,
         )

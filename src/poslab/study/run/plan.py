@@ -1,7 +1,5 @@
 """Planning a run: its request is checked, its data are prepared, and its directory is named."""
 
-import shutil
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,21 +9,13 @@ from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longes
 from poslab.data.corpus import Corpus, check_lengths
 from poslab.data.questions import ROOM
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest, remove_record
-from poslab.record.schema import ENDED, FORMAT
+from poslab.record.schema import ENDED, FORMAT, Manifest
 from poslab.record.seal import DamagedError
 from poslab.record.writer import RunRecord
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
-from poslab.study.run.budget import (
-    BudgetError,
-    Room,
-    check_disk,
-    check_memory,
-    check_time,
-    disk_need,
-)
+from poslab.study.run.budget import BudgetError, Size, check_disk, check_memory, check_steps, size_of
 from poslab.study.run.identity import Code, run_identity, run_name
 from poslab.study.run.preparation import Preparation
-from poslab.study.run.size import Size, size_of
 from poslab.study.run.start import FROM, check_length, check_text
 from poslab.tracking.send.card import Card, of_run
 
@@ -41,6 +31,7 @@ class Standing:
     reason: str | None = None
     damage: tuple[str, ...] = ()  # a line for each file that is not as it was written
     outdated: bool = False  # whether its model was evaluated by other code than today's
+    manifest: Manifest | None = None
 
     @property
     def settled(self) -> bool:
@@ -80,7 +71,7 @@ class Job:
             return Standing(None, damage=(str(error),))
         if manifest is None:
             return Standing(None)
-        standing = Standing(manifest.status, manifest.reason)
+        standing = Standing(manifest.status, manifest.reason, manifest=manifest)
         if not standing.settled:  # no need to check its files: it goes on from its checkpoints
             return standing
         damaged = damaged_files(self.directory, manifest.files)
@@ -121,15 +112,9 @@ def plan(
     data = config.data
     if tokenizer is not None:
         config = config.model_copy(update={"data": {**data, "vocabulary": str(tokenizer)}})
-    try:
-        _check_unbuilt(config, preparation.room(config, here), trained)
-        checked, size = preparation.sized(config)
-        check_memory(size, preparation.room(config, here), trained)
-    except BudgetError:
-        if not _is_recorded(request, config, runs):
-            raise
-        checked, size = preparation.sized(config)
-    config = checked
+    _check_unbuilt(config, here, trained)
+    config, size = preparation.checked(config, trained)
+    check_memory(size, here, config.launcher.get("memory_gb"))
     try:
         corpus = preparation.corpus(config.data)
     except MemoryError:
@@ -157,17 +142,18 @@ def may_fit(request: Request, here: bool) -> bool:
     """Whether its settings alone, without building anything, show no reason to refuse a run as too large."""
     try:
         config = resolve(request.config, here)
-        _check_unbuilt(config, Preparation().room(config, here))
+        _check_unbuilt(config, here)
     except ConfigError:
         return False
     return True
 
 
-def _check_unbuilt(config: Config, room: Room, trained: bool = False) -> None:
+def _check_unbuilt(config: Config, here: bool, trained: bool = False) -> None:
     """Before the parts of a huge model are built; how far the scheme is evaluated is known after that."""
-    check_memory(size_of(config), room, trained, unbuilt=True)
+    size = size_of(config, max_length=config.context_length, trained=trained)
+    check_memory(size, here, config.launcher.get("memory_gb"))
     if not trained:
-        check_time(size_of(config))
+        check_steps(config)
 
 
 def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:
@@ -178,29 +164,8 @@ def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:
 
 def check_room(job: Job) -> None:
     """Raise BudgetError where the disk has no room for a run that is to be made."""
-    if disk_need(job.size) < (free := _free_bytes(job.directory)) or job.settled:
-        return
-    own = sum(path.stat().st_size for path in job.directory.glob("**/*") if path.is_file())
-    check_disk(job.size, free + own)
-
-
-def _free_bytes(directory: Path) -> int:
-    """Of the disk that holds a directory, or will."""
-    there = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
-    return shutil.disk_usage(there).free
-
-
-def _is_recorded(request: Request, config: Config, runs: Path) -> bool:
-    """Whether a run of these names and sizes has ended, in any study: another machine may have made it."""
-    settings = config.result_settings()
-    names = run_name((request.pos, request.attention), config.seed, "*")
-    for directory in runs.glob(f"*/{names}"):
-        with suppress(ConfigError):
-            manifest = read_manifest(directory)
-            recorded = (manifest.config if manifest and manifest.status in ENDED else None) or {}
-            if all(recorded.get(name) == settings[name] for name in ("model", "trainer", "evaluate")):
-                return True
-    return False
+    if not job.settled:
+        check_disk(job.size, job.directory)
 
 
 def _check_probe(config: Config) -> None:

@@ -20,7 +20,7 @@ from poslab.data.corpus import Corpus
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.study.launch.memory import lacks_memory, limited_to, machine_memory, size_text
-from poslab.study.run.budget import BudgetError, Room, room
+from poslab.study.run.budget import BudgetError, Size, size_of
 from poslab.study.run.identity import (
     Code,
     code_fingerprints,
@@ -28,7 +28,6 @@ from poslab.study.run.identity import (
     part_modules,
     source_fingerprint,
 )
-from poslab.study.run.size import Size, largest_number, size_of
 
 PARTS = ("context_length", "pos", "attention", "model", "evaluate")  # what decides whether parts fit
 OUTCOMES = 1000  # that are remembered
@@ -42,7 +41,6 @@ class Preparation:
         self._codes: dict[tuple[str, ...], Code] = {}
         self._checks: dict[tuple[str, ...], str | None] = {}
         self._names: dict[Path, dict[str, str]] = {}
-        self._rooms: dict[tuple[bool, str, str], Room] = {}
         self._outcomes = Remembered(planning_directory() / "parts.json", OUTCOMES)
 
     def __enter__(self) -> Self:
@@ -70,16 +68,12 @@ class Preparation:
             self._codes[modules] = code_fingerprints(config)
         return self._codes[modules]
 
-    def checked(self, config: Config) -> Config:
+    def checked(self, config: Config, trained: bool = False) -> tuple[Config, Size]:
         """A resolved configuration with the options of its parts checked and in one form: 500.0 for 500.
 
-        Raises ConfigError, before any data is read, where the parts do not fit together, PairError where
-        scheme and attention do not.
+        And its size; `trained`: of the evaluation alone. Raises ConfigError, before any data is read, where
+        the parts do not fit together, PairError where scheme and attention do not.
         """
-        return self.sized(config)[0]
-
-    def sized(self, config: Config) -> tuple[Config, Size]:
-        """What `checked` gives, and the sizes that decide what the run takes. Raises ConfigError likewise."""
         key = self._key(config)
         outcome = None if key is None else self._outcomes.get(key)
         if outcome is None:
@@ -89,15 +83,7 @@ class Preparation:
         if "refused" in outcome:
             raise PairError(outcome["refused"])
         checked = config.model_copy(update={name: outcome[name] for name in ("pos", "attention")})
-        return checked, size_of(config, outcome["max_length"], outcome["parameters"])
-
-    def room(self, config: Config, here: bool) -> Room:
-        """What there is for a resolved configuration, on this machine or, if not `here`, on any."""
-        gigabytes = config.launcher.get("memory_gb")  # where a launcher says it, of a node
-        key = (here, config.trainer.accelerator, str(gigabytes))
-        if key not in self._rooms:
-            self._rooms[key] = room(here, config.trainer.accelerator == "cuda", gigabytes)
-        return self._rooms[key]
+        return checked, size_of(config, outcome["parameters"], outcome["max_length"], trained)
 
     def directory_name(self, study: Path, identity: str) -> str | None:
         """The directory that a study has for the run of this identity, None where it has none."""
@@ -140,18 +126,8 @@ def _outcome(config: Config) -> dict[str, Any]:
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        raise BudgetError(_too_large_part(named)) from None
+        raise BudgetError(
+            "the positional scheme and the attention alone take more memory than there is "
+            f"({size_text(machine_memory().bytes)}): lower their numbers"
+        ) from None
     return outcome
-
-
-def _too_large_part(config: RunConfig) -> str:
-    """The largest number of the sections whose parts do not fit into memory."""
-    largest = largest_number({"pos": config.pos, "attention": config.attention, **_sizes(config)})
-    return (
-        f"the positional scheme and the attention alone take more memory than there is "
-        f"({size_text(machine_memory().bytes)}): choose a smaller {largest}"
-    )
-
-
-def _sizes(config: RunConfig) -> dict[str, Any]:
-    return {"model": config.model.model_dump(), "context_length": config.context_length}

@@ -48,7 +48,7 @@ from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job, plan, title
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking.send.evaluation import mirror_evaluation
-from poslab.training.checkpoints import TrainedModel, read_trained_model
+from poslab.training.trained import TrainedModel, read_trained_model
 
 SAME = tuple(table.file for table in (EXTRAPOLATION, POSITION, RESCALED, RESCALED_POSITION, PROBE))
 

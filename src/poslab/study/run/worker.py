@@ -25,7 +25,6 @@ from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.contract import launcher_class
 from poslab.study.launch.forks import serve
-from poslab.study.run.budget import check_memory, room
 from poslab.study.run.plan import Job, plan
 from poslab.study.run.processes import exit_with_parent, keep_freed_memory, process_group
 from poslab.study.run.stopping import Stopped, Stopper
@@ -110,9 +109,6 @@ def _make(content: Mapping[str, Any], stopper: Stopper, in_command: bool = False
     directory = Path(content["directory"])
     # Not the planned directory, whose name depends on the names of the options: one run is one directory.
     job = replace(plan(request, directory.parent.parent), directory=directory)
-    check_memory(
-        job.size, room(here=True, cuda=job.size.cuda)
-    )  # also where a record says that such a run was made, perhaps by a larger machine
     # This process may have imported the code as it was before: then it would record what it did not run.
     if (job.identity, job.code.evaluation) != (content["identity"], content.get("evaluation")):
         raise ConfigError("code or data have changed since the study began: run the same command again")

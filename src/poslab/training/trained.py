@@ -1,0 +1,106 @@
+"""The trained model that a finished run has left, checked against the checksums of its record."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from poslab.config.registry import find
+from poslab.config.request import BESIDE_THE_RESULT, Config
+from poslab.config.schema import ConfigError, check
+from poslab.model import positions
+from poslab.model.gpt import GPT, build
+from poslab.model.positions import LearnedOptions, Scheme
+from poslab.record.manifest import damaged_files, read_manifest
+from poslab.record.schema import FINAL, MANIFEST, Manifest
+from poslab.record.seal import DamagedError, UnreadableError
+from poslab.training.checkpoints import FORMAT, from_bytes
+
+RUN = re.compile(r".+-[0-9a-f]{12}")  # how the directory of a run is called
+# The settings that older checkpoints lack, with the values under which they were trained.
+EARLIER: Mapping[str, Any] = {"probe": {"tasks": []}, "part": "comparison"}
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A finished run's record and weights, checked against their checksums."""
+
+    manifest: Manifest
+    settings: Mapping[str, Any]  # the whole configuration that it was trained with, to be checked as Config
+    weights: Mapping[str, Tensor]
+    threads: int  # that PyTorch split its sums over
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the checkpoint."""
+        return (self.manifest.files or {})[FINAL]
+
+    @property
+    def vocabulary(self) -> int:
+        return self.weights["embedding.weight"].shape[0]
+
+    def gpt(self, config: Config) -> GPT:
+        """The model that `config` describes with these weights, in evaluation mode. Raises ConfigError."""
+        gpt = build(config, self.vocabulary)
+        fill_with(gpt, self.weights)
+        return gpt.eval()
+
+
+def fill_with(gpt: GPT, weights: Mapping[str, Tensor]) -> None:
+    """Put weights into a model. Raises ConfigError where they are not all of its weights."""
+    try:
+        gpt.load_state_dict(dict(weights))
+    except RuntimeError:  # its message has a line for each name
+        raise ConfigError("the weights do not fit the model: they were made by other code") from None
+
+
+def _with_rates(section: Mapping[str, Any]) -> dict[str, Any]:
+    """A scheme's section, those inside it too, with the rate of 1 that older checkpoints do not name."""
+    rates = {}
+    if "scheme" in section:
+        kind = find(section["scheme"], Scheme, positions.__name__, "pos.scheme")
+        rates = {"rate": 1.0} if issubclass(kind.options_class, LearnedOptions) else {}
+    inner = {key: _with_rates(value) for key, value in section.items() if isinstance(value, Mapping)}
+    return {**rates, **section, **inner}
+
+
+def load_model(directory: Path) -> GPT:
+    """The trained model of a run's directory, in evaluation mode on the CPU. Raises ConfigError."""
+    trained = read_trained_model(directory)
+    return trained.gpt(check(Config, trained.settings, ""))
+
+
+def read_trained_model(directory: Path) -> TrainedModel:
+    """The trained model of a run's directory. Raises ConfigError, DamagedError where a file is damaged."""
+    # A model may lie in a folder of any name, as one from W&B does, but not in that of another run.
+    manifest = read_manifest(directory, anywhere=RUN.fullmatch(directory.name) is None)
+    if manifest is None or FINAL not in (manifest.files or {}):
+        there = directory.is_dir()
+        raise ConfigError(
+            f"{directory} {'holds no finished run' if there else 'does not exist: name a run directory'}"
+        )
+    path = directory / FINAL
+    if FINAL in damaged_files(directory, manifest.files, FINAL):
+        what = "damaged" if path.exists() else "missing"
+        raise DamagedError(f"{path} is {what}: the command that made the run makes it again")
+    try:
+        saved = from_bytes(path.read_bytes())
+        number, whose = saved["format"], saved["identity"]
+    except Exception as error:  # anything: the checksum is right, but the content is not what this reads
+        raise DamagedError(f"{path} is no checkpoint of a run: {type(error).__name__}") from None
+    if number != FORMAT:
+        later = isinstance(number, int) and number > FORMAT
+        advice = "use the version of poslab that wrote it" if later else "train it again"
+        raise UnreadableError(f"{path} has format {number}, which this version does not read: {advice}")
+    if whose != manifest.identity:
+        raise DamagedError(f"{path} is of another run than the {MANIFEST} beside it")
+    try:
+        settings = {**EARLIER, **saved["config"], **BESIDE_THE_RESULT}
+        settings["trainer"] = {"scheme_rate": 1.0, **settings["trainer"], "checkpoint_seconds": 0}
+        settings["pos"] = _with_rates(settings["pos"])
+        return TrainedModel(manifest, settings, saved["weights"], int(saved["threads"]))
+    except Exception as error:
+        raise DamagedError(f"{path} is not a checkpoint of this version: {type(error).__name__}") from None
