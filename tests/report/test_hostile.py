@@ -18,8 +18,7 @@ from poslab.record.files import write_sealed
 from poslab.report.render.page import page
 from poslab.report.render.terminal import show
 from poslab.report.sections.contents import document
-from poslab.report.write import write_report
-from poslab.report.written import Report
+from poslab.report.write import Report, write_report
 from support.browser import Reader, started
 from support.hostile import HOSTILE, RUNS, STUDY
 from support.records import read, write_run

@@ -3,8 +3,7 @@
 import pytest
 
 from poslab.report.render.terminal import LEFT_OUT, show
-from poslab.report.write import write_report
-from poslab.report.written import Report
+from poslab.report.write import Report, write_report
 from support.commands import ROOT
 from support.records import write_run
 

@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 import subprocess
 import sys
 from hashlib import sha256
@@ -71,7 +70,6 @@ def _survives(folder: Path, asked: list[str], runs: int, hit: tuple[str, ...], k
         try:
             if not await_moment(moments[0], war, study, chance):  # it came to its end before that moment
                 moments = ["report"] * len(moments)
-                shutil.rmtree(war / "reports", ignore_errors=True)  # or it is not written again
                 continue
             whom = chance.choice(hit)
             if whom == "run" and moments[0] != "report":

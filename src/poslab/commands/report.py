@@ -8,8 +8,7 @@ from poslab.config.installation import title, typed
 from poslab.record.study_list import UNNAMED
 
 if TYPE_CHECKING:
-    from poslab.report.write import Kit
-    from poslab.report.written import Report
+    from poslab.report.write import Kit, Report
 
 USAGE = """\
 Make the report of a study from its run records, without training anything.

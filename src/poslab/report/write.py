@@ -4,7 +4,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from poslab.analysis.results import Results, Subject, figures, subject_of
@@ -20,13 +20,27 @@ from poslab.report.charts import FORMATS
 from poslab.report.document import Document
 from poslab.report.listed import write_list
 from poslab.report.sections.contents import OPTIONAL, document
-from poslab.report.written import Report
 
 Kit = Callable[[Results, Path], Path]  # writes more of a study beside its report and names the folder
 
 # Of the files of a report.
 SUFFIXES = {TABLE_SUFFIX, ".md", ".tex", ".html", ".xz", *(f".{kind}" for kind in FORMATS)}
 FORMULA = re.compile(r"[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # what a formula of a spreadsheet begins with
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report on disk; `table` holds the rows for a terminal, by column title.
+
+    `notices` are lines for the terminal on where its records are archived.
+    """
+
+    directory: Path
+    page: Path
+    table: tuple[Mapping[str, str], ...]
+    summary: str
+    title: str
+    notices: tuple[str, ...] = ()
 
 
 def write_report(

@@ -1,7 +1,7 @@
 """A study: its runs, where there are several each in a process of its own, then the report of all of them.
 
-What only some commands need is imported where it is needed: to see that all runs are made and the report is
-written takes neither PyTorch nor SciPy nor Matplotlib.
+What only some commands need is imported where it is needed: to see that all runs are made takes no PyTorch,
+and SciPy and Matplotlib are imported for the report only.
 """
 
 import sys
@@ -23,7 +23,6 @@ from poslab.record.reader import ReportError
 from poslab.record.study_list import enlist, recorded_runs
 from poslab.record.under_way import announced
 from poslab.report.render.terminal import show
-from poslab.report.written import Report, recall_report, remember_report, report_inputs
 from poslab.study.display.bar import with_bar
 from poslab.study.display.live_page import LivePage, Shown, lead_on
 from poslab.study.display.study_view import StudyDisplay
@@ -317,10 +316,12 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
     show_runs(jobs, console)
     # Runs that only try a learning rate have nothing to compare.
     compared = dict.fromkeys(job.config.study for job in jobs if job.config.part == "comparison")
+    if compared:
+        from poslab.report.write import write_report  # with Matplotlib, which a study's runs do without
     for study in compared:
         try:
             with holding(runs / study / ".report.lock", LOCK_SECONDS):
-                report = _written_report(study, runs, reports)
+                report = write_report(study, runs, reports)
                 lead_on(reports, study, report.page)
                 if len(compared) > 1:
                     print(f"study {study}")
@@ -330,19 +331,6 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
             console.print(f"no report: {error}")
     print_unsynced(jobs, console)
     return [line for each in members if (line := _failure(each)) is not None]
-
-
-def _written_report(study: str, runs: Path, reports: Path) -> Report:
-    """The study's report, which is not written where it is there already. Raises ReportError."""
-    inputs = report_inputs(study, runs)
-    report = recall_report(inputs, reports / study)
-    if report is None:
-        from poslab.report.write import write_report
-
-        report = write_report(study, runs, reports)
-        if report_inputs(study, runs) == inputs:  # no record was written meanwhile
-            remember_report(report, inputs)
-    return report
 
 
 def _failure(each: Member) -> str | None:

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -13,13 +14,15 @@ from poslab.config.text import counted
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import WandbPlace
 from poslab.record.seal import UnreadableError
-from poslab.report.written import Report
 from poslab.study.run.plan import Job
 from poslab.tracking import first_place, in_wandb_sweep
 from poslab.tracking.guarded import error_line
 from poslab.tracking.login import requested_place, uses_wandb
 from poslab.tracking.send.offline import VIEW, offline_folders
 from poslab.tracking.send.published import is_published
+
+if TYPE_CHECKING:
+    from poslab.report.write import Report
 
 
 def check_variables(requests: Sequence[Request]) -> None:
@@ -59,7 +62,7 @@ def _is_missing(job: Job) -> bool:
     return not known.complete or known != known.updated(**requested_place(options), id=place and place.id)
 
 
-def show_report(study: str, jobs: Sequence[Job], runs: Path, report: Report, console: Console) -> None:
+def show_report(study: str, jobs: Sequence[Job], runs: Path, report: "Report", console: Console) -> None:
     """Send a study's report to W&B, if its runs are there."""
     tracked = [job for job in jobs if job.config.study == study and uses_wandb(job.config.logger)]
     if not tracked or in_wandb_sweep():  # an agent follows a run, not a report

@@ -21,7 +21,7 @@ from poslab.record.reader import Run
 from poslab.report.formatting import multiple, number
 
 if TYPE_CHECKING:
-    from poslab.report.written import Report
+    from poslab.report.write import Report
 
 PROTOCOLS = {"non_overlapping": "non-overlapping", "sliding": "sliding"}  # in the order of rows
 WIDTHS = (18, 12, 8)  # of a scheme's name, in letters: the first with which a table fits
