@@ -8,6 +8,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from poslab.analysis.statistics import Difference as Difference
+    from poslab.analysis.statistics import Estimate as Estimate
+    from poslab.analysis.statistics import Ratio as Ratio
+    from poslab.analysis.statistics import estimate as estimate
+    from poslab.analysis.statistics import paired as paired
     from poslab.config.schema import ConfigError as ConfigError
     from poslab.library.parts import CausalAttention as CausalAttention
     from poslab.library.parts import attention as attention
@@ -38,6 +43,11 @@ _MODULES = {
     "export": "poslab.library.weights",
     "read": "poslab.library.studies",
     "Study": "poslab.library.studies",
+    "estimate": "poslab.analysis.statistics",
+    "paired": "poslab.analysis.statistics",
+    "Estimate": "poslab.analysis.statistics",
+    "Difference": "poslab.analysis.statistics",
+    "Ratio": "poslab.analysis.statistics",
     "CausalAttention": "poslab.library.parts",
     "Scheme": "poslab.model.positions",
     "GPT": "poslab.model.gpt",
@@ -49,15 +59,20 @@ __all__ = [
     "GPT",
     "CausalAttention",
     "ConfigError",
+    "Difference",
+    "Estimate",
+    "Ratio",
     "ReportError",
     "RunDirectory",
     "Scheme",
     "Study",
     "attention",
     "compose",
+    "estimate",
     "export",
     "gpt",
     "load",
+    "paired",
     "read",
     "scheme",
     "train",

@@ -5,6 +5,7 @@ source, so that they are the same under every version of Python.
 """
 
 import ast
+import dataclasses
 import inspect
 import textwrap
 from collections.abc import Iterator
@@ -39,7 +40,11 @@ def _entry(name: str) -> Iterator[str]:
         yield _block(f"## poslab.{name}", _signature(_parsed(value)), value)
         return
     bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
-    yield _block(f"## poslab.{name}", f"class {name}({bases})" if bases else f"class {name}", value)
+    head = f"class {name}({bases})" if bases else f"class {name}"
+    if dataclasses.is_dataclass(value):
+        fields = [each for each in _parsed(value).body if isinstance(each, ast.AnnAssign)]
+        head += ":\n" + "\n".join(f"    {ast.unparse(field)}" for field in fields)
+    yield _block(f"## poslab.{name}", head, value)
     for member in _parsed(value).body:
         public = isinstance(member, ast.FunctionDef) and (
             not member.name.startswith("_") or member.name == "__init__"
