@@ -29,7 +29,7 @@ PAGES = {
 OTHERS = {"--help", "--cfg", "sweep=NAME", "status", "grid", "check-scheme", "clean", "export"}
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(
-    r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report|evaluate|dashboard|claims)\.py\b(.*)",
+    r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report|evaluate|dashboard)\.py\b(.*)",
     re.MULTILINE,
 )
 
