@@ -1,6 +1,6 @@
 """docs/api.md: every public name of `import poslab`, as its docstring describes it.
 
-`python -m poslab.library.reference`, in the project's folder, prints the page. Signatures are read from the
+`python dev/api_page.py`, in the project's folder, prints the page. Signatures are read from the
 source, so that they are the same under every version of Python.
 """
 
@@ -17,7 +17,7 @@ HEAD = """\
 # API
 
 The names that `import poslab` gives, from their docstrings: [library.ipynb](library.ipynb) shows them at
-work. `python -m poslab.library.reference > docs/api.md` makes this page. Beside these names and those that
+work. `python dev/api_page.py > docs/api.md` makes this page. Beside these names and those that
 [extending.md](extending.md) names, modules are internal and may change.
 
 A `Part` is the name of an option, or a mapping with the keys of its file in conf/. A `Table` is a mapping of
