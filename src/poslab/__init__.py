@@ -8,6 +8,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from poslab.analysis.statistics import Difference as Difference
+    from poslab.analysis.statistics import Estimate as Estimate
+    from poslab.analysis.statistics import Ratio as Ratio
+    from poslab.analysis.statistics import estimate as estimate
+    from poslab.analysis.statistics import paired as paired
     from poslab.config.schema import ConfigError as ConfigError
     from poslab.library.parts import CausalAttention as CausalAttention
     from poslab.library.parts import attention as attention
@@ -39,6 +44,11 @@ _MODULES = {
     "export": "poslab.library.weights",
     "read": "poslab.library.studies",
     "Study": "poslab.library.studies",
+    "estimate": "poslab.analysis.statistics",
+    "paired": "poslab.analysis.statistics",
+    "Estimate": "poslab.analysis.statistics",
+    "Difference": "poslab.analysis.statistics",
+    "Ratio": "poslab.analysis.statistics",
     "CausalAttention": "poslab.library.parts",
     "Scheme": "poslab.model.positions",
     "Measurement": "poslab.measures",
@@ -51,16 +61,21 @@ __all__ = [
     "GPT",
     "CausalAttention",
     "ConfigError",
+    "Difference",
+    "Estimate",
     "Measurement",
+    "Ratio",
     "ReportError",
     "RunDirectory",
     "Scheme",
     "Study",
     "attention",
     "compose",
+    "estimate",
     "export",
     "gpt",
     "load",
+    "paired",
     "read",
     "scheme",
     "train",

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from poslab.claims.contract import Judgement, Part, Verdict, in_parts, judge, ledger
-from poslab.claims.page import BELIEVED, Entry, html, markdown, table
-from poslab.claims.studies import EXTRAPOLATION, Studies
-from poslab.claims.write import judged
+from claims.contract import Judgement, Part, Verdict, in_parts, judge, ledger
+from claims.page import BELIEVED, Entry, html, markdown, table
+from claims.studies import EXTRAPOLATION, Studies
+from claims.write import judged
 from support.commands import ROOT
-from support.records import FLAT, STEEP, plan, write_run, write_scheme
+from support.records import FLAT, STEEP, plan, reaches, write_run, write_scheme
 
 CLAIMS = {claim.number: claim for claim in ledger()}
 NOISE = (0.0, 0.01, -0.01, 0.004, -0.004)  # of the seeds; each arm has it in another order
@@ -189,7 +189,14 @@ def test_a_probe_fitted_on_few_windows_does_not_decide_whether_rope_loses_the_po
 
     for seed, share in enumerate(shares):
         places = [layer(0, share / 2), layer(1, share)]
-        write_scheme(tmp_path / "runs", f"v{seed}", seed=seed, study="variants", places=places)
+        write_scheme(
+            tmp_path / "runs",
+            f"v{seed}",
+            seed=seed,
+            study="variants",
+            places=places,
+            distance=reaches([[3.0]]),
+        )
     plan(tmp_path / "runs", [f"v{seed}" for seed in range(len(shares))], "rope", study="variants")
     judgement = judge(CLAIMS[38], Studies(tmp_path / "runs", tmp_path / "reports"))
     assert judgement.verdict is Verdict.UNDECIDED

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 import poslab.model.attention
-from poslab.claims.contract import Verdict, judge, ledger
-from poslab.claims.studies import Studies
-from poslab.model import rescaling
+from claims.contract import Verdict, judge, ledger
+from claims.studies import Studies
 from poslab.model.attention import linear
-from poslab.model.positions import alibi, rope, rope_warped, rope_yarn, sinusoidal, t5
+from poslab.model.positions import alibi, rope, rope_ntk, rope_warped, rope_yarn, sinusoidal, t5
 from poslab.model.positions.rope import RoPE
 
 CLAIMS = {claim.number: claim for claim in ledger()}
@@ -84,7 +83,7 @@ FAULTS: dict[float, tuple[Fault, Verdict]] = {
     12: (replaced(rope, "turn", lambda old, x, phase, pairing: x), Verdict.HOLDS),
     13: (FREQUENCIES, Verdict.REFUTED),
     14: (FREQUENCIES, Verdict.REFUTED),
-    15: (replaced(rescaling, "ntk", lambda old, theta, factor: theta / factor), Verdict.UNDECIDED),
+    15: (replaced(rope_ntk, "ntk", lambda old, theta, factor: theta / factor), Verdict.UNDECIDED),
     16: (replaced(rope_yarn, "yarn", lambda old, theta, factor, length: theta), Verdict.UNDECIDED),
     17: (WARP, Verdict.REFUTED),
     18: (replaced(RoPE, "rotate", lambda old, scheme, x, positions: x), Verdict.REFUTED),

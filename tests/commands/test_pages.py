@@ -29,7 +29,7 @@ PAGES = {
 OTHERS = {"--help", "--cfg", "sweep=NAME", "status", "grid", "check-scheme", "clean", "export"}
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(
-    r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report|evaluate|dashboard|claims)\.py\b(.*)",
+    r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report|evaluate|dashboard)\.py\b(.*)",
     re.MULTILINE,
 )
 
@@ -114,7 +114,7 @@ def test_every_training_command_on_a_page_asks_for_runs_that_there_are():
 
 
 def test_every_other_command_on_a_page_has_arguments_that_its_script_takes():
-    keys = {name: script_keys(name) for name in ("report", "dashboard", "claims")}
+    keys = {name: script_keys(name) for name in ("report", "dashboard")}
     tried = set()
     for _, script, arguments in commands():
         arguments = [each for each in arguments if not each.startswith("--")]

@@ -85,6 +85,9 @@ def test_a_part_by_itself_does_what_it_does_in_a_gpt_of_the_same_seed(pos, atten
         )
         alone = poslab.attention(attention, scheme, layer=index, seed=5)
         assert torch.equal(alone(q, k, v, x), expected)
+        torch.testing.assert_close(alone.weights(q, k, x).to(v.dtype) @ v, expected, rtol=1e-3, atol=1e-4)
+        seen = alone.scores(q, k, x).isfinite()
+        assert torch.equal(seen, torch.ones(16, 16, dtype=torch.bool).tril().expand_as(seen))
         assert alone.kernel == block.attention.kernel
 
 
@@ -112,6 +115,15 @@ def test_a_model_of_ones_own_learns_through_a_scheme_and_an_attention(pos, atten
     torch.testing.assert_close(model(changed)[:, :9], model(tokens)[:, :9])
     names = dict(model.named_parameters())
     assert len(names) == len(set(names.values()))  # the scheme is there once
+
+
+def test_without_a_mask_every_token_sees_the_later_ones():
+    first, second = torch.tensor([[1, 2, 3]]), torch.tensor([[1, 2, 4]])
+    for causal in (True, False):
+        gpt = poslab.gpt("rope", "softmax", causal=causal)
+        assert torch.equal(gpt(first)[:, 0], gpt(second)[:, 0]) is causal
+    with pytest.raises(poslab.ConfigError, match="choose a scheme for both sides"):
+        poslab.gpt("fox", "softmax", causal=False)
 
 
 def test_options_and_sections_change_what_they_name():

@@ -3,12 +3,12 @@
 import re
 
 import poslab
-from poslab.library.reference import page
+from dev.api_page import page
 from support.commands import ROOT
 
 
 def test_the_page_is_that_of_the_docstrings():
-    """`python -m poslab.library.reference > docs/api.md` makes it again."""
+    """`python dev/api_page.py > docs/api.md` makes it again."""
     assert (ROOT / "docs" / "api.md").read_text() == page()
 
 

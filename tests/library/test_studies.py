@@ -124,3 +124,29 @@ def test_what_does_not_exist_is_refused_with_the_nearest_name(study, runs):
         poslab.read("made_out", runs=runs)
     with pytest.raises(ReportError, match="reference"):
         poslab.read("made_up", runs=runs, reference="nothing")
+
+
+def test_two_arms_are_compared_by_seed(study):
+    rope, alibi = study.tables["arms"]["arm"][:2]
+    summary = pandas.DataFrame(study.runs)
+    losses = summary[summary["status"] == "done"].pivot(index="seed", columns="arm", values="sliding_8x")
+    expected = (losses[alibi] - losses[rope]).dropna()
+    found = study.difference(alibi, rope, "sliding_8x")
+    assert found.n == len(expected) == 2
+    assert found.mean == pytest.approx(expected.mean(), rel=1e-12)
+    assert found == poslab.paired(study.by_seed(alibi, "sliding_8x"), study.by_seed(rope, "sliding_8x"))
+    assert poslab.estimate(list(expected)).half_width == pytest.approx(found.half_width, rel=1e-9)
+    assert study.config(alibi)["pos"] != study.config(rope)["pos"]
+    with pytest.raises(ReportError, match="no arm 'alib'"):
+        study.difference("alib", rope, "sliding_8x")
+
+
+def test_times_to_a_loss_are_those_of_the_report(study):
+    rope, alibi = study.tables["arms"]["arm"][:2]
+    summary = pandas.DataFrame(study.runs)
+    runs = summary[summary["arm"] == rope]
+    target = float(dict(zip(*study.tables["facts"].values(), strict=True))["target_loss_0.75"])
+    assert study.tokens_to(rope, target) == dict(zip(runs["seed"], runs["tokens_to_target"], strict=True))
+    assert set(study.tokens_to(rope, 0.0).values()) == {None}
+    arms = pandas.DataFrame(study.tables["arms"]).set_index("arm")
+    assert study.time_ratio(alibi, rope).mean == arms["tokens_to_target_ratio"][alibi]

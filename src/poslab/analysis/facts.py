@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from poslab.analysis.profile import problems
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Rows, Sheet
 from poslab.analysis.titles import compared, title
@@ -60,7 +59,10 @@ def facts_sheet(results: Results) -> Sheet:
         ("title", title(results)),
         ("compared", compared(results)),
         ("reference", results.reference.arm.label),
-        *_counts(results),
+        ("arms", len(results.arms)),
+        ("runs", len(results.runs)),
+        ("runs_finished", len(results.finished)),
+        ("seeds_most", results.seeds),
         *((key, value) for key, of in OF_RUNS.items() for value in _different(map(of, results.finished))),
         *(("seed", seed) for seed in sorted({run.seed for run in results.finished})),
         *(("multiple", k) for k in results.multiples),
@@ -77,22 +79,6 @@ def facts_sheet(results: Results) -> Sheet:
     return ["key", "value"], rows
 
 
-def _counts(results: Results) -> Iterator[tuple[str, Value]]:
-    """How many arms, runs and seeds there are, and which runs do not count."""
-    yield "arms", len(results.arms)
-    yield "arms_ranked", len(results.ranks)
-    yield "runs", len(results.runs)
-    yield "runs_finished", len(results.finished)
-    yield "runs_uncounted", sum(run.status != "done" for run in results.runs)
-    statuses = [plain(run.status, 30) for run in results.runs]
-    for status in dict.fromkeys(statuses):
-        yield f"runs {status}", statuses.count(status)
-    for run in results.runs:
-        if run.status != "done":
-            yield "uncounted", plain(run.name)
-    yield "seeds_most", results.seeds
-
-
 def _convergence(results: Results) -> Iterator[tuple[str, Value]]:
     """What times to a target and AULC are measured by; losses are nats a token."""
     for target in results.targets:
@@ -100,12 +86,6 @@ def _convergence(results: Results) -> Iterator[tuple[str, Value]]:
     if results.aulc_interval:
         yield "aulc_from", results.aulc_interval[0]
         yield "aulc_to", results.aulc_interval[1]
-    validations = [len(run.validations) for run in results.finished]
-    yield "validations_fewest", min(validations)
-    yield "validations_most", max(validations)
-    solved = problems([item for item in results.arms if item.times])
-    yield "profile_problems", len(solved)
-    yield "profile_seeds", len({seed for _, seed in solved})
 
 
 def _versions(results: Results) -> Iterator[tuple[str, object]]:

@@ -15,7 +15,6 @@ COMMANDS = {
     "evaluate": "a trained model again: longer windows, other text, other rotations",
     "export": "a trained model as safetensors, for other programs",
     "dashboard": "a study's workspace and Report in W&B",
-    "claims": "what is said of positional encodings, judged by computations and studies",
     "grid": "which scheme works under which attention",
     "check-scheme": "try a positional scheme of your own under every attention",
     "clean": "remove the runs of a study that failed or that nobody goes on with",

@@ -9,6 +9,7 @@ Shapes: B batch, H heads, T tokens, K head width, D model width.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -55,16 +56,45 @@ class CausalAttention(nn.Module):
         None: where the scheme places the tokens at evaluation, 0, 1, 2, ... but for randomised ones. Raises
         ValueError for other shapes, more tokens than the scheme is defined for, or a missing `x`.
         """
+        site = self._site(x, positions, q=q, k=k, v=v)
+        with torch.autocast(q.device.type, enabled=False):  # each attention chooses its own precision
+            return self.attention.attend(q, k, v, site)
+
+    def scores(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B H T K"],
+        x: Float[Tensor, "B T D"] | None = None,
+        positions: Int[Tensor, "T"] | None = None,
+    ) -> Float[Tensor, "B H T T"]:
+        """Softmax's logits of each query (row) on each key, under the scheme; -inf for keys it cannot see.
+
+        Forms the whole matrix, in float32 at least. Arguments and errors are those of a call.
+        """
+        return self.attention.scores(q, k, self._site(x, positions, q=q, k=k))
+
+    def weights(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B H T K"],
+        x: Float[Tensor, "B T D"] | None = None,
+        positions: Int[Tensor, "T"] | None = None,
+    ) -> Float[Tensor, "B H T T"]:
+        """How much of each key's value each query (row) takes: a call returns these weights times `v`.
+
+        Forms the whole matrix, in float32 at least. Arguments and errors are those of a call.
+        """
+        return self.attention.weights(q, k, self._site(x, positions, q=q, k=k))
+
+    def _site(self, x: Tensor | None, positions: Tensor | None, **given: Tensor) -> Site:
+        """Where the layer works. Raises ValueError where queries, keys or values do not fit the scheme."""
+        q = given["q"]
         sizes = self.scheme.geometry
         expected = f"(batch, {sizes.heads}, tokens, {sizes.head_width})"
-        for name, given in (("q", q), ("k", k), ("v", v)):
-            if (
-                given.ndim != 4
-                or given.shape != q.shape
-                or given.shape[1::2] != (sizes.heads, sizes.head_width)
-            ):
+        for name, each in given.items():
+            if each.ndim != 4 or each.shape != q.shape or each.shape[1::2] != (sizes.heads, sizes.head_width):
                 raise ValueError(
-                    f"{name} has the shape {tuple(given.shape)}, and the scheme is for {expected}"
+                    f"{name} has the shape {tuple(each.shape)}, and the scheme is for {expected}"
                 )
         length, limit = q.shape[2], self.scheme.max_length
         if limit is not None and length > limit:
@@ -76,9 +106,7 @@ class CausalAttention(nn.Module):
             )
         if positions is None:
             positions = self.scheme.place(length, None)
-        site = Site(layer, positions.to(q.device), None if x is None else layer.log_gates(x))
-        with torch.autocast(q.device.type, enabled=False):  # each attention chooses its own precision
-            return self.attention.attend(q, k, v, site)
+        return Site(layer, positions.to(q.device), None if x is None else layer.log_gates(x))
 
     @property
     def kernel(self) -> str:
@@ -149,6 +177,7 @@ def gpt(
     layers: int | None = None,
     context_length: int | None = None,
     seed: int = 0,
+    causal: bool = True,
 ) -> GPT:
     """The GPT that poslab trains, with its initial weights: those of a run with this seed.
 
@@ -156,9 +185,10 @@ def gpt(
     also be sections as an option's file has them, such as `{"scheme": "rope", "base": 500_000}`: the keys
     that are left out are those of the file. Sizes that are not given are those of `model`, and `vocabulary`
     is how many tokens there are, 256 for bytes. Called with tokens (B, T) it gives the logits (B, T,
-    vocabulary) of the token after each. Raises ConfigError where parts do not exist or cannot work together.
+    vocabulary) of the token after each. Without `causal`, every token sees those after it too. Raises
+    ConfigError where parts do not exist or cannot work together.
     """
-    geometry = _sizes(model, width, heads, layers, context_length)
+    geometry = replace(_sizes(model, width, heads, layers, context_length), causal=causal)
     if isinstance(vocabulary, bool) or not isinstance(vocabulary, int) or vocabulary < 1:
         raise ConfigError(f"vocabulary={vocabulary!r}: it must be a whole number of tokens, at least 1")
     _check_seed(seed)

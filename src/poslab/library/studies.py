@@ -4,14 +4,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from poslab.analysis.comparisons import comparable
+from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results, figures, subject_of
+from poslab.analysis.statistics import Difference, Ratio, paired, ratio
 from poslab.config.option_files import nearest
 from poslab.measures import measurements
 from poslab.record.kept import load_available
 from poslab.record.losses import TRAINED, Segments, Stretch
-from poslab.record.measures import Value, mean_bits, mean_loss
+from poslab.record.measures import Value, crossing, is_in_bits, mean_bits, mean_loss
 from poslab.record.reader import ReportError, Run
 from poslab.report.document import Document
 from poslab.report.sections.contents import document
@@ -103,6 +106,49 @@ class Study:
     def tables(self) -> Mapping[str, Table]:
         """Every CSV file of the report by its name, such as `arms`, `pairs` and `claims` (docs/report.md)."""
         return {name: _columns(rows, columns) for name, (columns, rows) in self._document.sheets.items()}
+
+    def config(self, arm: str) -> Mapping[str, Any]:
+        """The configuration of an arm, as its first finished run has it. Raises ReportError."""
+        return self._arm(arm).arm.finished[0].config
+
+    def by_seed(self, arm: str, figure: str) -> dict[int, float]:
+        """A figure of an arm's finished runs, a column of `runs`, by seed. Raises ReportError."""
+        return self._arm(arm).by_seed(figure)
+
+    def difference(self, arm: str, other: str, figure: str) -> Difference | None:
+        """An arm less another on a figure, paired by seed; its p is not corrected for further comparisons.
+
+        None where they share no seed, or their losses do not mean the same: of another text, in windows of
+        another length, evaluated otherwise. Raises ReportError.
+        """
+        mine, theirs = self._arm(arm), self._arm(other)
+        if not all(comparable(run, theirs.arm, is_in_bits(figure)) for run in mine.arm.finished):
+            return None
+        return paired(mine.by_seed(figure), theirs.by_seed(figure))
+
+    def time_ratio(self, arm: str, other: str) -> Ratio | None:
+        """Tokens to the study's target (75 % of the reference's budget) of an arm over another's.
+
+        None where they share no seed. Raises ReportError.
+        """
+        mine, theirs = (self._arm(label).times.get("", {}) for label in (arm, other))
+        return ratio(mine, theirs)
+
+    def tokens_to(self, arm: str, loss: float) -> dict[int, float | None]:
+        """Training tokens of an arm's finished runs to a validation loss, by seed; None: not reached.
+
+        Between two validations, linear in the logarithm of the tokens. Raises ReportError.
+        """
+        reached = {run.seed: crossing(run.validations, loss) for run in self._arm(arm).arm.finished}
+        return {seed: None if at is None else at.tokens for seed, at in reached.items()}
+
+    def _arm(self, label: str) -> ArmFigures:
+        """The arm of that label. Raises ReportError where the study has none, or no finished run of it."""
+        finished = {item.arm.label: item for item in self._results.arms if item.rows}
+        if label not in finished:
+            near = nearest(label, finished)
+            raise ReportError(f"{self.name} has no arm {label!r}{near}; it has {', '.join(finished)}")
+        return finished[label]
 
     @property
     def figures(self) -> tuple[str, ...]:

@@ -56,7 +56,6 @@ class Origin:
     settings: Table | None  # what the arms differ in
     configured: str  # the run whose configuration is shown
     configuration: str
-    sources: tuple[str, ...]  # the CSV files with what the words say of the study and of the method
     sheets: Mapping[str, Sheet]
 
 

@@ -1,0 +1,233 @@
+"""What a claim of the ledger is made of, and what judging it gives."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from string import ascii_lowercase
+
+from claims.studies import Reading, Studies, StudyCommand
+
+# Who says it: five notes that were never published, told apart by a letter, and papers.
+LECTURE = "unpublished teaching notes (A)"
+BLOG = "unpublished teaching notes (B)"
+TIPS = "unpublished teaching notes (C)"
+BOOK = "unpublished teaching notes (D)"
+DEMO = "unpublished teaching notes (E)"
+NOTES = {
+    "A": "a lecture on relative positions and RoPE",
+    "B": "a text on the RoFormer paper",
+    "C": "short tips on RoPE",
+    "D": "a book section on complex numbers and groups",
+    "E": "a computation of RoPE in numpy",
+}
+ROFORMER = "Su et al. 2021, RoFormer (arXiv 2104.09864)"
+
+
+class Verdict(StrEnum):
+    """What may be said of a claim, or of a part of one.
+
+    "Here" is said of trained models: of that size, that budget, that text and that number of seeds.
+    """
+
+    HOLDS = "holds"
+    HOLDS_HERE = "holds here"
+    IN_PART = "in part"  # one part of it holds, and another does not
+    REFUTED = "refuted"
+    REFUTED_HERE = "refuted here"
+    NOT_TESTED = "not tested"  # what the claim speaks of was not computed, and not trained
+    UNDECIDED = "undecided"  # it was, and does not decide
+    LITERATURE = "literature"
+
+
+# The sides of a question, each with the weaker verdict last.
+TRUE = (Verdict.HOLDS, Verdict.HOLDS_HERE)
+FALSE = (Verdict.REFUTED, Verdict.REFUTED_HERE)
+OPEN = (Verdict.LITERATURE, Verdict.NOT_TESTED, Verdict.UNDECIDED)
+
+
+def combined(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict of a claim whose parts have these verdicts.
+
+    It is "in part" where one part holds and another does not; open where none holds and not all are refuted;
+    else the weakest of them, so that one part which holds only "here" makes the whole hold "here".
+    """
+    for side in (TRUE, FALSE):
+        if all(verdict in side for verdict in verdicts):
+            return max(verdicts, key=side.index)
+    if any(verdict in TRUE for verdict in verdicts):
+        return Verdict.IN_PART
+    return max((verdict for verdict in verdicts if verdict in OPEN), key=OPEN.index)
+
+
+TRUE_IF_LOWER: Mapping[Reading, Verdict] = {
+    "lower": Verdict.HOLDS_HERE,
+    "higher": Verdict.REFUTED_HERE,
+    "open": Verdict.UNDECIDED,
+}
+
+
+class Kind(StrEnum):
+    """What a claim is counted as."""
+
+    FINDING = "finding"
+    CHECK = "check"  # of arithmetic, a printed digit or an index: it tests the code, and says nothing new
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a figure."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that explains a verdict, drawn only when it is written."""
+
+    name: str  # of its file
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    log_x: bool = False
+    log_y: bool = False
+    stepped: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a claim that can be true without the others."""
+
+    statement: str
+    verdict: Verdict
+    numbers: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict with its numbers; `in_parts` makes that of a claim with parts."""
+
+    verdict: Verdict
+    numbers: str  # in one line
+    why: str
+    figures: tuple[Figure, ...] = ()
+    study: str | None = None  # that the numbers were read from
+    setting: str | None = None  # of it: size, budget, text and seeds
+    missing: tuple[StudyCommand, ...] = ()  # studies that would have to be made first
+    parts: Mapping[str, Part] = field(default_factory=dict)  # by their letters
+
+    @property
+    def value(self) -> str:
+        """The numbers with what they were measured on, where that is a study."""
+        return self.numbers if self.setting is None else f"{self.numbers} ({self.setting})"
+
+    @property
+    def answer(self) -> str:
+        """The verdict as the answer to a question."""
+        words = {**dict.fromkeys(TRUE, "yes"), **dict.fromkeys(FALSE, "no")}
+        said = words.get(self.verdict, self.verdict.value)
+        verdicts = {self.verdict, *(part.verdict for part in self.parts.values())}
+        here = self.verdict not in OPEN and verdicts & {Verdict.HOLDS_HERE, Verdict.REFUTED_HERE}
+        return f"{said}, here" if here else said
+
+    def part(self, letter: str | None) -> "Judgement":
+        """The judgement of one part alone; of the whole for None, and where the parts were not judged."""
+        if letter is None or letter not in self.parts:
+            return self
+        return replace(self, verdict=self.parts[letter].verdict, parts={})
+
+
+def in_parts(
+    *parts: Part,
+    why: str,
+    figures: tuple[Figure, ...] = (),
+    study: str | None = None,
+    setting: str | None = None,
+    missing: tuple[StudyCommand, ...] = (),
+) -> Judgement:
+    """The judgement of a claim of these parts."""
+    lettered = dict(zip(ascii_lowercase, parts, strict=False))
+    return Judgement(
+        combined([part.verdict for part in parts]),
+        "; ".join(f"({letter}) {part.verdict.value}: {part.numbers}" for letter, part in lettered.items()),
+        why,
+        figures,
+        study,
+        setting,
+        missing,
+        lettered,
+    )
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence that is said of positional encodings, and how it is judged."""
+
+    number: int
+    statement: str
+    sources: tuple[str, ...]
+    prediction: str  # what it would mean if it were true, with a number
+    method: str  # what is computed or read
+    better: str  # what it would take to judge it better
+    judge: Callable[[Studies], Judgement]
+    question: str | None = None  # of the claims most believed: what a reader asks
+    asked: str | None = None  # the letter of the part that the question is about; None for the whole
+    exact: bool = False  # judged by what the code computes, at least in part
+    kind: Kind = Kind.FINDING
+
+
+class ControlError(Exception):
+    """The code under a claim does not compute what it is known to: the claim cannot be judged with it."""
+
+
+def control(passed: bool, known: str) -> None:
+    """Raise ControlError unless a value that is known beforehand, described by `known`, came out."""
+    if not passed:
+        raise ControlError(known)
+
+
+def judge(claim: Claim, studies: Studies) -> Judgement:
+    """The claim's judgement; undecided where the code fails its control.
+
+    A study of too few seeds to decide is missing, too.
+    """
+    try:
+        judgement = claim.judge(studies)
+    except ControlError as error:
+        return Judgement(
+            Verdict.UNDECIDED,
+            "a control failed",
+            f"The code under this claim is at fault: it misses {error}.",
+        )
+    verdicts = {judgement.verdict, *(part.verdict for part in judgement.parts.values())}
+    if Verdict.UNDECIDED not in verdicts or judgement.study is None:
+        return judgement
+    return replace(judgement, missing=(*studies.too_small(judgement.study), *judgement.missing))
+
+
+def exactly(holds: bool) -> Verdict:
+    """The verdict of a computation."""
+    return Verdict.HOLDS if holds else Verdict.REFUTED
+
+
+def untested(missing: tuple[StudyCommand, ...], why: str, value: str = "not measured") -> Judgement:
+    """A judgement that waits for studies, or for what poslab does not have."""
+    return Judgement(Verdict.NOT_TESTED, value, why, missing=missing)
+
+
+def ledger() -> tuple[Claim, ...]:
+    """All claims by number. Raises ValueError where two have the same one."""
+    package = importlib.import_module("claims.ledger")
+    modules = (
+        importlib.import_module(f"{package.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(package.__path__)
+    )
+    claims: list[Claim] = sorted((one for each in modules for one in each.CLAIMS), key=lambda one: one.number)
+    numbers = [claim.number for claim in claims]
+    if twice := sorted({number for number in numbers if numbers.count(number) > 1}):
+        raise ValueError(f"claims of the same number: {twice}")
+    return tuple(claims)

@@ -1,0 +1,86 @@
+"""The figures of claims, as SVG: the same bytes from the same numbers."""
+
+import io
+from typing import Any
+
+import matplotlib
+import matplotlib.style
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import MaxNLocator, NullFormatter
+
+from claims.contract import Figure
+
+WIDTH, HEIGHT = 5.2, 2.6  # inches
+LEGEND_ROW = 0.2
+DIGITS = 6  # of a point: what differs between machines beyond them is not drawn
+MOST = 600  # points of a line; of more, every n-th
+# Okabe and Ito's, without their yellow, which white paper swallows.
+COLOURS = ("#0072b2", "#d55e00", "#008a63", "#b8568f", "#b07900", "#3a95cf", "#4a4a4a")
+DASHES: tuple[tuple[float, ...], ...] = (
+    (),
+    (5, 2),
+    (1.5, 1.5),
+    (6, 2, 1.5, 2),
+    (9, 3),
+    (3, 1.5, 1.5, 1.5, 1.5, 1.5),
+)
+STYLE: dict[str, Any] = {
+    "font.family": ["STIXGeneral", "DejaVu Sans"],  # both come with Matplotlib, so every machine draws alike
+    "mathtext.fontset": "stix",
+    **dict.fromkeys(("font.size", "axes.labelsize"), 8.5),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 8),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 2.5),
+    "lines.markersize": 3.6,
+    "legend.handlelength": 2.4,
+    "legend.columnspacing": 1.2,
+    "svg.hashsalt": "poslab",
+}
+
+
+def svg(figure: Figure) -> bytes:
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # a reader's own settings must not change the figure
+        matplotlib.style.use(STYLE)
+        content = io.BytesIO()
+        # No date and no version: the same numbers give the same bytes.
+        plain = {"Date": None, "Creator": None}
+        _drawn(figure).savefig(content, format="svg", metadata=plain, bbox_inches="tight", pad_inches=0.03)
+    return content.getvalue()
+
+
+def _drawn(figure: Figure) -> Drawing:
+    rows = -(-len(figure.lines) // 2) if len(figure.lines) > 1 else 0
+    drawing = Drawing(figsize=(WIDTH, HEIGHT + LEGEND_ROW * rows), layout="constrained")
+    FigureCanvasAgg(drawing)
+    axes = drawing.add_subplot()
+    for number, line in enumerate(figure.lines):
+        every = max(1, len(line.x) // MOST)
+        axes.plot(
+            [float(f"{x:.{DIGITS}g}") for x in line.x[::every]],
+            [float(f"{y:.{DIGITS}g}") for y in line.y[::every]],
+            color=COLOURS[number % len(COLOURS)],
+            dashes=DASHES[number % len(DASHES)] or (None, None),
+            linewidth=1.2,
+            drawstyle="steps-post" if figure.stepped else "default",
+            label=line.label,
+        )
+    if figure.log_x:
+        axes.set_xscale("log")
+    elif all(x == int(x) for line in figure.lines for x in line.x):  # layers, or tokens: no half of one
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
+    if figure.log_y:
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    elif any(min(line.y) < 0 < max(line.y) for line in figure.lines):
+        axes.axhline(0, color="#777777", linewidth=0.6)
+    axes.set_xlabel(figure.x_label)
+    axes.set_ylabel(figure.y_label)
+    if len(figure.lines) > 1:
+        drawing.legend(loc="outside upper center", ncols=2)
+    return drawing

@@ -1,0 +1,201 @@
+"""How fast RoPE learns, beside learned positions and T5, under linear attention, and with masks."""
+
+import math
+
+from claims.contract import (
+    BLOG,
+    ROFORMER,
+    TRUE_IF_LOWER,
+    Claim,
+    Figure,
+    Judgement,
+    Line,
+    Part,
+    Verdict,
+    in_parts,
+    untested,
+)
+from claims.studies import (
+    CONVERGENCE,
+    EXTRAPOLATION,
+    FAIR,
+    PERFORMER,
+    Compared,
+    Reading,
+    Results,
+    Studies,
+    compared,
+    ratio_text,
+    setting,
+    time_ratio,
+)
+
+SHARE = 0.55
+PARAMETERS = 100e6  # from here on a model counts as one of 125 M
+OTHERS = {"learned": "learned positions", "t5": "T5"}
+LOSSES = tuple(tenths / 10 for tenths in range(40, 9, -1))  # nats that a ratio of times is read at
+
+
+def _largest(results: Results) -> int:
+    """The most parameters of a model that was trained."""
+    return max(int(row["parameters"] or 0) for row in results.arms.values())
+
+
+def _warmed_up(results: Results) -> float:
+    """Tokens after which the learning rate no longer rises."""
+    trainer = results.configs[results.reference]["trainer"]
+    steps = int(trainer.get("warmup_steps") or 0) / int(trainer["max_steps"])
+    budget = results.rows("summary", arm=results.reference, status="done")[0]["budget"]
+    return float(budget * steps)
+
+
+def ratios_by_loss(results: Results, one: str, other: str) -> dict[float, float]:
+    """Tokens of one arm to each loss over another's, a geometric mean; of losses that every run reached."""
+    warm, found = _warmed_up(results), {}
+    for loss in LOSSES:
+        mine, theirs = (results.study.tokens_to(label, loss) for label in (one, other))
+        pairs = [(mine[seed], theirs[seed]) for seed in mine.keys() & theirs.keys()]
+        tokens = [(a, b) for a, b in pairs if a is not None and b is not None and min(a, b) > warm]
+        if tokens and len(tokens) == len(pairs):
+            found[loss] = math.exp(math.fsum(math.log(a / b) for a, b in tokens) / len(tokens))
+    return found
+
+
+def _steps(studies: Studies) -> Judgement:
+    results = studies.results(CONVERGENCE.study)
+    if results is None:
+        return untested((CONVERGENCE,), "The study is not there.")
+    large = _largest(results) >= PARAMETERS
+    judged, lines = [], []
+    for other, named in OTHERS.items():
+        found = time_ratio(results, "rope", other, SHARE, len(OTHERS))
+        by_loss = {} if found is None else ratios_by_loss(results, "rope", other)
+        verdict = TRUE_IF_LOWER[found[1]] if large and found is not None else Verdict.NOT_TESTED
+        shown = "not known" if found is None else f"{ratio_text(found[0])} of its tokens to the target loss"
+        if by_loss:
+            losses = tuple(by_loss)
+            shown += (
+                f"; from ×{min(by_loss.values()):.2f} to ×{max(by_loss.values()):.2f} by the loss, over "
+                f"losses from {losses[0]:.1f} to {losses[-1]:.1f}"
+            )
+            lines.append(Line(f"over {named}", losses, tuple(by_loss.values())))
+        judged.append(Part(f"Against {named}.", verdict, shown))
+    figure = Figure("steps_by_loss", "RoPE's tokens to a loss, over another scheme's",
+                    "Loss, nats", "Ratio of tokens", tuple(lines))  # fmt: skip
+    return in_parts(
+        *judged,
+        why="The ratio is no constant: it depends on the loss that both have to reach."
+        if large
+        else f"Not at that size: the models here have {_largest(results) / 1e6:.1f} M parameters. What was "
+        "seen of them is no single share: it depends on the loss that both have to reach.",
+        figures=(figure,) if lines else (),
+        study=CONVERGENCE.study,
+        setting=setting(results),
+    )
+
+
+def _equal_steps(studies: Studies) -> Judgement:
+    rates = {FAIR.study: "with rates tuned for each scheme", EXTRAPOLATION.study: "with equal rates"}
+    made = {study: results for study in rates if (results := studies.results(study)) is not None}
+    if not made:
+        return untested((EXTRAPOLATION, FAIR), "The studies are not there.")
+    judged = {}
+    for other, named in OTHERS.items():
+        found = {study: compared(results, "loss_1x", "rope", other, 4) for study, results in made.items()}
+        known = {study: difference for study, difference in found.items() if difference is not None}
+        shown = "; ".join(f"{rates[study]} {difference.text}" for study, difference in known.items())
+        judged[other] = Part(
+            f"Against {named}.",
+            TRUE_IF_LOWER[_agreed(list(known.values()))],
+            f"RoPE's loss at L less {other}'s, {shown}" if shown else "not measured",
+        )
+    early = (
+        " T5 ahead of RoPE is early training, in which a table of distances is learned faster than rotated "
+        "queries and keys: at 150 M and 1.4 B parameters, trained for longer, T5 was behind by 0.04 and 0.05 "
+        "nats (EleutherAI 2021, Rotary Embeddings: A Relative Revolution)."
+        if judged["t5"].verdict is Verdict.REFUTED_HERE
+        else ""
+    )
+    said = {Verdict.HOLDS_HERE: "does", Verdict.REFUTED_HERE: "does not", Verdict.UNDECIDED: "is undecided"}
+    return in_parts(
+        *judged.values(),
+        why=f"Against learned positions it {said[judged['learned'].verdict]}; against T5 it "
+        f"{said[judged['t5'].verdict]} at this budget.{early}",
+        study=next(iter(made)),
+        setting="; ".join(dict.fromkeys(setting(results) for results in made.values())),
+        missing=tuple(each for each in (EXTRAPOLATION, FAIR) if each.study not in made),
+    )
+
+
+def _agreed(found: list[Compared]) -> Reading:
+    """What all of these say; open where they differ."""
+    readings = {each.reading for each in found}
+    return readings.pop() if len(readings) == 1 else "open"
+
+
+def _performer(studies: Studies) -> Judgement:
+    results = studies.results(PERFORMER.study)
+    difference = None if results is None else compared(results, "aulc", "rope", "none")
+    if results is None or difference is None:
+        return untested((PERFORMER,), "The study is not there.")
+    return Judgement(
+        Verdict.UNDECIDED,
+        f"mean loss on the way, Performer with RoPE less without positions {difference.text}",
+        "Neither the text of the claim was trained on nor a Performer with learned positions, which is what "
+        "the paper's one without RoPE has. The numbers are of this text, and of no positions instead: the "
+        "mean of the validation loss over the logarithm of the training tokens says who is ahead on the way.",
+        study=PERFORMER.study,
+        setting=setting(results),
+    )
+
+
+def _masked(studies: Studies) -> Judgement:
+    return untested(
+        (), "It takes a masked objective and attention without a mask, which poslab does not have."
+    )
+
+
+CLAIMS = (
+    Claim(
+        29,
+        "RoPE needs less than 55 % of the steps, at 125 M parameters, against learned positions and T5.",
+        (BLOG,),
+        f"The ratio of steps to a common loss is below {SHARE}, with its whole interval, against each.",
+        "Tokens to the target of the study convergence, and to every tenth of a nat that all runs reach "
+        "after the warm-up; geometric means over seeds.",
+        "A model of 125 M parameters on a GPU.",
+        _steps,
+        question="Does RoPE need only 55 % of the steps of learned positions and T5?",
+    ),
+    Claim(
+        30,
+        "At equal steps RoPE beats learned positions and T5 in loss.",
+        (BLOG,),
+        "At the end of training its loss at L is lower than each.",
+        "Loss at L of rope less those of learned and t5 on all targets of windows side by side, with equal "
+        "rates (the study extrapolation) and with rates tuned for each scheme (fair), by their own tests; "
+        "undecided where the two differ.",
+        "Larger models, more tokens a parameter and another text.",
+        _equal_steps,
+        question="Does RoPE beat learned positions and T5 at equal steps?",
+    ),
+    Claim(
+        31,
+        "On enwik8 a Performer with RoPE converges faster than one without.",
+        (BLOG, ROFORMER),
+        "The mean loss on the way is lower with RoPE, with its whole interval.",
+        "The loss averaged over training (AULC) of performer with rope less that with none, in the study "
+        "performer.",
+        "The study performer on enwik8 (data=enwik8), with learned positions beside it.",
+        _performer,
+    ),
+    Claim(
+        32,
+        "RoFormer converges faster than BERT in masked language modelling.",
+        (BLOG, ROFORMER),
+        "The ratio of steps to a common loss is below 1.",
+        "Not at all yet.",
+        "A masked objective with bidirectional attention, and a study of rope and learned under it.",
+        _masked,
+    ),
+)  # fmt: skip

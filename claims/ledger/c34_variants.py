@@ -1,0 +1,280 @@
+"""Variants of RoPE in trained models: with learned positions, other bases, rescaled, with still pairs."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import torch
+
+import poslab
+from claims import parts
+from claims.contract import (
+    BLOG,
+    BOOK,
+    TRUE_IF_LOWER,
+    Claim,
+    Judgement,
+    Part,
+    Verdict,
+    exactly,
+    in_parts,
+    untested,
+)
+from claims.formatting import number
+from claims.studies import (
+    BASES,
+    CATALOGUE,
+    CONTEXT,
+    EXPLORATORY,
+    RESCALING,
+    VARIANTS,
+    Compared,
+    Results,
+    Studies,
+    compared,
+    context_used,
+    multiple,
+    name,
+    read_difference,
+    setting,
+)
+from poslab import Difference
+
+CLEAR = 0.02  # nats: less is called no difference
+TURNED = 1.0  # radians within L: a pair that turns by less is as good as unturned
+
+
+def first_negative(base: float, farthest: int = 16_384) -> int:
+    """The first distance at which the score of equal queries and keys is below 0 (Xu et al. 2024), K = 32."""
+    scores = parts.rotations(parts.rope(32, base), torch.arange(farthest)).real.sum(dim=0)
+    return int((scores < 0).int().argmax())
+
+
+def _no_worse(found: Compared) -> tuple[float, float] | None:
+    """The interval of a difference, where there are seeds enough for one that counts."""
+    difference: Difference = found.difference
+    if difference.half_width is None or difference.n < EXPLORATORY:
+        return None
+    return difference.mean - difference.half_width, difference.mean + difference.half_width
+
+
+def _variant(studies: Studies, label: str) -> tuple[str, Results, Compared] | None:
+    """A variant less rope at L, in the study of variants, or in the catalogue where that is not there."""
+    for study in (VARIANTS.study, CATALOGUE.study):
+        results = studies.results(study)
+        found = None if results is None else compared(results, "sliding_1x", label, "rope")
+        if results is not None and found is not None:
+            return study, results, found
+    return None
+
+
+def _with_learned(studies: Studies) -> Judgement:
+    made = _variant(studies, "rope_learned")
+    if made is None:
+        return untested((VARIANTS,), "The scheme rope_learned is there; the study is not.")
+    study, results, found = made
+    ends = _no_worse(found)
+    verdict = Verdict.UNDECIDED
+    if found.reading == "lower" and ends is not None and ends[1] < -CLEAR:
+        verdict = Verdict.REFUTED_HERE
+    elif ends is not None and ends[0] > -CLEAR:
+        verdict = Verdict.HOLDS_HERE
+    return Judgement(
+        verdict,
+        f"sliding loss at L, rope_learned less rope {found.text}",
+        f"No clear gain is said where the whole interval leaves less than {CLEAR} nats of one.",
+        study=study,
+        setting=setting(results),
+    )
+
+
+def slowest_angle(results: Results, label: str) -> float:
+    """By how many radians the pairs that `label` leaves unturned turn within L under plain RoPE, at most."""
+    config, length = results.configs[label], int(results.arms[label]["context_length"])
+    width = config["model"]["width"] // config["model"]["heads"]
+    options = {key: value for key, value in config["pos"].items() if key != "scheme"}
+    turned = parts.frequencies(parts.scheme(str(config["pos"]["scheme"]), width, length=length, **options))
+    plain = parts.frequencies(parts.rope(width, base=options["base"]))
+    return float(plain[turned == 0].max()) * (length - 1)
+
+
+def _still_pairs(studies: Studies) -> Judgement:
+    made = _variant(studies, "rope_p")
+    if made is None:
+        return untested((VARIANTS,), "The scheme rope_p is there; the study is not.")
+    study, results, found = made
+    ends, angle = _no_worse(found), slowest_angle(results, "rope_p")
+    verdict = Verdict.UNDECIDED
+    if angle >= TURNED and found.reading == "higher" and ends is not None and ends[0] > CLEAR:
+        verdict = Verdict.REFUTED_HERE
+    elif angle >= TURNED and ends is not None and ends[1] < CLEAR:
+        verdict = Verdict.HOLDS_HERE
+    return Judgement(
+        verdict,
+        f"within L = {results.context_length} the pairs left unturned turn by {angle:.2f} rad and less under "
+        f"RoPE; sliding loss at L, rope_p less rope {found.text}",
+        f"Without loss is said where the whole interval leaves less than {CLEAR} nats of one."
+        if angle >= TURNED
+        else "These pairs hardly turn within this length, so leaving them unturned changes hardly anything: "
+        "the study could not have found a loss. It takes a length or a base at which they turn by "
+        f"{TURNED:g} rad and more.",
+        study=study,
+        setting=setting(results),
+    )
+
+
+def _first(studies: Studies, *names: str) -> Results | None:
+    """The first of these studies that is at hand."""
+    return next((results for name in names if (results := studies.results(name)) is not None), None)
+
+
+def _rescaled(studies: Studies) -> tuple[Results, str, Compared] | None:
+    """A trained RoPE under NTK-aware scaling less the same as trained, as far past L as it is scaled."""
+    results = _first(studies, CONTEXT.study, RESCALING.study)
+    if results is None or results.primary is None:
+        return None
+    evaluation = results.configs[results.reference].get("evaluate", {})
+    factor = evaluation.get("rescale_factor") if isinstance(evaluation, dict) else None
+    figure = f"sliding_{name(factor)}" if isinstance(factor, float) else results.primary
+    losses = {
+        rescale: {row["seed"]: row[figure] for row in results.rows("rescaled", arm="rope", rescale=rescale)}
+        for rescale in ("ntk", "none")
+    }
+    difference = poslab.paired(losses["ntk"], losses["none"])
+    if difference is None:
+        return None
+    found = Compared(difference, difference.p, read_difference(difference, difference.p))
+    return results, f"{multiple(figure):g} L", found
+
+
+def _other_bases(studies: Studies) -> list[tuple[Results, str, Compared]]:
+    """Larger bases less 10,000, at each length past L."""
+    results = _first(studies, CONTEXT.study, BASES.study)
+    if results is None:
+        return []
+    others = [each for each in ("rope_50k", "rope_500k", "rope_1m") if each in results.arms]
+    cases = [(k, other) for other in others for k in results.multiples if k > 1]
+    found = [
+        (case, compared(results, f"sliding_{name(case[0])}", case[1], "rope", len(cases))) for case in cases
+    ]
+    return [(results, f"{other} at {k:g} L", each) for (k, other), each in found if each is not None]
+
+
+def _extends(studies: Studies) -> Judgement:
+    ntk, bases = _rescaled(studies), _other_bases(studies)
+    missing = () if studies.results(CONTEXT.study) else (CONTEXT,)
+    scaled = Part(
+        "NTK-aware scaling of a trained RoPE extends its context.", Verdict.NOT_TESTED, "not measured"
+    )
+    said = "NTK-aware scaling was not measured yet."
+    if ntk is not None:
+        results, where, found = ntk
+        scaled = replace(
+            scaled,
+            verdict=TRUE_IF_LOWER[found.reading],
+            numbers=f"sliding loss at {where}, less the unscaled one's {found.text}",
+        )
+        said = _in_words(f"NTK-aware scaling of a trained RoPE: at {where}", found)
+        said += f" {context_used(results, 'rope', 'its unscaled')}"
+    shown = "; ".join(f"{where} {found.text}" for _, where, found in bases)
+    read = [results for results, *_ in ((ntk,) if ntk else ())] + [results for results, *_ in bases]
+    return in_parts(
+        scaled,
+        Part(
+            "A larger base does, with further training at the longer length.",
+            Verdict.NOT_TESTED,
+            f"trained at L alone, sliding loss less base 10,000's: {shown}" if shown else "not measured",
+        ),
+        Part(
+            "A smaller base does (Liu et al. 2023, arXiv 2310.05209).",
+            Verdict.NOT_TESTED,
+            "not measured",
+        ),
+        why=f"{said} A larger base is meant with further training at the longer length, which was not done"
+        + (
+            ": the models with one here were trained at L from the start, and that they do not gain past L "
+            "says nothing of the claim."
+            if shown
+            else "."
+        )
+        + " Smaller bases were not trained.",
+        missing=missing,
+        study=read[0].study.name if read else None,
+        setting="; ".join(dict.fromkeys(setting(results) for results in read)) or None,
+    )
+
+
+def _in_words(where: str, found: Compared) -> str:
+    """What is less or more, and whether it counts."""
+    mean, half, n = found.difference.mean, found.difference.half_width, found.difference.n
+    shown = f"{where}, the loss is {number(abs(mean), 3)} nats {'lower' if mean < 0 else 'higher'}"
+    if found.reading != "open":
+        return f"{shown}."
+    if half is None or n < EXPLORATORY:
+        return f"{shown} in {n} seed{'s' * (n != 1)}, too few to count."
+    return f"{shown}, {'within noise' if abs(mean) <= half else f'not separated ({n} seeds)'}."
+
+
+def _larger_base(studies: Studies) -> Judgement:
+    bases = (500.0, 10_000.0, 500_000.0)
+    places = [first_negative(base) for base in bases]
+    value = "in heads of width 32, first below 0 at " + ", ".join(
+        f"{place:,} tokens (base {base:,.0f})" for base, place in zip(bases, places, strict=True)
+    )
+    return in_parts(
+        Part(
+            "The distance up to which equal queries and keys score above 0 grows with the base.",
+            exactly(all(near < far for near, far in pairwise(places))),
+            value,
+        ),
+        Part("So does the usable length of trained models.", Verdict.NOT_TESTED, "not measured"),
+        why="The paper's own measure grows with the base, as it says. Whether the usable length of trained "
+        "models follows takes several bases over several seeds, at lengths that the models use.",
+        missing=() if studies.results(BASES.study) else (BASES,),
+    )
+
+
+CLAIMS = (
+    Claim(
+        34,
+        "RoPE and learned positions together bring no clear gain.",
+        (BOOK,),
+        f"At the training length their loss is not lower than RoPE's by {CLEAR} nats or more.",
+        "Sliding loss at L of rope_learned less rope's, in the study variants, or in catalogue where "
+        "that is not there.",
+        "Larger models and another text.",
+        _with_learned,
+    ),
+    Claim(
+        35,
+        "NTK-aware scaling and other bases extend the context.",
+        (BOOK, BLOG),
+        "Past L the loss with them is lower than plain RoPE's: with NTK-aware scaling after training, with a "
+        "larger base after further training at the longer length.",
+        "Sliding loss of a trained RoPE under NTK-aware scaling, as far past L as it is scaled, less the "
+        "unscaled one's, in the study context, or in rescaling where that is not there.",
+        "Further training at the longer length under larger and smaller bases, of models that use their "
+        "context.",
+        _extends,
+        question="Do NTK-aware scaling and larger bases both extend the context?",
+    ),
+    Claim(
+        44,
+        "A larger base bounds a longer usable length.",
+        ("Xu, Men et al. 2024, Base of RoPE Bounds Context Length (arXiv 2405.14591)",),
+        "The usable length of trained models grows with the base.",
+        "The distance up to which equal queries and keys score above 0 (computed), and the study bases.",
+        "The study bases over five seeds, with models that use their context.",
+        _larger_base,
+        exact=True,
+    ),
+    Claim(
+        45,
+        "The slowest pairs can be left unturned without loss.",
+        ("Barbero et al. 2024, Round and Round We Go! (arXiv 2410.06205)",),
+        f"At the training length the loss of rope_p is not higher than RoPE's by {CLEAR} nats or more.",
+        "The angle by which these pairs turn within L, and the sliding loss at L of rope_p less rope's, in "
+        "the study variants, or in catalogue where that is not there.",
+        "The study at L = 1,024 and more, or with base 100, where these pairs turn; another text.",
+        _still_pairs,
+    ),
+)

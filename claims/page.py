@@ -1,0 +1,195 @@
+"""The ledger as a web page that fetches nothing, as Markdown and as CSV."""
+
+import base64
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from claims.contract import FALSE, NOTES, TRUE, Claim, Judgement, Kind, Verdict
+from claims.studies import StudyCommand
+
+COMMAND = "python -m claims"
+TEMPLATES = Path(__file__).parent / "templates"
+COLUMNS = ("number", "part", "kind", "statement", "verdict", "value", "source", "command")
+TITLE = "What is said of positional encodings, and what holds"
+# A link to a claim opens it.
+SCRIPT = """\
+function show() {
+  const claim = document.getElementById(location.hash.slice(1));
+  if (claim instanceof HTMLDetailsElement) { claim.open = true; claim.scrollIntoView(); }
+}
+addEventListener("hashchange", show);
+show();
+"""
+# Asked first, in this order: the claims most believed, by number.
+BELIEVED = (28, 12, 11, 6, 30, 29, 37, 35, 19, 25)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A claim with its judgement."""
+
+    claim: Claim
+    judgement: Judgement
+
+    @property
+    def anchor(self) -> str:
+        return f"claim-{self.claim.number}"
+
+    @property
+    def asked(self) -> Judgement:
+        """The judgement of what its question asks: of one part, or of the whole claim."""
+        return self.judgement.part(self.claim.asked)
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """What makes its value: this page, the report of the study that was read, and missing studies."""
+        judgement, exact = self.judgement, self.claim.exact
+        missing = tuple(study.command for study in judgement.missing)
+        read = () if judgement.study is None else (f"python report.py study={judgement.study}",)
+        computed = (COMMAND,) if exact or not (read or missing) else ()
+        return (*computed, *read, *missing)
+
+
+def style(verdict: Verdict) -> str:
+    """The class of a verdict's colour."""
+    if verdict in TRUE:
+        return "holds"
+    return "refuted" if verdict in FALSE else "open"
+
+
+def of_kind(entries: Sequence[Entry], kind: Kind) -> list[Entry]:
+    return [entry for entry in entries if entry.claim.kind is kind]
+
+
+def counts(entries: Sequence[Entry]) -> dict[str, int]:
+    """How many findings have each verdict; those that none has are left out."""
+    verdicts = [entry.judgement.verdict for entry in of_kind(entries, Kind.FINDING)]
+    return {verdict.value: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts}
+
+
+def believed(entries: Sequence[Entry]) -> list[Entry]:
+    by_number = {one.claim.number: one for one in entries}
+    return [by_number[number] for number in BELIEVED if number in by_number]
+
+
+def missing_studies(entries: Sequence[Entry]) -> list[tuple[StudyCommand, list[int]]]:
+    """Each study that a claim waits for, with the numbers of those claims."""
+    waiting: dict[StudyCommand, list[int]] = {}
+    for one in entries:
+        for study in one.judgement.missing:
+            waiting.setdefault(study, []).append(one.claim.number)
+    return sorted(waiting.items(), key=lambda item: (-len(item[1]), item[0].study))
+
+
+def parts_missing(entries: Sequence[Entry]) -> list[Entry]:
+    """The claims that no study can decide as poslab is."""
+    return [
+        one
+        for one in entries
+        if one.judgement.verdict in (Verdict.UNDECIDED, Verdict.NOT_TESTED)
+        and not (one.judgement.missing or one.judgement.study or one.claim.exact)
+    ]
+
+
+def summary(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> str:
+    """For a terminal: the questions asked first with their answers, the counts, and what is missing."""
+    lines = [f"{entry.asked.answer:16} {entry.claim.question}" for entry in believed(entries)]
+    found = counts(entries)
+    findings = sum(found.values())
+    lines += ["", f"{findings} claims: {', '.join(f'{n} {verdict}' for verdict, n in found.items())}"]
+    lines += [f"and {len(entries) - findings} checks of arithmetic, printed digits and an index"]
+    for study, numbers in missing_studies(entries):
+        waiting = ", ".join(map(str, numbers))
+        lines.append(f"missing for {waiting}: {study.command}  ({study.duration})")
+    lines += [f"study={name} could not be read: {reason}" for name, reason in unreadable.items()]
+    return "\n".join(lines)
+
+
+def html(entries: Sequence[Entry], drawn: Mapping[str, bytes], unreadable: Mapping[str, str]) -> str:
+    """The whole of index.html; `drawn` is each figure's SVG by its name."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    environment.filters.update(linked=_linked, style=style)
+    return environment.get_template("claims.html").render(
+        _facts(entries, unreadable),
+        pictures={name: f"data:image/svg+xml;base64,{_encoded(svg)}" for name, svg in drawn.items()},
+        style=Markup((TEMPLATES / "claims.css").read_text(encoding="utf-8")),
+        script=Markup(SCRIPT),
+        policy=f"default-src 'none'; img-src data:; script-src 'sha256-{script}'; "
+        "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+    )
+
+
+def markdown(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> str:
+    """The whole of claims.md."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        finalize=_escape_markdown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    text = environment.get_template("claims.md").render(_facts(entries, unreadable), as_it_is=Markup)
+    return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
+
+
+def table(entries: Sequence[Entry]) -> str:
+    """The whole of claims.csv: a row for each claim, and below it one for each of its parts."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for one in entries:
+        claim, judgement = one.claim, one.judgement
+        last = ("; ".join(claim.sources), "; ".join(one.commands))
+        first, kind = claim.number, claim.kind.value
+        writer.writerow((first, "", kind, claim.statement, judgement.verdict.value, judgement.value, *last))
+        for letter, part in judgement.parts.items():
+            writer.writerow((first, letter, kind, part.statement, part.verdict.value, part.numbers, *last))
+    return file.getvalue()
+
+
+def _facts(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> dict[str, object]:
+    return {
+        "title": TITLE,
+        "entries": entries,
+        "findings": of_kind(entries, Kind.FINDING),
+        "checks": of_kind(entries, Kind.CHECK),
+        "notes": NOTES,
+        "counts": counts(entries),
+        "believed": believed(entries),
+        "missing": missing_studies(entries),
+        "unreadable": unreadable,
+        "command": COMMAND,
+        "parts": parts_missing(entries),
+    }
+
+
+def _linked(text: str) -> Markup:
+    """The text, escaped, in which another claim's number leads to it."""
+    return Markup(re.sub(r"\bclaim (\d+)\b", r'<a href="#claim-\1">claim \1</a>', str(escape(text))))
+
+
+def _encoded(svg: bytes) -> str:
+    return base64.b64encode(svg).decode()
+
+
+def _escape_markdown(text: object) -> str:
+    """Text that Markdown shows as it stands, in a table cell too; what is Markup stays as it is."""
+    if isinstance(text, Markup):
+        return str(text)
+    marked = re.sub(r"([\\`*_{}\[\]#|~$])", r"\\\1", str(text).replace("\n", " "))
+    return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

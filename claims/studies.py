@@ -1,0 +1,305 @@
+"""The studies that claims are judged by: their figures, what they were made with, and how to make them.
+
+A study is read from runs/ or from the records kept beside its report. What is said of a difference stays
+within the study's own tests: a difference that they correct is used with that correction, any other with a
+correction over the comparisons that the claim makes.
+"""
+
+import math
+import re
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas
+
+import poslab
+from claims.formatting import interval, number, plain, quantity
+from poslab import Difference, Estimate, Ratio
+
+EXPLORATORY = 5  # fewer seeds decide nothing
+FALSE_ALARMS = 0.05  # p from which on a difference is noise
+
+
+@dataclass(frozen=True)
+class StudyCommand:
+    """A study that judges a claim, and the command that makes it."""
+
+    study: str
+    arguments: str
+    runs: int
+    minutes: int = 2  # of a run of the default model on two CPU cores
+
+    @property
+    def command(self) -> str:
+        return f"python train.py -m {self.arguments}"
+
+    @property
+    def duration(self) -> str:
+        minutes = self.runs * self.minutes
+        shown = f"{minutes} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
+        return f"{self.runs} runs, roughly {shown} on two CPU cores"
+
+
+SEEDS = "seed=0,1,2,3,4"
+CONTEXT = StudyCommand("context", "sweep=claims/context", 10)
+EXTRAPOLATION = StudyCommand("extrapolation", "sweep=extrapolation", 30)
+CONVERGENCE = StudyCommand("convergence", "sweep=convergence", 15)
+FAIR = StudyCommand("fair", "sweep=fair", 60)
+CATALOGUE = StudyCommand("catalogue", "sweep=catalogue", 80)
+ATTENTION = StudyCommand("attention", f"sweep=attention {SEEDS}", 60)
+BASES = StudyCommand("bases", f"sweep=bases {SEEDS}", 45)
+RESCALING = StudyCommand("rescaling", f"sweep=rescaling {SEEDS}", 30, minutes=5)
+WARPED = StudyCommand("warped", "sweep=claims/warped", 15)
+VARIANTS = StudyCommand("variants", "sweep=claims/variants", 20)
+PERFORMER = StudyCommand("performer", "sweep=claims/performer", 10)
+DENOMINATORS = StudyCommand("denominators", "sweep=claims/denominators", 5)
+ALL = (
+    *(EXTRAPOLATION, CONVERGENCE, FAIR, CATALOGUE, ATTENTION, BASES, RESCALING),
+    *(WARPED, VARIANTS, PERFORMER, DENOMINATORS, CONTEXT),
+)
+
+Reading = Literal["lower", "higher", "open"]
+
+NEEDED = 0.02  # nats: a model that loses less with half of its context is said not to use the other half
+
+
+@dataclass(frozen=True)
+class Compared:
+    """An arm less another on one figure, and what may be said of it."""
+
+    difference: Difference
+    p: float | None  # corrected
+    reading: Reading
+
+    @property
+    def text(self) -> str:
+        """The difference with half its 95 % interval, its p and its seeds."""
+        shown = interval(self.difference.mean, self.difference.half_width, 3, sign=True)
+        p = "" if self.p is None else ", p < 0.001" if self.p < 0.001 else f", p = {self.p:.2g}"
+        return f"{shown} nats{p}"
+
+
+class Results:
+    """A study that was read: its arms, what it tests, and the rows of its tables."""
+
+    def __init__(self, study: poslab.Study) -> None:
+        self.study = study
+        arms = self.rows("arms")
+        self.arms = {str(row["arm"]): row for row in arms if row["seeds_finished"]}
+        self.reference = str(next(row["arm"] for row in arms if row["reference"]))
+        self.seeds = max(int(row["seeds_finished"]) for row in self.arms.values())
+        lengths = {int(row["context_length"]) for row in self.arms.values()}
+        self.context_length = lengths.pop() if len(lengths) == 1 else None
+        found = [re.fullmatch(r"sliding_([\d.]+)x", str(column)) for column in study.runs]
+        self.multiples = tuple(float(one[1]) for one in found if one)  # of L, the lengths measured
+        facts = {str(row["key"]): str(row["value"]) for row in self.rows("facts")}
+        self.primary = facts.get("primary")  # the figure that the study tests, such as sliding_8x
+
+    @cached_property
+    def configs(self) -> dict[str, Any]:
+        """The configuration of each arm."""
+        return {label: self.study.config(label) for label in self.arms}
+
+    def rows(self, table: str, **values: Hashable) -> list[dict[Hashable, Any]]:
+        """The rows of a table that have these values; none where the study has no such table."""
+        frame = pandas.DataFrame(self.study.tables.get(table, {}))
+        for column, value in values.items():
+            if column in frame:
+                frame = frame[frame[column] == value]
+        found: list[dict[Hashable, Any]] = frame.to_dict("records")
+        return found
+
+    def by_seed(self, label: str, figure: str) -> dict[int, float]:
+        """A figure of an arm by seed; empty where the arm or the figure is missing."""
+        return self.study.by_seed(label, figure) if label in self.arms else {}
+
+    def estimate(self, label: str, figure: str) -> Estimate | None:
+        """A figure of an arm over its seeds."""
+        return poslab.estimate(list(self.by_seed(label, figure).values()))
+
+    def p_holm(self, figure: str, ends: set[str | None]) -> float | None:
+        """The study's own corrected p of two arms on a figure, or of one and None: of it against 0."""
+        tests = self.rows("claims", figure=figure)
+        other = [None if pandas.isna(test["other"]) else test["other"] for test in tests]
+        found = (test["p_holm"] for test, end in zip(tests, other, strict=True) if {test["arm"], end} == ends)
+        return next(found, None)
+
+
+class Studies:
+    """The studies at hand, each read at most once."""
+
+    def __init__(self, runs: Path, reports: Path) -> None:
+        """`runs` holds run directories by study, `reports` kept records."""
+        self.runs, self.reports = runs, reports
+        self.unreadable: dict[str, str] = {}  # why a study that is there has no figures
+        self._read: dict[str, Results | None] = {}
+
+    def results(self, study: str) -> Results | None:
+        """The figures of a study; None where it was not made, or cannot be read."""
+        if study not in self._read:
+            self._read[study] = self._load(study)
+        return self._read[study]
+
+    def too_small(self, study: str) -> tuple[StudyCommand, ...]:
+        """The command that makes the study with enough seeds, where it has too few."""
+        results = self.results(study)
+        if results is None or results.seeds >= EXPLORATORY:
+            return ()
+        return tuple(each for each in ALL if each.study == study)
+
+    def _load(self, study: str) -> Results | None:
+        made = any((self.runs / study).glob("*/manifest.json"))
+        if not made and not (self.reports / study / "records.tar.xz").is_file():
+            return None
+        try:
+            return Results(poslab.read(study, runs=self.runs, reports=self.reports))
+        except (poslab.ReportError, OSError) as error:
+            self.unreadable[study] = plain(error, 300)
+            return None
+
+
+def multiple(column: str) -> float:
+    """sliding_8x -> 8.0, of L"""
+    return float(column.rpartition("_")[2].removesuffix("x"))
+
+
+def name(multiple: float) -> str:
+    """8.0 -> "8x": the end of a column's name."""
+    return f"{multiple:g}x"
+
+
+def compared(results: Results, figure: str, one: str, other: str, comparisons: int = 1) -> Compared | None:
+    """Arm `one` less `other`, or None where they share no seed or their losses do not mean the same.
+
+    `comparisons` is how many the claim makes of those that the study does not test itself: their p values
+    are multiplied by it (Bonferroni).
+    """
+    if one not in results.arms or other not in results.arms:
+        return None
+    difference = results.study.difference(one, other, figure)
+    if difference is None:
+        return None
+    p = results.p_holm(figure, {one, other})
+    if p is None and difference.p is not None:
+        p = min(1.0, comparisons * difference.p)
+    return Compared(difference, p, read_difference(difference, p))
+
+
+def read_difference(difference: Difference, p: float | None) -> Reading:
+    """Lower or higher where the interval and the corrected p say so, with five seeds or more."""
+    half = difference.half_width
+    if half is None or p is None or difference.n < EXPLORATORY:
+        return "open"
+    if abs(difference.mean) <= half or p >= FALSE_ALARMS:
+        return "open"
+    return "lower" if difference.mean < 0 else "higher"
+
+
+def gain_reading(results: Results, figure: str, one: str) -> Compared | None:
+    """An arm's figure against 0, such as its context gain, by the study's own test."""
+    difference = above_zero(results.by_seed(one, figure))
+    if difference is None:
+        return None
+    p = results.p_holm(figure, {one, None})
+    return Compared(difference, p, read_difference(difference, p))
+
+
+def above_zero(values: Mapping[int, float]) -> Difference | None:
+    """By how much values by seed differ from 0."""
+    return poslab.paired(values, dict.fromkeys(values, 0.0))
+
+
+def time_ratio(
+    results: Results, one: str, other: str, share: float, comparisons: int
+) -> tuple[Ratio, Reading] | None:
+    """Tokens to the study's target of one arm over another's, and on which side of `share` that lies.
+
+    An exact ratio needs its interval on one side and, as in `compared`, a corrected p; a bound is made with
+    99 % and needs no correction for a few comparisons.
+    """
+    if one not in results.arms or other not in results.arms:
+        return None
+    value = results.study.time_ratio(one, other)
+    if value is None:
+        return None
+    side: Reading = "open"
+    if value.high is not None and value.high < share:
+        side = "lower"
+    elif value.low is not None and value.low > share:
+        side = "higher"
+    if value.kind == "exact":
+        mine, theirs = (results.by_seed(label, "tokens_to_target") for label in (one, other))
+        logs = {seed: math.log(mine[seed] / theirs[seed] / share) for seed in mine.keys() & theirs.keys()}
+        test = above_zero(logs)
+        p = None if test is None else test.p
+        if p is None or comparisons * p >= FALSE_ALARMS:
+            side = "open"
+    return value, side if value.n >= EXPLORATORY else "open"
+
+
+def ratio_text(value: Ratio) -> str:
+    """×1.29 [1.24, 1.34], or its bound."""
+    if value.kind == "at_least":
+        return f"> ×{value.low:.2f}"
+    if value.kind == "at_most":
+        return f"< ×{value.high:.2f}"
+    if value.mean is None:
+        return "not known"
+    return f"×{value.mean:.2f}" + ("" if value.low is None else f" [{value.low:.2f}, {value.high:.2f}]")
+
+
+def half_context(results: Results, label: str) -> Difference | None:
+    """What the targets of an arm lose, in nats, with L/2 tokens before them instead of L, by seed."""
+    half, whole = (results.by_seed(label, figure) for figure in ("sliding_0.5x", "sliding_1x"))
+    return poslab.paired(half, whole)
+
+
+def uses_context(results: Results, label: str) -> bool:
+    """Whether an arm is shown to lose by half of its context; else a longer one promises it nothing."""
+    lost = half_context(results, label)
+    return lost is not None and lost.half_width is not None and lost.mean - lost.half_width > NEEDED
+
+
+def context_used(results: Results, label: str, named: str) -> str:
+    """A sentence on how much of its context an arm uses; stands beside what is said of lengths past L."""
+    lost, length = half_context(results, label), results.context_length
+    if lost is None or length is None:
+        return "How much context the models use was not measured in this study."
+    shown = interval(lost.mean, lost.half_width, 2, sign=True)
+    found = f"With {length // 2} tokens of context instead of {length}, {named} loss changes by {shown} nats"
+    if uses_context(results, label):
+        return f"{found}: these models use what they have."
+    return f"{found}: these models use hardly more than that, and have little to gain past L."
+
+
+def setting(results: Results) -> str:
+    """What was trained, for how long, on what, with how many seeds; stands beside every number of a study."""
+    made = results.rows("summary", arm=results.reference, status="done")
+    run = next(row for row in made if row["part"] != "tuning")
+    model = results.configs[results.reference].get("model", {})
+    parameters = run["parameters"]
+    each = "" if not parameters else f" ({number(run['budget'] / parameters, 2)} a parameter)"
+    shape = f"{model.get('layers')} layers of width {model.get('width')}" if model else ""
+    if shape:
+        shape += f" ({quantity(parameters)} parameters), " if parameters else ", "
+    text = plain(run["data"] or "a text without a name", 60)
+    length = "" if results.context_length is None else f"L = {results.context_length}, "
+    seeds = f"{results.seeds} seed" + "s" * (results.seeds != 1)
+    schedules = {str(config["trainer"].get("schedule", "cosine")) for config in results.configs.values()}
+    schedule = f"{' and '.join(sorted(schedules))} schedule"
+    rates = {label: _own_rate(config) for label, config in results.configs.items()}
+    own = "".join(
+        f", {label}'s own parameters at {rate:g} times the learning rate"
+        for label, rate in rates.items()
+        if rate != 1
+    )
+    tokens = f"{quantity(run['budget'])} tokens{each} of one text, {text}"
+    return plain(f"{shape}{length}{tokens}, {schedule}{own}, {seeds}", 300)
+
+
+def _own_rate(config: Mapping[str, Any]) -> float:
+    """How many times the learning rate a scheme's own parameters train at."""
+    return float(config["pos"].get("rate", 1.0) * config["trainer"].get("scheme_rate", 1.0))

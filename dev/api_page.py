@@ -1,0 +1,108 @@
+"""docs/api.md: every public name of `import poslab`, as its docstring describes it.
+
+`python dev/api_page.py`, in the project's folder, prints the page. Signatures are read from the
+source, so that they are the same under every version of Python.
+"""
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import poslab
+
+HEAD = """\
+# API
+
+The names that `import poslab` gives, from their docstrings: [library.ipynb](library.ipynb) shows them at
+work. `python dev/api_page.py > docs/api.md` makes this page. Beside these names and those that
+[extending.md](extending.md) names, modules are internal and may change.
+
+A `Part` is the name of an option, or a mapping with the keys of its file in conf/. A `Table` is a mapping of
+columns, lists of one length. What is wrong with a request is a `ValueError` of one line. `poslab.__version__`
+is the version that `poslab --version` prints.
+
+Shapes: B batch, T tokens, D width of the model, H heads, K width of a head, W width of what is rotated, V its
+width afterwards, C rotated pairs, Q queries, N keys or distances. L is the training length in tokens.
+"""
+
+
+def page() -> str:
+    """docs/api.md."""
+    return "\n".join([HEAD, *(block for name in poslab._MODULES for block in _entry(name))])
+
+
+def _entry(name: str) -> Iterator[str]:
+    value = getattr(poslab, name)
+    if not inspect.isclass(value):
+        yield _block(f"## poslab.{name}", _signature(_parsed(value)), value)
+        return
+    bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
+    head = f"class {name}({bases})" if bases else f"class {name}"
+    if dataclasses.is_dataclass(value):
+        fields = [each for each in _parsed(value).body if isinstance(each, ast.AnnAssign)]
+        head += ":\n" + "\n".join(f"    {ast.unparse(field)}" for field in fields)
+    yield _block(f"## poslab.{name}", head, value)
+    for member in _parsed(value).body:
+        public = isinstance(member, ast.FunctionDef) and (
+            not member.name.startswith("_") or member.name == "__init__"
+        )
+        if public and ast.get_docstring(member):
+            yield _member(name, member)
+
+
+def _block(title: str, code: str, value: Any) -> str:
+    return f"{title}\n\n```python\n{code}\n```\n\n{inspect.cleandoc(value.__doc__ or '')}\n"
+
+
+def _member(owner: str, member: ast.FunctionDef) -> str:
+    is_property = any(
+        isinstance(each, ast.Name) and each.id in ("property", "cached_property")
+        for each in member.decorator_list
+    )
+    shown = f"{member.name}: {_annotation(member.returns)}" if is_property else _signature(member)
+    text = inspect.cleandoc(ast.get_docstring(member) or "")
+    return f"### {owner}.{member.name}\n\n```python\n{shown}\n```\n\n{text}\n"
+
+
+def _parsed(value: Any) -> Any:
+    return ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]
+
+
+def _signature(function: ast.FunctionDef) -> str:
+    """The function's name with its parameters, each on a line of its own where one line is too short."""
+    given = function.args
+    plain = [*given.posonlyargs, *given.args]
+    defaults = [None] * (len(plain) - len(given.defaults)) + [ast.unparse(each) for each in given.defaults]
+    parameters = [_parameter(each, default) for each, default in zip(plain, defaults, strict=True)]
+    parameters = [each for each in parameters if each != "self"]
+    if given.kwonlyargs:
+        parameters.append("*")
+    for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        parameters.append(_parameter(each, None if default is None else ast.unparse(default)))
+    if given.kwarg:
+        parameters.append(f"**{_parameter(given.kwarg, None)}")
+    returns = f" -> {_annotation(function.returns)}"
+    line = f"{function.name}({', '.join(parameters)}){returns}"
+    if len(line) <= 100:
+        return line
+    inner = "".join(f"    {each},\n" for each in parameters)
+    return f"{function.name}(\n{inner}){returns}"
+
+
+def _parameter(argument: ast.arg, default: str | None) -> str:
+    named = f"{argument.arg}: {_annotation(argument.annotation)}" if argument.annotation else argument.arg
+    return named if default is None else f"{named}{' = ' if argument.annotation else '='}{default}"
+
+
+def _annotation(annotation: ast.expr | None) -> str:
+    """A type as the source has it, without the quotes of a name that stands there before it is known."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value
+    return "None" if annotation is None else ast.unparse(annotation)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

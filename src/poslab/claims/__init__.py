@@ -1,1 +1,0 @@
-"""What is said of positional encodings, each claim judged by a computation or a study."""
