@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from string import ascii_lowercase
+from typing import Any
 
 from claims.studies import Reading, Studies, StudyCommand
 
@@ -141,26 +142,12 @@ class Judgement:
         return replace(self, verdict=self.parts[letter].verdict, parts={})
 
 
-def in_parts(
-    *parts: Part,
-    why: str,
-    figures: tuple[Figure, ...] = (),
-    study: str | None = None,
-    setting: str | None = None,
-    missing: tuple[StudyCommand, ...] = (),
-) -> Judgement:
-    """The judgement of a claim of these parts."""
+def in_parts(*parts: Part, why: str, **more: Any) -> Judgement:
+    """The judgement of a claim of these parts; `more` is what else a Judgement has."""
     lettered = dict(zip(ascii_lowercase, parts, strict=False))
-    return Judgement(
-        combined([part.verdict for part in parts]),
-        "; ".join(f"({letter}) {part.verdict.value}: {part.numbers}" for letter, part in lettered.items()),
-        why,
-        figures,
-        study,
-        setting,
-        missing,
-        lettered,
-    )
+    numbers = (f"({letter}) {part.verdict.value}: {part.numbers}" for letter, part in lettered.items())
+    verdict = combined([part.verdict for part in parts])
+    return Judgement(verdict, "; ".join(numbers), why, parts=lettered, **more)
 
 
 @dataclass(frozen=True)
@@ -220,14 +207,8 @@ def untested(missing: tuple[StudyCommand, ...], why: str, value: str = "not meas
 
 
 def ledger() -> tuple[Claim, ...]:
-    """All claims by number. Raises ValueError where two have the same one."""
+    """All claims by number."""
     package = importlib.import_module("claims.ledger")
-    modules = (
-        importlib.import_module(f"{package.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(package.__path__)
-    )
-    claims: list[Claim] = sorted((one for each in modules for one in each.CLAIMS), key=lambda one: one.number)
-    numbers = [claim.number for claim in claims]
-    if twice := sorted({number for number in numbers if numbers.count(number) > 1}):
-        raise ValueError(f"claims of the same number: {twice}")
-    return tuple(claims)
+    names = (f"{package.__name__}.{found.name}" for found in pkgutil.iter_modules(package.__path__))
+    claims = (claim for name in names for claim in importlib.import_module(name).CLAIMS)
+    return tuple(sorted(claims, key=lambda claim: claim.number))

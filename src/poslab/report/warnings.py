@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from poslab.analysis.learning_rates import scheme_rates
@@ -62,7 +62,7 @@ def warnings_of(results: Results) -> list[str]:
 
 def _differences(runs: tuple[Run, ...]) -> list[str]:
     """What makes arms hard to compare, where it is not the same in all of them."""
-    sentences = [*filter(None, (_differing(question, runs) for question in QUESTIONS)), *_parts(runs)]
+    sentences = list(filter(None, (*(_differing(question, runs) for question in QUESTIONS), *_parts(runs))))
     scored: dict[tuple[int, str], set[object]] = {}
     for run in _measurements(runs):
         for (protocol, _), segments in run.segments.items():
@@ -128,8 +128,7 @@ class Question:
     """Something of a run that all should share, and the sentence for where they do not."""
 
     value: Callable[[Run], object]
-    within: str  # {} stands for the values
-    between: str  # of several studies, which come first in the sentence; {} stands for the values of each
+    words: str  # {} stands for the values
     but: str = ""  # what follows from it
 
 
@@ -137,85 +136,59 @@ QUESTIONS = (
     Question(
         lambda run: run.data_fingerprint,
         "The data differ (fingerprints {})",
-        "have data of different fingerprints ({})",
         ": no difference in nats a token and no target is taken across them",
     ),
-    Question(
-        lambda run: run.manifest.code,
-        "The runs were made by different code ({})",
-        "were made by different code ({})",
-    ),
+    Question(lambda run: run.manifest.code, "The runs were made by different code ({})"),
     Question(
         lambda run: run.manifest.code_evaluation,
         "The runs were evaluated by different code ({})",
-        "were evaluated by different code ({})",
         ": evaluate them again by their studies' commands",
     ),
     Question(
         lambda run: run.context_length,
         "The training lengths differ (L = {})",
-        "trained at different lengths L ({})",
         ": lengths are shown as multiples of L",
     ),
-    Question(
-        lambda run: run.budget,
-        "The budgets differ ({} training tokens)",
-        "had different budgets ({} training tokens)",
-    ),
+    Question(lambda run: run.budget, "The budgets differ ({} training tokens)"),
     Question(
         lambda run: (run.manifest.origin and run.manifest.origin.steps) or 0,
         "The training before a run's own differs ({} optimizer steps, of the runs that it goes on from)",
-        "were trained before their own training for different times ({} optimizer steps)",
         ": budgets, curves and times to a target do not count it",
     ),
     Question(
         lambda run: run.vocabulary,
         "The vocabularies differ ({} tokens)",
-        "have different vocabularies ({} tokens)",
         ": compare bits per byte (primary=sliding_bits_per_byte_8x), not nats a token; a window of "
         "longer tokens holds more text",
     ),
     Question(
-        lambda run: run.manifest.device,
-        "The devices differ ({})",
-        "ran on different devices ({})",
-        ": speeds and seconds do not compare",
+        lambda run: run.manifest.device, "The devices differ ({})", ": speeds and seconds do not compare"
     ),
-    Question(
-        lambda run: run.manifest.precision,
-        "The precisions differ ({})",
-        "ran in different precisions ({})",
-    ),
+    Question(lambda run: run.manifest.precision, "The precisions differ ({})"),
 )
 
 
 def _differing(question: Question, runs: Sequence[Run]) -> str | None:
-    values = list(dict.fromkeys(question.value(run) for run in runs))
+    """The sentence where the runs differ; the values by study where studies do."""
+    by_study = _by_study(runs, question.value)
+    values = list(dict.fromkeys(value for answers in by_study.values() for value in answers))
     if len(values) < 2:
         return None
-    by_study = _by_study(runs, question.value)
-    if _alike(by_study):
-        return f"{question.within.format(_shown(values))}{question.but}."
-    return f"{_names(by_study)} {question.between.format(_values(by_study))}{question.but}."
+    alike = len({frozenset(answers) for answers in by_study.values()}) == 1
+    shown = _shown(values) if alike else _values(by_study)
+    return f"{question.words.replace('{}', shown)}{question.but}."
 
 
-def _parts(runs: Sequence[Run]) -> list[str]:
-    """Schemes and attentions whose own code is not the same in all studies, where what all share is."""
+def _parts(runs: Sequence[Run]) -> Iterator[str | None]:
+    """Schemes and attentions whose own code is not the same in all runs, where what all share is."""
     if len({run.manifest.code for run in runs}) > 1:
-        return []  # another sentence says so already
+        return  # another sentence says so already
     wholes: dict[str, list[Run]] = {}
     for run in runs:
         wholes.setdefault(f"{plain(run.pos, 80)} / {plain(run.attention, 80)}", []).append(run)
-    sentences = []
     for whole, made in wholes.items():
-        by_study = _by_study(made, lambda run: run.manifest.code_parts)
-        mixed = {study: answers for study, answers in by_study.items() if len(answers) > 1}
-        if mixed and _alike(by_study):
-            codes = _shown(by_study[made[0].study])
-            sentences.append(f"The runs of {whole} were made by different code ({codes}).")
-        if not _alike(by_study):
-            sentences.append(f"{_names(by_study)} made {whole} by different code ({_values(by_study)}).")
-    return sentences
+        words = f"The runs of {whole} were made by different code ({{}})"
+        yield _differing(Question(lambda run: run.manifest.code_parts, words), made)
 
 
 def _by_study(runs: Iterable[Run], value: Callable[[Run], object]) -> dict[str, list[object]]:
@@ -227,20 +200,15 @@ def _by_study(runs: Iterable[Run], value: Callable[[Run], object]) -> dict[str, 
     return by_study
 
 
-def _alike(by_study: Mapping[str, Sequence[object]]) -> bool:
-    return len({frozenset(answers) for answers in by_study.values()}) == 1
-
-
-def _names(by_study: Iterable[str]) -> str:
-    return listing([plain(study, 80) for study in by_study])
-
-
 def _values(by_study: Mapping[str, Sequence[object]]) -> str:
     """a and b: c0de; c: beef and f00d"""
     studies: dict[frozenset[object], list[str]] = {}
     for study, answers in by_study.items():
         studies.setdefault(frozenset(answers), []).append(study)
-    return "; ".join(f"{_names(names)}: {_shown(by_study[names[0]])}" for names in studies.values())
+    return "; ".join(
+        f"{listing([plain(name, 80) for name in names])}: {_shown(by_study[names[0]])}"
+        for names in studies.values()
+    )
 
 
 def _shown(values: Sequence[object]) -> str:

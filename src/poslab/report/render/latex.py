@@ -1,4 +1,4 @@
-"""The table of arms for a paper: a booktabs tabular in a table, plain ASCII whatever a label holds."""
+"""The table of arms for a paper: a booktabs tabular in a table, which LaTeX sets whatever a label holds."""
 
 import re
 import unicodedata
@@ -20,18 +20,9 @@ _SPECIAL = {
     **dict(zip('"–—‘’“”\u00a0−', ("''", "--", "---", "`", "'", "``", "''", "~", "$-$"), strict=True)),
 }
 _TEXT = "textbackslash textasciicircum textasciitilde textasciigrave textless textgreater textbar dots"
-_TEXT += " ss ae AE o O l L i"
-_SPECIAL |= {x: f"\\{name}{{}}" for x, name in zip("\\^~`<>|…ßæÆøØłŁı", _TEXT.split(), strict=True)}
-_ACCENTS = dict(zip(map(chr, (*range(0x300, 0x305), *range(0x306, 0x309))), "`'^~=u.\"", strict=True))
-_ACCENTS |= {"\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c", "\u0328": "k"}
-_MATHS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon"
-_MATHS += " phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
-_MATHS += " pm times cdot geq leq approx infty surd rightarrow mu"
-_LETTERS = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ±×·≥≤≈∞√→µ"
-_SPECIAL |= {x: f"$\\{name}$" for x, name in zip(_LETTERS, _MATHS.split(), strict=True)}
-_SPECIAL["°"] = r"$^{\circ}$"
-# LaTeX has no letters of their own for those that look like Latin ones.
-_SPECIAL |= dict(zip("οΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "oABEZHIKMNOPTYX", strict=True))
+_SPECIAL |= {x: f"\\{name}{{}}" for x, name in zip("\\^~`<>|…", _TEXT.split(), strict=True)}
+_MATHS = "pm times cdot geq leq approx infty surd rightarrow theta"
+_SPECIAL |= {x: f"$\\{name}$" for x, name in zip("±×·≥≤≈∞√→θ", _MATHS.split(), strict=True)}
 _LIGATURES = "-',"  # twice in a row, they are drawn as one other mark
 
 
@@ -89,11 +80,5 @@ def _character(character: str) -> str:
         return _SPECIAL[character]
     if " " <= character <= "~":
         return character
-    decomposed = unicodedata.normalize("NFD", character)
-    base, marks = decomposed[0], decomposed[1:]
-    if marks and base.isascii() and all(mark in _ACCENTS for mark in marks):
-        shown = base
-        for mark in marks:
-            shown = f"\\{_ACCENTS[mark]}{{{shown}}}"
-        return shown
-    return f"{{[}}U+{ord(character):04X}{{]}}"
+    # LaTeX reads the letters of Latin alphabets in UTF-8.
+    return character if "À" <= character <= "ſ" else f"{{[}}U+{ord(character):04X}{{]}}"

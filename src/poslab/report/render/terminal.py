@@ -4,7 +4,7 @@ import io
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
 from rich import box
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from poslab.report.write import Report
 
 PROTOCOLS = {"non_overlapping": "non-overlapping", "sliding": "sliding"}  # in the order of rows
-WIDTHS = (18, 12, 8)  # of a scheme's name, in letters: the first with which a table fits
+WIDEST, LEAST = 18, 8  # letters of a scheme's name in a line; and where there is little room
 LEFT_OUT = ("to target", "4 L", "2 L", "usable: own, fixed")  # columns that a narrow terminal lacks, in turn
 NARROWEST = 40  # columns that a terminal is taken to have at least
 
@@ -36,52 +36,34 @@ def terminal_table(report: "Report", width: int) -> Table:
     goes that is the same for all arms, then the columns of `LEFT_OUT`; the caption says so, before the
     answer.
     """
-    return _fitting(_tables(report), width)
-
-
-def _tables(report: "Report") -> Iterator[Table]:
-    """The same table narrower each time."""
-    yield _table_without(report, (), "")
+    table = _table_without(report, (), "")
     attentions = {row["attention"] for row in report.table}
-    same = ["attention"] if len(attentions) == 1 else []
-    of_all = f"The attention of all arms is {report.table[0]['attention']}.\n" if same else ""
-    if same:
-        yield _table_without(report, same, of_all)
-    out = [title for title in LEFT_OUT if title in report.table[0]]
-    missing = ""
-    for i in range(len(out)):
-        missing = f"On the page, but left out here for lack of room: {listing(out[: i + 1])}.\n"
-        yield _table_without(report, [*same, *out[: i + 1]], f"{of_all}{missing}")
-    for letters in WIDTHS[1:]:
-        yield _table_without(report, [*same, *out], f"{of_all}{missing}", letters)
+    out = ["attention"] if len(attentions) == 1 else []
+    note = f"The attention of all arms is {report.table[0]['attention']}.\n" if out else ""
+    if _needed(table) > width and out:
+        table = _table_without(report, out, note)
+    left_out: list[str] = []
+    for title in LEFT_OUT:
+        if _needed(table) > width and title in report.table[0]:
+            left_out.append(title)
+            lack = f"On the page, but left out here for lack of room: {listing(left_out)}.\n"
+            table = _table_without(report, [*out, *left_out], f"{note}{lack}")
+    return _narrowed(table, width)
 
 
-def _table_without(report: "Report", out: Collection[str], note: str, letters: int = WIDTHS[0]) -> Table:
+def _table_without(report: "Report", out: Collection[str], note: str) -> Table:
     table = _table(f"{note}{report.summary}")
     table.title, table.title_justify, table.title_style = Text(report.title), "left", "bold"
     titles = [title for title in report.table[0] if title not in out]
     for title in titles:
         side: Literal["left", "right"] = "left" if title in ("scheme", "attention") else "right"
-        table.add_column(
-            re.sub(r"(?<=sliding) |(?<=loss) |(?<=usable:) |(?<=own,) |(?<=to) |(?<=byte) ", "\n", title),
-            justify=side,
-            no_wrap=True,
-        )
+        head = re.sub(r"(?<=sliding) |(?<=loss) |(?<=usable:) |(?<=own,) |(?<=to) |(?<=byte) ", "\n", title)
+        table.add_column(head, justify=side, no_wrap=title != "scheme", overflow="fold")
+    table.columns[0].max_width = WIDEST
     for row, colour in zip(report.table, _colours(report), strict=True):
-        scheme = "\n".join(_wrapped(row["scheme"], letters))
         rest = (row[title].replace(" ± ", "\n± ") for title in titles if title != "scheme")
-        table.add_row(Text(scheme, style=colour), *map(Text, rest))
+        table.add_row(Text(row["scheme"], style=colour), *map(Text, rest))
     return table
-
-
-def _wrapped(label: str, letters: int) -> list[str]:
-    """The label in lines: cut at blanks, within a longer setting after a dot or a sign of equality."""
-    lines = [""]
-    for piece in re.split(r"(?<=[ .=])", label):
-        if len((lines[-1] + piece).rstrip()) > letters:
-            lines.append("")
-        lines[-1] += piece
-    return [part for line in lines for part in textwrap.wrap(line, letters)]
 
 
 def _colours(report: "Report") -> list[str]:
@@ -95,17 +77,13 @@ def _colours(report: "Report") -> list[str]:
 
 def evaluation_table(run: Run, width: int) -> Table:
     """Losses by length and protocol in `width` columns, in nats a token, a dash where there is none."""
-    return _fitting((_evaluation_table(run, letters) for letters in WIDTHS), width)
-
-
-def _evaluation_table(run: Run, letters: int) -> Table:
     lines: dict[str, Segments] = {TRAINED: run.segments}
     lines |= {name: measured.segments for name, measured in run.rescaled.items()}
     lengths = sorted({k for each in lines.values() for _, k in each})
     tokens = f"{run.context_length:,} tokens"
     table = _table(f"Losses in nats a token in windows of each length, L = {tokens}; one run, so no interval")
-    for title in ("scheme", "windows"):
-        table.add_column(title, no_wrap=True)
+    table.add_column("scheme", overflow="fold", max_width=WIDEST)
+    table.add_column("windows", no_wrap=True)
     for k in lengths:
         table.add_column(multiple(k), justify="right", no_wrap=True)
     scheme = f"{run.pos} / {run.attention}"
@@ -113,20 +91,17 @@ def _evaluation_table(run: Run, letters: int) -> Table:
         label = scheme if name == TRAINED else f"{run.pos}, {name}"
         for place, (protocol, title) in enumerate(PROTOCOLS.items()):
             losses = [mean_loss(by_length.get((protocol, k), {}).values()) for k in lengths]
-            shown = "\n".join(_wrapped(plain(label, 80), letters)) if place == 0 else ""
-            table.add_row(Text(shown), title, *map(number, losses))
-    return table
+            table.add_row(Text(plain(label, 80) if place == 0 else ""), title, *map(number, losses))
+    return _narrowed(table, width)
 
 
 def _table(caption: str) -> Table:
     return Table(box=box.SIMPLE_HEAD, caption=Text(caption), caption_justify="left", padding=(0, 1, 0, 0))
 
 
-def _fitting(tables: Iterable[Table], width: int) -> Table:
-    """The first of the tables that fits, or else the last."""
-    for table in tables:
-        if _needed(table) <= width:
-            break
+def _narrowed(table: Table, width: int) -> Table:
+    """The table with less room for the names of schemes, where it is wider than `width` columns."""
+    table.columns[0].max_width = max(LEAST, WIDEST - max(0, _needed(table) - width))
     return table
 
 
