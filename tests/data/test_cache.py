@@ -114,8 +114,8 @@ def test_what_says_how_to_read_the_tokens_is_verified_and_is_in_the_fingerprint(
     assert verification.fingerprint({**named, field: value}, *files) != first.fingerprint
 
 
-@pytest.mark.parametrize("change", ["swapped", "older", "of a directory of the same name"])
-def test_prepared_data_of_another_text_or_format_are_not_read(
+@pytest.mark.parametrize("change", ["swapped", "of a directory of the same name"])
+def test_prepared_data_of_another_text_are_not_read(
     novels: Path, tmp_path: Path, change: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = prepare(options("text", path=str(novels)))
@@ -125,10 +125,6 @@ def test_prepared_data_of_another_text_or_format_are_not_read(
         shutil.rmtree(first.directory)
         shutil.copytree(other.directory, first.directory)
         expected = f"{manifest} is of another text"
-    elif change == "older":
-        facts = {"format": 2, "dtype": "|u1", "vocabulary": 256, "separator": 0, "documents": 20}
-        manifest.write_text(json.dumps({**facts, "sizes": {}, "fingerprint": first.content}, indent=1))
-        expected = f"{manifest} has format 2, which this version does not read"
     else:
         shutil.copy(other.directory / "train.bin", first.directory)
         expected = "train.bin is damaged"

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
@@ -214,6 +214,10 @@ class Start:
     tokens: int  # likewise
     context_length: int
     arm: str  # all that its result depends on but its seed, in a few words
+
+    def origin(self) -> dict[str, Any]:
+        """What a record says of it: not where it lies."""
+        return {name: value for name, value in asdict(self).items() if name not in ("directory", "arm")}
 
 
 @dataclass(frozen=True)

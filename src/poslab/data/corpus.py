@@ -9,7 +9,6 @@ DIRECTORY/
 """
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,6 @@ from poslab.data.verification import block_digests, content_digest, fingerprint,
 from poslab.record.seal import DamagedError, sealed, unsealed
 
 FORMAT = 3  # in every cache key: raise it when prepared data would look different
-UNSEALED = (1, 2)  # formats whose manifests had no checksum
 
 FILES = ("train.bin", "validation.bin", "documents.bin", "lengths.bin", "spellings.bin")
 MANIFEST = "manifest.json"
@@ -179,13 +177,7 @@ def _manifest(directory: Path) -> Mapping[str, Any]:
         content = path.read_bytes()
     except OSError:
         raise DamagedError(f"{path} is missing") from None
-    try:
-        manifest = unsealed(content, path)
-    except DamagedError:
-        older = _of_an_unsealed_format(content)
-        if older is None:
-            raise
-        manifest = older
+    manifest = unsealed(content, path)
     if (number := manifest.get("format")) != FORMAT:
         raise DamagedError(f"{path} has format {number}, which this version does not read")
     try:
@@ -199,16 +191,6 @@ def _manifest(directory: Path) -> Mapping[str, Any]:
     if not str(key).startswith(directory.name):
         raise DamagedError(f"{path} is of another text")
     return manifest
-
-
-def _of_an_unsealed_format(content: bytes) -> dict[str, Any] | None:
-    """A whole manifest of a format before 3, else None. A later one that is damaged has a checksum."""
-    try:
-        manifest = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    whole = isinstance(manifest, dict) and "sha256" not in manifest and manifest.get("format") in UNSEALED
-    return manifest if whole else None
 
 
 def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""What a record holds of a run from its start: the request, the code and data, the checkout and the machine.
+"""What a record holds of the software that makes a run: the versions, the checkout and the machine.
 
 Nothing here says whose machine it was: no host, no user, no path, and no address of a repository.
 """
@@ -8,19 +8,14 @@ import platform
 import re
 import subprocess
 from contextlib import suppress
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from poslab.config.installation import PACKAGE
-from poslab.record.schema import FORMAT, Hardware, RunOrigin, SourceState
+from poslab.record.schema import Hardware, SourceState
 from poslab.study.launch.devices import cores
 from poslab.study.launch.memory import machine_memory
 from poslab.study.run.identity import describe_versions
-from poslab.study.run.plan import Job, recorded_settings
 
 GIT_SECONDS = 5.0  # that git has to answer; a run does not wait longer for it
 DECIDING = ("src", "conf")  # of the checkout: what else lies in it does not change a run
@@ -29,47 +24,19 @@ GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 COMMIT = re.compile(r"^# branch\.oid ([0-9a-f]{40,64})$", re.MULTILINE)
 
 
-def first_facts(job: Job) -> dict[str, Any]:
-    """What a record holds from its start: the request, the code and data, and the machine."""
-    config = job.config
-    cuda = config.trainer.accelerator == "cuda"
+def machine_facts(cuda: bool) -> dict[str, Any]:
+    """What a record says of the software and the machine; `cuda`: whether the run uses GPUs."""
+    device = f"cpu ({platform.machine()})"
+    if cuda:
+        import torch
+
+        device = torch.cuda.get_device_name()
     return {
-        "format": FORMAT,
-        "study": config.study,
-        "run": job.directory.name,
-        "identity": job.identity,
-        "status": "running",
-        "reason": None,
-        "pos": job.request.pos,
-        "attention": job.request.attention,
-        "seed": config.seed,
-        "config": recorded_settings(config, job.request.start),
-        "origin": origin_of(job),
-        "code": job.code.shared,
-        "code_parts": job.code.parts,
-        "code_evaluation": job.code.evaluation,
-        "data": job.corpus.describe(),
         "versions": describe_versions(),
         "source": source_state(),
         "hardware": hardware(cuda),
-        "device": torch.cuda.get_device_name() if cuda else f"cpu ({platform.machine()})",
-        "threads": torch.get_num_threads(),
-        "precision": config.trainer.precision,
-        "started": now(),
-        "finished": None,
+        "device": device,
     }
-
-
-def origin_of(job: Job) -> dict[str, Any] | None:
-    """What the run goes on from, without the place where that lies."""
-    if job.request.start is None:
-        return None
-    facts = asdict(job.request.start)
-    return {name: value for name, value in facts.items() if name in RunOrigin.model_fields}
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def source_state(root: Path = PACKAGE.parents[1]) -> SourceState | None:
@@ -106,6 +73,8 @@ def hardware(cuda: bool) -> Hardware:
     """The machine that this process runs on; `cuda`: whether it uses GPUs."""
     names = None
     if cuda:
+        import torch
+
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return Hardware(
         processor=_processor(),

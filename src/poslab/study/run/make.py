@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,6 @@ from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
 from poslab.study.launch.memory import lacks_memory
-from poslab.study.run.facts import first_facts, now, origin_of
 from poslab.study.run.loggers import open_loggers
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job
@@ -126,7 +126,7 @@ class RunMaker:
         except Stopped as stop:
             self.stopper.disarm()
             self._record_place()
-            self.record.update(status="interrupted", reason=str(stop), finished=now())
+            self.record.update(status="interrupted", reason=str(stop), finished=_now())
             for logger in self.loggers:
                 logger.finish(sealed(self.record.manifest.as_json()), stop.status, STOP_SECONDS)
             raise
@@ -148,14 +148,20 @@ class RunMaker:
         job = self.job
         remove_unfinished(job.directory, RUN_FILES.__contains__)
         remove_unfinished(job.directory / CHECKPOINTS, is_state)
-        self.record.update(**{**first_facts(job), **self.record.manifest.as_json()})
-        self.record.update(
-            reason=None,
-            finished=None,
-            notes=self.notes,
-            threads=torch.get_num_threads(),
-            processes=(self.record.manifest.processes or 0) + 1,  # that have worked on the run
-        )
+        earlier = self.record.manifest.as_json()
+        begun = {
+            "run": job.directory.name,
+            "started": _now(),
+            **job.facts,
+            **earlier,
+            "status": "running",
+            "reason": None,
+            "finished": None,
+            "notes": self.notes,
+            "threads": torch.get_num_threads(),
+            "processes": (earlier.get("processes") or 0) + 1,  # that have worked on the run
+        }
+        self.record.update(**begun)
 
     def _open_loggers(self) -> None:
         options, directory = self.job.config.logger, self.job.directory
@@ -193,7 +199,7 @@ class RunMaker:
         finishes the run and sends it again. Stopped is not raised here, since the run is complete: what W&B
         lacks is sent by the next command.
         """
-        finished, stopped = now(), None
+        finished, stopped = _now(), None
         try:
             self._record_place()
             place = self.record.manifest.wandb
@@ -323,7 +329,7 @@ class RunMaker:
         fill_with(gpt, trained.weights)
         if writes:
             nll, tokens = loss_before(gpt, self.job.config, self.job.corpus)
-            origin = {**(origin_of(self.job) or {}), "validation_nll": nll, "validation_tokens": tokens}
+            origin = {**start.origin(), "validation_nll": nll, "validation_tokens": tokens}
             self.record.update(origin=origin)
 
     def _earlier_manifest(self) -> Manifest:
@@ -357,6 +363,10 @@ class RunMaker:
         self.notes.append(line)
         with suppress(OSError):
             print(f"poslab: {line}", file=sys.stderr, flush=True)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _out_of_memory(error: Exception) -> bool:

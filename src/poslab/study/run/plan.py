@@ -1,5 +1,6 @@
 """Planning a run: its request is checked, its data are prepared, and its directory is named."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ class Job:
     code: Code
     identity: str
     directory: Path
+    facts: Mapping[str, Any]  # that its record holds from its start
 
     @property
     def title(self) -> str:
@@ -135,7 +137,23 @@ def plan(
     name = preparation.directory_name(study, identity) or run_name(
         (request.pos, request.attention), config.seed, identity
     )
-    return Job(request, config, size, corpus, code, identity, study / name)
+    facts = {
+        "format": FORMAT,
+        "study": config.study,
+        "identity": identity,
+        "pos": request.pos,
+        "attention": request.attention,
+        "seed": config.seed,
+        "config": recorded_settings(config, request.start),
+        "origin": request.start and request.start.origin(),
+        "code": code.shared,
+        "code_parts": code.parts,
+        "code_evaluation": code.evaluation,
+        "data": corpus.describe(),
+        "precision": config.trainer.precision,
+        **(preparation.machine(config.trainer.accelerator == "cuda") if here else {}),
+    }
+    return Job(request, config, size, corpus, code, identity, study / name, facts)
 
 
 def may_fit(request: Request, here: bool) -> bool:

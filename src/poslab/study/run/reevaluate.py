@@ -43,7 +43,6 @@ from poslab.record.writer import RunRecord
 from poslab.report.formatting import multiple, number
 from poslab.report.render.terminal import evaluation_table, print_table, terminal_width
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.run.facts import first_facts
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job, plan, title
 from poslab.study.run.stopping import Stopped, Stopper
@@ -211,7 +210,10 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
     record = RunRecord(job.directory)
     record.update(
         **{
-            **first_facts(job),
+            **job.facts,
+            "status": "running",
+            "started": _now(),
+            "threads": trained.threads,
             "run": trained.manifest.run,
             "evaluation": job.directory.name,
             "trained_identity": trained.manifest.identity,
@@ -233,9 +235,12 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
         record.update(status="failed", reason=f"{type(error).__name__}: {line}")
         return record.manifest
     notes = [*(record.manifest.notes or []), *_compare_with_run(evaluation, record)]
-    finished = datetime.now(UTC).isoformat(timespec="seconds")
-    record.end("done", None, notes=notes, kernel=gpt.kernel, finished=finished)
+    record.end("done", None, notes=notes, kernel=gpt.kernel, finished=_now())
     return record.manifest
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _notes(then: Manifest, now: Manifest) -> list[str]:
