@@ -5,13 +5,12 @@ and SciPy and Matplotlib are imported for the report only.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from types import MappingProxyType
 
 from rich.console import Console
 
@@ -20,7 +19,7 @@ from poslab.config.schema import ConfigError, PairError
 from poslab.config.text import counted
 from poslab.record.locks import holding
 from poslab.record.reader import ReportError
-from poslab.record.study_list import enlist, recorded_runs
+from poslab.record.study_list import enlist
 from poslab.record.under_way import announced
 from poslab.report.render.terminal import show
 from poslab.study.display.bar import with_bar
@@ -31,10 +30,9 @@ from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.pool import Member, Pool
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
 from poslab.study.run.budget import BudgetError, warning
-from poslab.study.run.plan import Job, check_room, forget_refusal, may_fit, plan, record_refusal, title
+from poslab.study.run.plan import Job, check_room, forget_refusal, plan, record_refusal, title
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.study.run.worker import FORKS
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from poslab.study.tuning import trials, tuned
 from poslab.study.wishes import Wishes, wishes_of
@@ -62,12 +60,11 @@ def run_study(requests: Sequence[Request], command: str) -> int:
     when the command is stopped.
     """
     console = _console()
-    with _stoppable(console, command) as stopper, ExitStack() as stack:
+    with _stoppable(console, command) as stopper:
         check_variables(requests)
         launcher, _ = _launcher(requests)
         wishes = wishes_of(requests, command)
         runs, reports = wishes.runs, wishes.reports
-        prepared = stack.enter_context(_prepared_launcher(requests, runs))
         planned = plan_all(requests, runs, launcher, console)
         wishes.check_primaries(planned.jobs)
         trial_members: list[Member] = []
@@ -81,7 +78,7 @@ def run_study(requests: Sequence[Request], command: str) -> int:
             ready, untuned = tuned(requests, [each.job for each in trial_members])
             tuned_jobs = plan_all(ready, runs, launcher, console).jobs if ready else []
             planned = Plan(tuned_jobs, planned.refused)
-        members = [*trial_members, *_make(planned, wishes, console, stopper, prepared, trial_members)]
+        members = [*trial_members, *_make(planned, wishes, console, stopper, trial_members)]
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
         failures += [f"{title(request)}: {reason}" for request, reason in untuned]
         failures += _report(members, runs, reports, console)
@@ -112,29 +109,6 @@ def _launcher(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOpti
     if any(request.config.launcher != requests[0].config.launcher for request in requests):
         raise ConfigError("launcher: a study has one launcher, it cannot be swept; give one command for each")
     return launcher_class(requests[0].config.launcher)
-
-
-@contextmanager
-def _prepared_launcher(requests: Sequence[Request], runs: Path) -> Iterator[dict[int, Launcher]]:
-    """By the number of its runs, a launcher that prepares itself while the runs are planned.
-
-    None where the records are as many as the runs, which may then all be made, where trials come first, and
-    where no run may fit, so that a wrong size is answered before anything slow begins.
-    """
-    studies = {each.config.study for each in requests}
-    made = sum(len(recorded_runs(runs / study)) for study in studies)
-    prepared: dict[int, Launcher] = {}
-    if made < len(requests) and not any(each.config.tune.factors for each in requests):
-        kind, options = _launcher(requests)
-        if any(may_fit(each, kind.here(options)) for each in requests):
-            prepared[len(requests)] = kind(options, len(requests))
-    try:
-        for launcher in prepared.values():
-            launcher.prepare(FORKS, Path.cwd())
-        yield prepared
-    finally:
-        for launcher in prepared.values():
-            launcher.close()
 
 
 def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], console: Console) -> Plan:
@@ -172,12 +146,10 @@ def _make(
     wishes: Wishes,
     console: Console,
     stopper: Stopper,
-    prepared: Mapping[int, Launcher] = MappingProxyType({}),
     made_before: Sequence[Member] = (),
 ) -> list[Member]:
     """Make the runs that are not yet made; all planned runs, as they are then.
 
-    `prepared` are launchers by the number of their runs, of which one may have the number of those planned.
     `made_before` are runs that the same command has made already.
     """
     before = [each.job.directory for each in made_before]
@@ -185,10 +157,7 @@ def _make(
         _list_runs([*before, *planned.refused], wishes)
         return []
     kind, options = _launcher([job.request for job in planned.jobs])
-    launcher = prepared.get(len(planned.jobs)) or kind(options, len(planned.jobs))
-    for other in prepared.values():
-        if other is not launcher:  # some runs were refused, or asked for twice
-            other.close()
+    launcher = kind(options, len(planned.jobs))
     members = [Member.of(job) for job in planned.jobs]
     for each in members:
         launcher.check(each.task)
