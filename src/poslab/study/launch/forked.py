@@ -61,10 +61,13 @@ class ForkServer:
         multiprocessing does so for its own tests only, by names that have been the same since Python 3.8.
         """
         server: Any = forkserver._forkserver
-        if server._forkserver_pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(server._forkserver_pid, signal.SIGKILL)
-        server._stop()
+        # Again, where the thread that waits for the imports has just had another server started.
+        while server._forkserver_pid is not None or self._imports.is_alive():
+            if server._forkserver_pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(server._forkserver_pid, signal.SIGKILL)
+            server._stop()
+            self._imports.join(0.1)
         util._run_finalizers()  # type: ignore[attr-defined]
         vars(multiprocessing.current_process())["_config"].pop("tempdir", None)
 
