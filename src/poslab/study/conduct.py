@@ -6,11 +6,9 @@ and SciPy and Matplotlib are imported for the report only.
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from threading import Thread
 
 from rich.console import Console
 
@@ -23,7 +21,7 @@ from poslab.record.study_list import enlist
 from poslab.record.under_way import announced
 from poslab.report.render.terminal import show
 from poslab.study.display.bar import with_bar
-from poslab.study.display.live_page import LivePage, Shown, lead_on
+from poslab.study.display.live_report import LiveReport
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
 from poslab.study.launch.memory import gpu_memory, machine_memory
@@ -33,14 +31,11 @@ from poslab.study.run.budget import BudgetError, warning
 from poslab.study.run.plan import Job, check_room, forget_refusal, plan, record_refusal, title
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.stopping import Stopped, Stopper
+from poslab.study.study_options import StudyOptions, study_options
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from poslab.study.tuning import trials, tuned
-from poslab.study.wishes import Wishes, wishes_of
-from poslab.tracking.login import uses_wandb
 
 LOCK_SECONDS = 600.0  # to wait for a file that another command is writing
-REPORTING = ("poslab.report.write", "poslab.report.render.page", "poslab.report.render.paper")
-SENDING = "poslab.tracking.send.report"
 
 
 @dataclass
@@ -63,22 +58,22 @@ def run_study(requests: Sequence[Request], command: str) -> int:
     with _stoppable(console, command) as stopper:
         check_variables(requests)
         launcher, _ = _launcher(requests)
-        wishes = wishes_of(requests, command)
-        runs, reports = wishes.runs, wishes.reports
+        settings = study_options(requests, command)
+        runs, reports = settings.runs, settings.reports
         planned = plan_all(requests, runs, launcher, console)
-        wishes.check_primaries(planned.jobs)
+        settings.check_primaries(planned.jobs)
         trial_members: list[Member] = []
         untuned: list[tuple[Request, str]] = []
         if trial_requests := trials(job.request for job in planned.jobs):
             count, runs_after = counted(len(trial_requests), "trial run"), counted(len(planned.jobs), "run")
             console.print(f"{count} first, to choose the learning rates of {runs_after}")
             planned_trials = plan_all(trial_requests, runs, launcher, console)
-            trial_members = _make(planned_trials, wishes, console, stopper)
+            trial_members = _make(planned_trials, settings, console, stopper)
             requests = [job.request for job in planned.jobs]
             ready, untuned = tuned(requests, [each.job for each in trial_members])
             tuned_jobs = plan_all(ready, runs, launcher, console).jobs if ready else []
             planned = Plan(tuned_jobs, planned.refused)
-        members = [*trial_members, *_make(planned, wishes, console, stopper, trial_members)]
+        members = [*trial_members, *_make(planned, settings, console, stopper, trial_members)]
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
         failures += [f"{title(request)}: {reason}" for request, reason in untuned]
         failures += _report(members, runs, reports, console)
@@ -143,7 +138,7 @@ def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], 
 
 def _make(
     planned: Plan,
-    wishes: Wishes,
+    settings: StudyOptions,
     console: Console,
     stopper: Stopper,
     made_before: Sequence[Member] = (),
@@ -154,7 +149,7 @@ def _make(
     """
     before = [each.job.directory for each in made_before]
     if not planned.jobs:
-        _list_runs([*before, *planned.refused], wishes)
+        _list_runs([*before, *planned.refused], settings)
         return []
     kind, options = _launcher([job.request for job in planned.jobs])
     launcher = kind(options, len(planned.jobs))
@@ -170,7 +165,7 @@ def _make(
     if sources:
         studies = ", ".join(dict.fromkeys(sources))
         console.print(f"runs copied from study {studies}, which has made them already: {len(sources)}")
-    _list_runs([*before, *(job.directory for job in planned.jobs), *planned.refused], wishes)
+    _list_runs([*before, *(job.directory for job in planned.jobs), *planned.refused], settings)
     _mark_made(members, console)
     waiting = [each for each in members if each.entry.state == "waiting"]
     if waiting:
@@ -179,59 +174,26 @@ def _make(
         with (
             announced(each.job.directory for each in waiting),
             StudyDisplay(_console(lines=here), [each.entry for each in waiting]) as display,
-            nullcontext() if here else _live_pages(members, wishes, display, console),
-            _importing_ahead(waiting, display),
+            nullcontext() if here else _live_reports(members, settings, display),
         ):
             Pool(waiting, launcher, options.restarts, display, stopper, memory).run()
     return members
 
 
 @contextmanager
-def _importing_ahead(members: Sequence[Member], display: StudyDisplay) -> Iterator[None]:
-    """Imports what the report takes as soon as a run has ended and none waits for the core that it leaves."""
-    modules = list(REPORTING)
-    if any(uses_wandb(each.job.config.logger) for each in members):
-        modules.append(SENDING)
-    imports = Thread(target=_import, args=(modules,), name="imports", daemon=True)
-
-    def look() -> None:
-        states = {each.entry.state for each in members}
-        if imports.ident is None and "waiting" not in states and states - {"running"}:
-            imports.start()
-
-    display.followers.append(look)
-    yield
-    if imports.ident is not None:
-        imports.join()  # the report forks processes, which should inherit no thread's work
-
-
-def _import(modules: Sequence[str]) -> None:
-    for module in modules:
-        with suppress(Exception):  # it is raised where the module is used
-            import_module(module)
-
-
-@contextmanager
-def _live_pages(
-    members: Sequence[Member], wishes: Wishes, display: StudyDisplay, console: Console
-) -> Iterator[None]:
-    """A page of each study that loads itself again while its runs are made; none is left of a stopped one."""
-    pages = []
-    for study in dict.fromkeys(each.job.config.study for each in members):
-        runs = [
-            Shown(each.entry, each.job.request.pos, each.job.request.attention)
-            for each in members
-            if each.job.config.study == study
-        ]
-        pages.append(LivePage(wishes.reports, study, wishes.questions.get(study, ""), runs, display))
-        display.followers.append(pages[-1].update)
-    console.print(f"follow in a browser: {', '.join(str(page.path) for page in pages)}")
+def _live_reports(members: Sequence[Member], settings: StudyOptions, display: StudyDisplay) -> Iterator[None]:
+    """Inside, the report of each study is written again and again while its runs are made."""
+    studies = dict.fromkeys(each.job.config.study for each in members)
+    live = [LiveReport(study, settings.runs, settings.reports, display) for study in studies]
+    display.followers += [report.update for report in live]
     try:
         yield
     except BaseException:
-        for page in pages:
-            page.remove()
+        for report in live:
+            report.stop()
         raise
+    for report in live:  # before the report forks processes, which should inherit no thread's work
+        report.wait()
 
 
 def _shared_memory(members: Sequence[Member], console: Console) -> dict[bool, list[int]]:
@@ -246,12 +208,14 @@ def _shared_memory(members: Sequence[Member], console: Console) -> dict[bool, li
     return {False: [machine_memory().bytes], True: gpus}
 
 
-def _list_runs(directories: Sequence[Path], wishes: Wishes) -> None:
+def _list_runs(directories: Sequence[Path], settings: StudyOptions) -> None:
     """Put runs on their studies' lists, in the order of the command, with the command itself."""
     for folder in dict.fromkeys(directory.parent for directory in directories):
         names = [directory.name for directory in directories if directory.parent == folder]
-        facts = (each.get(folder.name) for each in (wishes.references, wishes.questions, wishes.primaries))
-        enlist(folder, names, wishes.command, *facts)
+        facts = (
+            each.get(folder.name) for each in (settings.references, settings.questions, settings.primaries)
+        )
+        enlist(folder, names, settings.command, *facts)
 
 
 def _mark_made(members: Sequence[Member], console: Console) -> None:
@@ -291,7 +255,6 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
         try:
             with holding(runs / study / ".report.lock", LOCK_SECONDS):
                 report = write_report(study, runs, reports)
-                lead_on(reports, study, report.page)
                 if len(compared) > 1:
                     print(f"study {study}")
                 show(report)
