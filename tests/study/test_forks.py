@@ -5,8 +5,8 @@ import os
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ from poslab.study.launch.contract import End, Task
 from poslab.study.launch.devices import cores, lease_cores
 from poslab.study.launch.launchers.local import Local, LocalOptions
 from support.processor import needs_two_cores
+from support.tasks import lives, until
 
 pytestmark = needs_two_cores
 
-# What a run of these tests does, as its first argument says, in a forked process or a fresh one.
+# A module that is a run of these tests: what it does, its argument says, in a forked process or a fresh one.
 PROGRAM = """
 import json, os, random, signal, sys, time
 import numpy as np
@@ -55,12 +56,19 @@ def main(arguments):
     elif what.startswith("status"):
         sys.exit(int(what.split()[1]))
     return 0
-if sys.argv[1] == "serve":
-    time.sleep(float(os.environ.get("SECONDS_OF_IMPORTS", "0")))
-    from poslab.study.launch.forks import serve
-    serve(int(sys.argv[2]), main)
-else:
-    sys.exit(main(sys.argv))
+def exit_with(status):
+    sys.stdout.flush()
+    os._exit(status)
+if __name__ == "__main__":
+    exit_with(main(sys.argv))
+"""
+# What the server imports, as long as a file is there: all but what takes seconds.
+PRELOAD = """
+import os, sys, time
+sys.modules["poslab.study.run.make"] = None
+while os.path.exists(os.environ["TMPDIR"] + "/importing"):
+    time.sleep(0.01)
+import poslab.study.run.preload
 """
 
 
@@ -70,32 +78,37 @@ def _own_leases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    (tmp_path / "of_a_run.py").write_text(PROGRAM)
+    (tmp_path / "of_the_server.py").write_text(PRELOAD)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
 
 
-def launcher() -> Local:
-    return Local(LocalOptions(restarts=0, runs_per_gpu=1, cores_per_run=1), runs=2)
+@pytest.fixture
+def local() -> Iterator[Local]:
+    launcher = Local(LocalOptions(restarts=0, runs_per_gpu=1, cores_per_run=1), runs=2)
+    yield launcher
+    launcher.kill()
+    launcher.close()
 
 
 def task(folder: Path, what: str, name: str = "run", forks: bool = True) -> Task:
-    program = (sys.executable, "-c", PROGRAM)
     return Task(
         name,
-        (*program, what),
+        (sys.executable, "-m", "of_a_run", what),
         folder,
         folder / "logs" / f"{name}.txt",
         folder,
         cuda=False,
         devices=1,
         nodes=1,
-        forks=(*program, "serve") if forks else None,
+        preload="of_the_server" if forks else None,
     )
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
+def start(local: Local, *tasks: Task) -> None:
+    for one in tasks:
+        until(lambda one=one: local.start(one))
 
 
 def ends_of(local: Local, count: int) -> list[End]:
@@ -116,141 +129,87 @@ def described(of: Task) -> dict[str, Any]:
     return lines
 
 
-def test_a_forked_run_finds_what_a_fresh_one_finds(tmp_path):
-    local = launcher()
+def test_a_forked_run_finds_what_a_fresh_one_finds(local, tmp_path):
     forked, fresh = task(tmp_path, "describe", "forked"), task(tmp_path, "describe", "fresh", forks=False)
-    try:
-        for each in (forked, fresh):  # in turn: both get the first core
-            assert local.start(each)
-            assert [end.status for end in ends_of(local, 1)] == [0]
-    finally:
-        local.close()
+    for one in (forked, fresh):  # in turn: both get the first core
+        start(local, one)
+        assert [end.status for end in ends_of(local, 1)] == [0]
     assert described(forked) == described(fresh)
     assert described(forked)["leases"] == 1
     assert "to stderr" in printed(forked)
 
 
-def test_a_prepared_launcher_imports_before_its_first_run(tmp_path):
-    """By the process that then forks the runs, with the threads and the core that they are to have."""
-    local = launcher()
-    one = task(tmp_path, "describe")
-    try:
-        local.prepare(one.forks, tmp_path)
-        process = local.forks._server
-        assert local.start(one)
-        assert [end.status for end in ends_of(local, 1)] == [0]
-        assert local.forks._server is process
-    finally:
-        local.close()
-    fresh = task(tmp_path, "describe", "fresh", forks=False)
-    assert local.start(fresh)
-    assert [end.status for end in ends_of(local, 1)] == [0]
-    assert described(one) == described(fresh)
-
-
-def test_a_prepared_launcher_that_is_not_needed_leaves_no_process(tmp_path, monkeypatch):
-    monkeypatch.setenv("SECONDS_OF_IMPORTS", "60")
-    local = launcher()
-    local.prepare(task(tmp_path, "describe").forks, tmp_path)
-    process = local.forks._server
-    local.close()
-    assert process.poll() is not None
-    local.close()  # as where a study's runs are made and its command then ends
-
-
-def test_exit_statuses_are_those_of_fresh_processes(tmp_path):
-    local = launcher()
-    wanted = {"status 3": 3, f"signal {signal.SIGKILL:d}": -signal.SIGKILL, "raise": 1, "status 0": 0}
-    try:
-        for what, status in wanted.items():
-            one = task(tmp_path, what, what.replace(" ", ""))
-            assert local.start(one)
-            assert [end.status for end in ends_of(local, 1)] == [status], what
-    finally:
-        local.close()
+def test_exit_statuses_are_those_of_fresh_processes(local, tmp_path):
+    statuses = {"status 3": 3, f"signal {signal.SIGKILL:d}": -signal.SIGKILL, "raise": 1, "status 0": 0}
+    for what, status in statuses.items():
+        one = task(tmp_path, what, what.replace(" ", ""))
+        start(local, one)
+        assert [end.status for end in ends_of(local, 1)] == [status], what
     assert "ValueError: on purpose" in printed(task(tmp_path, "raise", "raise"))
 
 
-def test_forked_runs_share_no_random_numbers(tmp_path):
-    local = launcher()
+def test_forked_runs_share_no_random_numbers(local, tmp_path):
     both = [task(tmp_path, "random", name) for name in ("one", "other")]
-    try:
-        assert all(local.start(each) for each in both)
-        ends_of(local, 2)
-    finally:
-        local.close()
+    start(local, *both)
+    ends_of(local, 2)
     one, other = (json.loads(printed(each)) for each in both)
     assert one[0] != other[0]
     assert one[1] != other[1]
 
 
-def test_a_run_is_asked_to_end_and_its_core_is_free_again(tmp_path):
-    local = launcher()
+def test_a_run_is_asked_to_end_and_its_core_is_free_again(local, tmp_path):
     one = task(tmp_path, "wait")
-    try:
-        assert local.start(one)
-        until(lambda: not local.ended() and "started" in printed(one))
-        (running,) = local.running
-        os.kill(running.process.pid, signal.SIGSTOP)  # it could not end until it goes on
-        local.stop()
-        assert [end.status for end in ends_of(local, 1)] == [-signal.SIGTERM]
-        lease = lease_cores(len(cores()))  # the importing process holds none
-        assert lease is not None
-        lease.release()
-    finally:
-        local.close()
+    start(local, one)
+    until(lambda: not local.ended() and "started" in printed(one))
+    (running,) = local.running
+    os.kill(running.process.pid, signal.SIGSTOP)  # it could not end until it is woken
+    local.stop()
+    assert [end.status for end in ends_of(local, 1)] == [-signal.SIGTERM]
+    lease = lease_cores(len(cores()))  # the server holds none
+    assert lease is not None
+    lease.release()
 
 
-def test_a_run_notices_that_its_command_is_gone(tmp_path):
-    local = launcher()
+def test_a_run_that_has_just_been_forked_is_asked_to_end(local, tmp_path):
+    start(local, task(tmp_path, "wait"))
+    local.stop()
+    assert [end.status for end in ends_of(local, 1)] == [-signal.SIGTERM]
+
+
+def test_no_run_starts_during_the_imports_and_a_stop_does_not_wait_for_them(local, tmp_path):
+    (tmp_path / "importing").touch()
     one = task(tmp_path, "wait")
-    try:
-        assert local.start(one)
-        until(lambda: "started" in printed(one))
-        local.running[0].process.stdin.close()
-        until(lambda: "closed" in printed(one))
-        ends_of(local, 1)
-    finally:
-        local.close()
+    assert not local.start(one)
+    assert local.why_waiting(one) == ""  # nobody else has the cores
+    server = forkserver._forkserver._forkserver_pid
+    local.close()
+    assert not lives(server)
+    assert not [*tmp_path.glob("pymp-*")]
+    local.close()  # as where a study's runs have ended and its command then does
 
 
-def test_a_stop_during_the_imports_does_not_wait_for_them(tmp_path, monkeypatch):
-    monkeypatch.setenv("SECONDS_OF_IMPORTS", "60")
-    local = launcher()
-    both = [task(tmp_path, "wait", name) for name in ("one", "other")]
-    try:
-        assert all(local.start(each) for each in both)
-        local.stop()
-        assert [end.status for end in ends_of(local, 2)] == [-signal.SIGTERM] * 2
-    finally:
-        local.close()
-    assert not any(map(printed, both))
-
-
-def test_where_the_importing_process_dies_no_run_is_lost(tmp_path, monkeypatch):
-    """What it had begun is noticed when it ends, and what it had not is started afresh."""
-    local = launcher()
+def test_where_the_server_dies_no_run_is_lost(local, tmp_path):
+    """What it had begun is ended, to be started again, and what it had not is forked by another server."""
     begun, late = task(tmp_path, "wait", "begun"), task(tmp_path, "describe", "late")
-    try:
-        assert local.start(begun)
-        until(lambda: "started" in printed(begun))
-        os.kill(local.forks._server.pid, signal.SIGSTOP)
-        assert local.start(late)  # nobody answers
-        os.kill(local.forks._server.pid, signal.SIGKILL)
-        assert [(end.task.name, end.status) for end in ends_of(local, 1)] == [("late", 0)]
-        assert described(late)["leads"]
-        local.running[0].process.stdin.close()
-        assert [(end.task.name, end.status) for end in ends_of(local, 1)] == [("begun", None)]
-    finally:
-        local.close()
+    start(local, begun)
+    until(lambda: "started" in printed(begun))
+    process = local.running[0].process.pid
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+    assert [(end.task.name, end.status) for end in ends_of(local, 1)] == [("begun", None)]
+    until(lambda: not lives(process))
+    start(local, late)
+    assert [(end.task.name, end.status) for end in ends_of(local, 1)] == [("late", 0)]
 
 
-def test_a_server_that_cannot_import_costs_no_run(tmp_path):
-    local = launcher()
-    one = task(tmp_path, "status 0")
-    broken = Task(**{**vars(one), "forks": (sys.executable, "-c", "raise ImportError")})
-    try:
-        assert local.start(broken)
-        assert [end.status for end in ends_of(local, 1)] == [0]
-    finally:
-        local.close()
+def test_imports_that_fail_cost_no_run(local, tmp_path):
+    (tmp_path / "of_the_server.py").write_text("import nowhere")
+    start(local, task(tmp_path, "status 0"))
+    assert [end.status for end in ends_of(local, 1)] == [0]
+
+
+def test_a_long_temporary_folder_is_no_obstacle(local, tmp_path, monkeypatch):
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    start(local, task(tmp_path, "status 0"))
+    assert [end.status for end in ends_of(local, 1)] == [0]

@@ -175,7 +175,7 @@ def test_a_run_waits_for_cores(tmp_path: Path) -> None:
     second = make_task(tmp_path, "", name="second")
     assert not launcher.start(second)
     assert not launcher.ended()
-    why = launcher.obstacle(second)
+    why = launcher.why_waiting(second)
     assert why.startswith(f"runs of process {os.getpid()} in {os.getcwd()} use the cores; ")
     assert why.endswith("TMPDIR set to a folder of its own starts a command beside them all the same")
     assert not launcher.start(second)  # to ask who has the cores frees none

@@ -197,7 +197,7 @@ def test_runs_are_asked_to_end(launcher: Ray, tmp_path: Path) -> None:
         assert said(task).split()[2:] == ["asked", "ended"]
         assert ends[task.name].status == 143
     (pending,) = (task for task in tasks if task not in begun)
-    assert (ends[pending.name].status, ends[pending.name].again) == (None, False)
+    assert (ends[pending.name].status, ends[pending.name].restartable) == (None, False)
 
 
 def test_a_run_that_does_not_end_is_killed(launcher: Ray, tmp_path: Path) -> None:

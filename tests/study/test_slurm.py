@@ -252,7 +252,7 @@ def test_a_process_does_not_outlive_its_job(cluster, tmp_path):
     assert slurm_launcher.start(made)
     (end,) = ends(slurm_launcher)
     assert end.status is None
-    assert end.again
+    assert end.restartable
     assert end.reason.startswith(f"Slurm job {job_of(made)} failed; see ")
     process = (tmp_path / "process").read_text()
     until(lambda: not Path(f"/proc/{process}").exists())

@@ -61,7 +61,9 @@ def check_cancelling(folder: Path) -> None:
     assert slurm_launcher.start(made)
     until((folder / "started").exists)
     slurm("scancel", job_of(made))
-    assert ends(slurm_launcher) == [End(made, 143, f"Slurm job {job_of(made)} was cancelled", again=False)]
+    assert ends(slurm_launcher) == [
+        End(made, 143, f"Slurm job {job_of(made)} was cancelled", restartable=False)
+    ]
     assert made.log.read_text() == "told 1 times\n"
 
 
@@ -78,7 +80,7 @@ def test_stop_cancels_what_waits_and_tells_what_runs(cluster, tmp_path):
     assert found["running"].status == 143
     assert found["waiting"].status is None
     assert all(end.reason == f"Slurm job {job_of(end.task)} was cancelled" for end in found.values())
-    assert not any(end.again for end in found.values())
+    assert not any(end.restartable for end in found.values())
 
 
 @pytest.mark.cluster

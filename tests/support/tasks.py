@@ -27,7 +27,7 @@ def make_task(
     return Task(name, (sys.executable, "-c", *program), folder, log, folder, cuda, devices, nodes)
 
 
-def until(condition: Callable[[], object], seconds: float = 30) -> None:
+def until(condition: Callable[[], object], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

@@ -1,21 +1,18 @@
 """The lists of the reports in a folder, as two pages beside them.
 
 index.html has those whose records are kept, and the ledger of claims. In a checkout it is in git: it names no
-date and no report of this machine, so that a command does not change it. Those, and the studies that are
-being made, are in local.html, which index.html shows where it is there.
+date and no report of this machine, so that a command does not change it. Those are in local.html, which
+index.html shows where it is there.
 """
 
 import csv
-import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from poslab.config.text import counted, plain
 from poslab.record.files import write_atomic
 from poslab.record.kept import KEPT
-from poslab.record.seal import UnreadableError, read_sealed
 
 TEMPLATES = Path(__file__).parent / "render" / "templates"
 THUMBNAILS = ("sliding_loss_by_length", "loss_by_length", "validation_loss")  # the first that a report has
@@ -23,19 +20,6 @@ THUMBNAILS = ("sliding_loss_by_length", "loss_by_length", "validation_loss")  # 
 LIST = "index.html"
 LOCAL = "local.html"
 CLAIMS = "claims"  # the folder of the ledger
-LIVE = "live"  # the folder of the pages of studies that are being made
-STATE = ".json"  # ends the name of the file there that says how far a study is
-LATEST = 60.0  # seconds without a word from it after which a study is not called running
-
-
-@dataclass(frozen=True)
-class Running:
-    """A study that is being made, as the list shows it."""
-
-    study: str
-    title: str
-    line: str  # how far it is
-    updated: float  # seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -67,7 +51,6 @@ def list_pages(reports: Path) -> dict[str, str]:
 
     listed = [one for path in sorted(reports.glob("*/facts.csv")) if (one := _read(path.parent)) is not None]
     others = sorted((one for one in listed if not one.kept), key=lambda one: one.date, reverse=True)
-    running = [one for one in _running(reports) if time.time() - one.updated < LATEST]
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -78,8 +61,8 @@ def list_pages(reports: Path) -> dict[str, str]:
     template = environment.get_template("list.html")
     kept = [one for one in listed if one.kept]
     return {
-        LIST: template.render(local=None, reports=kept, claims=_claims(reports / CLAIMS), running=[]),
-        LOCAL: template.render(local=LOCAL, reports=others, claims=None, running=running),
+        LIST: template.render(local=None, reports=kept, claims=_claims(reports / CLAIMS)),
+        LOCAL: template.render(local=LOCAL, reports=others, claims=None),
     }
 
 
@@ -93,17 +76,6 @@ def _claims(folder: Path) -> str | None:
         return None
     shown = ", ".join(f"{plain(verdict, 40)} {n}" for verdict, n in verdicts.most_common())
     return f"{counted(verdicts.total(), 'claim')}: {shown}"
-
-
-def _running(reports: Path) -> Iterator[Running]:
-    for path in sorted((reports / LIVE).glob(f"*{STATE}")):
-        try:
-            content = read_sealed(path)
-            one = Running(**{key: content[key] for key in Running.__dataclass_fields__})
-        except (OSError, UnreadableError, KeyError, TypeError):
-            continue
-        if one.study == path.stem and isinstance(one.updated, float):
-            yield one
 
 
 def _read(folder: Path) -> Listed | None:

@@ -153,6 +153,18 @@ def write_document(made: Document, reports: Path) -> Report:
     return Report(directory, index, made.terminal, made.summary, made.title)
 
 
+def live_pages(study: str, runs: Path, status: str, seconds: int) -> tuple[str, str]:
+    """The page of a study whose runs are being made, and the same as it is once none is.
+
+    The first has the `status` at its top, and reloads itself every so many `seconds`. Raises ReportError.
+    """
+    from poslab.report.render.page import page
+
+    results = figures(load_available(study, runs, None), subject_of(study, False), None, None)
+    content = document(results)
+    return page(content, status, seconds), page(content)
+
+
 def write_sheets(directory: Path, sheets: Mapping[str, Sheet]) -> None:
     """A CSV file for each, by its name, in full precision; true and false as JSON spells them."""
     for name, (columns, rows) in sheets.items():

@@ -5,13 +5,10 @@ and SciPy and Matplotlib are imported for the report only.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from threading import Thread
-from types import MappingProxyType
 
 from rich.console import Console
 
@@ -20,29 +17,25 @@ from poslab.config.schema import ConfigError, PairError
 from poslab.config.text import counted
 from poslab.record.locks import holding
 from poslab.record.reader import ReportError
-from poslab.record.study_list import enlist, recorded_runs
+from poslab.record.study_list import enlist
 from poslab.record.under_way import announced
 from poslab.report.render.terminal import show
 from poslab.study.display.bar import with_bar
-from poslab.study.display.live_page import LivePage, Shown, lead_on
+from poslab.study.display.live_report import LiveReport
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
 from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.pool import Member, Pool
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
 from poslab.study.run.budget import BudgetError, warning
-from poslab.study.run.plan import Job, check_room, forget_refusal, may_fit, plan, record_refusal, title
+from poslab.study.run.plan import Job, check_room, forget_refusal, plan, record_refusal, title
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.study.run.worker import FORKS
+from poslab.study.study_options import StudyOptions, study_options
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from poslab.study.tuning import trials, tuned
-from poslab.study.wishes import Wishes, wishes_of
-from poslab.tracking.login import uses_wandb
 
 LOCK_SECONDS = 600.0  # to wait for a file that another command is writing
-REPORTING = ("poslab.report.write", "poslab.report.render.page", "poslab.report.render.paper")
-SENDING = "poslab.tracking.send.report"
 
 
 @dataclass
@@ -62,26 +55,25 @@ def run_study(requests: Sequence[Request], command: str) -> int:
     when the command is stopped.
     """
     console = _console()
-    with _stoppable(console, command) as stopper, ExitStack() as stack:
+    with _stoppable(console, command) as stopper:
         check_variables(requests)
         launcher, _ = _launcher(requests)
-        wishes = wishes_of(requests, command)
-        runs, reports = wishes.runs, wishes.reports
-        prepared = stack.enter_context(_prepared_launcher(requests, runs))
+        settings = study_options(requests, command)
+        runs, reports = settings.runs, settings.reports
         planned = plan_all(requests, runs, launcher, console)
-        wishes.check_primaries(planned.jobs)
+        settings.check_primaries(planned.jobs)
         trial_members: list[Member] = []
         untuned: list[tuple[Request, str]] = []
         if trial_requests := trials(job.request for job in planned.jobs):
             count, runs_after = counted(len(trial_requests), "trial run"), counted(len(planned.jobs), "run")
             console.print(f"{count} first, to choose the learning rates of {runs_after}")
             planned_trials = plan_all(trial_requests, runs, launcher, console)
-            trial_members = _make(planned_trials, wishes, console, stopper)
+            trial_members = _make(planned_trials, settings, console, stopper)
             requests = [job.request for job in planned.jobs]
             ready, untuned = tuned(requests, [each.job for each in trial_members])
             tuned_jobs = plan_all(ready, runs, launcher, console).jobs if ready else []
             planned = Plan(tuned_jobs, planned.refused)
-        members = [*trial_members, *_make(planned, wishes, console, stopper, prepared, trial_members)]
+        members = [*trial_members, *_make(planned, settings, console, stopper, trial_members)]
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
         failures += [f"{title(request)}: {reason}" for request, reason in untuned]
         failures += _report(members, runs, reports, console)
@@ -112,29 +104,6 @@ def _launcher(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOpti
     if any(request.config.launcher != requests[0].config.launcher for request in requests):
         raise ConfigError("launcher: a study has one launcher, it cannot be swept; give one command for each")
     return launcher_class(requests[0].config.launcher)
-
-
-@contextmanager
-def _prepared_launcher(requests: Sequence[Request], runs: Path) -> Iterator[dict[int, Launcher]]:
-    """By the number of its runs, a launcher that prepares itself while the runs are planned.
-
-    None where the records are as many as the runs, which may then all be made, where trials come first, and
-    where no run may fit, so that a wrong size is answered before anything slow begins.
-    """
-    studies = {each.config.study for each in requests}
-    made = sum(len(recorded_runs(runs / study)) for study in studies)
-    prepared: dict[int, Launcher] = {}
-    if made < len(requests) and not any(each.config.tune.factors for each in requests):
-        kind, options = _launcher(requests)
-        if any(may_fit(each, kind.here(options)) for each in requests):
-            prepared[len(requests)] = kind(options, len(requests))
-    try:
-        for launcher in prepared.values():
-            launcher.prepare(FORKS, Path.cwd())
-        yield prepared
-    finally:
-        for launcher in prepared.values():
-            launcher.close()
 
 
 def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], console: Console) -> Plan:
@@ -169,26 +138,21 @@ def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], 
 
 def _make(
     planned: Plan,
-    wishes: Wishes,
+    settings: StudyOptions,
     console: Console,
     stopper: Stopper,
-    prepared: Mapping[int, Launcher] = MappingProxyType({}),
     made_before: Sequence[Member] = (),
 ) -> list[Member]:
     """Make the runs that are not yet made; all planned runs, as they are then.
 
-    `prepared` are launchers by the number of their runs, of which one may have the number of those planned.
     `made_before` are runs that the same command has made already.
     """
     before = [each.job.directory for each in made_before]
     if not planned.jobs:
-        _list_runs([*before, *planned.refused], wishes)
+        _list_runs([*before, *planned.refused], settings)
         return []
     kind, options = _launcher([job.request for job in planned.jobs])
-    launcher = prepared.get(len(planned.jobs)) or kind(options, len(planned.jobs))
-    for other in prepared.values():
-        if other is not launcher:  # some runs were refused, or asked for twice
-            other.close()
+    launcher = kind(options, len(planned.jobs))
     members = [Member.of(job) for job in planned.jobs]
     for each in members:
         launcher.check(each.task)
@@ -201,7 +165,7 @@ def _make(
     if sources:
         studies = ", ".join(dict.fromkeys(sources))
         console.print(f"runs copied from study {studies}, which has made them already: {len(sources)}")
-    _list_runs([*before, *(job.directory for job in planned.jobs), *planned.refused], wishes)
+    _list_runs([*before, *(job.directory for job in planned.jobs), *planned.refused], settings)
     _mark_made(members, console)
     waiting = [each for each in members if each.entry.state == "waiting"]
     if waiting:
@@ -210,59 +174,26 @@ def _make(
         with (
             announced(each.job.directory for each in waiting),
             StudyDisplay(_console(lines=here), [each.entry for each in waiting]) as display,
-            nullcontext() if here else _live_pages(members, wishes, display, console),
-            _importing_ahead(waiting, display),
+            nullcontext() if here else _live_reports(members, settings, display),
         ):
             Pool(waiting, launcher, options.restarts, display, stopper, memory).run()
     return members
 
 
 @contextmanager
-def _importing_ahead(members: Sequence[Member], display: StudyDisplay) -> Iterator[None]:
-    """Imports what the report takes as soon as a run has ended and none waits for the core that it leaves."""
-    modules = list(REPORTING)
-    if any(uses_wandb(each.job.config.logger) for each in members):
-        modules.append(SENDING)
-    imports = Thread(target=_import, args=(modules,), name="imports", daemon=True)
-
-    def look() -> None:
-        states = {each.entry.state for each in members}
-        if imports.ident is None and "waiting" not in states and states - {"running"}:
-            imports.start()
-
-    display.followers.append(look)
-    yield
-    if imports.ident is not None:
-        imports.join()  # the report forks processes, which should inherit no thread's work
-
-
-def _import(modules: Sequence[str]) -> None:
-    for module in modules:
-        with suppress(Exception):  # it is raised where the module is used
-            import_module(module)
-
-
-@contextmanager
-def _live_pages(
-    members: Sequence[Member], wishes: Wishes, display: StudyDisplay, console: Console
-) -> Iterator[None]:
-    """A page of each study that loads itself again while its runs are made; none is left of a stopped one."""
-    pages = []
-    for study in dict.fromkeys(each.job.config.study for each in members):
-        runs = [
-            Shown(each.entry, each.job.request.pos, each.job.request.attention)
-            for each in members
-            if each.job.config.study == study
-        ]
-        pages.append(LivePage(wishes.reports, study, wishes.questions.get(study, ""), runs, display))
-        display.followers.append(pages[-1].update)
-    console.print(f"follow in a browser: {', '.join(str(page.path) for page in pages)}")
+def _live_reports(members: Sequence[Member], settings: StudyOptions, display: StudyDisplay) -> Iterator[None]:
+    """Inside, the report of each study is written again and again while its runs are made."""
+    studies = dict.fromkeys(each.job.config.study for each in members)
+    live = [LiveReport(study, settings.runs, settings.reports, display) for study in studies]
+    display.followers += [report.update for report in live]
     try:
         yield
     except BaseException:
-        for page in pages:
-            page.remove()
+        for report in live:
+            report.stop()
         raise
+    for report in live:  # before the report forks processes, which should inherit no thread's work
+        report.wait()
 
 
 def _shared_memory(members: Sequence[Member], console: Console) -> dict[bool, list[int]]:
@@ -277,12 +208,14 @@ def _shared_memory(members: Sequence[Member], console: Console) -> dict[bool, li
     return {False: [machine_memory().bytes], True: gpus}
 
 
-def _list_runs(directories: Sequence[Path], wishes: Wishes) -> None:
+def _list_runs(directories: Sequence[Path], settings: StudyOptions) -> None:
     """Put runs on their studies' lists, in the order of the command, with the command itself."""
     for folder in dict.fromkeys(directory.parent for directory in directories):
         names = [directory.name for directory in directories if directory.parent == folder]
-        facts = (each.get(folder.name) for each in (wishes.references, wishes.questions, wishes.primaries))
-        enlist(folder, names, wishes.command, *facts)
+        facts = (
+            each.get(folder.name) for each in (settings.references, settings.questions, settings.primaries)
+        )
+        enlist(folder, names, settings.command, *facts)
 
 
 def _mark_made(members: Sequence[Member], console: Console) -> None:
@@ -322,7 +255,6 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
         try:
             with holding(runs / study / ".report.lock", LOCK_SECONDS):
                 report = write_report(study, runs, reports)
-                lead_on(reports, study, report.page)
                 if len(compared) > 1:
                     print(f"study {study}")
                 show(report)

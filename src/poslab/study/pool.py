@@ -24,7 +24,7 @@ from poslab.study.run.plan import Job, Standing
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.run.worker import (
     ANOTHER_PROCESS_MAKES_IT,
-    FORKS,
+    PRELOAD,
     PROCESS_KILLED,
     STOPPED_IN_WANDB,
     WORKER,
@@ -68,7 +68,7 @@ class Member:
         task = Task(
             name=job.directory.name,
             command=(*WORKER, str(_request_file(job).resolve())),
-            forks=FORKS,
+            preload=PRELOAD,
             working_directory=Path.cwd(),
             log=job.directory.resolve() / LOG,
             study=job.directory.parent.resolve(),
@@ -152,7 +152,7 @@ class Pool:
         recently = time.monotonic() - self.memory_kill_at < SECONDS_OF_DYING
         if end.status not in KILLED or not recently:
             return end
-        return replace(end, reason=NO_MEMORY, again=False)
+        return replace(end, reason=NO_MEMORY, restartable=False)
 
     def _start(self, each: Member) -> bool:
         """Start the run, unless it is made or another command makes it; False where no device is free."""
@@ -160,7 +160,7 @@ class Pool:
         if job.settled:  # by another command, meanwhile
             each.entry.state = "done"
             return True
-        if is_taken(run_lock(job.directory)) and not self.launcher.outlives:
+        if is_taken(run_lock(job.directory)) and not self.launcher.detached:
             each.entry.state = "elsewhere"
             return True
         if not self._has_memory_for(each):
@@ -224,7 +224,7 @@ class Pool:
             each.entry.state, each.entry.note = "stopped", standing.reason or ""
         elif end.status in (1, 2):
             _mark_failed(each, _last_line(end.task.log, each.log_begin) or describe_end(end))
-        elif not end.again or each.started > self.restarts:
+        elif not end.restartable or each.started > self.restarts:
             _mark_failed(each, describe_end(end))
         else:
             how = describe_end(end)
@@ -238,10 +238,10 @@ class Pool:
         elif self.idle_since is None:
             self.idle_since = time.monotonic()
         elif time.monotonic() - self.idle_since > IDLE_SECONDS:
-            self.idle_since = math.inf
             waiting = next(each for each in self.members if each.entry.state == "waiting")
-            reason = self.launcher.obstacle(waiting.task) or "runs of other commands use them all"
-            self.display.print_line(f"no device is free, and these runs wait: {reason}")
+            if reason := self.launcher.why_waiting(waiting.task):
+                self.idle_since = math.inf
+                self.display.print_line(f"no device is free, and these runs wait: {reason}")
 
     def _check_disk(self, each: Member) -> None:
         """Print once, each time it happens, that a run waits for a full disk: its own log may be cut off."""
@@ -256,8 +256,8 @@ class Pool:
         each.waits_for_disk = full
 
     def _stop(self) -> None:
-        """Ask the runs to end, and wait until they have; under a launcher that `outlives`, they go on."""
-        if self.launcher.outlives and self.running:
+        """Ask the runs to end, and wait until they have; under a `detached` launcher they go on."""
+        if self.launcher.detached and self.running:
             runs = counted(len(self.running), "run")
             self.display.print_line(f"{runs} go on without this command; the same command finds them again")
             return

@@ -31,8 +31,8 @@ _PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _INTERVAL = re.compile(r"(\S+(?: [kMGT])?)( (?:± |\[[\d.]).*)")  # a number, then how sure it is
 
 
-def page(document: Document) -> str:
-    """The whole of index.html."""
+def page(document: Document, status: str = "", seconds: int = 0) -> str:
+    """The whole of index.html; with a `status` at its top it reloads itself every so many `seconds`."""
     library = f"/*\n{_asset('uPlot.LICENSE.txt').strip()}\n*/\n{_asset('uPlot.iife.min.js').strip()}"
     script = "\n".join(_asset(name) for name in SCRIPTS)
     hashes = " ".join(f"'sha256-{_digest(text)}'" for text in (library, script))
@@ -41,6 +41,8 @@ def page(document: Document) -> str:
         .get_template("page.html")
         .render(
             document=document,
+            status=status,
+            seconds=seconds,
             chapters=numbered(document),
             policy=f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
             "base-uri 'none'; form-action 'none'",

@@ -144,7 +144,7 @@ class StudyDisplay:
             self.live.update(view, refresh=True)
         elif self.clock() - self.printed_at >= self.seconds_between_lines:
             self.printed_at = self.clock()
-            self.print_line(self._line())
+            self.print_line(self.line())
 
     def _note_changes(self) -> bool:
         """Whether a run's state has changed since the last call. Without a live view changes are printed."""
@@ -205,7 +205,8 @@ class StudyDisplay:
         waiting = sum(entry.state == "waiting" for entry in self.entries)
         return seconds_left(self.pace.finished, courses, waiting)
 
-    def _line(self) -> str:
+    def line(self) -> str:
+        """The counts, the time left and what is running."""
         under_way, progress = _under_way(self.entries), self.progress()
         clauses = [clause(entry, progress.get(entry.directory)) for entry in under_way[:NAMED]]
         if len(under_way) > NAMED:

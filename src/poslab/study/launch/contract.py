@@ -13,7 +13,7 @@ look like is in tests/study/test_local_launcher.py.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -47,9 +47,9 @@ class Task:
     cuda: bool  # whether its devices are GPUs
     devices: int  # a node: GPUs, or processes on CPU
     nodes: int
-    # What forks such processes from one that has done their imports, on the socket whose descriptor is put
-    # behind it (see forks.py); None where each must be started afresh. A launcher need not use it.
-    forks: tuple[str, ...] | None = None
+    # A module that imports what `command` needs, which is then `python -m MODULE FILE`: a launcher may fork
+    # such processes from one that has imported it, and calls `MODULE.main`. None: each is started afresh.
+    preload: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class End:
     task: Task
     status: int | None  # its exit status, negative where a signal ended it; None where it is unknown
     reason: str = ""  # what the launcher knows besides, such as: Slurm job 17 was cancelled
-    again: bool = True  # whether an unfinished run may be started again: not where somebody cancelled it
+    restartable: bool = True  # not where somebody cancelled it on purpose
 
 
 class Launcher(ABC):
@@ -67,7 +67,7 @@ class Launcher(ABC):
 
     options_class: ClassVar[type[LauncherOptions]] = LauncherOptions
     # Whether tasks go on when the command that started them ends; the same command must find them again.
-    outlives: ClassVar[bool] = False
+    detached: ClassVar[bool] = False
     # Whether a run is made by `start` itself, which then returns when the run has ended.
     in_this_process: ClassVar[bool] = False
     # Seconds that an optimizer step has to end once a run is asked to stop: fewer than until a SIGKILL.
@@ -95,12 +95,6 @@ class Launcher(ABC):
         """The launcher of a command whose only run is `task`: this one, unless overridden."""
         return self
 
-    def prepare(self, forks: Sequence[str], directory: Path) -> None:  # noqa: B027 - most have nothing to do
-        """Begin what takes seconds before the first task can start: called while the runs are planned.
-
-        `forks` and `directory` are `forks` and `working_directory` of the tasks that are to come.
-        """
-
     def check(self, task: Task) -> None:  # noqa: B027 - some only know it when they start the task
         """Raises ConfigError where there will never be devices for the task."""
 
@@ -124,12 +118,12 @@ class Launcher(ABC):
     def kill(self) -> None:
         """End every started task at once."""
 
-    def obstacle(self, task: Task) -> str:
-        """Why no device is free for the task, and what would get round that; empty where it is unknown."""
-        return ""
+    def why_waiting(self, task: Task) -> str:
+        """Why no device is free for the task and what helps; empty where it only has to wait a moment."""
+        return "runs of other commands use them all"
 
     def close(self) -> None:  # noqa: B027 - most have nothing to release
-        """Release what the launcher holds. No task is running then, unless the launcher `outlives`."""
+        """Release what the launcher holds. No task is running then, unless the launcher is `detached`."""
 
 
 def launcher_class(section: Mapping[str, Any]) -> tuple[type[Launcher], LauncherOptions]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from poslab.config.request import Config, Request, Start
 from poslab.config.schema import ConfigError, check
@@ -24,7 +24,6 @@ from poslab.record.writer import RunRecord
 from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.contract import launcher_class
-from poslab.study.launch.forks import serve
 from poslab.study.run.plan import Job, plan
 from poslab.study.run.processes import exit_with_parent, keep_freed_memory, process_group
 from poslab.study.run.stopping import Stopped, Stopper
@@ -36,7 +35,7 @@ STOPPED_IN_WANDB = 76  # by somebody there: the run is not to be started again
 
 
 WORKER = (sys.executable, "-m", "poslab.study.run.worker")  # makes the run of the file that is put behind it
-FORKS = (*WORKER, "--forks")  # forks such processes, on the socket whose descriptor is put behind it
+PRELOAD = "poslab.study.run.preload"  # imports what such a process needs
 
 
 def request_name(directory: Path) -> str:
@@ -78,6 +77,14 @@ def main(arguments: Sequence[str], in_command: bool = False) -> int:
         return ANOTHER_PROCESS_MAKES_IT
     except Stopped as stop:
         return STOPPED_IN_WANDB if stop.requested_by else stop.status
+
+
+def exit_with(status: int) -> NoReturn:
+    """End the process at once: Python's own end would wait for W&B's service."""
+    with suppress(OSError):  # a log file on a full disk
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
 
 
 def _request(path: Path) -> dict[str, Any]:
@@ -131,28 +138,5 @@ def _make(content: Mapping[str, Any], stopper: Stopper, in_command: bool = False
             return int(run(job, display, stopper).status != "done")
 
 
-def import_once_and_fork(descriptor: int) -> None:
-    """Import all that runs need, and fork a process for each run that the launcher asks for."""
-    import gc
-
-    gc.disable()  # what is imported stays, and looking through it again and again takes a tenth of the time
-
-    import poslab.study.run.make
-    import poslab.study.run.parts
-    import poslab.training.loop  # noqa: F401 - Lightning, which every run imports before it trains
-
-    gc.collect()
-    gc.freeze()  # what is there now is never collected, so its pages stay shared between the runs
-    gc.enable()
-    serve(descriptor, main)
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "--forks":
-        import_once_and_fork(int(sys.argv[2]))
-        os._exit(0)
-    status = main(sys.argv)
-    with suppress(OSError):  # a log file on a full disk
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(status)  # at once: Python's own end would wait for W&B's service
+    exit_with(main(sys.argv))

@@ -6,12 +6,12 @@ Only a run that is the only one of its command is made in the command itself (la
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import IO, Literal, Self
+from multiprocessing.context import ForkServerProcess
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -19,7 +19,9 @@ from poslab.config.schema import ConfigError
 from poslab.config.text import listing
 from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOptions, Task
 from poslab.study.launch.devices import Lease, cores, gpus, holders, lease_cores, lease_gpus
-from poslab.study.launch.forks import DESCRIPTORS, ForkedProcess, Forks
+from poslab.study.launch.forked import MOST_DESCRIPTORS, ForkServer
+
+UNKNOWN = 255  # multiprocessing's exit status of a process whose fork server was killed
 
 
 class LocalOptions(LauncherOptions):
@@ -33,38 +35,29 @@ class LocalOptions(LauncherOptions):
         return self
 
 
-class _FreshProcess:
-    """A run in an interpreter of its own."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        self._process = process
-        self.stdin = process.stdin
-
-    @property
-    def returncode(self) -> int | None:
-        return self._process.returncode
-
-    def has_ended(self) -> bool:
-        return self._process.poll() is not None
-
-    def send_signal(self, number: int) -> None:
-        self._process.send_signal(number)
-
-    def wake_group(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGCONT)
-
-    def kill_group(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):  # nobody is left of it
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-
 @dataclass
 class _Running:
     task: Task
     lease: Lease
-    process: _FreshProcess | ForkedProcess
+    process: subprocess.Popen[bytes] | ForkServerProcess
+
+    @property
+    def status(self) -> int | None:
+        """The exit status; None while it runs. Does not wait."""
+        process = self.process
+        return process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
+
+    def signal(self, number: int) -> None:
+        """To the task's process, which leads a group, if it has not just been forked."""
+        assert self.process.pid is not None
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, number)
+
+    def signal_group(self, number: int) -> None:
+        """To the task's process and to all that it has started."""
+        assert self.process.pid is not None
+        with suppress(ProcessLookupError, PermissionError):  # nobody is left of it
+            os.killpg(self.process.pid, number)
 
 
 class Local(Launcher):
@@ -76,25 +69,25 @@ class Local(Launcher):
         self.options = options
         self.runs = runs
         self.running: list[_Running] = []
-        self.forks: Forks | None = None
+        self._server: ForkServer | None = None
 
     @cached_property
     def gpus(self) -> int:
         return len(gpus())
 
-    def prepare(self, forks: Sequence[str], directory: Path) -> None:
-        if self.runs > 1 and not self.gpus:
-            self.forks = Forks(forks, directory, self._environment(cuda=False, devices=1))
-
     def start(self, task: Task) -> bool:
         self.check(task)
+        if self._importing(task):
+            return False
         lease = self.lease(task)
         if lease is None:
             return False
         try:
             self.running.append(_Running(task, lease, self._process(task, lease)))
-        except BaseException:
+        except BaseException as error:
             lease.release()
+            if isinstance(error, EOFError | ConnectionError):  # the fork server was killed
+                return False
             raise
         return True
 
@@ -137,68 +130,65 @@ class Local(Launcher):
             at_once = min(at_once, self.gpus // devices * self.options.runs_per_gpu)
         return max(1, len(cores()) // max(1, at_once))
 
-    def _process(self, task: Task, lease: Lease) -> _FreshProcess | ForkedProcess:
-        task.log.parent.mkdir(parents=True, exist_ok=True)
-        with task.log.open("ab") as log:
-            if not self._can_fork(task, lease):
-                return self._fresh_process(task, lease, log)
-            assert task.forks is not None
-            if self.forks is None:
-                self.forks = Forks(task.forks, task.working_directory, self._environment(task.cuda, 1))
-            return self.forks.start(
-                task.command, log, [int(core) for core in lease.devices], lease.descriptors
-            )
-
-    def _can_fork(self, task: Task, lease: Lease) -> bool:
+    def _forks(self, task: Task) -> bool:
         """Whether forking saves anything: the imports take as long once as in a fresh process.
 
         Runs on GPUs are started afresh: that CUDA works in a process forked like this was never seen.
         """
         return (
-            task.forks is not None
+            task.preload is not None
             and self.runs > 1
             and not task.cuda
             and task.devices == 1
-            and len(lease.descriptors) + 2 <= DESCRIPTORS
-            and (self.forks is None or self.forks.alive)
+            and self.cores_of_a_run(cuda=False, devices=1) <= MOST_DESCRIPTORS
         )
 
-    def _fresh_process(self, task: Task, lease: Lease, log: IO[bytes]) -> _FreshProcess:
+    def _importing(self, task: Task) -> bool:
+        """Whether the fork server that the task needs is importing, after it was started if need be."""
+        if not self._forks(task):
+            return False
+        if self._server is None:
+            assert task.preload is not None
+            self._server = ForkServer(task.preload, self._environment(cuda=False, devices=1))
+        return not self._server.ready
+
+    def _process(self, task: Task, lease: Lease) -> subprocess.Popen[bytes] | ForkServerProcess:
+        task.log.parent.mkdir(parents=True, exist_ok=True)
         environment = self._environment(task.cuda, task.devices)
+        if self._server is not None and self._forks(task):
+            return self._server.start(task, lease.devices, lease.descriptors, environment)
         if task.cuda:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(lease.devices)
-        with on_cores(None if task.cuda else lease):
-            return _FreshProcess(
-                subprocess.Popen(
-                    task.command,
-                    stdin=subprocess.PIPE,  # the lifeline: open as long as this process lives
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    cwd=task.working_directory,
-                    env=environment,
-                    start_new_session=True,  # Ctrl-C reaches this process alone, which then stops the runs
-                    pass_fds=lease.descriptors,
-                )
+        with task.log.open("ab") as log, on_cores(None if task.cuda else lease):
+            return subprocess.Popen(
+                task.command,
+                stdin=subprocess.PIPE,  # the lifeline: open as long as this process lives
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=task.working_directory,
+                env={**os.environ, **environment},
+                start_new_session=True,  # Ctrl-C reaches this process alone, which then stops the runs
+                pass_fds=lease.descriptors,
             )
 
     def _environment(self, cuda: bool, devices: int) -> dict[str, str]:
         threads = str(max(1, self.cores_of_a_run(cuda, devices) // devices))  # of each of a run's processes
-        return {**os.environ, LIFELINE: "stdin", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        return {LIFELINE: "stdin", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
 
     def ended(self) -> list[End]:
-        ended = [run for run in self.running if run.process.has_ended()]
-        for run in ended:
+        statuses = [(run, status) for run in self.running if (status := run.status) is not None]
+        for run, _ in statuses:
             self.running.remove(run)
-            run.process.kill_group()  # a leader that was killed leaves its data loaders or ranks behind
-            run.process.stdin.close()
-            run.lease.release()
-        for run in self.running:
-            if isinstance(run.process, ForkedProcess) and run.process.is_lost():
+            run.signal_group(signal.SIGKILL)  # a leader that was killed leaves data loaders or ranks behind
+            if isinstance(run.process, subprocess.Popen):
+                assert run.process.stdin is not None
                 run.process.stdin.close()
-                run.process = self._process(run.task, run.lease)
-        return [End(run.task, run.process.returncode) for run in ended]
+            run.lease.release()
+        return [End(run.task, None if status == UNKNOWN else status) for run, status in statuses]
 
-    def obstacle(self, task: Task) -> str:
+    def why_waiting(self, task: Task) -> str:
+        if self._importing(task):
+            return ""
         kind = "GPUs" if task.cuda else "cores"
         held = listing(holders(task.cuda), 3)
         shared = (
@@ -215,16 +205,18 @@ class Local(Launcher):
 
     def stop(self) -> None:
         for run in self.running:
-            run.process.send_signal(signal.SIGTERM)  # to the leader: Lightning hangs where all ranks get it
-            run.process.wake_group()  # one that is frozen (SIGSTOP) could not write its checkpoint
+            run.signal(signal.SIGTERM)  # to the leader: Lightning hangs where all ranks get it
+            run.signal_group(signal.SIGCONT)  # one that is frozen (SIGSTOP) could not write its checkpoint
 
     def kill(self) -> None:
         for run in self.running:
-            run.process.kill_group()
+            run.signal(signal.SIGKILL)
+            run.signal_group(signal.SIGKILL)
 
     def close(self) -> None:
-        if self.forks is not None:
-            self.forks.close()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
 
 @contextmanager

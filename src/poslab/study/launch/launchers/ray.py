@@ -158,9 +158,9 @@ class Ray(Launcher):
         except errors.WorkerCrashedError:
             return End(task, None, "its Ray worker was killed")
         except errors.OutOfMemoryError:
-            return End(task, None, "its Ray worker was killed because memory ran out", again=False)
+            return End(task, None, "its Ray worker was killed because memory ran out", restartable=False)
         except errors.TaskCancelledError:
-            return End(task, None, "it was cancelled", again=False)
+            return End(task, None, "it was cancelled", restartable=False)
         except errors.RayError as error:  # such as a node that was lost
             lines = str(error).strip().splitlines()
             return End(task, None, lines[-1] if lines else type(error).__name__)

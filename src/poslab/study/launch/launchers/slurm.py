@@ -67,7 +67,7 @@ class SlurmOptions(LauncherOptions):
 
 class Slurm(Launcher):
     options_class = SlurmOptions
-    outlives = True
+    detached = True
     step_seconds = 20.0  # of the 30 until Slurm's SIGKILL
 
     @classmethod
@@ -246,8 +246,8 @@ def _end(task: Task, job: str, state: str) -> End:
     errors = folder / f"{job}_0_log.err"
     where = f"; see {errors}" if status is None and errors.exists() else ""
     # Somebody has cancelled it on purpose; and where memory ran out, it would run out again.
-    again = state not in ("CANCELLED", "OUT_OF_MEMORY")
-    return End(task, status, f"Slurm job {job} {ENDED[state]}{where}", again)
+    restartable = state not in ("CANCELLED", "OUT_OF_MEMORY")
+    return End(task, status, f"Slurm job {job} {ENDED[state]}{where}", restartable)
 
 
 def _jobs(path: Path) -> dict[str, str]:

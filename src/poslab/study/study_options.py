@@ -18,7 +18,7 @@ from poslab.study.run.plan import Job
 
 
 @dataclass(frozen=True)
-class Wishes:
+class StudyOptions:
     """What a command asks of its studies; a mapping is by study, of those for which it says something."""
 
     command: str  # its line, which the reports show, so that the runs can be made again
@@ -43,11 +43,11 @@ class Wishes:
                 )
 
 
-def wishes_of(requests: Sequence[Request], command: str) -> Wishes:
+def study_options(requests: Sequence[Request], command: str) -> StudyOptions:
     """What all requests of a command say together. Raises ConfigError where they contradict each other."""
     runs, reports = _folders(requests)
     references, primaries = _references(requests, runs), _one_a_study(requests, "primary")
-    return Wishes(command, runs, reports, references, primaries, _one_a_study(requests, "question"))
+    return StudyOptions(command, runs, reports, references, primaries, _one_a_study(requests, "question"))
 
 
 def _folders(requests: Sequence[Request]) -> tuple[Path, Path]:

@@ -1,0 +1,72 @@
+"""The report of a study while its runs are made: its page is written again and again, and reloads itself."""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+from poslab.study.display.study_view import StudyDisplay
+
+SECONDS = 30.0  # between two writings at least
+SHARE = 20  # times as long as the last one took is waited before the next, so that runs lose little by it
+
+
+class LiveReport:
+    """Writes the page of a study beside its runs, as soon as one of them is done.
+
+    A page that cannot be written costs the study nothing: the report at the end says why.
+    """
+
+    def __init__(
+        self,
+        study: str,
+        runs: Path,
+        reports: Path,
+        display: StudyDisplay,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.study, self.runs, self.reports, self.display, self.clock = study, runs, reports, display, clock
+        self.path = reports / study / "index.html"
+        self.closed = False
+        self._writer: Thread | None = None
+        self._due_at = -math.inf
+        self._page: str | None = None  # the last one, as it is without a status
+
+    def update(self) -> None:
+        """Begin to write where the last page is old; to be called as often as the display. Does not wait."""
+        done = any(entry.state == "done" for entry in self.display.entries)
+        if not done or self.clock() < self._due_at or (self._writer is not None and self._writer.is_alive()):
+            return
+        status = f"{self.display.line()} · as of {time.strftime('%H:%M:%S')}"
+        self._writer = Thread(target=self._write, args=(status,), name="live report", daemon=True)
+        self._writer.start()
+
+    def _write(self, status: str) -> None:
+        began = self.clock()
+        with suppress(Exception):
+            # Here, since they take seconds to import, which a study has while its runs are made.
+            from poslab.record.files import write_atomic
+            from poslab.report.write import live_pages
+
+            live, ended = live_pages(self.study, self.runs, status, int(SECONDS))
+            if not self.closed:
+                write_atomic(self.path, live)
+                if self._page is None:
+                    self.display.print_line(f"follow in a browser: {self.path}")
+                self._page = ended
+        self._due_at = self.clock() + max(SECONDS, SHARE * (self.clock() - began))
+
+    def wait(self) -> None:
+        """The runs have ended: wait for the writing under way, if any. The whole report comes next."""
+        self.closed = True
+        if self._writer is not None:
+            self._writer.join()
+
+    def stop(self) -> None:
+        """The study was stopped: what it has so far stays, without a status. Does not wait for a writing."""
+        self.closed = True
+        if self._page is not None:
+            with suppress(OSError):
+                self.path.write_text(self._page, encoding="utf-8")

@@ -1,0 +1,140 @@
+"""Tasks forked by multiprocessing's fork server, which imports once what all runs of a study need.
+
+Only the local launcher forks. A Slurm job starts alone on its node, perhaps hours after the one before; Ray
+does not count the memory and threads of a process that outlives its tasks.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from multiprocessing import forkserver, util
+from multiprocessing.context import ForkServerProcess
+from multiprocessing.reduction import DupFd
+from threading import Thread
+from typing import Any
+
+from poslab.study.launch.contract import Task
+
+MOST_DESCRIPTORS = 250  # that one message to the server takes, less its own
+LONGEST_FOLDER = 70  # bytes: the path of a socket has 108 at most, on some systems 104
+CONTEXT = multiprocessing.get_context("forkserver")
+
+
+class ForkServer:
+    """Imports the module `preload`, then forks tasks."""
+
+    def __init__(self, preload: str, environment: Mapping[str, str]) -> None:
+        """Return at once, while the server imports; it gets the variables of `environment`."""
+        multiprocessing.set_forkserver_preload([preload])
+        with _variables(environment), _short_folder():
+            forkserver.ensure_running()
+        self._imports = Thread(target=_first_process, daemon=True)
+        self._imports.start()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the imports are done: until then a fork would wait for them, whatever is to be stopped."""
+        return not self._imports.is_alive()
+
+    def start(
+        self, task: Task, cores: Sequence[str], leases: Sequence[int], environment: Mapping[str, str]
+    ) -> ForkServerProcess:
+        """The task in a process of its own on `cores` only; it has the descriptors `leases` until it ends.
+
+        Raises EOFError or ConnectionError where the server was killed; the next call starts another.
+        """
+        inherited = [_Descriptor(number) for number in leases]
+        arguments = (task, [int(core) for core in cores], inherited, dict(environment))
+        process = CONTEXT.Process(target=_run, args=arguments)
+        with _short_folder():
+            process.start()
+        return process
+
+    def close(self) -> None:
+        """End the server, also while it imports, and remove its socket. Commands do not end by Python's end.
+
+        multiprocessing does so for its own tests only, by names that have been the same since Python 3.8.
+        """
+        server: Any = forkserver._forkserver
+        # Again, where the thread that waits for the imports has just had another server started.
+        while server._forkserver_pid is not None or self._imports.is_alive():
+            if server._forkserver_pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(server._forkserver_pid, signal.SIGKILL)
+            server._stop()
+            self._imports.join(0.1)
+        util._run_finalizers()  # type: ignore[attr-defined]
+        vars(multiprocessing.current_process())["_config"].pop("tempdir", None)
+
+
+def _first_process() -> None:
+    """Fork a process that does nothing, which takes as long as the server's imports."""
+    with suppress(EOFError, OSError):  # the server was killed
+        process = CONTEXT.Process(target=int)
+        process.start()
+        process.join()
+
+
+@contextmanager
+def _variables(environment: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _short_folder() -> Iterator[None]:
+    """Have the server's socket in /tmp where the path of TMPDIR is too long for one."""
+    before = tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) > LONGEST_FOLDER:
+        tempfile.tempdir = "/tmp"
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
+class _Descriptor:
+    """A descriptor that is open in the forked process too."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> tuple[Callable[[Any], int], tuple[Any]]:
+        return _number, (DupFd(self.number),)
+
+
+def _number(duplicate: Any) -> int:
+    number: int = duplicate.detach()
+    return number
+
+
+def _run(task: Task, cores: Sequence[int], leases: Sequence[int], environment: Mapping[str, str]) -> None:
+    """In the forked process: be what a fresh one with the task's command would be. Does not return."""
+    os.setsid()
+    os.chdir(task.working_directory)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+    os.environ.update(environment)
+    log = os.open(task.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    # Standard input is the lifeline: a pipe whose other end the launcher's process has.
+    for target, source in enumerate((parent.sentinel, log, log)):
+        os.dup2(source, target)
+    if (torch := sys.modules.get("torch")) is not None:  # it has the server's number of threads
+        torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    module, *arguments = task.command[2:]
+    sys.argv = [module, *arguments]
+    worker = import_module(module)
+    worker.exit_with(worker.main(sys.argv))
