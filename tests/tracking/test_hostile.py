@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from poslab.config.request import LoggerOptions
+from poslab.config.schema import ConfigError
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.writer import RunRecord
@@ -21,9 +20,10 @@ from poslab.tracking.fetch.account import open_account
 from poslab.tracking.send.card import of_run
 from poslab.tracking.send.report import publish
 from poslab.tracking.send.run import mirror_run
+from poslab.tracking.wandb import wandb_options
 from support.hostile import CANARY, HOSTILE, RUNS
 from support.records import seal, write_run
-from support.runs import tracked_request
+from support.runs import TRACKED, tracked_request
 from support.wandb_server.server import online, serve
 from support.wandb_server.store import Server
 
@@ -74,7 +74,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (report / "index.html").write_text("<p>a page</p>")
     (report / "summary.csv").write_text(f'run,pos\n1,"\'{HOSTILE[15]}"\n')
     with serve(folder / "client") as serving, online(serving):
-        options = asked.config.logger
+        options = wandb_options(asked.config.logger)
+        assert options is not None
         card = of_run(asked, title(asked), EVERY, EVERY, EVERY)
         card = replace(card, tags=(*card.tags, *HOSTILE))
         mirror_run(options, card, directory)
@@ -151,5 +152,5 @@ def test_a_dashboard_shows_a_question_as_text(server: Server) -> None:
 def test_a_project_that_wandb_refuses_is_refused_before() -> None:
     for name in (text for text in (*HOSTILE, "") if not text or re.search(r"[\s/\\#?%:]", text)):
         for key in ("project", "entity"):
-            with pytest.raises(ValidationError, match=r"128 characters|at least 1 character"):
-                LoggerOptions(**{"name": "wandb", "project": "poslab", "checkpoints": True, key: name})
+            with pytest.raises(ConfigError, match=r"128 characters|at least 1 character"):
+                wandb_options({"wandb": {**TRACKED, key: name}})

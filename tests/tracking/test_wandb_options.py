@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from poslab.config.request import LoggerOptions
+from poslab.config.request import logger_sections
 from poslab.config.schema import ConfigError
 from poslab.record.manifest import read_manifest
 from poslab.study.run.plan import plan
@@ -31,8 +31,8 @@ def server(tmp_path_factory):
 
 def with_logger(wanted, logger):
     """The request under other settings of its logger."""
-    options = LoggerOptions.model_validate(logger)
-    return replace(wanted, config=wanted.config.model_copy(update={"logger": options}))
+    config = wanted.config.model_copy(update={"logger": logger_sections(logger)})
+    return replace(wanted, config=config)
 
 
 def made(server, wanted, runs):

@@ -24,8 +24,8 @@ from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.sync import show_runs
-from poslab.tracking.send.live import LiveRun
 from poslab.tracking.send.offline import identifier
+from poslab.tracking.wandb import Wandb
 from support.commands import ROOT, environment
 from support.processes import PATIENCE, command_line, descendants
 from support.runs import make, tracked_request
@@ -33,19 +33,19 @@ from support.runs import make, tracked_request
 
 def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkeypatch):
     """What W&B has not got then is sent by the next command."""
-    end = LiveRun.finish
+    end = Wandb.finish
 
     def stopped(*arguments: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(PATIENCE)
 
-    monkeypatch.setattr(LiveRun, "finish", stopped)
+    monkeypatch.setattr(Wandb, "finish", stopped)
     job = plan(tracked_request(seed=6), tmp_path)
     with pytest.raises(Stopped), Stopper().installed() as stopper:
         run(job, RunDisplay("made", Console(quiet=True)), stopper)
     assert job.settled
     assert read_manifest(job.directory).wandb.complete is None
-    monkeypatch.setattr(LiveRun, "finish", end)
+    monkeypatch.setattr(Wandb, "finish", end)
     show_runs([job], Console(quiet=True))
     assert read_manifest(job.directory).wandb.complete
     (part,) = job.directory.glob("wandb/offline-run-*")

@@ -1,4 +1,4 @@
-"""Loggers of Lightning beside W&B, by configuration and as objects."""
+"""Loggers beside W&B: of one file each, classes of Lightning by configuration, and objects."""
 
 import csv
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from pytorch_lightning.loggers import CSVLogger
 
 import poslab
+from support.commands import command, tiny
 
 SMALL = ("model=micro", "model.layers=2", "model.heads=2", "model.width=32", "context_length=32")
 SHORT = ("trainer.max_steps=20", "trainer.batch_size=4", "evaluate.longest=2", "evaluate.segments=3")
@@ -63,3 +64,58 @@ def test_what_is_no_logger_is_refused(argument: str, reason: str, tmp_path: Path
     with pytest.raises(poslab.ConfigError, match=reason) as refused:
         poslab.train(poslab.compose(*ARGUMENTS, argument), tmp_path / "mine")
     assert "\n" not in str(refused.value)
+
+
+MODULE = """
+from pathlib import Path
+from pydantic import Field
+from poslab.config.schema import Options
+from poslab.tracking import LightningLogger
+
+class FileOptions(Options):
+    digits: int = Field(ge=1, description="of a number")
+
+class File(LightningLogger):
+    options_class = FileOptions
+
+    def make(self, directory: Path):
+        from pytorch_lightning.loggers import CSVLogger
+        return CSVLogger(directory, f"file{self.options.digits}", "")
+"""
+
+
+def test_a_file_of_the_user_s_own_is_a_logger(tmp_path: Path) -> None:
+    (tmp_path / "filelogger.py").write_text(MODULE)
+    conf = tmp_path / "conf" / "logger"
+    conf.mkdir(parents=True)
+    (conf / "file.yaml").write_text("file:\n  name: filelogger\n  digits: 3\n")
+    flags = ("--config-dir", str(conf.parent))
+    assert "file, local, tensorboard, wandb" in command("--help", *flags, cwd=tmp_path).stdout
+    settings = tiny(logger="[local,file]", study="x")
+    shown = command(*settings, "--cfg", "job", *flags, cwd=tmp_path).stdout
+    assert "  file:\n    name: filelogger\n    digits: 3\n" in shown
+    refused = command(*settings, "logger.file.digits=0", *flags, cwd=tmp_path)
+    (line,) = refused.stderr.splitlines()
+    assert (refused.returncode, "logger.file.digits=0" in line) == (2, True)
+    assert not (tmp_path / "runs").exists()
+    made = command(*settings, *flags, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    (metrics,) = tmp_path.glob("runs/x/rope-*/file3/metrics.csv")
+    *curve, last = rows(metrics)
+    assert curve[-1]["validation/loss"]
+    assert last["summary/sliding_1x"]
+
+
+def test_tensorboard_is_one_and_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = [each for each in ARGUMENTS if each != "logger=local"] + ["logger=tensorboard"]
+    with monkeypatch.context() as patch:
+        patch.setattr("poslab.tracking.tensorboard.find_spec", lambda name: None)
+        with pytest.raises(poslab.ConfigError, match="pip install tensorboard"):
+            poslab.train(poslab.compose(*arguments), tmp_path / "mine")
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = poslab.train(poslab.compose(*arguments), tmp_path / "mine")
+    events = reader.EventAccumulator(str(run.path / "tensorboard")).Reload()
+    table = run.table("metrics")
+    losses = [event.value for event in events.Scalars("validation/loss")]
+    assert losses == pytest.approx(list(table.validation_nll / table.validation_tokens))
+    assert events.Scalars("summary/sliding_2x")

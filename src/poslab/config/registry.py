@@ -23,6 +23,7 @@ ENTRY_POINTS = {
     "poslab.model.positions": "poslab.positions",
     "poslab.model.attention": "poslab.attention",
     "poslab.data.sources": "poslab.data",
+    "poslab.tracking": "poslab.loggers",
 }
 
 
@@ -33,7 +34,7 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
     another package cannot be imported or has not exactly one such class.
     """
     folder = importlib.import_module(package)
-    own = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
+    own = sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.ispkg)
     if name in own:
         kind = _only_part(importlib.import_module(f"{package}.{name}"), contract)
         if isinstance(kind, str):

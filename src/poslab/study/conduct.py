@@ -39,7 +39,7 @@ from poslab.study.run.worker import FORKS
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from poslab.study.tuning import trials, tuned
 from poslab.study.wishes import Wishes, wishes_of
-from poslab.tracking.login import uses_wandb
+from poslab.tracking.wandb import wandb_options
 
 LOCK_SECONDS = 600.0  # to wait for a file that another command is writing
 REPORTING = ("poslab.report.write", "poslab.report.render.page", "poslab.report.render.paper")
@@ -222,7 +222,7 @@ def _make(
 def _importing_ahead(members: Sequence[Member], display: StudyDisplay) -> Iterator[None]:
     """Imports what the report takes as soon as a run has ended and none waits for the core that it leaves."""
     modules = list(REPORTING)
-    if any(uses_wandb(each.job.config.logger) for each in members):
+    if any(wandb_options(each.job.config.logger) for each in members):
         modules.append(SENDING)
     imports = Thread(target=_import, args=(modules,), name="imports", daemon=True)
 

@@ -27,6 +27,7 @@ from poslab.study.run.identity import Code, run_identity, run_name
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.size import Size, size_of
 from poslab.study.run.start import FROM, check_length, check_text
+from poslab.tracking import checked as checked_loggers
 from poslab.tracking.send.card import Card, of_run
 
 LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
@@ -118,6 +119,7 @@ def plan(
         with Preparation() as alone:
             return plan(request, runs, here, alone, trained, tokenizer)
     config = resolve(request.config, here)
+    config = config.model_copy(update={"logger": checked_loggers(config.logger)})
     data = config.data
     if tokenizer is not None:
         config = config.model_copy(update={"data": {**data, "vocabulary": str(tokenizer)}})

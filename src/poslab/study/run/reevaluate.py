@@ -48,6 +48,7 @@ from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job, plan, title
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.tracking.send.evaluation import mirror_evaluation
+from poslab.tracking.wandb import wandb_options
 from poslab.training.checkpoints import TrainedModel, read_trained_model
 
 SAME = tuple(table.file for table in (EXTRAPOLATION, POSITION, RESCALED, RESCALED_POSITION, PROBE))
@@ -85,7 +86,7 @@ def evaluate_again(
     """
     trained = read_trained_model(directory)
     untracked = artifact is None and trained.manifest.wandb is None
-    options = logger(overrides, conf, default="local" if untracked else "wandb")
+    options = wandb_options(logger(overrides, conf, default="local" if untracked else "wandb"))
     evaluation = _plan(directory, trained, overrides, conf, evaluations)
     where = evaluation.job.directory
     with Stopper().installed() as stopper, holding(run_lock(where)):

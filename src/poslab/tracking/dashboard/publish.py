@@ -19,7 +19,7 @@ from poslab.tracking.dashboard.documents import (
     view_name,
 )
 from poslab.tracking.fetch.account import Account, of_study
-from poslab.tracking.login import logged_in
+from poslab.tracking.send.login import logged_in
 
 OFFLINE = ("offline", "disabled", "dryrun")  # values of WANDB_MODE
 PAGE = 100  # runs a request

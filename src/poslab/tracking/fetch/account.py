@@ -11,7 +11,7 @@ from typing import Any
 from poslab.config.request import PROJECT
 from poslab.config.text import plain
 from poslab.data.directories import cache_directory
-from poslab.tracking.login import answers, forget_client, logged_in, server
+from poslab.tracking.send.login import answers, forget_client, logged_in, server
 
 REFUSED = (401, 403)  # HTTP statuses
 RETRIES = 3  # of a download that fails; W&B's own 20 take minutes where a server is broken

@@ -6,22 +6,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from poslab.config.request import LoggerOptions
 from poslab.record.reader import load_evaluation
 from poslab.record.schema import MANIFEST, Manifest
-from poslab.tracking.login import uses_wandb
 from poslab.tracking.send.card import Card
 from poslab.tracking.send.charts import summary
+from poslab.tracking.wandb import WandbOptions
 
 
 def mirror_evaluation(
-    options: LoggerOptions, directory: Path, manifest: Manifest, artifact: str | None
+    options: WandbOptions | None, directory: Path, manifest: Manifest, artifact: str | None
 ) -> Mapping[str, Any] | None:
     """Send a sealed evaluation to W&B once; its place, or None where it was sent before or W&B failed.
 
     A failure is printed and costs nothing else: the record is complete without W&B.
     """
-    if not uses_wandb(options) or manifest.wandb:
+    if options is None or manifest.wandb:
         return None
     try:
         return _mirror(options, directory, manifest, artifact)
@@ -31,7 +30,7 @@ def mirror_evaluation(
 
 
 def _mirror(
-    options: LoggerOptions, directory: Path, manifest: Manifest, artifact: str | None
+    options: WandbOptions, directory: Path, manifest: Manifest, artifact: str | None
 ) -> Mapping[str, Any]:
     import wandb
 

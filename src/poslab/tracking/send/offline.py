@@ -2,10 +2,14 @@
 
 import os
 import re
+import secrets
 import shutil
 from contextlib import suppress
 from glob import escape
 from pathlib import Path
+
+from poslab.record.schema import WandbPlace
+from poslab.tracking.send.login import in_wandb_sweep
 
 # The number at the end tells directories of one second apart.
 NAME = re.compile(r"(offline-)?run-(?P<begun>\d{8}_\d{6})-(?P<id>.+?)(-\d{1,2})?")
@@ -18,7 +22,14 @@ def identifier(folder: Path) -> str | None:
     return match["id"] if match else None
 
 
-def last_identifier(directory: Path) -> str | None:
+def run_id(directory: Path, known: WandbPlace | None) -> str:
+    """W&B's id of a run: an agent's of a sweep, else the one on record, that of W&B's files, or a new one."""
+    if in_wandb_sweep():
+        return os.environ["WANDB_RUN_ID"]
+    return (known and known.id) or _last_identifier(directory) or secrets.token_hex(4)
+
+
+def _last_identifier(directory: Path) -> str | None:
     """The id under which W&B last tracked a run directory, online or offline."""
     identifiers = [
         (path.name.removeprefix("offline-"), known)

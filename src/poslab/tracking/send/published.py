@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from poslab.config.request import LoggerOptions
 from poslab.record.schema import STUDY_LIST
 from poslab.record.seal import DamagedError, read_sealed
-from poslab.tracking.login import requested_place
+from poslab.tracking.send.login import requested_place
+from poslab.tracking.wandb import WandbOptions
 
 PLACE = ".report_run.json"  # in the study's folder: the W&B run of the report, and the digest of that report
 
 
-def is_published(options: LoggerOptions, runs: Path, report: Path) -> bool:
+def is_published(options: WandbOptions, runs: Path, report: Path) -> bool:
     """Whether W&B has the report in the folder `report` as it is now; `runs` is the study's folder."""
     return known_place(runs).get("digest") == report_digest(options, runs, report)
 
@@ -27,7 +27,7 @@ def known_place(runs: Path) -> dict[str, Any]:
     return place if place.get("study", runs.name) == runs.name else {}
 
 
-def report_digest(options: LoggerOptions, runs: Path, report: Path) -> str:
+def report_digest(options: WandbOptions, runs: Path, report: Path) -> str:
     """The SHA-256 of a report, its study's list and where in W&B they belong."""
     return _digest([*report_files(report), runs / STUDY_LIST], requested_place(options))
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import wandb
 
-from poslab.config.request import LoggerOptions
 from poslab.config.text import visible
 from poslab.record.files import remove_unfinished, write_sealed
 from poslab.record.manifest import read_manifest
@@ -28,12 +27,13 @@ from poslab.tracking.send.published import (
     report_files,
 )
 from poslab.tracking.send.run import artifact_name, open_run, own_variables, save_file
+from poslab.tracking.wandb import WandbOptions
 
 NAMES = ("run", "code", "data_fingerprint")  # columns whose hexadecimal digits may look like a number
 TABLES = ("arms", "summary", "pairs", "differences")
 
 
-def publish(study: str, options: LoggerOptions, runs: Path, report: Path) -> Mapping[str, Any]:
+def publish(study: str, options: WandbOptions, runs: Path, report: Path) -> Mapping[str, Any]:
     """Send the report to W&B, to the run that had it before; its place.
 
     `runs` is the study's folder of run directories, `report` the folder of its page.

@@ -7,14 +7,13 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import wandb
 
-from poslab.config.request import LoggerOptions
 from poslab.config.text import one_line, visible, without_paths, without_secrets
 from poslab.record.kept import published_file
 from poslab.record.locks import holding, run_lock
@@ -23,10 +22,11 @@ from poslab.record.reader import Run, load_run, metrics_rows
 from poslab.record.schema import FINAL, LOG, MANIFEST, TOKENIZER, Manifest
 from poslab.record.seal import sealed
 from poslab.record.writer import RunRecord
-from poslab.tracking import first_place, in_wandb_sweep, login
+from poslab.tracking.send import login
 from poslab.tracking.send.card import Card, as_sent
 from poslab.tracking.send.charts import AXES, chart_rows, sheets, summary, training_row
-from poslab.tracking.send.offline import identifier, offline_folders, show_in_terminal, written
+from poslab.tracking.send.offline import identifier, offline_folders, run_id, show_in_terminal, written
+from poslab.tracking.wandb import WandbOptions
 
 ONLINE_SECONDS = 20  # that W&B's server has to answer before a run goes offline
 FINISH_SECONDS = 120  # to send the rest; what is not sent by then stays on disk, for `wandb sync`
@@ -35,14 +35,21 @@ OBJECTIVE = "objective"  # the metric of a W&B sweep: one number, while validati
 HERE = Path("/proc/self/cwd")  # names a process's working directory without its path, on Linux
 CONSOLE = "output.log"  # what W&B shows as a run's log
 FOLDER = "record"  # of the record, among a run's files in W&B
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """What W&B shows of where a run was made: the commit, and this process's use of the machine."""
-
-    commit: str | None = None
-    statistics: bool = False
+SETTINGS: dict[str, Any] = {
+    "silent": True,
+    "reinit": "create_new",  # leaves alone what run of W&B's the caller may have open
+    "console": "off",
+    "init_timeout": ONLINE_SECONDS,
+    "save_code": False,
+    "finish_timeout": FINISH_SECONDS,
+    "finish_timeout_raises": True,  # or else it is unknown whether all was sent
+    "host": "",
+    "program": "train.py",  # not its path
+    "disable_git": True,  # the address of a repository says who and where
+    "x_disable_meta": True,  # no host name, no user, no files of the working directory
+    "x_disable_stats": True,
+    "x_transaction_log_flush_interval": FLUSH_SECONDS,
+}
 
 
 class TrackedRun:
@@ -55,31 +62,34 @@ class TrackedRun:
 
     def __init__(
         self,
-        options: LoggerOptions,
+        options: WandbOptions,
         card: Card,
         directory: Path,
-        number: str,
-        manifest: str,
-        rows: Iterable[Mapping[str, Any]] = (),
+        manifest: Manifest,
+        rows: Iterable[Mapping[str, Any]],
         stop: Callable[[str], None] | None = None,
-        training: bool = False,
     ) -> None:
-        """`number` is W&B's id of the run, `rows` the curve so far.
+        """`rows` is the curve so far; `stop` is called, from another thread, when the run is stopped in W&B.
 
-        `stop` is called, from another thread, when somebody stops the run in W&B. `training` is whether this
-        process trains it, so that W&B may show its use of the machine.
+        Without `stop` the run has been trained before, and W&B is shown nothing of this machine's use.
         """
         self.options = options
         self.directory = directory
+        number = run_id(directory, manifest.wandb)
         self.replaced = [folder for folder in offline_folders(directory) if identifier(folder) == number]
-        source = parse_manifest(manifest.encode()).source
-        commit = source.commit if source is not None and options.git_commit else None
-        shown = _Shown(commit, training and bool(options.system_statistics))
-        self.run, self.place = open_run(options, card, directory, number, stop, shown)
+        self.run, self.place = open_run(
+            options,
+            card,
+            directory,
+            number,
+            stop_fn=lambda: stop("W&B") if stop else None,
+            git_commit=manifest.source.commit if manifest.source and options.git_commit else None,
+            x_disable_stats=stop is None or not options.system_statistics,
+        )
         show_in_terminal(Path(self.run.dir).parent, directory)
         define_axes(self.run)
         self.run.summary.update({"status": "running", "reason": None, "finished": None})
-        save_file(self.run, MANIFEST, manifest.encode())
+        save_file(self.run, MANIFEST, sealed(manifest.as_json()).encode())
         for row in rows:
             self._log_training(row)
 
@@ -108,7 +118,7 @@ class TrackedRun:
 
     def _log_training(self, row: Mapping[str, Any]) -> None:
         shown = training_row(row)
-        if in_wandb_sweep():
+        if login.in_wandb_sweep():
             shown[OBJECTIVE] = shown["validation/loss"]
         _log(self.run, shown, int(row["step"]))
 
@@ -157,33 +167,29 @@ class TrackedRun:
         self.replaced = []
 
 
-def mirror_run(options: LoggerOptions, card: Card, directory: Path) -> None:
+def mirror_run(options: WandbOptions, card: Card, directory: Path) -> None:
     """Send a finished run from its record, as if it had been tracked, and note its place in its manifest."""
     with holding(run_lock(directory)):
         manifest = read_manifest(directory)
         assert manifest is not None
-        place = first_place(options, directory, manifest.wandb)
-        assert place is not None
-        number = str(place.id)
         record = RunRecord(directory, manifest)
+        number = run_id(directory, manifest.wandb)
         record.update(wandb={"id": number})  # first, so that after a failure the same W&B run is used again
         rows = metrics_rows(directory, manifest)
         with own_variables(directory):
-            opened = TrackedRun(options, card, directory, number, sealed(manifest.as_json()), rows)
+            opened = TrackedRun(options, card, directory, record.manifest, rows)
             whole = manifest.updated(wandb={**opened.place, "complete": True})
             opened.finish(sealed(whole.as_json()), int(manifest.status != "done"))
         record.replace(whole)
 
 
 def open_run(
-    options: LoggerOptions,
-    card: Card,
-    directory: Path,
-    number: str,
-    stop: Callable[[str], None] | None = None,
-    shown: _Shown = _Shown(),
+    options: WandbOptions, card: Card, directory: Path, number: str, **more: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """A W&B run, and how to find it again; offline where the server does not answer or refuses."""
+    """A W&B run, and how to find it again; offline where the server does not answer or refuses.
+
+    `number` is W&B's id of the run, and `more` are settings of W&B's.
+    """
     mode, because = login.mode()
     sent = as_sent(card, options.tags or ())
     arguments: dict[str, Any] = {
@@ -198,9 +204,10 @@ def open_run(
         "tags": sent.tags,
         "notes": sent.notes,
         "config": sent.config,
+        "settings": wandb.Settings(**{**SETTINGS, "x_stats_pid": os.getpid(), **more}),
     }
     try:
-        run = wandb.init(**arguments, mode=mode, settings=_settings(stop, shown))  # type: ignore[arg-type]
+        run = wandb.init(**arguments, mode=mode)  # type: ignore[arg-type]
         if not run.offline and wandb.setup().ensure_service().owns_service:
             _stage_without_paths()
     except Exception as error:  # also what the client does not expect of a server, which ends its own process
@@ -208,12 +215,12 @@ def open_run(
             raise
         because = one_line(error, 200) or type(error).__name__
         login.forget_client()  # or else it still has a run of this id
-        run = wandb.init(**arguments, mode="offline", settings=_settings(stop, shown))
+        run = wandb.init(**arguments, mode="offline")
     atexit.register(login.forget_client)
     return run, _place(run, options, directory, because)
 
 
-def _place(run: Any, options: LoggerOptions, directory: Path, because: str | None) -> dict[str, Any]:
+def _place(run: Any, options: WandbOptions, directory: Path, because: str | None) -> dict[str, Any]:
     """How to find the run again, for a manifest: no path of the machine."""
     place: dict[str, Any] = {"id": run.id, "mode": "offline" if run.offline else "online"}
     path = Path(run.dir).parent.resolve().relative_to(directory.resolve()) if run.offline else None
@@ -318,24 +325,3 @@ def _from_here(path: Path) -> Path:
     """The path by the working directory; as it is where it leads out of it."""
     absolute, directory = path.absolute(), Path.cwd()
     return HERE / absolute.relative_to(directory) if absolute.is_relative_to(directory) else path
-
-
-def _settings(stop: Callable[[str], None] | None, shown: _Shown) -> wandb.Settings:
-    return wandb.Settings(
-        silent=True,
-        reinit="create_new",  # leaves alone what run of W&B's the caller may have open
-        console="off",
-        init_timeout=ONLINE_SECONDS,
-        save_code=False,
-        finish_timeout=FINISH_SECONDS,
-        finish_timeout_raises=True,  # or else it is unknown whether all was sent
-        host="",
-        program="train.py",  # not its path
-        disable_git=True,  # the address of a repository says who and where
-        git_commit=shown.commit,
-        x_disable_meta=True,  # no host name, no user, no files of the working directory
-        x_disable_stats=not shown.statistics,
-        x_stats_pid=os.getpid(),
-        x_transaction_log_flush_interval=FLUSH_SECONDS,
-        stop_fn=lambda: stop("W&B") if stop else None,
-    )

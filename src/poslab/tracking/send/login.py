@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from poslab.config.request import LoggerOptions
+from poslab.tracking.wandb import WandbOptions
 
 ANSWER_SECONDS = 5.0  # that a server has to answer before a run goes offline
 
 
-def uses_wandb(options: LoggerOptions) -> bool:
-    """Whether runs are logged to W&B at all."""
-    return options.name == "wandb" and os.environ.get("WANDB_MODE") != "disabled"
+def in_wandb_sweep() -> bool:
+    """Whether an agent of a W&B sweep runs this command: it has chosen the id of the run that it follows."""
+    return bool(os.environ.get("WANDB_SWEEP_ID") and os.environ.get("WANDB_RUN_ID"))
 
 
-def requested_place(options: LoggerOptions) -> dict[str, Any]:
+def requested_place(options: WandbOptions) -> dict[str, Any]:
     """The options that decide where a run is in W&B, and what W&B has of it."""
     place = {"project": options.project, "entity": options.entity, "checkpoints": options.checkpoints}
     # Named only where it is asked for: otherwise W&B lacks nothing of runs that it had before.
