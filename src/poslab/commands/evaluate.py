@@ -85,8 +85,8 @@ def _evaluate(checkpoint: str, evaluations: Path, overrides: Mapping[str, Any]) 
 
 def _model(checkpoint: str, overrides: Mapping[str, Any]) -> tuple[Path, str | None]:
     """The folder of the model on this machine, and its name in W&B where it is downloaded from there."""
-    from poslab.tracking.fetch.account import close_account
     from poslab.tracking.fetch.model import fetch_model, resolve_checkpoint
+    from poslab.tracking.send.login import forget_client
 
     place = resolve_checkpoint(checkpoint)
     if isinstance(place, Path):
@@ -95,4 +95,4 @@ def _model(checkpoint: str, overrides: Mapping[str, Any]) -> tuple[Path, str | N
     try:
         return fetch_model(account, place.name)
     finally:
-        close_account()
+        forget_client()  # a run that this process logs later has other settings than for reading

@@ -1,7 +1,7 @@
 """What a study's runs have measured, from their records or from W&B: it decides the study's panels."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,19 +54,11 @@ def from_records(study: str, runs: Path) -> Contents:
     return _contents(keys, [_question(runs / study)], len(compared), arms)
 
 
-@dataclass(frozen=True)
-class Tracked:
-    """A training run as W&B has it."""
-
-    config: Mapping[str, Any]
-    notes: str | None  # the study's question
-    keys: Collection[str]  # that it has logged, and of its summary
-
-
-def from_wandb(runs: Iterable[Tracked]) -> Contents:
-    """What W&B has of a study."""
+def from_wandb(runs: Iterable[Any]) -> Contents:
+    """What W&B has of a study, from its training runs as `wandb.Api` gives them."""
     compared = [run for run in runs if run.config.get("part") != "tuning"]
-    keys = {key for run in compared for key in run.keys}
+    keys = {key for run in compared for key in run.summary_metrics}
+    keys |= {key for run in compared for key in (run.historyKeys or {}).get("keys", ())}
     arms = [one_line(run.config["arm"]) for run in compared if isinstance(run.config.get("arm"), str)]
     return _contents(keys, [run.notes for run in compared], len(compared), arms)
 

@@ -27,26 +27,17 @@ def report_title(study: str) -> str:
     return f"Study {study}"
 
 
-# How the command is typed, in a checkout and elsewhere, and how it was in earlier versions.
-COMMANDS = (
-    "python dashboard.py",
-    "poslab dashboard",
-    "python -m poslab dashboard",
-    "python -m poslab.dashboard",
-)
-
-
-def report_description(study: str, command: str | None = None) -> str:
+def report_description(study: str) -> str:
     """What tells the study's Report from one that somebody wrote by hand under the same title."""
     return (
-        f"Made by {command or typed('dashboard')} study={study}, which replaces what is written here when it "
-        "is given again. Clone it to keep a version of your own."
+        f"Made by {typed('dashboard')} study={study}, which replaces what is written here when it is given "
+        "again. Clone it to keep a version of your own."
     )
 
 
 def is_made_here(description: str, study: str) -> bool:
-    """Whether a Report has the description that the study's Report has, of this or an earlier version."""
-    return description in [report_description(study, command) for command in COMMANDS]
+    """Whether a Report has the description that the study's has, however the command was typed."""
+    return description.startswith("Made by ") and f" study={study}, which replaces what " in description
 
 
 def make_workspace(study: str, contents: Contents, entity: str, project: str) -> ws.Workspace:

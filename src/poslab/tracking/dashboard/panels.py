@@ -95,10 +95,9 @@ def headline(contents: Contents) -> dict[str, tuple[str, str]]:
 
 
 def _convergence(contents: Contents) -> Iterable[Panel]:
-    yield _lines(contents, "Validation loss by tokens", LOSS, TOKENS, ["validation/loss"])
-    yield _lines(contents, "Validation loss by training time", LOSS, SECONDS, ["validation/loss"])
-    yield _lines(contents, "Training loss by tokens", LOSS, TOKENS, ["train/loss"])
-    yield _lines(contents, "Training loss by training time", LOSS, SECONDS, ["train/loss"])
+    for name, metric in (("Validation", "validation/loss"), ("Training", "train/loss")):
+        yield _lines(contents, f"{name} loss by tokens", LOSS, TOKENS, [metric])
+        yield _lines(contents, f"{name} loss by training time", LOSS, SECONDS, [metric])
     yield _lines(contents, "Validation bits per byte by tokens", BITS, TOKENS, ["validation/bits_per_byte"])
     norm = "norm, before clipping"
     yield _lines(contents, "Gradient norm by tokens", norm, TOKENS, ["optimizer/gradient_norm"])

@@ -9,7 +9,7 @@ from typing import Any
 from wandb_workspaces.workspaces.internal import get_view_dict
 
 from poslab.record.files import write_atomic
-from poslab.tracking.dashboard.contents import Contents, Tracked
+from poslab.tracking.dashboard.contents import Contents
 from poslab.tracking.dashboard.documents import (
     is_made_here,
     make_report,
@@ -37,15 +37,12 @@ def project_exists(account: Account) -> bool:
     return any(project.name == account.project for project in account.api.projects(account.entity))
 
 
-def training_runs(study: str, account: Account) -> list[Tracked]:
+def training_runs(study: str, account: Account) -> list[Any]:
     """The training runs of a study that W&B has."""
     if not project_exists(account):
         return []
     filters = of_study(study, ["train"])
-    return [
-        Tracked(run.config, run.notes, {*run.summary_metrics, *(run.historyKeys or {}).get("keys", ())})
-        for run in account.api.runs(account.path, filters=filters, per_page=PAGE, lazy=False)
-    ]
+    return list(account.api.runs(account.path, filters=filters, per_page=PAGE, lazy=False))
 
 
 def publish(study: str, contents: Contents, account: Account) -> tuple[str, str]:

@@ -56,7 +56,7 @@ def open_account(project: str | None, entity: str | None) -> Account:
         api = wandb.Api()
         entity = entity or api.settings["entity"] or api.default_entity
     except Exception as error:  # no address, no answer, a key that is refused
-        close_account()
+        forget_client()
         if http_status(error) in REFUSED:
             raise SourceError("W&B refuses the key: run `wandb login --relogin`", 2) from None
         raise SourceError(f"W&B does not answer: {_line(error)}", 1) from None
@@ -73,11 +73,6 @@ def open_account(project: str | None, entity: str | None) -> Account:
 def default_project() -> str:
     """The project of a run whose command names none."""
     return os.environ.get("WANDB_PROJECT") or PROJECT
-
-
-def close_account() -> None:
-    """Forget the client's settings for reading: a run that this process logs later has others."""
-    forget_client()
 
 
 def of_study(study: str, kinds: Sequence[str]) -> dict[str, Any]:
