@@ -23,7 +23,7 @@ ENTRY_POINTS = {
     "poslab.model.positions": "poslab.positions",
     "poslab.model.attention": "poslab.attention",
     "poslab.data.sources": "poslab.data",
-    "poslab.tracking": "poslab.loggers",
+    "poslab.loggers": "poslab.loggers",
 }
 
 

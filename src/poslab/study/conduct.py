@@ -18,6 +18,7 @@ from rich.console import Console
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError, PairError
 from poslab.config.text import counted
+from poslab.loggers.wandb import wandb_options
 from poslab.record.locks import holding
 from poslab.record.reader import ReportError
 from poslab.record.study_list import enlist, recorded_runs
@@ -39,11 +40,10 @@ from poslab.study.run.worker import FORKS
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from poslab.study.tuning import trials, tuned
 from poslab.study.wishes import Wishes, wishes_of
-from poslab.tracking.wandb import wandb_options
 
 LOCK_SECONDS = 600.0  # to wait for a file that another command is writing
 REPORTING = ("poslab.report.write", "poslab.report.render.page", "poslab.report.render.paper")
-SENDING = "poslab.tracking.send.report"
+SENDING = "poslab.loggers.send.report"
 
 
 @dataclass

@@ -21,10 +21,10 @@ from poslab.config.registry import find
 from poslab.config.request import FROM, WANDB, Config, flat_settings
 from poslab.config.schema import ConfigError, Options, did_you_mean
 from poslab.data.sources import TextSource
+from poslab.loggers import LOGGERS, RunLogger
 from poslab.model.attention import Mixer
 from poslab.model.positions import Scheme
 from poslab.study.launch.contract import LAUNCHERS, Launcher
-from poslab.tracking import LOGGERS, RunLogger
 
 # The groups whose options choose a module: the key that names it, the module's contract and its package.
 PARTS: dict[str, tuple[str, Any, str]] = {

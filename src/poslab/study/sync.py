@@ -10,16 +10,16 @@ from rich.console import Console
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
 from poslab.config.text import counted
+from poslab.loggers import error_line
+from poslab.loggers.send.login import in_wandb_sweep, requested_place
+from poslab.loggers.send.offline import VIEW, offline_folders, run_id
+from poslab.loggers.send.published import is_published
+from poslab.loggers.wandb import WandbOptions, wandb_options
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import WandbPlace
 from poslab.record.seal import UnreadableError
 from poslab.report.written import Report
 from poslab.study.run.plan import Job
-from poslab.tracking import error_line
-from poslab.tracking.send.login import in_wandb_sweep, requested_place
-from poslab.tracking.send.offline import VIEW, offline_folders, run_id
-from poslab.tracking.send.published import is_published
-from poslab.tracking.wandb import WandbOptions, wandb_options
 
 
 def check_variables(requests: Sequence[Request]) -> None:
@@ -46,7 +46,7 @@ def show_runs(jobs: Sequence[Job], console: Console) -> None:
         return
     from rich.progress import track
 
-    from poslab.tracking.send.run import mirror_run  # wandb takes a second to import
+    from poslab.loggers.send.run import mirror_run  # wandb takes a second to import
 
     console.print(f"sending W&B what it lacks of {counted(len(missing), 'finished run')}")
     for job, options in track(
@@ -74,7 +74,7 @@ def show_report(study: str, jobs: Sequence[Job], runs: Path, report: Report, con
     try:
         if is_published(options, runs / study, report.directory):
             return
-        from poslab.tracking.send.report import publish  # wandb takes a second to import
+        from poslab.loggers.send.report import publish  # wandb takes a second to import
 
         place = publish(study, options, runs / study, report.directory)
     except Exception as error:

@@ -14,6 +14,7 @@ from poslab.config.request import Start
 from poslab.config.schema import ConfigError
 from poslab.config.text import without_secrets
 from poslab.data.kept_tokenizer import tokenizer_of
+from poslab.loggers import Guarded, OpenedRun, open_loggers
 from poslab.model.gpt import GPT, build
 from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.locks import holding, run_lock
@@ -28,7 +29,6 @@ from poslab.study.run.facts import first_facts, now, origin_of
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.tracking import Guarded, OpenedRun, open_loggers
 from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
 from poslab.training.checkpoints import (
     STATE_FORMAT,

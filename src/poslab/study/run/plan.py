@@ -10,6 +10,8 @@ from poslab.config.request import Config, Request, Start
 from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
 from poslab.data.corpus import Corpus, check_lengths
 from poslab.data.questions import ROOM
+from poslab.loggers import checked as checked_loggers
+from poslab.loggers.send.card import Card, of_run
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest, remove_record
 from poslab.record.schema import ENDED, FORMAT
 from poslab.record.seal import DamagedError
@@ -27,8 +29,6 @@ from poslab.study.run.identity import Code, run_identity, run_name
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.size import Size, size_of
 from poslab.study.run.start import FROM, check_length, check_text
-from poslab.tracking import checked as checked_loggers
-from poslab.tracking.send.card import Card, of_run
 
 LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
 COMPILED_STEPS = 2_000  # from which trainer.compile=auto compiles on a GPU: compiling takes up to a minute

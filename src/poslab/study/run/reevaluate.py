@@ -23,6 +23,8 @@ from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import ConfigError, check, is_tokenizer_file
 from poslab.config.text import is_file_name, plain
 from poslab.data import tokenizer_file
+from poslab.loggers.send.evaluation import mirror_evaluation
+from poslab.loggers.wandb import wandb_options
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.measures import mean_bits
@@ -47,8 +49,6 @@ from poslab.study.run.facts import first_facts
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job, plan, title
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.tracking.send.evaluation import mirror_evaluation
-from poslab.tracking.wandb import wandb_options
 from poslab.training.checkpoints import TrainedModel, read_trained_model
 
 SAME = tuple(table.file for table in (EXTRAPOLATION, POSITION, RESCALED, RESCALED_POSITION, PROBE))
