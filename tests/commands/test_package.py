@@ -89,7 +89,7 @@ def test_a_measurement_is_one_file_and_shows_in_csv_summary_page_and_tracker(stu
     code = (
         "import sys; from pathlib import Path\n"
         "from poslab.record.reader import load_run\n"
-        "from poslab.tracking.send.charts import axes, chart_rows, summary\n"
+        "from poslab.loggers.send.charts import axes, chart_rows, summary\n"
         "found = load_run(Path(sys.argv[1]))\n"
         "print(axes()['surprise/*'], 'surprise' in summary(found))\n"
         "print(*(row['surprise/nats'] for row in chart_rows(found) if 'surprise/nats' in row))"

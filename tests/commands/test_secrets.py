@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 
 from poslab.config.compose import command_line
 from poslab.config.text import error_text, plain, without_secrets
+from poslab.loggers.send.run import save_file
 from poslab.record.seal import sealed, unsealed
-from poslab.tracking.send.run import save_file
 from support.commands import ROOT, TINY, command, environment, tiny
 from support.models import CONF
 from support.wandb_server.server import serve

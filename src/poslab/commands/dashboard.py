@@ -8,7 +8,7 @@ from poslab.config.installation import title, typed
 from poslab.config.text import IN_A_URL, NAME, error_text, one_line
 
 if TYPE_CHECKING:
-    from poslab.tracking.dashboard.contents import Contents
+    from poslab.loggers.dashboard.contents import Contents
 
 USAGE = """\
 Make a study's workspace view and Report in W&B, from what its runs have measured. Run the command again
@@ -40,10 +40,10 @@ def main(arguments: list[str]) -> int:
         return refuse(title("dashboard"), mistake)
 
     # After the arguments, so that a mistake in them is answered at once.
+    from poslab.loggers.dashboard.contents import from_records
+    from poslab.loggers.dashboard.publish import why_offline
     from poslab.record.reader import ReportError
     from poslab.record.study_list import studies
-    from poslab.tracking.dashboard.contents import from_records
-    from poslab.tracking.dashboard.publish import why_offline
 
     study, recorded = options["study"], None
     if study in studies(runs, recorded=True):
@@ -76,8 +76,8 @@ def _mistake(options: dict[str, str], runs: Path) -> str | None:
 
 def _write(contents: "Contents", offline: str, options: dict[str, str]) -> int:
     """Write both documents to files; `offline` is why they are not saved in W&B."""
-    from poslab.tracking.dashboard.publish import write_files
-    from poslab.tracking.fetch.account import default_project
+    from poslab.loggers.dashboard.publish import write_files
+    from poslab.loggers.fetch.account import default_project
 
     study = options["study"]
     folder = Path(options.get("reports", "reports")) / study / "wandb"
@@ -94,9 +94,9 @@ def _write(contents: "Contents", offline: str, options: dict[str, str]) -> int:
 
 def _publish(recorded: "Contents | None", runs: Path, options: dict[str, str]) -> int:
     """Save both documents in W&B; without records, from what W&B has of the study's runs."""
-    from poslab.tracking.dashboard.contents import from_wandb
-    from poslab.tracking.dashboard.publish import publish, training_runs
-    from poslab.tracking.fetch.account import SourceError, open_account
+    from poslab.loggers.dashboard.contents import from_wandb
+    from poslab.loggers.dashboard.publish import publish, training_runs
+    from poslab.loggers.fetch.account import SourceError, open_account
 
     study = options["study"]
     try:

@@ -64,9 +64,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _evaluate(checkpoint: str, evaluations: Path, overrides: Mapping[str, Any]) -> int:
+    from poslab.loggers.fetch.account import SourceError
     from poslab.record.locks import TakenError
     from poslab.study.run.stopping import Stopped
-    from poslab.tracking.fetch.account import SourceError
 
     try:
         directory, artifact = _model(checkpoint, overrides)
@@ -85,8 +85,8 @@ def _evaluate(checkpoint: str, evaluations: Path, overrides: Mapping[str, Any]) 
 
 def _model(checkpoint: str, overrides: Mapping[str, Any]) -> tuple[Path, str | None]:
     """The folder of the model on this machine, and its name in W&B where it is downloaded from there."""
-    from poslab.tracking.fetch.account import close_account
-    from poslab.tracking.fetch.model import fetch_model, resolve_checkpoint
+    from poslab.loggers.fetch.model import fetch_model, resolve_checkpoint
+    from poslab.loggers.send.login import forget_client
 
     place = resolve_checkpoint(checkpoint)
     if isinstance(place, Path):
@@ -95,4 +95,4 @@ def _model(checkpoint: str, overrides: Mapping[str, Any]) -> tuple[Path, str | N
     try:
         return fetch_model(account, place.name)
     finally:
-        close_account()
+        forget_client()  # a run that this process logs later has other settings than for reading

@@ -63,10 +63,10 @@ def main(arguments: list[str]) -> int:
     # After the arguments, so that a mistake in them is answered at once.
     from poslab.config.schema import ConfigError
     from poslab.config.text import error_text
+    from poslab.loggers.fetch.account import SourceError
     from poslab.record.locks import TakenError
     from poslab.record.reader import ReportError
     from poslab.report.render.terminal import show
-    from poslab.tracking.fetch.account import SourceError
 
     try:
         report = _report(options)
@@ -135,7 +135,7 @@ def _paper(options: dict[str, str]) -> "Kit | None":
 def _directories(options: dict[str, str]) -> list[Path]:
     """The run directories that checkpoint= names; runs in W&B are downloaded into the cache."""
     from poslab.config.schema import ConfigError
-    from poslab.tracking.fetch.model import fetch_run_of, resolve_checkpoint
+    from poslab.loggers.fetch.model import fetch_run_of, resolve_checkpoint
 
     checkpoints = [resolve_checkpoint(name) for name in options["checkpoint"].split(",")]
     local = [each for each in checkpoints if isinstance(each, Path)]
@@ -155,8 +155,8 @@ def _download(options: dict[str, str]) -> Path:
     """Download the studies' records from W&B; the folder of the studies in the cache."""
     from rich.console import Console
 
-    from poslab.tracking.fetch.account import open_account
-    from poslab.tracking.fetch.study import fetch_study
+    from poslab.loggers.fetch.account import open_account
+    from poslab.loggers.fetch.study import fetch_study
 
     account = open_account(options.get("project"), options.get("entity"))
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)

@@ -8,8 +8,8 @@ from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 
 from poslab.config.option_files import Conf, load
-from poslab.config.request import LoggerOptions
-from poslab.config.schema import FACTOR_METHODS, ConfigError, check
+from poslab.config.request import WANDB, logger_sections
+from poslab.config.schema import FACTOR_METHODS, ConfigError
 from poslab.config.text import one_line
 
 OF_EVALUATION = (
@@ -66,12 +66,18 @@ def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], co
     return changed
 
 
-def logger(overrides: Mapping[str, Any], conf: Conf, default: str) -> LoggerOptions:
+def logger(overrides: Mapping[str, Any], conf: Conf, default: str) -> dict[str, dict[str, Any]]:
     """The logger of an evaluation, by default the one that conf/logger has under that name.
 
     Raises ConfigError.
     """
-    return check(LoggerOptions, _section("logger", {}, {"logger": default, **overrides}, conf), "logger")
+    try:
+        sections = logger_sections(_section("logger", {}, {"logger": default, **overrides}, conf))
+    except ValueError as error:
+        raise ConfigError(f"logger: {error}") from None
+    if any(section.get("name") != WANDB for section in sections.values()):
+        raise ConfigError("an evaluation goes to W&B or nowhere: choose logger=wandb or logger=local")
+    return sections
 
 
 def _reset_unused_rescale_settings(evaluate: dict[str, Any], overrides: Mapping[str, Any]) -> None:

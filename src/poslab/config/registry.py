@@ -24,6 +24,7 @@ ENTRY_POINTS = {
     "poslab.model.attention": "poslab.attention",
     "poslab.data.sources": "poslab.data",
     "poslab.measures": "poslab.measures",
+    "poslab.loggers": "poslab.loggers",
 }
 
 
@@ -68,7 +69,7 @@ def part_names(package: str) -> list[str]:
 
 def _own(package: str) -> list[str]:
     folder = importlib.import_module(package)
-    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
+    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.ispkg)
 
 
 def _only_part(module: Any, contract: type[Part]) -> type[Part] | str:

@@ -3,12 +3,12 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from poslab.config.schema import MULTIPLES, Options, RunConfig, check_classes
-from poslab.config.text import IN_A_URL, NAME
+from poslab.config.text import NAME
 
 # The figures that a report can test: the loss in sliding or in non-overlapping windows of a multiple of L.
 FAMILIES = ("sliding", "loss", "sliding_bits_per_byte", "bits_per_byte")
@@ -45,79 +45,23 @@ class TuneOptions(Options):
 PROJECT = "poslab"  # of W&B, where nothing names another one
 
 
-class LoggerOptions(Options):
-    name: Literal["wandb", "local"] = Field(description="the module that tracks runs")
-    project: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=128,
-        description=f"of W&B; null: what WANDB_PROJECT says, else {PROJECT}",
-    )
-    entity: str | None = Field(
-        default=None,
-        description="the account or team of W&B; null: what WANDB_ENTITY says, else your account's own",
-    )
-    tags: list[str] | None = Field(
-        default=None, description="of W&B, beside poslab's own; null: those in WANDB_TAGS, by commas"
-    )
-    checkpoints: bool | None = Field(
-        default=None, description="whether each finished run's weights go to W&B as an artifact"
-    )
-    console: bool | None = Field(
-        default=None, description="whether what a run prints goes to W&B, without paths and secrets"
-    )
-    system_statistics: bool | None = Field(
-        default=None, description="whether W&B shows the use of GPUs, CPU, memory and disk while a run trains"
-    )
-    git_commit: bool | None = Field(
-        default=None, description="whether W&B shows the commit of the checkout, without its address"
-    )
+WANDB = "wandb"  # the logger whose options stand directly below `logger`: logger.project
 
-    others: dict[str, dict[str, Any]] | None = Field(
-        default=None,
-        description="loggers of Lightning, which +logger.NAME={_target_: CLASS} adds: a section each",
-    )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _others_are_sections(cls, given: Any) -> Any:
-        """What is a section in the configuration is a further logger; without W&B its `name` is local."""
-        if not isinstance(given, dict):
-            return given
-        others = {key: value for key, value in given.items() if isinstance(value, dict) and key != "others"}
-        if not others:
-            return given
-        check_classes(others)
-        return {"name": "local", **{key: given[key] for key in given if key not in others}, "others": others}
+def logger_sections(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The loggers by name, a section each, from what the option files of `logger` hold.
 
-    @model_validator(mode="before")
-    @classmethod
-    def _by_variables(cls, given: Any) -> Any:
-        """What W&B's own variables say, where a setting is null."""
-        if not isinstance(given, dict) or given.get("name") != "wandb":
-            return given
-        by_variables = {
-            "project": os.environ.get("WANDB_PROJECT") or PROJECT,
-            "entity": os.environ.get("WANDB_ENTITY") or None,
-            "tags": [tag.strip() for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag.strip()],
-        }
-        return {**by_variables, **{name: value for name, value in given.items() if value is not None}}
-
-    @field_validator("project", "entity")
-    @classmethod
-    def _names_a_place_in_wandb(cls, name: str | None) -> str | None:
-        if name is not None and not IN_A_URL.fullmatch(name):
-            raise ValueError(f"{name[:100]!r} must be 1 to 128 characters, no space and none of / \\ # ? % :")
-        return name
-
-    @model_validator(mode="after")
-    def _local_has_no_options(self) -> Self:
-        if self.name == "wandb" and self.checkpoints is None:
-            raise ValueError("checkpoints is needed by logger=wandb")
-        for name in type(self).model_fields:
-            if self.name == "local" and name not in ("name", "others") and getattr(self, name) is not None:
-                raise ValueError(f"{name} is unknown to logger=local")
-        return self
+    What is no section there is one logger's, which `name` names; `local` is none. Raises ValueError.
+    """
+    own = {key: value for key, value in given.items() if not isinstance(value, dict)}
+    sections = {key: value for key, value in given.items() if key not in own}
+    check_classes({key: section for key, section in sections.items() if "name" not in section})
+    name = own.get("name", "local")
+    if not isinstance(name, str):
+        raise ValueError(f"name={name!r} is no logger")
+    if name == "local" and (unknown := own.keys() - {"name"}):
+        raise ValueError(f"{min(unknown)} is unknown to logger=local")
+    return sections if name == "local" else {name: own, **sections}
 
 
 class Config(RunConfig):
@@ -130,7 +74,9 @@ class Config(RunConfig):
     tune: TuneOptions
     reference: str | None = Field(description="the arm that a study's others are compared with")
     primary: str | None = Field(description="the figure that a study's report tests, such as sliding_8x")
-    logger: LoggerOptions
+    logger: dict[str, dict[str, Any]] = Field(
+        description="the loggers, which logger=NAME or logger=[NAME,...] chooses: a section each"
+    )
     launcher: dict[str, Any] = Field(description="the section of the launcher, which launcher=NAME chooses")
 
     @model_validator(mode="after")
@@ -140,6 +86,11 @@ class Config(RunConfig):
         if self.part == "tuning" and self.tune.factors:
             raise ValueError("part=tuning is what tune.factors makes runs with: leave one of them out")
         return self
+
+    @field_validator("logger", mode="before")
+    @classmethod
+    def _a_section_for_each_logger(cls, given: Any) -> Any:
+        return logger_sections(given) if isinstance(given, Mapping) else given
 
     @field_validator("runs", "reports")
     @classmethod
@@ -187,7 +138,7 @@ BESIDE_THE_RESULT: Mapping[str, Any] = {
     "tune": {"factors": [], "scheme_factors": [], "seeds": []},
     "reference": None,
     "primary": None,
-    "logger": {"name": "local"},
+    "logger": {},
     "launcher": {"name": "local"},
 }
 

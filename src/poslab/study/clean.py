@@ -13,14 +13,14 @@ from pathlib import Path
 
 from poslab.config.schema import ConfigError
 from poslab.config.text import listing, plain
+from poslab.loggers.send.offline import NAME as PART_OF_WANDB
+from poslab.loggers.send.offline import VIEW
 from poslab.record.files import remove_unfinished
 from poslab.record.locks import TakenError, holding, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import CHECKPOINTS, LOG, MANIFEST, PROGRESS, RUN_FILES
 from poslab.record.study_list import WAIT, read_study_list, recorded_runs, write_study_list
 from poslab.study.status import StudyFiles
-from poslab.tracking.send.offline import NAME as PART_OF_WANDB
-from poslab.tracking.send.offline import VIEW
 
 OWN_FILES = RUN_FILES | {LOG, PROGRESS}
 # Of W&B, beside the folders of the run: its logs, and links to the newest of both.

@@ -18,9 +18,10 @@ from pydantic.fields import FieldInfo
 from poslab.config.compose import arms
 from poslab.config.installation import conf_folder
 from poslab.config.registry import find
-from poslab.config.request import FROM, Config, flat_settings
+from poslab.config.request import FROM, WANDB, Config, flat_settings
 from poslab.config.schema import ConfigError, Options, did_you_mean
 from poslab.data.sources import TextSource
+from poslab.loggers import LOGGERS, RunLogger
 from poslab.model.attention import Mixer
 from poslab.model.positions import Scheme
 from poslab.study.launch.contract import LAUNCHERS, Launcher
@@ -30,6 +31,7 @@ PARTS: dict[str, tuple[str, Any, str]] = {
     "pos": ("scheme", Scheme, "poslab.model.positions"),
     "attention": ("kind", Mixer, "poslab.model.attention"),
     "data": ("source", TextSource, "poslab.data.sources"),
+    "logger": ("name", RunLogger, LOGGERS),
     "launcher": ("name", Launcher, LAUNCHERS),
 }
 NULL = "null"
@@ -68,7 +70,8 @@ def settings(conf: Path) -> dict[str, list[Setting]]:
 def _of_parts(group: str, defaults: Mapping[str, str], conf: Path) -> Iterator[Setting]:
     """The settings of a group's modules, each once for all modules that describe it alike."""
     selector, contract, package = PARTS[group]
-    modules = sorted(each.name for each in pkgutil.iter_modules(importlib.import_module(package).__path__))
+    found = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    modules = sorted(each.name for each in found if not each.ispkg)
     yield Setting(
         f"{group}.{selector}",
         " | ".join(modules),
@@ -81,7 +84,8 @@ def _of_parts(group: str, defaults: Mapping[str, str], conf: Path) -> Iterator[S
         kind: type[Options] = getattr(part, "options_class", part)
         for name, field in kind.model_fields.items():
             if name != selector:
-                row = (f"{group}.{name}", _values(field), field.description or "")
+                own = f"{group}.{module}" if group == "logger" and module != WANDB else group
+                row = (f"{own}.{name}", _values(field), field.description or "")
                 rows.setdefault(row, []).append(module)
     for (name, values, description), owners in sorted(rows.items()):
         yield Setting(name, values, _default_of(name, owners, conf), description, tuple(owners))
@@ -89,8 +93,9 @@ def _of_parts(group: str, defaults: Mapping[str, str], conf: Path) -> Iterator[S
 
 def _default_of(name: str, owners: list[str], conf: Path) -> str:
     """The value that the options of these modules have; where they differ, of a few options alone."""
-    group, _, key = name.partition(".")
-    sections = arms(conf / group).items()
+    group, key = name.partition(".")[0], name.rpartition(".")[2]
+    # A logger's file has its section inside, so that several fit beside one another.
+    sections = {option: each.get(option, each) for option, each in arms(conf / group).items()}.items()
     having = {
         option: _text(each[key])
         for option, each in sections

@@ -11,15 +11,15 @@ from rich.console import Console
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
 from poslab.config.text import counted
+from poslab.loggers import error_line
+from poslab.loggers.send.login import in_wandb_sweep, requested_place
+from poslab.loggers.send.offline import VIEW, offline_folders, run_id
+from poslab.loggers.send.published import is_published
+from poslab.loggers.wandb import WandbOptions, wandb_options
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import WandbPlace
 from poslab.record.seal import UnreadableError
 from poslab.study.run.plan import Job
-from poslab.tracking import first_place, in_wandb_sweep
-from poslab.tracking.guarded import error_line
-from poslab.tracking.login import requested_place, uses_wandb
-from poslab.tracking.send.offline import VIEW, offline_folders
-from poslab.tracking.send.published import is_published
 
 if TYPE_CHECKING:
     from poslab.report.write import Report
@@ -34,44 +34,50 @@ def check_variables(requests: Sequence[Request]) -> None:
         return
     if in_wandb_sweep():
         raise ConfigError("an agent of a W&B sweep follows one run a command: leave -m and tune= out")
-    if os.environ.pop("WANDB_NAME", None) and any(uses_wandb(each.config.logger) for each in requests):
+    if os.environ.pop("WANDB_NAME", None) and any(wandb_options(each.config.logger) for each in requests):
         print("poslab: WANDB_NAME is not used, since the command's runs would share it", file=sys.stderr)
 
 
 def show_runs(jobs: Sequence[Job], console: Console) -> None:
     """Send W&B the finished runs that it lacks: made with logger=local, copied, or sent in part."""
-    missing = [job for job in jobs if uses_wandb(job.config.logger) and _is_missing(job) and job.settled]
+    missing = [
+        (job, options)
+        for job in jobs
+        if (options := wandb_options(job.config.logger)) and _is_missing(job, options) and job.settled
+    ]
     if not missing:
         return
     from rich.progress import track
 
-    from poslab.tracking.send.run import mirror_run  # wandb takes a second to import
+    from poslab.loggers.send.run import mirror_run  # wandb takes a second to import
 
     console.print(f"sending W&B what it lacks of {counted(len(missing), 'finished run')}")
-    for job in track(missing, "to W&B", console=console, disable=not console.is_terminal, transient=True):
+    for job, options in track(
+        missing, "to W&B", console=console, disable=not console.is_terminal, transient=True
+    ):
         try:
-            mirror_run(job.config.logger, job.card, job.directory)
+            mirror_run(options, job.card, job.directory)
         except Exception as error:
             console.print(f"{job.title}: W&B failed: {error_line(error)}", style="red")
 
 
-def _is_missing(job: Job) -> bool:
+def _is_missing(job: Job, options: WandbOptions) -> bool:
     """Whether W&B lacks a run or a part of it, or has it in another project than the configuration's."""
-    options, known = job.config.logger, _place(job)
-    place = first_place(options, job.directory, known if known.id else None)
-    return not known.complete or known != known.updated(**requested_place(options), id=place and place.id)
+    known = _place(job)
+    there = known.updated(**requested_place(options), id=run_id(job.directory, known))
+    return not known.complete or known != there
 
 
 def show_report(study: str, jobs: Sequence[Job], runs: Path, report: "Report", console: Console) -> None:
     """Send a study's report to W&B, if its runs are there."""
-    tracked = [job for job in jobs if job.config.study == study and uses_wandb(job.config.logger)]
-    if not tracked or in_wandb_sweep():  # an agent follows a run, not a report
+    used = (wandb_options(job.config.logger) for job in jobs if job.config.study == study)
+    options = next(filter(None, used), None)
+    if options is None or in_wandb_sweep():  # an agent follows a run, not a report
         return
-    options = tracked[0].config.logger
     try:
         if is_published(options, runs / study, report.directory):
             return
-        from poslab.tracking.send.report import publish  # wandb takes a second to import
+        from poslab.loggers.send.report import publish  # wandb takes a second to import
 
         place = publish(study, options, runs / study, report.directory)
     except Exception as error:

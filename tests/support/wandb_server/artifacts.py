@@ -25,7 +25,6 @@ def roots(server: Server) -> dict[str, Resolver]:
         "useArtifact": lambda given: _use(server, given["input"]),
         "updateArtifact": lambda given: _update(server, given["input"]),
         "addAliases": lambda given: _add_aliases(server, given["input"]),
-        "deleteAliases": lambda given: _delete_aliases(server, given["input"]),
     }
 
 
@@ -156,13 +155,6 @@ def _update(server: Server, given: Row) -> Row:
 
 def _add_aliases(server: Server, given: Row) -> Row:
     _name(server, _get(server, given["artifactID"]), [each["alias"] for each in given["aliases"]])
-    return {"success": True}
-
-
-def _delete_aliases(server: Server, given: Row) -> Row:
-    artifact = _get(server, given["artifactID"])
-    gone = [each["alias"] for each in given["aliases"]]
-    artifact.aliases = [alias for alias in artifact.aliases if alias not in gone]
     return {"success": True}
 
 

@@ -185,10 +185,6 @@ def _run(server: Server, run: Run) -> Row:
         "historyTail": json.dumps(history[-1:]),
         "eventsTail": json.dumps(events[-1:]),
         "historyKeys": {"lastStep": _last_step(run), "keys": {key: {} for key in sorted(keys)}},
-        "history": lambda given: _history(run, given),
-        "events": lambda given: _spread(events, given.get("samples")),
-        "sampledHistory": lambda given: [_sampled(run, json.loads(spec)) for spec in given["specs"]],
-        "parquetHistory": {"parquetUrls": [], "liveData": run.history},
         "fileCount": len(run.files),
         "files": files,
         "inputArtifacts": lambda given: artifact_page(server, run.used, given),
@@ -198,29 +194,6 @@ def _run(server: Server, run: Run) -> Row:
 
 def _last_step(run: Run) -> int:
     return max((row.get("_step", -1) for row in run.history), default=-1)
-
-
-def _history(run: Run, given: Arguments) -> list[str]:
-    """Rows as JSON in the order of their steps."""
-    low, high = given.get("minStep", 0), given.get("maxStep", float("inf"))
-    rows = sorted(run.history, key=lambda row: row.get("_step", 0))
-    kept = [json.dumps(row) for row in rows if low <= row.get("_step", 0) < high]
-    return _spread(kept, given.get("samples"))
-
-
-def _sampled(run: Run, spec: Row) -> list[Row]:
-    keys = spec.get("keys") or []
-    rows = [row for row in run.history if all(key in row for key in keys)]
-    low, high = spec.get("minStep") or 0, spec.get("maxStep", float("inf"))
-    rows = [row for row in rows if low <= row.get("_step", 0) <= high]
-    return [{key: row[key] for key in keys} if keys else row for row in _spread(rows, spec.get("samples"))]
-
-
-def _spread(rows: list[Any], samples: int | None) -> list[Any]:
-    """At most `samples` rows over the whole of them: W&B thins a history where it is asked for samples."""
-    if not samples or len(rows) <= samples:
-        return rows
-    return [rows[index * len(rows) // samples] for index in range(samples)]
 
 
 def _file(server: Server, run: Run, name: str) -> Row:

@@ -15,7 +15,6 @@ def roots(server: Server) -> dict[str, Resolver]:
     return {
         "view": lambda given: _found(server, given["id"]),
         "upsertView": lambda given: _upsert(server, given["input"]),
-        "deleteView": lambda given: _delete(server, given["input"]["id"]),
     }
 
 
@@ -55,10 +54,6 @@ def _upsert(server: Server, given: Row) -> Row:
     view.spec = json.loads(given["spec"])
     view.saves += 1
     return {"view": _view(server, view), "inserted": inserted}
-
-
-def _delete(server: Server, key: str) -> Row:
-    return {"success": server.views.pop(key, None) is not None, "pendingDrafts": 0}
 
 
 def _view(server: Server, view: View) -> Row:

@@ -16,6 +16,7 @@ from poslab.config.request import Start
 from poslab.config.schema import ConfigError
 from poslab.config.text import without_secrets
 from poslab.data.kept_tokenizer import tokenizer_of
+from poslab.loggers import Guarded, OpenedRun, open_loggers
 from poslab.model.gpt import GPT, build
 from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.locks import holding, run_lock
@@ -26,12 +27,9 @@ from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
 from poslab.study.launch.memory import lacks_memory
-from poslab.study.run.loggers import open_loggers
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.tracking import first_place, open_tracker
-from poslab.tracking.guarded import Guarded
 from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
 from poslab.training.checkpoints import (
     STATE_FORMAT,
@@ -94,8 +92,7 @@ class RunMaker:
     given_loggers: Sequence["Logger"] = ()
 
     def __post_init__(self) -> None:
-        self.tracker: Guarded | None = None
-        self.loggers: list[Guarded] = []  # all, the tracker among them
+        self.loggers: list[Guarded] = []
         self.checkpoint_at = time.monotonic()
         self.interval = self.job.config.trainer.checkpoint_seconds
         self.notes: list[str] = []
@@ -164,19 +161,10 @@ class RunMaker:
         self.record.update(**begun)
 
     def _open_loggers(self) -> None:
-        options, directory = self.job.config.logger, self.job.directory
-        if options.name != "local":
-            place = first_place(options, directory, self.record.manifest.wandb)
-            assert place is not None
-            self.record.update(wandb=place)
-            manifest = sealed(self.record.manifest.as_json())
-            self.tracker = open_tracker(
-                options, self.job.card, directory, manifest, place, self.rows, self.stopper.request
-            )
-            self.loggers.append(self.tracker)
-            self._record_place()
-        if self.given_loggers or options.others:
-            self.loggers += open_loggers(self.job.config, directory, self.rows, self.given_loggers)
+        job, manifest, stop = self.job, self.record.manifest, self.stopper.request
+        opened = OpenedRun(job.config, job.card, job.directory, manifest, tuple(self.rows), stop)
+        self.loggers = open_loggers(opened, self.given_loggers)
+        self._record_place()
 
     def _close_record(self, status: str, final_manifest: Manifest) -> None:
         """Write the final manifest and remove the checkpoints, except those of a run that failed.
@@ -263,9 +251,8 @@ class RunMaker:
     def _record_place(self) -> None:
         """Put where the run is in W&B into the manifest; a run keeps its first id."""
         known = self.record.manifest.wandb
-        if self.tracker and self.tracker.place:
-            place = {"id": known and known.id, **self.tracker.place}
-            self.record.manifest = self.record.manifest.updated(wandb=place)
+        for place in filter(None, (logger.place for logger in self.loggers)):
+            self.record.manifest = self.record.manifest.updated(wandb={"id": known and known.id, **place})
 
     def _train_and_evaluate(self) -> None:
         job, record = self.job, self.record

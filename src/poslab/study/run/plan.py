@@ -9,6 +9,8 @@ from poslab.config.request import Config, Request, Start
 from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
 from poslab.data.corpus import Corpus, check_lengths
 from poslab.data.questions import ROOM
+from poslab.loggers import checked as checked_loggers
+from poslab.loggers.send.card import Card, of_run
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest, remove_record
 from poslab.record.schema import ENDED, FORMAT, Manifest
 from poslab.record.seal import DamagedError
@@ -18,7 +20,6 @@ from poslab.study.run.budget import BudgetError, Size, check_disk, check_memory,
 from poslab.study.run.identity import Code, run_identity, run_name
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.start import FROM, check_length, check_text
-from poslab.tracking.send.card import Card, of_run
 
 LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
 COMPILED_STEPS = 2_000  # from which trainer.compile=auto compiles on a GPU: compiling takes up to a minute
@@ -111,6 +112,7 @@ def plan(
         with Preparation() as alone:
             return plan(request, runs, here, alone, trained, tokenizer)
     config = resolve(request.config, here)
+    config = config.model_copy(update={"logger": checked_loggers(config.logger)})
     data = config.data
     if tokenizer is not None:
         config = config.model_copy(update={"data": {**data, "vocabulary": str(tokenizer)}})

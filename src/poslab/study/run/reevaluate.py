@@ -23,6 +23,8 @@ from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import ConfigError, check, is_tokenizer_file
 from poslab.config.text import is_file_name, plain
 from poslab.data import tokenizer_file
+from poslab.loggers.send.evaluation import mirror_evaluation
+from poslab.loggers.wandb import wandb_options
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.measures import mean_bits
@@ -46,7 +48,6 @@ from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job, plan, title
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.tracking.send.evaluation import mirror_evaluation
 from poslab.training.trained import TrainedModel, read_trained_model
 
 SAME = tuple(table.file for table in (EXTRAPOLATION, POSITION, RESCALED, RESCALED_POSITION, PROBE))
@@ -84,7 +85,7 @@ def evaluate_again(
     """
     trained = read_trained_model(directory)
     untracked = artifact is None and trained.manifest.wandb is None
-    options = logger(overrides, conf, default="local" if untracked else "wandb")
+    options = wandb_options(logger(overrides, conf, default="local" if untracked else "wandb"))
     evaluation = _plan(directory, trained, overrides, conf, evaluations)
     where = evaluation.job.directory
     with Stopper().installed() as stopper, holding(run_lock(where)):

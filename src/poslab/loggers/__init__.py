@@ -1,0 +1,251 @@
+"""A run shown while it trains, by W&B and others; what W&B has, sent and read back.
+
+Adding a logger is adding two files. NAME.py in this folder, or a module of another package, has one public
+class, a `LightningLogger` that makes a logger of Lightning, or a `RunLogger` where that is too little. It is
+found by the module's name. Its `options_class` declares the options; conf/logger/NAME.yaml has a section
+`NAME:` with `name: NAME` and a default for every option. tensorboard.py is the one to read first.
+
+The record stays the source of every result, and no logger is a part of a run's identity. What a logger raises
+ends that logger, in one line, and not the run. The folders beside it are W&B's: send/ has what a run, an
+evaluation and a report send, fetch/ reads records and models back, dashboard/ makes a study's views.
+"""
+
+import re
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from poslab.config.classes import instantiated
+from poslab.config.registry import find, options_of
+from poslab.config.request import WANDB, Config, flat_settings
+from poslab.config.schema import ConfigError, Options
+from poslab.config.text import one_line, without_secrets
+from poslab.loggers.send.card import Card
+from poslab.loggers.send.charts import summary, training_row
+from poslab.record.manifest import parse_manifest
+from poslab.record.reader import load_evaluation
+from poslab.record.schema import Manifest
+
+if TYPE_CHECKING:
+    from pytorch_lightning.loggers import Logger
+
+LOGGERS = "poslab.loggers"  # the package of poslab's own
+DIRECTORY = "{directory}"  # in an argument of a class of Lightning: the run's folder
+FINISH_SECONDS = 180.0  # that a logger has at the end to send what is left
+PATH = re.compile(r"(?<![\w:/])/(?:[^\s/'\"]+/)+")  # records are published: no path of the machine
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """What a logger is told of the run that it is to show."""
+
+    config: Config
+    card: Card  # its name, tags and settings, as tables show them
+    directory: Path
+    manifest: Manifest  # so far
+    rows: Sequence[Mapping[str, Any]]  # of metrics.csv so far: not empty where an interrupted run resumes
+    stop: Callable[[str], None]  # stops the run, called with the name of whoever asks, from any thread
+
+
+class RunLogger(ABC):
+    """Shows a run. Each process of an interrupted run opens a new one, with the rows so far."""
+
+    options_class: ClassVar[type[Options]] = Options
+    title: str = "a logger"  # in messages
+    place: Mapping[str, Any] | None = None  # for the manifest's `wandb`, of W&B: where the run is shown
+
+    @property
+    def wanted(self) -> bool:
+        """Whether nothing in the environment switches it off."""
+        return True
+
+    def __init__(self, options: Any) -> None:
+        """Raises ConfigError where a package that it needs is missing."""
+        self.options = options
+
+    @abstractmethod
+    def open(self, run: OpenedRun) -> None:
+        """Begin to show the run. Training waits meanwhile, as it does for `log`."""
+
+    @abstractmethod
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Show a row of metrics.csv, which may also have memory_bytes."""
+
+    @abstractmethod
+    def finish(self, manifest: str, exit_code: int) -> None:
+        """Show the end of the run, whose files are all written; `manifest` is the text of its manifest.
+
+        Called in a thread of its own. Returns once all is sent.
+        """
+
+    def abandon(self) -> None:  # noqa: B027 - most hold nothing
+        """Release what it holds without waiting, after a failure or while `finish` is still running."""
+
+
+class LightningLogger(RunLogger):
+    """Hands the settings, the curve and the final figures to a logger of Lightning.
+
+    `train/loss` and `validation/loss` are in nats a token, by the optimizer step, and the figures of
+    summary.csv are `summary/...`. A resumed run logs its earlier rows again.
+    """
+
+    @abstractmethod
+    def make(self, directory: Path) -> "Logger":
+        """The logger for the run in `directory`. Import Lightning here: it takes seconds."""
+
+    def open(self, run: OpenedRun) -> None:
+        self._logger, self._directory, self._step = self.make(run.directory), run.directory, 0
+        self.title = type(self._logger).__name__
+        self._logger.log_hyperparams(flat_settings(run.config.result_settings()))
+        for row in run.rows:
+            self.log(row)
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        self._step = int(row["step"])
+        self._logger.log_metrics(training_row(row), self._step)
+
+    def finish(self, manifest: str, exit_code: int) -> None:
+        facts = parse_manifest(manifest.encode())
+        if facts.status == "done":
+            figures = summary(load_evaluation(self._directory, facts)).items()
+            numbers = {
+                f"summary/{name}": float(value) for name, value in figures if isinstance(value, int | float)
+            }
+            self._logger.log_metrics(numbers, self._step)
+        self._logger.save()
+        self._logger.finalize("failed" if exit_code else "success")
+
+
+class _OfClass(LightningLogger):
+    """A class of Lightning that a configuration names, as +logger.NAME={_target_: CLASS} does."""
+
+    def __init__(self, key: str, section: Mapping[str, Any]) -> None:
+        super().__init__(Options())
+        self.key, self.section = key, section
+
+    def make(self, directory: Path) -> "Logger":
+        from pytorch_lightning.loggers import Logger
+
+        placed = {
+            name: value.replace(DIRECTORY, str(directory)) if isinstance(value, str) else value
+            for name, value in self.section.items()
+        }
+        return instantiated(self.key, placed, Logger)  # type: ignore[type-abstract]
+
+
+class _Given(LightningLogger):
+    """A logger of Lightning that the caller has made."""
+
+    def __init__(self, logger: "Logger") -> None:
+        super().__init__(Options())
+        self.logger = logger
+
+    def make(self, directory: Path) -> "Logger":
+        return self.logger
+
+
+def made(key: str, section: Mapping[str, Any]) -> RunLogger:
+    """The logger that a section of a configuration describes, not opened. Raises ConfigError."""
+    if "_target_" in section:
+        return _OfClass(f"logger.{key}", section)
+    where = "logger" if section["name"] == WANDB else f"logger.{key}"
+    kind = find(section["name"], RunLogger, LOGGERS, f"{where}.name")  # type: ignore[type-abstract]
+    return kind(options_of(section, kind, "name", where))
+
+
+def checked(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """A configuration's loggers with every option, also those that variables of the environment set.
+
+    Raises ConfigError where there is no such logger, it has no such option, or a package of it is missing.
+    """
+    return {
+        key: {**section, **made(key, section).options.model_dump(mode="json")}
+        for key, section in sections.items()
+    }
+
+
+def open_loggers(run: OpenedRun, given: Sequence["Logger"] = ()) -> "list[Guarded]":
+    """The loggers of the run's configuration and those that the caller has made, opened.
+
+    Raises ConfigError where a class that the configuration names is no logger.
+    """
+    loggers = [made(key, section) for key, section in run.config.logger.items()]
+    return [Guarded(logger, run) for logger in (*loggers, *map(_Given, given)) if logger.wanted]
+
+
+class Guarded:
+    """Calls a logger until it fails, which is printed in one line and noted in `place`."""
+
+    def __init__(self, logger: RunLogger, run: OpenedRun) -> None:
+        self._logger: RunLogger | None = logger
+        try:
+            logger.open(run)
+        except Exception as error:
+            self.place = logger.place
+            self._fail(error)
+            if isinstance(error, ConfigError):
+                raise
+        except BaseException:  # the run is stopped meanwhile
+            logger.abandon()
+            raise
+        self.place = logger.place
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        if self._logger is not None:
+            try:
+                self._logger.log(row)
+            except Exception as error:
+                self._fail(error)
+
+    def finish(self, manifest: str, exit_code: int, wait: float | None = None) -> None:
+        """Finish the logger and return, after `wait` seconds at the latest."""
+        logger = self._logger
+        if logger is None:
+            return
+        thread = threading.Thread(target=self._finish, args=(logger, manifest, exit_code), daemon=True)
+        try:
+            thread.start()
+            thread.join(FINISH_SECONDS if wait is None else wait)
+        finally:  # also where the run is stopped meanwhile
+            given_up, self._logger = self._logger is not None, None
+            if given_up:
+                logger.abandon()
+        if given_up and wait is None:
+            print(
+                f"{logger.title} did not finish in {FINISH_SECONDS:g} s; what is not sent is on disk",
+                file=sys.stderr,
+            )
+
+    def _finish(self, logger: RunLogger, manifest: str, exit_code: int) -> None:
+        try:
+            logger.finish(manifest, exit_code)
+        except Exception as error:
+            self._fail(error)
+            return
+        if self._logger is not None:  # not given up
+            self._note(complete=True)
+            self._logger = None
+
+    def _fail(self, error: Exception) -> None:
+        logger, self._logger = self._logger, None
+        if logger is None:  # given up, or failed already
+            return
+        reason = error_line(error)
+        self._note(failed=reason)
+        print(f"{logger.title} failed, and the run goes on without it: {reason}", file=sys.stderr, flush=True)
+        with suppress(Exception):
+            logger.abandon()
+
+    def _note(self, **facts: Any) -> None:
+        if self.place is not None:
+            self.place = {**self.place, **facts}
+
+
+def error_line(error: Exception) -> str:
+    """An error in one line, without directories."""
+    return f"{type(error).__name__}: {PATH.sub('', without_secrets(one_line(error)))[:300]}"

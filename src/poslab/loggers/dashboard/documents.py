@@ -1,0 +1,150 @@
+"""The workspace view and the Report of a study, as objects of wandb-workspaces. No server is called here."""
+
+import json
+import math
+from typing import Any
+
+import wandb_workspaces.reports.v2.interface as wr
+import wandb_workspaces.workspaces as ws
+from wandb_workspaces import expr
+
+from poslab.analysis.palette import arm_numbers, look
+from poslab.config.installation import typed
+from poslab.loggers.dashboard import words
+from poslab.loggers.dashboard.contents import Contents
+from poslab.loggers.dashboard.panels import ARM, Group, groups, headline, identifier, shown
+
+COLUMNS = 3  # panels beside each other in a workspace
+WIDE, HIGH = 12, 8  # a report's panel, of the 24 columns of its grid
+
+
+def view_name(study: str) -> str:
+    """W&B's own name of the study's view: the same every time, so that the view is found again."""
+    return f"nw-{identifier('view', study)}-v"
+
+
+def report_title(study: str) -> str:
+    return f"Study {study}"
+
+
+def report_description(study: str) -> str:
+    """What tells the study's Report from one that somebody wrote by hand under the same title."""
+    return (
+        f"Made by {typed('dashboard')} study={study}, which replaces what is written here when it is given "
+        "again. Clone it to keep a version of your own."
+    )
+
+
+def is_made_here(description: str, study: str) -> bool:
+    """Whether a Report has the description that the study's has, however the command was typed."""
+    return description.startswith("Made by ") and f" study={study}, which replaces what " in description
+
+
+def make_workspace(study: str, contents: Contents, entity: str, project: str) -> ws.Workspace:
+    """The study's view: its runs alone, an arm a line, its panels in sections."""
+    made = ws.Workspace(
+        entity=entity,
+        project=project,
+        name=study,
+        sections=[
+            ws.Section(
+                name=group.name,
+                panels=list(group.panels),
+                is_open=True,
+                layout_settings=ws.SectionLayoutSettings(
+                    columns=COLUMNS, rows=math.ceil(len(group.panels) / COLUMNS)
+                ),
+            )
+            for group in groups(contents, f"{study}/workspace")
+        ],
+        settings=ws.WorkspaceSettings(max_runs=shown(contents), point_visualization_method="downsampling"),
+        runset_settings=ws.RunsetSettings(
+            filters=_of_study(study),
+            groupby=[ws.Config(ARM)],
+            order=[ws.Ordering(ws.Metric("Name"))],
+            group_colors=dict(colours(contents).items()),
+            pinned_columns=[f"summary:{name}" for name in ("status", "parameters", *headline(contents))],
+        ),
+    )
+    made._internal_name = view_name(study)
+    made._internal_runset_id = identifier(study, "workspace", "runs")
+    return made
+
+
+def make_report(
+    study: str, contents: Contents, entity: str, project: str, *, resolve: bool = True
+) -> wr.Report:
+    """The study's Report. Where `resolve`, saving it asks the server for the project of its runs.
+
+    Else its panels show the runs of whichever project it is saved in, which is the same one. Text from
+    configurations stands in paragraphs as plain text: W&B reads Markdown in its Markdown blocks alone.
+    """
+    reading: list[Any] = [
+        wr.TableOfContents(),
+        wr.H1("Question"),
+        wr.P(contents.question or words.NO_QUESTION),
+        wr.H1("How to read it"),
+        wr.UnorderedList(items=list(words.reading(study))),
+        wr.H1("The report page"),
+        *(wr.P(text) for text in words.page(study)),
+    ]
+    sections: list[Any] = []
+    for group in groups(contents, f"{study}/report"):
+        runs = wr.Runset(
+            entity=entity if resolve else "",
+            project=project if resolve else "",
+            name=study,
+            filters=_of_study(study),
+            groupby=[f"config.{ARM}"],
+            order=[wr.OrderBy("Name", ascending=True)],
+        )
+        runs._id = identifier(study, "report", group.name, "runs")
+        sections += [
+            wr.H1(group.name),
+            wr.UnorderedList(items=list(words.section(group.name, contents))),
+            wr.PanelGrid(
+                runsets=[runs],
+                panels=_placed(group),
+                custom_run_colors={
+                    wr.RunsetGroup(study, (wr.RunsetGroupKey(wr.Config(ARM), name),)): colour
+                    for name, colour in colours(contents).items()
+                },
+            ),
+        ]
+    return wr.Report(
+        project=project,
+        entity=entity,
+        title=report_title(study),
+        description=report_description(study),
+        width="fixed",
+        blocks=[*reading, *sections],
+    )
+
+
+def specification(document: ws.Workspace | wr.Report) -> Any:
+    """What is sent to W&B of a document, as JSON."""
+    return json.loads(document._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
+
+
+def colours(contents: Contents) -> dict[str, str]:
+    """The colour of each arm, by its name in W&B: that of its scheme in every figure of poslab."""
+    parts = [[*name.split(" / "), ""][:2] for name in contents.arms]
+    numbers = arm_numbers((pos, attention) for pos, attention in parts)
+    return {name: look(number).light for name, number in zip(contents.arms, numbers, strict=True)}
+
+
+def _of_study(study: str) -> expr.And:
+    """The runs of the study that compare: neither trials of a learning rate nor the study's own report."""
+    return expr.And(
+        expr.Config("study") == study,
+        expr.Metric("JobType") == "train",
+        expr.Config("part") == "comparison",
+    )
+
+
+def _placed(group: Group) -> list[Any]:
+    """The panels of a section, two beside each other."""
+    panels = list(group.panels)
+    for i, panel in enumerate(panels):
+        panel.layout = wr.Layout(x=WIDE * (i % 2), y=HIGH * (i // 2), w=WIDE, h=HIGH)
+    return panels

@@ -1,0 +1,233 @@
+"""The panels of a study in their sections: which metric over which axis, in which unit.
+
+A line or bar is an arm: the mean over its seeds unless its title says otherwise, with a band from the lowest
+seed to the highest. Metrics are those that loggers/send logs; summary figures have the names of a report's
+summary.csv.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import wandb_workspaces.reports.v2.interface as wr
+
+from poslab.loggers.dashboard.contents import FAILURE, Contents
+
+Panel = wr.LinePlot | wr.BarPlot | wr.ScatterPlot | wr.ParallelCoordinatesPlot
+
+ARM = "arm"  # the configuration key that runs are grouped by
+SHOWN = 100  # lines or bars at least, where W&B's own limit is 10
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What lies along x."""
+
+    metric: str
+    title: str
+    log: bool = False  # to base 10: W&B has no other
+
+
+TOKENS = Axis("tokens", "training tokens, log scale", log=True)
+SECONDS = Axis("seconds", "training time (seconds)")
+LENGTH = Axis("extrapolation/length", "evaluation length (tokens), log scale", log=True)
+POSITION = Axis("position/position", "position in the longest windows (tokens), log scale", log=True)
+RESCALED_LENGTH = Axis("rescaled/length", "evaluation length (tokens), log scale", log=True)
+DEPTH = Axis("retrieval/depth", "depth of the statement in the window (0 start, 1 end)")
+DISTANCE = Axis("scheme/distance", "distance between query and key (tokens), log scale", log=True)
+LAYER = Axis("attention_distance/layer", "layer, counted from 0")
+
+LOSS = "loss (nats a token)"
+BITS = "bits per byte"
+GAIN = "loss at L less loss there (nats a token)"
+CURSE = "non-overlapping less sliding (nats a token)"
+ATTENDED = "mean distance of attention (tokens)"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A section: its name, and its panels in the order of reading."""
+
+    name: str
+    panels: tuple[Panel, ...]
+
+
+def groups(contents: Contents, place: str) -> tuple[Group, ...]:
+    """The sections that a study with such contents has; `place` tells its panels' ids from others'."""
+    found = {
+        "Convergence": _convergence(contents),
+        "Extrapolation": _extrapolation(contents),
+        "Cost": _cost(contents),
+        "Schemes": _schemes(contents),
+    }
+    sections = []
+    for name, panels in found.items():
+        made = tuple(panels)
+        for panel in made:
+            panel._id = identifier(place, name, str(panel.title))
+        if made:
+            sections.append(Group(name, made))
+    return tuple(sections)
+
+
+def identifier(*names: str) -> str:
+    """An id of 12 letters and digits that is the same whenever it is made of the same names."""
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
+
+
+def headline(contents: Contents) -> dict[str, tuple[str, str]]:
+    """The summary figures that say most, in the order of reading, each with its title and unit."""
+    if not contents.multiples:
+        return {}
+    figures = {"sliding_1x": ("Sliding-window loss at L", LOSS)}
+    if contents.longest is not None:
+        far = f"{contents.longest:g}"
+        figures |= {
+            f"sliding_{far}x": (f"Sliding-window loss at {far} L", LOSS),
+            f"context_gain_{far}x": (f"Context gain at {far} L", GAIN),
+            f"early_token_curse_{far}x": (f"Early-token curse at {far} L", CURSE),
+            "usable_length": ("Usable length of the worst seed, 5 %", "tokens"),
+            "usable_length_1pct": ("Usable length of the worst seed, 1 %", "tokens"),
+        }
+    if contents.failed:
+        figures[FAILURE] = ("First failure position of any seed, 5 %", "tokens")
+    return figures
+
+
+def _convergence(contents: Contents) -> Iterable[Panel]:
+    for name, metric in (("Validation", "validation/loss"), ("Training", "train/loss")):
+        yield _lines(contents, f"{name} loss by tokens", LOSS, TOKENS, [metric])
+        yield _lines(contents, f"{name} loss by training time", LOSS, SECONDS, [metric])
+    yield _lines(contents, "Validation bits per byte by tokens", BITS, TOKENS, ["validation/bits_per_byte"])
+    norm = "norm, before clipping"
+    yield _lines(contents, "Gradient norm by tokens", norm, TOKENS, ["optimizer/gradient_norm"])
+    yield _lines(contents, "Learning rate by tokens", "learning rate", TOKENS, ["optimizer/learning_rate"])
+
+
+def _extrapolation(contents: Contents) -> Iterable[Panel]:
+    if not contents.multiples:
+        return
+    by_length = {
+        "Bits per byte by length, non-overlapping windows": (BITS, "bits_per_byte"),
+        "Loss by length, sliding windows": (LOSS, "sliding_loss"),
+        "Context gain by length": (GAIN, "context_gain"),
+        "Early-token curse by length": (CURSE, "early_token_curse"),
+    }
+    for title, (unit, metric) in by_length.items():
+        yield _lines(contents, title, unit, LENGTH, [f"extrapolation/{metric}"])
+    yield _lines(contents, "Loss by position", LOSS, POSITION, ["position/loss"])
+    if contents.rescaled:
+        rescaled = [f"rescaled/{method}/loss" for method in contents.rescaled]
+        title = "Loss by length with a changed rotation"
+        yield _lines(contents, title, LOSS, RESCALED_LENGTH, rescaled)
+    for task, multiple, metrics in contents.retrieval:
+        title = f"Retrieval ({task}) by depth at {multiple:g} L"
+        yield _lines(contents, title, "share answered right", DEPTH, list(metrics), (0.0, 1.0))
+    for metric, (title, unit) in headline(contents).items():
+        yield _bars(contents, title, unit, metric)
+
+
+def _cost(contents: Contents) -> Iterable[Panel]:
+    speed, memory = "cost/tokens_per_second", "cost/memory_gigabytes"
+    yield _lines(contents, "Speed by tokens", "training tokens a second", TOKENS, [speed])
+    yield _lines(contents, "Memory by tokens", "highest memory so far (gigabytes)", TOKENS, [memory])
+    figures = {
+        "tokens_per_second": ("Speed over the whole training", "training tokens a second"),
+        "seconds": ("Training time", "seconds"),
+        "parameters": ("Parameters", "trained numbers"),
+        "flops": ("Training FLOPs", "floating-point operations"),
+    }
+    for metric, (title, unit) in figures.items():
+        yield _bars(contents, title, unit, metric)
+    # Without an evaluation yet, the loss that is there is the last validation's.
+    loss, words = "validation/loss.last", "last validation loss"
+    if contents.multiples:
+        loss, words = "sliding_1x", "loss at L"
+    yield wr.ScatterPlot(
+        title=f"Training time (seconds, x) and {words} (nats a token, y)",
+        x=wr.SummaryMetric("seconds"),
+        y=wr.SummaryMetric(loss),
+    )
+    columns = {"parameters": "parameters", "flops": "FLOPs", "seconds": "seconds"}
+    columns |= {"tokens_per_second": "tokens a second", loss: f"{words} (nats a token)"}
+    if contents.longest is not None:
+        far = f"{contents.longest:g}"
+        columns[f"sliding_{far}x"] = f"loss at {far} L (nats a token)"
+    yield wr.ParallelCoordinatesPlot(
+        title="Cost and loss of each run",
+        columns=[
+            wr.ParallelCoordinatesPlotColumn(metric=wr.Config(ARM), display_name="arm"),
+            *(
+                wr.ParallelCoordinatesPlotColumn(metric=wr.SummaryMetric(metric), display_name=name)
+                for metric, name in columns.items()
+            ),
+        ],
+    )
+
+
+def _schemes(contents: Contents) -> Iterable[Panel]:
+    for layer, heads in contents.bias:
+        metrics = [f"scheme/bias/layer{layer}_head{head}" for head in heads]
+        title = f"Bias by distance, layer {layer}"
+        yield _lines(contents, title, "added to a logit, a line a head", DISTANCE, metrics)
+    if contents.bound:
+        metrics = [f"scheme/bound/layer{layer}" for layer in contents.bound]
+        title = "Upper bound of RoPE's decay by distance"
+        yield _lines(contents, title, "bound, 1 at distance 0", DISTANCE, metrics)
+    if contents.attended:
+        over = {"mean": "mean of the heads", "least": "the nearest head", "most": "the farthest head"}
+        for name, words in over.items():
+            title = f"Attention distance by layer, {words}"
+            yield _lines(contents, title, ATTENDED, LAYER, [f"attention_distance/{name}"])
+
+
+def _lines(
+    contents: Contents,
+    title: str,
+    unit: str,
+    axis: Axis,
+    metrics: list[str],
+    range_y: tuple[float | None, float | None] = (None, None),
+) -> wr.LinePlot:
+    """Lines as measured: not smoothed, no point left out."""
+    return wr.LinePlot(
+        title=title,
+        x=axis.metric,
+        y=list(metrics),
+        range_y=range_y,
+        log_x=axis.log,
+        title_x=axis.title,
+        title_y=unit,
+        ignore_outliers=False,
+        groupby=wr.Config(ARM),
+        groupby_aggfunc="mean",
+        groupby_rangefunc="minmax",
+        smoothing_factor=0,
+        smoothing_type="none",
+        max_runs_to_show=shown(contents),
+        # Buckets of one width would lump together what a logarithmic axis shows apart; this draws every
+        # point of a run that has at most 1,500.
+        point_visualization_method="sampling",
+    )
+
+
+def _bars(contents: Contents, title: str, unit: str, metric: str) -> wr.BarPlot:
+    # A mean over seeds of which some reach "at least" so far, or never fail, would be no figure of the arm.
+    worst = metric.startswith(("usable_length", FAILURE))
+    return wr.BarPlot(
+        title=title,
+        metrics=[metric],
+        orientation="h",
+        title_x=unit,
+        title_y="arm",
+        groupby=wr.Config(ARM),
+        groupby_aggfunc="min" if worst else "mean",
+        groupby_rangefunc="minmax",
+        max_runs_to_show=shown(contents),
+        max_bars_to_show=shown(contents),
+    )
+
+
+def shown(contents: Contents) -> int:
+    """How many lines or bars a panel may show: all."""
+    return max(SHOWN, contents.runs)

@@ -1,0 +1,96 @@
+"""The workspace view and the Report saved in W&B, or in files where there is no login."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wandb_workspaces.workspaces.internal import get_view_dict
+
+from poslab.loggers.dashboard.contents import Contents
+from poslab.loggers.dashboard.documents import (
+    is_made_here,
+    make_report,
+    make_workspace,
+    report_title,
+    specification,
+    view_name,
+)
+from poslab.loggers.fetch.account import Account, of_study
+from poslab.loggers.send.login import logged_in
+from poslab.record.files import write_atomic
+
+OFFLINE = ("offline", "disabled", "dryrun")  # values of WANDB_MODE
+PAGE = 100  # runs a request
+
+
+def why_offline() -> str | None:
+    """Why W&B is not used: WANDB_MODE forbids it or there is no login; None where it is used."""
+    mode = os.environ.get("WANDB_MODE", "")
+    if mode in OFFLINE:
+        return f"WANDB_MODE={mode}"
+    return None if logged_in() else "no W&B login"
+
+
+def project_exists(account: Account) -> bool:
+    return any(project.name == account.project for project in account.api.projects(account.entity))
+
+
+def training_runs(study: str, account: Account) -> list[Any]:
+    """The training runs of a study that W&B has."""
+    if not project_exists(account):
+        return []
+    filters = of_study(study, ["train"])
+    return list(account.api.runs(account.path, filters=filters, per_page=PAGE, lazy=False))
+
+
+def publish(study: str, contents: Contents, account: Account) -> tuple[str, str]:
+    """Save the view and the Report over those of earlier calls; their URLs. Raises what the client raises."""
+    if not project_exists(account):
+        account.api.create_project(account.project, account.entity)
+    view = make_workspace(study, contents, account.entity, account.project)
+    view._internal_id = _view_id(study, account)
+    view.save()
+    report = make_report(study, contents, account.entity, account.project)
+    report.id = _report_id(study, account)
+    report.save()
+    return view.url, report.url
+
+
+def write_files(study: str, contents: Contents, project: str, entity: str | None, folder: Path) -> None:
+    """Write what `publish` would send as workspace.json and report.json, the same bytes every time."""
+    workspace = make_workspace(study, contents, entity or "", project)
+    report = make_report(study, contents, entity or "", project, resolve=False)
+    where = {"project": project, **({"entity": entity} if entity else {})}
+    _write(
+        folder / "workspace.json",
+        {**where, "name": study, "view": view_name(study), "spec": specification(workspace)},
+    )
+    _write(
+        folder / "report.json",
+        {**where, "title": report.title, "description": report.description, "spec": specification(report)},
+    )
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def _view_id(study: str, account: Account) -> str:
+    """W&B's id of the study's view, empty where there is none yet."""
+    try:
+        view = get_view_dict(account.entity, account.project, view_name(study)[len("nw-") : -len("-v")])
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # the project is there, so that this says that the view is not
+        return ""
+    return str(view["id"])
+
+
+def _report_id(study: str, account: Account) -> str:
+    """W&B's id of the study's Report, empty where there is none yet. One written by hand is left alone."""
+    for report in account.api.reports(account.path):
+        if report.display_name == report_title(study) and is_made_here(report.description, study):
+            return str(report.id)
+    return ""

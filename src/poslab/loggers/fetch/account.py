@@ -1,0 +1,104 @@
+"""A project in W&B, opened for reading: its entity, its folder in the cache, and errors as one line each."""
+
+import atexit
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from poslab.config.request import PROJECT
+from poslab.config.text import plain
+from poslab.data.directories import cache_directory
+from poslab.loggers.send.login import answers, forget_client, logged_in, server
+
+REFUSED = (401, 403)  # HTTP statuses
+RETRIES = 3  # of a download that fails; W&B's own 20 take minutes where a server is broken
+
+
+class SourceError(Exception):
+    """W&B does not deliver; one line, and the exit status: 2 where the user can mend it, else 1."""
+
+    def __init__(self, line: str, status: int) -> None:
+        super().__init__(line)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Account:
+    """A project in W&B and the client that reads it."""
+
+    api: Any  # wandb.Api
+    entity: str
+    project: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.entity}/{self.project}"
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the user's cache for what is downloaded from the project."""
+        return cache_directory().parent / "wandb" / self.entity / self.project
+
+
+def open_account(project: str | None, entity: str | None) -> Account:
+    """The project, by default that of a run: WANDB_PROJECT, else `poslab`. Raises SourceError."""
+    if not logged_in():
+        raise SourceError("not logged in to W&B: run `wandb login`, or set WANDB_API_KEY", 2)
+    if not answers():  # W&B's own client may try for more than a minute
+        raise SourceError(f"W&B does not answer: {plain(server(), 200)}", 1)
+    import wandb
+
+    wandb.setup(wandb.Settings(silent=True, x_file_transfer_retry_max=RETRIES))
+    try:
+        api = wandb.Api()
+        entity = entity or api.settings["entity"] or api.default_entity
+    except Exception as error:  # no address, no answer, a key that is refused
+        forget_client()
+        if http_status(error) in REFUSED:
+            raise SourceError("W&B refuses the key: run `wandb login --relogin`", 2) from None
+        raise SourceError(f"W&B does not answer: {_line(error)}", 1) from None
+    atexit.register(forget_client)
+    if not entity:
+        raise SourceError("the W&B account belongs to no entity: give entity=NAME", 2)
+    project = project or default_project()
+    for name in (entity, project):
+        if Path(name).name != name or name.startswith("."):
+            raise SourceError(f"{name[:60]!r} cannot be the name of an entity or a project in W&B", 2)
+    return Account(api, entity, project)
+
+
+def default_project() -> str:
+    """The project of a run whose command names none."""
+    return os.environ.get("WANDB_PROJECT") or PROJECT
+
+
+def of_study(study: str, kinds: Sequence[str]) -> dict[str, Any]:
+    """The filter of W&B's for a study's runs of these job types: its group, or WANDB_RUN_GROUP's."""
+    return {"$or": [{"group": study}, {"config.study": study}], "jobType": {"$in": list(kinds)}}
+
+
+@contextmanager
+def asking(what: str) -> Iterator[None]:
+    """Turn whatever the client raises inside into a SourceError that names `what` W&B did not deliver."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except Exception as error:
+        raise SourceError(f"W&B does not deliver {what}: {_line(error)}", 1) from None
+
+
+def http_status(error: BaseException) -> int | None:
+    """The status of the server's answer that an error of the client is about, if it is about one."""
+    for each in (error, error.__cause__, getattr(error, "exc", None)):
+        status = getattr(getattr(each, "response", None), "http_status", None)
+        if isinstance(status, int) and status:
+            return status
+    return None
+
+
+def _line(error: Exception) -> str:
+    return plain(str(error) or type(error).__name__, 200)

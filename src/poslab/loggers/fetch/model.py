@@ -1,0 +1,96 @@
+"""The run or model that checkpoint= names, on this machine or downloaded from W&B."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from poslab.config.schema import ConfigError
+from poslab.loggers.fetch.account import Account, SourceError, asking, open_account
+from poslab.loggers.fetch.study import LOCK_SECONDS, fetch_run
+from poslab.record.locks import holding
+from poslab.record.schema import FINAL, MANIFEST, TOKENIZER
+
+ARTIFACT = re.compile(r"(?:(?:([^/:]+)/)?([^/:]+)/)?([^/:]+:[^/:]+)")
+
+
+@dataclass(frozen=True)
+class ArtifactName:
+    """The name of a model in W&B; entity and project may be left out."""
+
+    entity: str | None
+    project: str | None
+    name: str  # with version or alias
+
+    def account(self, project: str | None, entity: str | None) -> Account:
+        """The project that the name gives, else the one that is given here. Raises SourceError."""
+        return open_account(self.project or project, self.entity or entity)
+
+
+def resolve_checkpoint(name: str) -> Path | ArtifactName:
+    """The run directory whose path, or whose checkpoint, is `name`; else an artifact. Raises ConfigError."""
+    if not name:
+        raise ConfigError("checkpoint= lacks a name")
+    path = Path(os.path.expanduser(name))
+    if path.is_dir():
+        return path
+    if path.is_file() and path.name == FINAL:
+        return path.parent
+    if path.exists():
+        raise ConfigError(f"checkpoint={name} is no {FINAL} of a run")
+    if match := ARTIFACT.fullmatch(name):
+        return ArtifactName(match[1], match[2], match[3])
+    raise ConfigError(
+        f"checkpoint={name} does not exist: name a run directory such as runs/STUDY/RUN, its {FINAL}, or a "
+        "W&B artifact such as checkpoint-RUN:latest"
+    )
+
+
+def fetch_model(account: Account, name: str) -> tuple[Path, str]:
+    """Download checkpoint, manifest and tokenizer of artifact `name`; their folder, and its full name.
+
+    Whether they belong together is not checked here. Raises SourceError.
+    """
+    artifact = _artifact(account, name)
+    with _reading(account, name):
+        version = f"{name.partition(':')[0]}:{artifact.version}"  # `latest` is another one tomorrow
+    folder = account.folder / "artifacts" / re.sub(r"[^\w.-]|^\.", "_", version)
+    with holding(folder.parent / f".{folder.name}.lock", LOCK_SECONDS), _reading(account, name):
+        entries = artifact.manifest.entries
+        for file in (FINAL, MANIFEST, TOKENIZER):
+            if file == TOKENIZER and file not in entries:  # a model of bytes has none
+                continue
+            # A reference could make the client read any address.
+            if file not in entries or any(entry.ref is not None for entry in entries.values()):
+                raise SourceError(f"W&B: {account.path}/{version} holds no {file} of a run", 2)
+            artifact.download(root=str(folder), path_prefix=file, skip_cache=True)
+    return folder, f"{account.path}/{version}"
+
+
+def fetch_run_of(account: Account, name: str) -> Path:
+    """Download the record of the run that logged the artifact; its directory. Raises SourceError."""
+    artifact = _artifact(account, name)
+    with _reading(account, name):
+        run = artifact.logged_by()
+    if run is None:
+        raise SourceError(f"W&B: no run has logged {account.path}/{name}", 2)
+    return fetch_run(account, run)
+
+
+def _artifact(account: Account, name: str) -> Any:
+    with _reading(account, name):
+        try:
+            return account.api.artifact(f"{account.path}/{name}")
+        except Exception as error:
+            if isinstance(getattr(error, "exc", None), ValueError):
+                raise SourceError(f"W&B has no artifact {account.path}/{name}", 2) from None
+            raise
+
+
+@contextmanager
+def _reading(account: Account, name: str) -> Iterator[None]:
+    with asking(f"{account.path}/{name}"):
+        yield

@@ -1,0 +1,133 @@
+"""The record of one run in W&B: listed, checked, and downloaded into a run directory of the cache.
+
+Names and contents come from outside: a record is used only as far as its seal and checksums are right, and no
+name may lead out of its folder.
+"""
+
+import base64
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from poslab.config.text import is_file_name
+from poslab.loggers.fetch.account import asking, http_status
+from poslab.record.files import write_atomic
+from poslab.record.manifest import OtherFormatError, damaged_files, parse_manifest
+from poslab.record.schema import ENDED, MANIFEST, TABLE_SUFFIX, Manifest
+from poslab.record.seal import DamagedError
+
+PREFIX = "record/"  # of the record among the files of a run
+
+
+@dataclass(frozen=True)
+class RemoteRecord:
+    """A run as W&B holds it. `files` are those of its record, by their names in its directory."""
+
+    run: Any  # of wandb.Api
+    title: str
+    files: Mapping[str, Any]
+    content: bytes = b""  # of the manifest
+    manifest: Manifest = field(default_factory=Manifest)  # empty where there is a problem
+    problem: str = ""
+    unreadable: bool = False  # whether the problem is that the manifest is damaged, older or newer
+
+    @property
+    def name(self) -> str:
+        """Of its directory."""
+        return str(self.manifest.run)
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The SHA-256 of each table that a report reads, by its name."""
+        return self.manifest.tables if self.manifest.status in ENDED else {}
+
+
+def list_record(run: Any) -> RemoteRecord:
+    """The files of a run's record in W&B, none of them downloaded."""
+    with asking(f"the files of {run.id}"):
+        files = {str(file.name): file for file in run.files(per_page=500)}
+    record = {name.removeprefix(PREFIX): file for name, file in files.items() if name.startswith(PREFIX)}
+    return RemoteRecord(run, f"{run.name} ({run.id})", record)
+
+
+def read_record(remote: RemoteRecord, study: str | None, cached: Mapping[str, Path]) -> RemoteRecord:
+    """The record with its manifest, or with a problem where that is not a manifest of a run of `study`.
+
+    `cached` are the manifests in the cache by their MD5, which are not downloaded again.
+    """
+    file = remote.files.get(MANIFEST)
+    known = None if file is None else cached.get(str(file.md5))
+    content = _content(file) if known is None else known.read_bytes()
+    if content is None:
+        return replace(remote, problem=f"has no record: {remote.run.state} in W&B")
+    try:
+        manifest = parse_manifest(content)
+    except OtherFormatError as error:
+        return replace(remote, content=content, problem=f"is not read: {error.reason}", unreadable=True)
+    except DamagedError:
+        return replace(remote, content=content, problem=f"has a damaged {MANIFEST}", unreadable=True)
+    problem = _misuse(manifest, study)
+    return replace(remote, content=content, manifest=Manifest() if problem else manifest, problem=problem)
+
+
+def _misuse(manifest: Manifest, study: str | None) -> str:
+    """Why a manifest with a right seal is not used; empty where it is."""
+    if study is not None and manifest.study != study:
+        return f"says that it is of study {str(manifest.study)[:60]!r}"
+    names = (manifest.study, manifest.run, *(manifest.files or {}))
+    return "" if all(map(is_file_name, names)) else "names a file outside its folder"
+
+
+def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[str]]:
+    """Make `directory` equal to W&B's record; how many tables were downloaded, and a line for each bad one.
+
+    A table that is missing or damaged in W&B is missing in `directory`: a report says so of the run.
+    """
+    tables, problems, count = remote.tables, [], 0
+    for name in damaged_files(directory, tables):
+        (directory / name).unlink(missing_ok=True)
+        file = remote.files.get(name)
+        content = _content(file)
+        count += content is not None
+        if content is not None and hashlib.sha256(content).hexdigest() == tables[name]:
+            write_atomic(directory / name, content)
+        else:
+            problems.append(f"{remote.title}: {name} is {'missing' if content is None else 'damaged'} in W&B")
+    path = directory / MANIFEST
+    if not path.exists() or path.read_bytes() != remote.content:
+        write_atomic(path, remote.content)
+    for path in directory.glob(f"*{TABLE_SUFFIX}"):
+        if (
+            path.name not in tables and path.is_file() and not path.is_symlink()
+        ):  # of another state of the run
+            path.unlink()
+    return count, problems
+
+
+def download(file: Any) -> bytes | None:
+    """The content of a file in W&B; None where it is listed but not there, since W&B lists a file early."""
+    with asking(f"{file.name} of {file.run.id}"), tempfile.TemporaryDirectory() as folder:
+        try:
+            file.download(root=folder, replace=True).close()
+        except Exception as error:
+            if http_status(error) == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        return Path(folder, file.name).read_bytes()
+
+
+def _content(file: Any | None) -> bytes | None:
+    return None if file is None else download(file)
+
+
+def cached_manifests(study: Path) -> dict[str, Path]:
+    """The manifests in the cache by their MD5 as W&B writes it."""
+    return {md5(path.read_bytes()): path for path in study.glob(f"[!.]*/{MANIFEST}")}
+
+
+def md5(content: bytes) -> str:
+    return base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()

@@ -1,0 +1,201 @@
+"""Studies downloaded from W&B into run directories, whose report is the same as where the runs were made.
+
+    <cache>/wandb/<entity>/<project>/runs/<study>/<run>/     manifest.json and tables
+                                    .../<study>/study.json   of the study's report run
+
+A run keeps its record in W&B under record/. The report run of a study keeps its list as record/study.json,
+and under record/runs/<run>/ the records of runs that W&B has no run of: refused before they began, or copied
+from another study.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.progress import track
+
+from poslab.config.text import NAME, plain
+from poslab.loggers.fetch.account import Account, SourceError, asking, of_study
+from poslab.loggers.fetch.run_record import (
+    RemoteRecord,
+    cached_manifests,
+    download,
+    download_record,
+    list_record,
+    md5,
+    read_record,
+)
+from poslab.record.files import write_atomic
+from poslab.record.locks import holding
+from poslab.record.manifest import remove_record
+from poslab.record.schema import ENDED, MANIFEST, STUDY_LIST
+from poslab.record.seal import DamagedError
+from poslab.record.study_list import parse_study_list
+
+TRAIN, REPORT = "train", "report"  # job types
+THREADS = 8
+LOCK_SECONDS = 600.0  # to wait for another command that downloads the same study
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def fetch_study(account: Account, study: str, console: Console) -> Path:
+    """Download a study into the cache and print on `console` what it lacks; the folder of the studies.
+
+    Raises SourceError, and TakenError where another command downloads the same study for long.
+    """
+    if not NAME.fullmatch(study):
+        raise SourceError(f"study={plain(study, 60)!r} cannot be the name of a study", 2)
+    root = account.folder / "runs"
+    with holding(root / f".{study}.lock", LOCK_SECONDS):
+        for line in _download(account, study, root / study, console):
+            console.print(f"W&B: {plain(line, 300)}")
+    return root
+
+
+def fetch_run(account: Account, run: Any) -> Path:
+    """Download one run's record; its directory. Raises SourceError where it has none."""
+    record = read_record(list_record(run), None, {})
+    if record.problem:
+        raise SourceError(f"W&B: {plain(record.title)} {plain(record.problem)}", 2)
+    directory = account.folder / "runs" / str(record.manifest.study) / record.name
+    _, problems = download_record(record, directory)
+    if problems:
+        raise SourceError(f"W&B: {plain(problems[0])}", 2)
+    return directory
+
+
+def _download(account: Account, study: str, folder: Path, console: Console) -> list[str]:
+    """Download the study into `folder`; a line for each thing that is missing, damaged or ambiguous."""
+    runs = _listed(account, study)
+    listed = _at_once(list_record, runs, "listing", console)
+    reports = sorted((each for each in listed if each.run.job_type == REPORT), key=_created, reverse=True)
+    names, lines = _plan(reports[0] if reports else None, study, folder)
+    records = [*(each for each in listed if each.run.job_type == TRAIN), *_records_of_report(reports)]
+    records = _at_once(
+        partial(read_record, study=study, cached=cached_manifests(folder)), records, "downloading", console
+    )
+    chosen, choices = _newest_records(each for each in records if not each.problem)
+    lines += [f"{each.title} {each.problem}" for each in records if each.problem] + choices
+    lines += [
+        f"{each.title}: its record says running, W&B says {each.run.state}"
+        for each in chosen.values()
+        if each.manifest.status == "running" and each.run.state != "running"
+    ]
+    if not chosen:
+        raise SourceError(f"W&B: no record of study={study} in {account.path}: {'; '.join(lines[:3])}", 2)
+    folder.mkdir(parents=True, exist_ok=True)
+    downloads = _at_once(
+        lambda each: download_record(each, folder / each.name), list(chosen.values()), "downloading", console
+    )
+    lines += [line for _, problems in downloads for line in problems]
+    unreadable = _write_unreadable(records, [name for name in names if name not in chosen], folder)
+    for directory in folder.glob("[!.]*/"):
+        if directory.name not in {*chosen, *unreadable}:
+            remove_record(directory)
+    if absent := sum(name not in {*chosen, *unreadable} for name in names):
+        lines.append(f"{absent} of the {len(names)} runs that the study lists have no record in W&B")
+    count = sum(count for count, _ in downloads)
+    return [*lines, f"{len(chosen)} runs of study={study} in {account.path}; {count} tables were downloaded"]
+
+
+def _listed(account: Account, study: str) -> list[Any]:
+    """The runs of a study in W&B. Raises SourceError where there are none."""
+    kinds = (TRAIN, REPORT)
+    with asking(f"the runs of study={study} in {account.path}"):
+        try:
+            found = account.api.runs(account.path, filters=of_study(study, kinds), per_page=200)
+            runs = [
+                run
+                for run in found
+                if (run.group == study or run.config.get("study") == study) and run.job_type in kinds
+            ]
+        except ValueError:
+            raise SourceError(f"W&B has no project {account.path}", 2) from None
+    if not runs:
+        raise SourceError(f"W&B has no run of study={study} in {account.path}", 2)
+    return runs
+
+
+def _plan(report: RemoteRecord | None, study: str, folder: Path) -> tuple[list[str], list[str]]:
+    """The runs that the study lists, whose list is written here; and a line where there is no list."""
+    path, file = folder / STUDY_LIST, None if report is None else report.files.get(STUDY_LIST)
+    here = path.read_bytes() if path.exists() else b""
+    content = None if file is None else here if file.md5 == md5(here) else download(file)
+    if content is None:
+        path.unlink(missing_ok=True)
+        return [], [f"no report run of the study has its {STUDY_LIST}: runs are listed by name"]
+    try:
+        listed = parse_study_list(content, path)
+        problem = "" if listed.study == study else f"is of study {listed.study!r}"
+    except DamagedError:
+        problem = "is damaged"
+    if problem:
+        path.unlink(missing_ok=True)
+        return [], [f"{STUDY_LIST} of the report run {problem}: runs are listed by name"]
+    if content != here:
+        write_atomic(path, content)
+    return list(listed.runs), []
+
+
+def _records_of_report(reports: Sequence[RemoteRecord]) -> list[RemoteRecord]:
+    """The records, in the newest report run, of runs that W&B has no run of."""
+    files: dict[str, dict[str, Any]] = {}
+    for name, file in reports[0].files.items() if reports else ():
+        if match := re.fullmatch(r"runs/([^/]+)/([^/]+)", name):
+            files.setdefault(match[1], {})[match[2]] = file
+    return [RemoteRecord(reports[0].run, f"{name} (of the report run)", own) for name, own in files.items()]
+
+
+def _newest_records(records: Iterable[RemoteRecord]) -> tuple[dict[str, RemoteRecord], list[str]]:
+    """Of W&B runs with the same record the one that ended last, by directory; a line for each choice."""
+    same: dict[str, list[RemoteRecord]] = {}
+    for each in records:
+        same.setdefault(str(each.manifest.identity or each.name), []).append(each)
+    chosen: dict[str, RemoteRecord] = {}
+    lines = []
+    for group in same.values():
+        best = max(group, key=_newest)
+        chosen[best.name] = best
+        if len(group) > 1:
+            lines.append(f"{best.name} is in W&B {len(group)} times: {best.title} is used, the newest")
+    return chosen, lines
+
+
+def _newest(record: RemoteRecord) -> tuple[bool, bool, str, str]:
+    """The order of records: an ended run's before others, a run's own before a copy in the report run."""
+    own, manifest = record.run.job_type == TRAIN, record.manifest
+    return manifest.status in ENDED, own, str(manifest.finished), _created(record)
+
+
+def _created(record: RemoteRecord) -> str:
+    return str(record.run.created_at)
+
+
+def _write_unreadable(records: Iterable[RemoteRecord], names: Collection[str], folder: Path) -> set[str]:
+    """Write manifests that cannot be read where their runs are listed, so that the report says why."""
+    written = set()
+    for each in records:
+        if each.unreadable:
+            identity = each.run.config.get("identity")
+            for name in names:
+                if identity and name.endswith(f"-{identity}"):
+                    remove_record(folder / name)
+                    write_atomic(folder / name / MANIFEST, each.content)
+                    written.add(name)
+    return written
+
+
+def _at_once(
+    act: Callable[[Item], Result], items: Sequence[Item], name: str, console: Console
+) -> list[Result]:
+    """The results of `act` on the items, several at the same time, with a bar on a terminal."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        results = pool.map(act, items)
+        bar = {"console": console, "transient": True, "disable": not console.is_terminal}
+        return list(track(results, f"W&B  {name}", len(items), **bar))  # type: ignore[arg-type]

@@ -1,0 +1,77 @@
+"""An evaluation as a W&B run of its own, beside the run whose model it evaluates."""
+
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from poslab.loggers.send.card import Card
+from poslab.loggers.send.charts import summary
+from poslab.loggers.wandb import WandbOptions
+from poslab.record.reader import load_evaluation
+from poslab.record.schema import MANIFEST, Manifest
+
+
+def mirror_evaluation(
+    options: WandbOptions | None, directory: Path, manifest: Manifest, artifact: str | None
+) -> Mapping[str, Any] | None:
+    """Send a sealed evaluation to W&B once; its place, or None where it was sent before or W&B failed.
+
+    A failure is printed and costs nothing else: the record is complete without W&B.
+    """
+    if options is None or manifest.wandb:
+        return None
+    try:
+        return _mirror(options, directory, manifest, artifact)
+    except Exception as error:  # the server, a full disk, a setting of W&B's own that is wrong
+        print(f"W&B failed, and the evaluation is recorded without it: {error}", file=sys.stderr)
+        return None
+
+
+def _mirror(
+    options: WandbOptions, directory: Path, manifest: Manifest, artifact: str | None
+) -> Mapping[str, Any]:
+    import wandb
+
+    from poslab.loggers.send.run import (
+        artifact_name,
+        define_axes,
+        log_charts,
+        open_run,
+        own_variables,
+        save_file,
+    )
+
+    number = f"evaluate-{directory.name.rpartition('-')[2]}"
+    run = load_evaluation(directory, manifest)
+    with own_variables(directory):
+        opened, place = open_run(options, _card(directory, manifest), directory, number)
+        try:
+            if place["mode"] == "online":
+                with suppress(wandb.errors.Error, ValueError):  # the run may have left no weights there
+                    opened.use_artifact(artifact or f"checkpoint-{artifact_name(str(manifest.run))}:latest")
+            define_axes(opened)
+            log_charts(opened, run, 0)
+            opened.summary.update(summary(run))
+            for name in (MANIFEST, *(manifest.files or {})):
+                save_file(opened, name, (directory / name).read_bytes())
+        finally:
+            opened.finish()
+    return place
+
+
+def _card(directory: Path, manifest: Manifest) -> Card:
+    config = dict(manifest.config or {})
+    sections = {f"{name}_options": config.pop(name) for name in ("pos", "attention")}
+    arm = f"{manifest.pos} / {manifest.attention}"
+    named = {"study": manifest.study, "run": manifest.run, "arm": arm}
+    named |= {"pos": manifest.pos, "attention": manifest.attention}
+    return Card(
+        group=str(manifest.study),
+        job_type="evaluate",
+        name=f"evaluation of {arm} / seed {manifest.seed}",
+        tags=("evaluation",),
+        notes=None,
+        config={**named, **config, **sections},
+    )

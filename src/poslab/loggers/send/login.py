@@ -1,0 +1,95 @@
+"""Whether W&B has an account to use, and whether its server answers."""
+
+import configparser
+import netrc
+import os
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from poslab.loggers.wandb import WandbOptions
+
+ANSWER_SECONDS = 5.0  # that a server has to answer before a run goes offline
+
+
+def in_wandb_sweep() -> bool:
+    """Whether an agent of a W&B sweep runs this command: it has chosen the id of the run that it follows."""
+    return bool(os.environ.get("WANDB_SWEEP_ID") and os.environ.get("WANDB_RUN_ID"))
+
+
+def requested_place(options: WandbOptions) -> dict[str, Any]:
+    """The options that decide where a run is in W&B, and what W&B has of it."""
+    place = {"project": options.project, "entity": options.entity, "checkpoints": options.checkpoints}
+    # Named only where it is asked for: otherwise W&B lacks nothing of runs that it had before.
+    return {**place, "console": True} if options.console else place
+
+
+def mode() -> tuple[str | None, str | None]:
+    """The mode to open a run in, and the reason where a run is offline despite a login.
+
+    None leaves the mode to W&B's own settings (`wandb offline`). Without a login the server is not called.
+    """
+    if variable := os.environ.get("WANDB_MODE"):
+        return variable, None
+    if not logged_in():
+        return "offline", None
+    return (None, None) if answers() else ("offline", f"{server()} does not answer")
+
+
+def server() -> str:
+    """The address of W&B's server, or of the one that `wandb login --host` has written to W&B's settings."""
+    folder = Path(os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb").expanduser()
+    settings = configparser.ConfigParser(interpolation=None)
+    with suppress(configparser.Error, OSError, UnicodeDecodeError):
+        settings.read(folder / "settings")
+    configured = settings.get("default", "base_url", fallback=None)
+    return os.environ.get("WANDB_BASE_URL") or configured or "https://api.wandb.ai"
+
+
+def answers() -> bool:
+    """Whether the server answers at all, if with an error; W&B's own client would try for minutes."""
+    try:
+        with urllib.request.urlopen(server(), timeout=ANSWER_SECONDS):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+def logged_in() -> bool:
+    """Whether W&B has a key for its server: from the environment, or from the file `wandb login` writes."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urlsplit(server()).hostname or ""
+    path = Path(os.environ.get("NETRC") or "~/.netrc").expanduser()
+    try:
+        return netrc.netrc(path).authenticators(host) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def forget_client() -> None:
+    """End the client's own process, and forget its settings, unless the caller has a run of W&B's open.
+
+    By itself the client does so when Python ends, and prints a traceback where its process has died, as it
+    does of what some servers answer.
+    """
+    import wandb
+
+    with suppress(Exception, SystemExit):  # it exits with the status of its process, where that was killed
+        if wandb.setup().most_recent_active_run is None:
+            wandb.teardown()
+
+
+def kill_client() -> None:
+    """Kill the client's own process, and forget its settings: what is not sent stays on disk."""
+    import wandb
+
+    with suppress(AttributeError):  # it has none
+        wandb.setup()._connection._proc._process.kill()  # type: ignore[union-attr]
+    with suppress(Exception, SystemExit):
+        wandb.teardown()

@@ -1,0 +1,44 @@
+"""Which report of a study W&B has, by its digest; without W&B's client, which takes a second to import."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from poslab.loggers.send.login import requested_place
+from poslab.loggers.wandb import WandbOptions
+from poslab.record.schema import STUDY_LIST
+from poslab.record.seal import DamagedError, read_sealed
+
+PLACE = ".report_run.json"  # in the study's folder: the W&B run of the report, and the digest of that report
+
+
+def is_published(options: WandbOptions, runs: Path, report: Path) -> bool:
+    """Whether W&B has the report in the folder `report` as it is now; `runs` is the study's folder."""
+    return known_place(runs).get("digest") == report_digest(options, runs, report)
+
+
+def known_place(runs: Path) -> dict[str, Any]:
+    """What is on record of the report's run in W&B; nothing where that is damaged or of another study."""
+    try:
+        place = read_sealed(runs / PLACE)
+    except (FileNotFoundError, DamagedError):
+        return {}
+    return place if place.get("study", runs.name) == runs.name else {}
+
+
+def report_digest(options: WandbOptions, runs: Path, report: Path) -> str:
+    """The SHA-256 of a report, its study's list and where in W&B they belong."""
+    return _digest([*report_files(report), runs / STUDY_LIST], requested_place(options))
+
+
+def report_files(report: Path) -> list[Path]:
+    """What of a report goes to W&B."""
+    return sorted(path for path in report.rglob("*") if path.is_file() and not path.name.startswith("."))
+
+
+def _digest(paths: Iterable[Path], place: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(repr(sorted(place.items())).encode())
+    for path in paths:
+        digest.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()

@@ -1,0 +1,135 @@
+"""A study's report in W&B: a run of job type report, whose artifact is the page with its files."""
+
+import csv
+import math
+import secrets
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+from poslab.config.text import visible
+from poslab.loggers.send.card import Card
+from poslab.loggers.send.offline import offline_folders
+from poslab.loggers.send.published import (
+    PLACE,
+    known_place,
+    report_digest,
+    report_files,
+)
+from poslab.loggers.send.run import artifact_name, open_run, own_variables, save_file
+from poslab.loggers.wandb import WandbOptions
+from poslab.record.files import remove_unfinished, write_sealed
+from poslab.record.manifest import read_manifest
+from poslab.record.schema import MANIFEST, STUDY_LIST
+from poslab.record.seal import UnreadableError
+from poslab.record.study_list import StudyList, read_study_list, recorded_runs
+
+NAMES = ("run", "code", "data_fingerprint")  # columns whose hexadecimal digits may look like a number
+TABLES = ("arms", "summary", "pairs", "differences")
+
+
+def publish(study: str, options: WandbOptions, runs: Path, report: Path) -> Mapping[str, Any]:
+    """Send the report to W&B, to the run that had it before; its place.
+
+    `runs` is the study's folder of run directories, `report` the folder of its page.
+    """
+    digest = report_digest(options, runs, report)
+    number = known_place(runs).get("id")
+    if number is None and (runs / PLACE).exists():
+        print(
+            f"poslab: {runs / PLACE} is not of this study or damaged: its report gets a new run in W&B",
+            file=sys.stderr,
+        )
+    number = str(number or secrets.token_hex(4))
+    remove_unfinished(runs, PLACE.__eq__)
+    # First: after a failure the same W&B run is used again.
+    write_sealed(runs / PLACE, {"study": study, "id": number})
+    listed = read_study_list(runs) or StudyList(study)
+    card = Card(
+        group=study,
+        job_type="report",
+        name=f"report of {study}",
+        tags=("report",),
+        notes=listed.question,
+        config={
+            "study": study,
+            "question": listed.question,
+            "reference": listed.reference,
+            "primary": listed.primary,
+            "runs": list(listed.runs),
+        },
+    )
+    earlier = offline_folders(runs)
+    with own_variables(runs):
+        shutil.rmtree(runs / "wandb" / "artifacts", ignore_errors=True)  # of earlier reports
+        run, place = open_run(options, card, runs, number)
+        try:
+            _show(run, study, runs, report)
+            if place["mode"] == "online":
+                _link_evaluations(run, listed.runs)
+        finally:
+            run.finish()
+    for replaced in earlier:
+        shutil.rmtree(replaced, ignore_errors=True)
+    write_sealed(runs / PLACE, {"study": study, **place, "digest": digest})
+    return place
+
+
+def _show(run: Any, study: str, runs: Path, report: Path) -> None:
+    for path in (runs / STUDY_LIST, *_unlogged(runs)):
+        within = path.relative_to(runs)
+        save_file(run, str(within if path.parent == runs else Path("runs") / within), path.read_bytes())
+    shown: dict[str, Any] = {
+        f"figures/{path.stem}": wandb.Image(str(path)) for path in sorted(report.glob("figures/*.png"))
+    }
+    for name in TABLES:
+        path = report / f"{name}.csv"
+        if path.exists():
+            with path.open(newline="") as file:
+                columns, *rows = csv.reader(file)
+            shown[f"tables/{name}"] = _table(columns, rows)
+    run.log(shown)
+    page = wandb.Artifact(f"report-{artifact_name(study)}", "report", metadata={"study": study})
+    for path in report_files(report):
+        page.add_file(str(path), name=str(path.relative_to(report)), skip_cache=True)
+    run.log_artifact(page)
+
+
+def _unlogged(runs: Path) -> Iterator[Path]:
+    """The files of listed runs that W&B has no run of, such as pairs that cannot work together."""
+    for name in recorded_runs(runs):
+        with suppress(UnreadableError):
+            manifest = read_manifest(runs / name)
+            if manifest is not None and (manifest.wandb is None or manifest.wandb.mode is None):
+                yield from (runs / name / file for file in (MANIFEST, *manifest.tables))
+
+
+def _link_evaluations(run: Any, names: Iterable[str]) -> None:
+    """Make the tables of each run inputs of the report, for W&B's lineage."""
+    for name in names:
+        with suppress(wandb.errors.Error, ValueError):  # a run that failed has none
+            run.use_artifact(f"evaluation-{artifact_name(name)}:latest")
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> wandb.Table:
+    """A table with numbers in the columns whose cells are all finite numbers, except those of NAMES."""
+    cells = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in columns]
+    typed: list[list[float | str | None]] = []
+    for name, column in zip(columns, cells, strict=True):
+        numbers = None if name in NAMES else _numbers(column)
+        typed.append(numbers if numbers is not None else [cell or None for cell in column])
+    rows = list(zip(*typed, strict=True))
+    return wandb.Table(columns=visible(columns), data=visible(rows))
+
+
+def _numbers(column: Sequence[str]) -> list[float | str | None] | None:
+    try:
+        numbers = [float(cell) if cell else None for cell in column]
+    except ValueError:
+        return None
+    return list(numbers) if all(value is None or math.isfinite(value) for value in numbers) else None

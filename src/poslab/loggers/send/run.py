@@ -1,0 +1,327 @@
+"""One run in W&B: its curve while it trains, then its charts, tables, summary, record and artifacts."""
+
+import atexit
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import wandb
+
+from poslab.config.text import one_line, visible, without_paths, without_secrets
+from poslab.loggers.send import login
+from poslab.loggers.send.card import Card, as_sent
+from poslab.loggers.send.charts import axes, chart_rows, sheets, summary, training_row
+from poslab.loggers.send.offline import identifier, offline_folders, run_id, show_in_terminal, written
+from poslab.loggers.wandb import WandbOptions
+from poslab.record.kept import published_file
+from poslab.record.locks import holding, run_lock
+from poslab.record.manifest import parse_manifest, read_manifest
+from poslab.record.reader import Run, load_run, metrics_rows
+from poslab.record.schema import FINAL, LOG, MANIFEST, TOKENIZER, Manifest
+from poslab.record.seal import sealed
+from poslab.record.writer import RunRecord
+
+ONLINE_SECONDS = 20  # that W&B's server has to answer before a run goes offline
+FINISH_SECONDS = 120  # to send the rest; what is not sent by then stays on disk, for `wandb sync`
+FLUSH_SECONDS = 2  # between two writes of an offline run's file, which a kill can cost
+OBJECTIVE = "objective"  # the metric of a W&B sweep: one number, while validation/loss has its best and last
+HERE = Path("/proc/self/cwd")  # names a process's working directory without its path, on Linux
+CONSOLE = "output.log"  # what W&B shows as a run's log
+FOLDER = "record"  # of the record, among a run's files in W&B
+SETTINGS: dict[str, Any] = {
+    "silent": True,
+    "reinit": "create_new",  # leaves alone what run of W&B's the caller may have open
+    "console": "off",
+    "init_timeout": ONLINE_SECONDS,
+    "save_code": False,
+    "finish_timeout": FINISH_SECONDS,
+    "finish_timeout_raises": True,  # or else it is unknown whether all was sent
+    "host": "",
+    "program": "train.py",  # not its path
+    "disable_git": True,  # the address of a repository says who and where
+    "x_disable_meta": True,  # no host name, no user, no files of the working directory
+    "x_disable_stats": True,
+    "x_transaction_log_flush_interval": FLUSH_SECONDS,
+}
+
+
+class TrackedRun:
+    """A run in W&B: online where there is a login and the server answers, else offline.
+
+    Offline, W&B cannot append to the files of an earlier process, so the whole curve is written again. The
+    earlier files are removed once as much of the new ones is on disk, since they may hold more points than
+    the checkpoint from which the run goes on.
+    """
+
+    def __init__(
+        self,
+        options: WandbOptions,
+        card: Card,
+        directory: Path,
+        manifest: Manifest,
+        rows: Iterable[Mapping[str, Any]],
+        stop: Callable[[str], None] | None = None,
+    ) -> None:
+        """`rows` is the curve so far; `stop` is called, from another thread, when the run is stopped in W&B.
+
+        Without `stop` the run has been trained before, and W&B is shown nothing of this machine's use.
+        """
+        self.options = options
+        self.directory = directory
+        number = run_id(directory, manifest.wandb)
+        self.replaced = [folder for folder in offline_folders(directory) if identifier(folder) == number]
+        self.run, self.place = open_run(
+            options,
+            card,
+            directory,
+            number,
+            stop_fn=lambda: stop("W&B") if stop else None,
+            git_commit=manifest.source.commit if manifest.source and options.git_commit else None,
+            x_disable_stats=stop is None or not options.system_statistics,
+        )
+        show_in_terminal(Path(self.run.dir).parent, directory)
+        define_axes(self.run)
+        self.run.summary.update({"status": "running", "reason": None, "finished": None})
+        save_file(self.run, MANIFEST, sealed(manifest.as_json()).encode())
+        for row in rows:
+            self._log_training(row)
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        self._log_training(row)
+        self._save_console()
+        if self.replaced and written(Path(self.run.dir).parent) >= max(map(written, self.replaced)):
+            self._remove_replaced()
+
+    def finish(self, manifest: str, exit_code: int) -> None:
+        facts = parse_manifest(manifest.encode())
+        save_file(self.run, MANIFEST, manifest.encode())
+        self._save_console()
+        for name in facts.tables:
+            save_file(self.run, name, (self.directory / name).read_bytes())
+        run = load_run(self._folder, anywhere=True)  # a copy of the run's record among its files in W&B
+        run = replace(run, name=self.directory.name, study=str(facts.study))
+        try:
+            log_charts(self.run, run, int(run.config["trainer"]["max_steps"]) + 1)
+            self.run.summary.update(summary(run))
+            if run.status == "done":
+                self._log_artifacts(facts)
+        finally:
+            self.run.finish(exit_code=exit_code)
+        self._remove_replaced()
+
+    def _log_training(self, row: Mapping[str, Any]) -> None:
+        shown = training_row(row)
+        if login.in_wandb_sweep():
+            shown[OBJECTIVE] = shown["validation/loss"]
+        _log(self.run, shown, int(row["step"]))
+
+    def _save_console(self) -> None:
+        """Save what the run has printed so far, in the file that W&B shows as the run's log."""
+        path = self.directory / LOG
+        if not self.options.console or not path.exists():
+            return
+        printed = path.read_text(errors="replace").splitlines()
+        log = Path(self.run.dir) / CONSOLE
+        log.write_text("".join(f"{without_paths(without_secrets(line))}\n" for line in printed))
+        self.run.save(log, base_path=self.run.dir, policy="live")
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.run.dir) / FOLDER
+
+    def _log_artifacts(self, manifest: Manifest) -> None:
+        about = visible(manifest.model_dump(include={"study", "run", "identity", "pos", "attention", "seed"}))
+        data = visible(manifest.data.as_json()) if manifest.data else {}
+        kind = (manifest.config or {})["data"]["source"]
+        source = wandb.Artifact(f"data-{artifact_name(str(kind))}", "dataset", metadata=dict(data))
+        with source.new_file("data.json") as facts_of_text:
+            json.dump(data, facts_of_text, indent=2, sort_keys=True)
+        if self.place["mode"] == "online":
+            self.run.use_artifact(source)
+        else:  # W&B allows no use of an artifact offline
+            self.run.log_artifact(source)
+        name = artifact_name(self.directory.name)
+        tables = wandb.Artifact(f"evaluation-{name}", "evaluation", metadata=about)
+        for file in manifest.tables:
+            _add(tables, self._folder / file)
+        _add(tables, self._folder / MANIFEST)
+        self.run.log_artifact(tables)
+        if self.options.checkpoints:
+            weights = wandb.Artifact(f"checkpoint-{name}", "model", metadata=about)
+            _add(weights, self.directory / FINAL)
+            if TOKENIZER in (manifest.files or {}):
+                _add(weights, self.directory / TOKENIZER)
+            _add(weights, self._folder / MANIFEST)
+            self.run.log_artifact(weights)
+
+    def _remove_replaced(self) -> None:
+        for folder in self.replaced:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.replaced = []
+
+
+def mirror_run(options: WandbOptions, card: Card, directory: Path) -> None:
+    """Send a finished run from its record, as if it had been tracked, and note its place in its manifest."""
+    with holding(run_lock(directory)):
+        manifest = read_manifest(directory)
+        assert manifest is not None
+        record = RunRecord(directory, manifest)
+        number = run_id(directory, manifest.wandb)
+        record.update(wandb={"id": number})  # first, so that after a failure the same W&B run is used again
+        rows = metrics_rows(directory, manifest)
+        with own_variables(directory):
+            opened = TrackedRun(options, card, directory, record.manifest, rows)
+            whole = manifest.updated(wandb={**opened.place, "complete": True})
+            opened.finish(sealed(whole.as_json()), int(manifest.status != "done"))
+        record.replace(whole)
+
+
+def open_run(
+    options: WandbOptions, card: Card, directory: Path, number: str, **more: Any
+) -> tuple[Any, dict[str, Any]]:
+    """A W&B run, and how to find it again; offline where the server does not answer or refuses.
+
+    `number` is W&B's id of the run, and `more` are settings of W&B's.
+    """
+    mode, because = login.mode()
+    sent = as_sent(card, options.tags or ())
+    arguments: dict[str, Any] = {
+        "project": options.project,
+        "entity": options.entity,
+        "dir": directory,
+        "id": number,
+        "resume": "allow",
+        "group": sent.group,
+        "job_type": sent.job_type,
+        "name": sent.name,
+        "tags": sent.tags,
+        "notes": sent.notes,
+        "config": sent.config,
+        "settings": wandb.Settings(**{**SETTINGS, "x_stats_pid": os.getpid(), **more}),
+    }
+    try:
+        run = wandb.init(**arguments, mode=mode)  # type: ignore[arg-type]
+        if not run.offline and wandb.setup().ensure_service().owns_service:
+            _stage_without_paths()
+    except Exception as error:  # also what the client does not expect of a server, which ends its own process
+        if mode not in ("online", None):
+            raise
+        because = one_line(error, 200) or type(error).__name__
+        login.forget_client()  # or else it still has a run of this id
+        run = wandb.init(**arguments, mode="offline")
+    atexit.register(login.forget_client)
+    return run, _place(run, options, directory, because)
+
+
+def _place(run: Any, options: WandbOptions, directory: Path, because: str | None) -> dict[str, Any]:
+    """How to find the run again, for a manifest: no path of the machine."""
+    place: dict[str, Any] = {"id": run.id, "mode": "offline" if run.offline else "online"}
+    path = Path(run.dir).parent.resolve().relative_to(directory.resolve()) if run.offline else None
+    place |= {"url": None if run.offline else run.url, "path": None if path is None else str(path)}
+    return {**place, **login.requested_place(options), **({"because": because} if because else {})}
+
+
+def define_axes(run: Any) -> None:
+    """Set the x axis of each chart: tokens for curves, with the best validation loss; `axes` for the others.
+
+    Without more in the summary: what a run is sorted by is put there at its end.
+    """
+    for name in ("tokens", "step", "seconds"):
+        run.define_metric(name, hidden=True)
+    for name in ("train/*", "validation/*", "optimizer/*", "cost/*"):
+        run.define_metric(name, step_metric="tokens", summary="none")
+    run.define_metric("validation/loss", step_metric="tokens", summary="min,last")
+    for family, axis in axes().items():  # without a summary, which would be the last point
+        run.define_metric(axis, hidden=True, summary="none")
+        run.define_metric(family, step_metric=axis, summary="none")
+
+
+def artifact_name(name: str) -> str:
+    """A run's name in the name of an artifact, in letters that W&B allows and short enough for a prefix."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-110:]
+
+
+def _add(artifact: wandb.Artifact, path: Path) -> None:
+    """Add a file without W&B's copy of it in the user's home; named as staged files are."""
+    staging = os.environ.get("WANDB_DATA_DIR", "")
+    named = _from_here(path) if Path(staging).is_relative_to(HERE) else path
+    artifact.add_file(str(named), policy="immutable", skip_cache=True)
+
+
+def log_charts(opened: Any, run: Run, step: int) -> None:
+    """Log the charts and tables of a record from `step` on, except what the server has already."""
+    rows: list[dict[str, Any]] = [dict(row) for row in chart_rows(run)]
+    tables = {
+        f"tables/{name}": wandb.Table(columns=visible(sheet.columns), data=visible(sheet.rows))
+        for name, sheet in sheets(run).items()
+    }
+    if tables:
+        rows = rows or [{}]
+        rows[0] |= tables
+    for row in rows:
+        _log(opened, row, step)
+        step += 1
+
+
+def _log(opened: Any, row: Mapping[str, Any], step: int) -> None:
+    if step >= opened.starting_step:  # or else the server has the row already
+        # Committed at once, or else W&B would wait for the next row, and a crash would lose this one.
+        opened.log(dict(row), step=step, commit=True)
+
+
+def save_file(opened: Any, name: str, content: bytes) -> None:
+    """Save a file of the record among the run's in W&B; offline, beside what is to be synced.
+
+    Of a path of the machine only the last name is left.
+    """
+    if name.endswith(".json"):
+        content = published_file(content)
+    path = Path(opened.dir) / FOLDER / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    opened.save(path, base_path=opened.dir, policy="now")
+
+
+@contextmanager
+def own_variables(folder: Path) -> Iterator[None]:
+    """Set W&B's variables for what poslab sends from inside, and restore them afterwards.
+
+    Files are staged below `folder`, not in the user's home, unless WANDB_DATA_DIR says where. A service of
+    W&B's agent is not used: it would not end with this process.
+    """
+    before = {name: os.environ.get(name) for name in ("WANDB_DATA_DIR", "WANDB_SILENT", "WANDB_SERVICE")}
+    os.environ.setdefault("WANDB_DATA_DIR", str(folder / "wandb"))
+    os.environ.setdefault("WANDB_SILENT", "true")  # or else it prints how it has logged in
+    os.environ.pop("WANDB_SERVICE", None)
+    try:
+        # Or else W&B imports pandas, for a second, to see that None and a table are no DataFrames.
+        with patch.object(wandb.util, "pd_available", False):
+            yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _stage_without_paths() -> None:
+    """Name the folder where W&B stages files by the working directory, which W&B's own process shares.
+
+    It sends the paths of staged files. Offline they stay absolute: `wandb sync` finds them from anywhere.
+    """
+    staging = os.environ.get("WANDB_DATA_DIR")
+    if staging and HERE.exists():
+        os.environ["WANDB_DATA_DIR"] = str(_from_here(Path(staging)))
+
+
+def _from_here(path: Path) -> Path:
+    """The path by the working directory; as it is where it leads out of it."""
+    absolute, directory = path.absolute(), Path.cwd()
+    return HERE / absolute.relative_to(directory) if absolute.is_relative_to(directory) else path

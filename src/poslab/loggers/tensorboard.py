@@ -1,0 +1,43 @@
+"""TensorBoard: each run's curve and figures as event files in its folder.
+
+`tensorboard --logdir runs/STUDY` shows the runs of a study beside one another.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from poslab.config.schema import ConfigError, Options
+from poslab.loggers import LightningLogger
+
+if TYPE_CHECKING:
+    from pytorch_lightning.loggers import Logger
+
+
+class TensorBoardOptions(Options):
+    folder: str = Field(min_length=1, description="of the event files, in each run's folder")
+    flush_seconds: int = Field(ge=1, description="between two writes of what was logged")
+
+
+class TensorBoard(LightningLogger):
+    options_class = TensorBoardOptions
+    options: TensorBoardOptions
+
+    def __init__(self, options: TensorBoardOptions) -> None:
+        super().__init__(options)
+        if find_spec("tensorboard") is None:
+            raise ConfigError("logger=tensorboard needs a package: pip install tensorboard")
+
+    def make(self, directory: Path) -> "Logger":
+        from pytorch_lightning.loggers import TensorBoardLogger
+
+        return TensorBoardLogger(
+            directory,
+            name=self.options.folder,
+            version="",
+            default_hp_metric=False,
+            flush_secs=self.options.flush_seconds,
+            purge_step=0,  # a resumed run logs its curve again: TensorBoard leaves the earlier points out
+        )

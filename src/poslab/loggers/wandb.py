@@ -1,0 +1,101 @@
+"""Weights & Biases: online where there is a login and the server answers, else offline, for later."""
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from poslab.config.request import PROJECT, WANDB
+from poslab.config.schema import Options
+from poslab.config.text import IN_A_URL
+from poslab.loggers import OpenedRun, RunLogger, made
+
+
+class WandbOptions(Options):
+    project: str | None = Field(
+        min_length=1, max_length=128, description=f"null: what WANDB_PROJECT says, else {PROJECT}"
+    )
+    entity: str | None = Field(
+        default=None, description="the account or team; null: what WANDB_ENTITY says, else your account's own"
+    )
+    tags: list[str] | None = Field(description="beside poslab's own; null: those in WANDB_TAGS, by commas")
+    checkpoints: bool = Field(description="whether each finished run's weights are sent as an artifact")
+    console: bool = Field(
+        default=False, description="whether what a run prints is sent, without paths and secrets"
+    )
+    system_statistics: bool = Field(
+        default=False,
+        description="whether W&B shows the use of GPUs, CPU, memory and disk while a run trains",
+    )
+    git_commit: bool = Field(
+        default=False, description="whether W&B shows the commit of the checkout, without its address"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_variables(cls, given: Any) -> Any:
+        """What W&B's own variables say, where a setting is null."""
+        by_variables = {
+            "project": os.environ.get("WANDB_PROJECT") or PROJECT,
+            "entity": os.environ.get("WANDB_ENTITY") or None,
+            "tags": [tag.strip() for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag.strip()],
+        }
+        return {**by_variables, **{name: value for name, value in given.items() if value is not None}}
+
+    @field_validator("project", "entity")
+    @classmethod
+    def _names_a_place_in_wandb(cls, name: str | None) -> str | None:
+        if name is not None and not IN_A_URL.fullmatch(name):
+            raise ValueError(f"{name[:100]!r} must be 1 to 128 characters, no space and none of / \\ # ? % :")
+        return name
+
+
+class Wandb(RunLogger):
+    """A run of W&B's in this process. W&B's own process, which sends what is logged, ends with it."""
+
+    options_class = WandbOptions
+    options: WandbOptions
+    title = "W&B"
+
+    @property
+    def wanted(self) -> bool:
+        return os.environ.get("WANDB_MODE") != "disabled"
+
+    def open(self, run: OpenedRun) -> None:
+        import wandb  # takes a second
+
+        from poslab.loggers.send.login import forget_client
+        from poslab.loggers.send.run import TrackedRun, own_variables
+
+        self.place, self._held = {}, ExitStack()
+        self._held.enter_context(own_variables(run.directory))
+        self._held.callback(forget_client)
+        self._alone = wandb.setup().most_recent_active_run is None  # no run of the caller's is open
+        self._run = TrackedRun(self.options, run.card, run.directory, run.manifest, run.rows, run.stop)
+        self.place = self._run.place
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        self._run.log(row)
+
+    def finish(self, manifest: str, exit_code: int) -> None:
+        with self._held:
+            self._run.finish(manifest, exit_code)
+
+    def abandon(self) -> None:
+        from poslab.loggers.send.login import kill_client
+
+        if self._alone:
+            kill_client()
+        self._held.close()
+
+
+def wandb_options(sections: Mapping[str, Mapping[str, Any]]) -> WandbOptions | None:
+    """The options of W&B among a configuration's loggers; None where it is not used. Raises ConfigError."""
+    section = next((each for each in sections.values() if each.get("name") == WANDB), None)
+    if section is None:
+        return None
+    logger = made(WANDB, section)
+    assert isinstance(logger, Wandb)
+    return logger.options if logger.wanted else None

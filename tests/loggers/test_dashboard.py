@@ -1,0 +1,249 @@
+"""A study's W&B workspace and Report: what is written without a login, and what is sent with one."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poslab.loggers.send.charts import axes as all_axes
+from poslab.loggers.send.charts import chart_rows, summary, training_row
+from poslab.record.reader import load
+from poslab.record.schema import METRICS
+from support.commands import ROOT
+from support.dashboards import STUDY, main, run_sets, sections, write_study
+from support.records import plan, write_run
+
+PLAIN = "Does **it** work? [click](http://evil.example) <script>alert(1)</script> [31m"
+
+# A row of metrics.csv as training tells it.
+TOLD = dict.fromkeys(METRICS.columns, 1.0) | {"memory_bytes": 1.0}
+
+
+@dataclass(frozen=True)
+class Logged:
+    """What the tracker makes of a study's records: history keys with their x axis, and summary figures."""
+
+    history: set[tuple[str, str]]
+    summary: set[str]
+
+
+def logged(runs: Path, study: str = STUDY) -> Logged:
+    rows = [("tokens", training_row(TOLD)), ("seconds", training_row(TOLD))]
+    figures = {"status", "validation/loss.last"}  # the last one by define_axes
+    for run in load(study, runs).runs:
+        figures |= set(summary(run))
+        rows += [(axis, row) for row in chart_rows(run) for axis in all_axes().values() if axis in row]
+    return Logged({(axis, key) for axis, row in rows for key in row}, figures)
+
+
+@pytest.fixture
+def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No key anywhere, and no connection either: one that is tried is an error."""
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
+    def refuse(self: socket.socket, address: Any) -> None:
+        raise AssertionError(f"a connection to {address}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect_ex", refuse)
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_login: None) -> Path:
+    """Where a study has its records and, without a login, its two files."""
+    monkeypatch.chdir(tmp_path)
+    write_study(Path("runs"))
+    assert main([f"study={STUDY}"]) == 0
+    return tmp_path / "reports" / STUDY / "wandb"
+
+
+def documents(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The workspace and the report as written."""
+    return tuple(json.loads((folder / f"{name}.json").read_text()) for name in ("workspace", "report"))
+
+
+def titled(panels: list[dict[str, Any]], title: str) -> dict[str, Any]:
+    (config,) = (panel["config"] for panel in panels if panel["config"]["chartTitle"] == title)
+    return config
+
+
+def check_metrics(panel: dict[str, Any], known: Logged) -> None:
+    """Every metric of the panel is one that a run logs, over the axis that it is logged over."""
+    config = panel["config"]
+    match panel["viewType"]:
+        case "Run History Line Plot":
+            assert {(config["xAxis"], metric) for metric in config["metrics"]} <= known.history
+            for metric in config["metrics"]:
+                assert {axis for family, axis in all_axes().items() if fnmatch(metric, family)} <= {
+                    config["xAxis"]
+                }
+        case "Bar Chart":
+            assert set(config["metrics"]) <= known.summary
+        case "Scatter Plot":
+            axes = {config["xAxis"], config["yAxis"]}
+            assert axes <= {f"summary:{name}" for name in known.summary}
+        case "Parallel Coordinates Plot":
+            first, *rest = (column["accessor"] for column in config["columns"])
+            assert first == "config:arm.value"
+            assert set(rest) <= {f"summary:{name}" for name in known.summary}
+        case other:
+            raise AssertionError(other)
+
+
+def test_every_panel_shows_what_runs_log_by_arm_in_a_unit(study: Path) -> None:
+    known = logged(Path("runs"))
+    for document in documents(study):
+        found = sections(document)
+        assert list(found) == ["Convergence", "Extrapolation", "Cost", "Schemes"]
+        every = [panel for panels in found.values() for panel in panels]
+        assert len({panel["__id__"] for panel in every}) == len(every) > 30
+        for panel in every:
+            config = panel["config"]
+            check_metrics(panel, known)
+            assert config["chartTitle"]
+            if panel["viewType"] in ("Run History Line Plot", "Bar Chart"):
+                assert config["xAxisTitle"]
+                assert config["yAxisTitle"]
+                assert config["groupBy"] == "arm.value"
+                assert config["groupArea"] == "minmax"
+                assert config["aggregate"] is True
+                assert config["limit"] >= 100  # W&B would show ten
+            if panel["viewType"] == "Run History Line Plot":
+                assert config["smoothingType"] == "none"
+                assert config["ignoreOutliers"] is False
+                assert config["groupAgg"] == "mean"
+
+
+def test_axes_are_those_of_the_figures(study: Path) -> None:
+    for document in documents(study):
+        found = sections(document)
+        past = found["Extrapolation"]
+        by_length = titled(past, "Bits per byte by length, non-overlapping windows")
+        assert by_length["xAxis"] == "extrapolation/length"
+        assert by_length["xLogScale"] is True
+        assert by_length["xAxisTitle"] == "evaluation length (tokens), log scale"
+        assert by_length["yAxisTitle"] == "bits per byte"
+        assert titled(past, "Loss by position")["xLogScale"] is True
+        assert titled(past, "Loss by length with a changed rotation")["metrics"] == ["rescaled/yarn/loss"]
+        assert titled(past, "Retrieval (passkey) by depth at 4 L")["yAxisMax"] == 1
+        assert titled(past, "Context gain at 8 L")["metrics"] == ["context_gain_8x"]
+        # A mean over seeds of which one only reaches "at least" so far is no figure.
+        assert titled(past, "Usable length of the worst seed, 5 %")["groupAgg"] == "min"
+        time = titled(found["Convergence"], "Validation loss by training time")
+        assert (time["xAxis"], time["xAxisTitle"]) == ("seconds", "training time (seconds)")
+        bias = titled(found["Schemes"], "Bias by distance, layer 1")
+        assert bias["metrics"] == ["scheme/bias/layer1_head0", "scheme/bias/layer1_head1"]
+        cost = titled(found["Cost"], "Training time (seconds, x) and loss at L (nats a token, y)")
+        assert (cost["xAxis"], cost["yAxis"]) == ("summary:seconds", "summary:sliding_1x")
+
+
+def test_the_runs_are_the_study_s_own_without_trials(study: Path) -> None:
+    workspace, report = documents(study)
+    assert workspace["name"] == STUDY
+    assert len(list(run_sets(report))) == 4
+    for document in (workspace, report):
+        for runs in run_sets(document):
+            filters = runs["filters"]["filters"]
+            assert all(one["op"] == "=" and not one["disabled"] for one in filters)
+            assert all(one["connector"] == "AND" for one in filters[1:])
+            assert {f"{one['key']['section']}.{one['key']['name']}": one["value"] for one in filters} == {
+                "config.study": STUDY,
+                "run.jobType": "train",
+                "config.part": "comparison",
+            }
+            assert runs["grouping"] == [{"section": "config", "name": "arm.value"}]
+
+
+def test_the_report_says_what_it_asks_and_text_from_configs_stays_text(study: Path) -> None:
+    _, report = documents(study)
+    assert report["title"] == f"Study {STUDY}"
+    blocks = report["spec"]["blocks"]
+    kinds = {block["type"] for block in blocks}
+    assert kinds == {"paragraph", "table-of-contents", "heading", "list", "panel-grid"}  # no Markdown block
+    assert {"type": "paragraph", "children": [{"text": PLAIN}]} in blocks
+    whole = json.dumps(blocks)
+    assert whole.count("evil.example") == 1
+    assert f"report-{STUDY}" in whole
+    assert f"reports/{STUDY}/index.html" in whole
+    order = [block["type"] for block in blocks if block["type"] in ("list", "panel-grid")]
+    assert order == ["list", *["list", "panel-grid"] * 4]  # a text above each section's panels
+
+
+def test_another_process_writes_the_same_bytes(study: Path) -> None:
+    before = {path.name: path.read_bytes() for path in study.iterdir()}
+    assert set(before) == {"workspace.json", "report.json"}
+    ended = subprocess.run(
+        [sys.executable, str(ROOT / "dashboard.py"), f"study={STUDY}"],
+        cwd=study.parents[2],
+        env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert {path.name: path.read_bytes() for path in study.iterdir()} == before
+    (line,) = ended.stdout.splitlines()
+    assert "workspace.json" in line
+    assert "wandb login" in line
+
+
+def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no_login: None) -> None:
+    write_run(tmp_path / "runs", "a", study="plain")
+    write_run(tmp_path / "runs", "a", study="begun", status="running")
+    plan(tmp_path / "runs", ["a"], study="begun")
+    found = {}
+    for name in ("plain", "begun"):
+        told = [f"study={name}", f"runs={tmp_path}/runs", f"reports={tmp_path}/out", "project=other"]
+        assert main(told) == 0
+        workspace, _ = documents(tmp_path / "out" / name / "wandb")
+        assert workspace["project"] == "other"
+        found[name] = sections(workspace)
+    assert list(found["plain"]) == ["Convergence", "Extrapolation", "Cost"]
+    assert not re.search(r"rescaled|retrieval|scheme/", json.dumps(found["plain"]))
+    assert list(found["begun"]) == ["Convergence", "Cost"]
+    assert "summary:validation/loss.last" in json.dumps(found["begun"]["Cost"])
+    for name, panels in found.items():
+        known = logged(tmp_path / "runs", name)
+        for panel in (panel for section in panels.values() for panel in section):
+            check_metrics(panel, known)
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (["study=gone"], "study=gone has no records in runs"),
+        (["study=../made_up"], "cannot be the name of a study; studies with records: made_up"),
+        (["study=" + "a" * 101], "cannot be the name of a study"),
+        ([], "give study=NAME; studies with records: made_up"),
+        (["study="], "study= has no value"),
+        (["study=made_up", "study=made_up"], "study is given twice"),
+        (
+            ["study=made_up", "runn=x"],
+            "'runn=x' is not understood (did you mean runs=...?); the arguments are study=",
+        ),
+        (["study=made_up", "project=a/b"], "project='a/b' cannot be the name"),
+    ],
+)
+def test_what_cannot_be_made_is_one_line_and_status_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    told: list[str],
+    said: str,
+    no_login: None,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(Path("runs"), "a")
+    assert main(told) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert not Path("reports").exists()

@@ -1,0 +1,155 @@
+"""A study's dashboards where there is a login: what the real client sends, to a stand-in for W&B's server."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wandb
+
+from poslab.analysis.palette import arm_numbers, look
+from poslab.loggers.dashboard.contents import from_records, from_wandb
+from poslab.loggers.dashboard.documents import make_workspace, specification
+from poslab.loggers.dashboard.publish import training_runs
+from poslab.loggers.fetch.account import open_account
+from poslab.loggers.send.charts import chart_rows, summary
+from poslab.loggers.send.run import define_axes
+from poslab.record.reader import load
+from support.dashboards import QUESTION, STUDY, main, run_sets, sections, write_study
+from support.records import write_run
+from support.wandb_server.server import online, served
+from support.wandb_server.store import Server
+
+server = served("function")
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def made(server: Server, capsys: Capture, *told: str, study: str = STUDY) -> list[str]:
+    """What the command prints."""
+    capsys.readouterr()
+    with online(server):
+        status = main([f"study={study}", *told])
+    printed = capsys.readouterr()
+    assert (status, printed.err) == (0, "")
+    assert server.unknown == []
+    return printed.out.splitlines()
+
+
+def saved(server: Server, kind: str) -> dict[str, Any]:
+    """The one view of this type."""
+    (view,) = (view for view in server.views.values() if view.type == kind)
+    assert (view.entity, view.project) == ("someone", "poslab")
+    return {"name": view.display_name, "key": view.key, "saves": view.saves, "spec": view.spec}
+
+
+def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(
+    server: Server, capsys: Capture
+) -> None:
+    write_run(Path("runs"), "alone", study=STUDY)
+    first = made(server, capsys)
+    before = [saved(server, kind) for kind in ("project-view", "runs")]
+    assert [one["name"] for one in before] == [STUDY, f"Study {STUDY}"]
+    assert all("Schemes" not in sections(one) for one in before)
+    # The project was not there yet: nothing is of use until its runs are synced, which is said.
+    assert first[2] == (
+        "no run of the study is in someone/poslab yet; to send them: "
+        f"wandb sync runs/{STUDY}/*/wandb/offline-run-*"
+    )
+    write_study(Path("runs"))
+    assert made(server, capsys) == first
+    assert len(server.views) == 2
+    after = [saved(server, kind) for kind in ("project-view", "runs")]
+    for old, new in zip(before, after, strict=True):
+        assert (new["key"], new["name"], old["saves"], new["saves"]) == (old["key"], old["name"], 1, 2)
+        assert list(sections(new)) == ["Convergence", "Extrapolation", "Cost", "Schemes"]
+    workspace, report = after
+    contents = from_records(STUDY, Path("runs"))
+    assert workspace["spec"] == specification(make_workspace(STUDY, contents, "someone", "poslab"))
+    # In W&B, too, a scheme has the colour of poslab's figures.
+    colour = look(arm_numbers([("rope", "softmax")])[0]).light
+    assert colour in workspace["spec"]["section"]["customRunColors"].values()
+    grids = [block for block in report["spec"]["blocks"] if block["type"] == "panel-grid"]
+    assert all(colour in grid["metadata"]["customRunColors"].values() for grid in grids)
+    for runs in run_sets(report):
+        assert (runs["project"]["entityName"], runs["project"]["name"]) == ("someone", "poslab")
+    assert not Path("reports").exists()
+
+
+def test_the_urls_are_those_of_what_was_saved(server: Server, capsys: Capture) -> None:
+    write_run(Path("runs"), "alone", study=STUDY)
+    workspace, report, _ = made(server, capsys, "project=other", "entity=someone")
+    views = {view.type: view for view in server.views.values()}
+    assert all(view.project == "other" for view in views.values())
+    nw = views["project-view"].name.removeprefix("nw-").removesuffix("-v")
+    assert workspace == f"workspace: {server.address}/someone/other?nw={nw}"
+    assert report == f"report: {server.address}/someone/other/reports/Study-{STUDY}--{views['runs'].key}"
+
+
+def test_another_study_and_what_somebody_wrote_under_the_same_title_are_left_alone(
+    server: Server, capsys: Capture
+) -> None:
+    for study in (STUDY, "second"):
+        write_run(Path("runs"), "alone", study=study)
+        made(server, capsys, study=study)
+    for view in server.views.values():
+        if view.display_name == f"Study {STUDY}":
+            view.description = "what I found"  # by somebody who made it their own
+    for _ in range(2):
+        made(server, capsys)
+    assert [(view.display_name, view.saves) for view in server.views.values()] == [
+        (STUDY, 3),
+        (f"Study {STUDY}", 1),
+        ("second", 1),
+        ("Study second", 1),
+        (f"Study {STUDY}", 2),
+    ]
+
+
+def test_without_records_the_runs_in_wandb_tell_the_same(server: Server, capsys: Capture) -> None:
+    write_study(Path("kept"))
+    with online(server):
+        for record in load(STUDY, Path("kept")).runs:
+            tracked = wandb.init(
+                project="poslab",
+                group=STUDY,
+                job_type="train",
+                config={
+                    "part": "tuning" if record.tunes else "comparison",
+                    "arm": f"{record.pos} / {record.attention}",
+                },
+                notes=QUESTION,
+                settings=wandb.Settings(silent=True, console="off"),
+            )
+            define_axes(tracked)
+            for row in chart_rows(record):
+                tracked.log(row)
+            tracked.summary.update(summary(record))
+            tracked.finish()
+        tracked_runs = training_runs(STUDY, open_account("poslab", None))
+        assert from_wandb(tracked_runs) == from_records(STUDY, Path("kept"))
+    assert len(made(server, capsys)) == 2
+    told = saved(server, "project-view")["spec"]
+    assert made(server, capsys, "runs=kept")
+    assert saved(server, "project-view")["spec"] == told
+
+
+def test_a_study_known_nowhere_and_a_refused_key_are_one_line(
+    server: Server, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with online(server):
+        assert main([f"study={STUDY}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"study={STUDY} has no records in runs and no runs in W&B's someone/poslab" in line
+    write_run(Path("runs"), "alone", study=STUDY)
+    with online(server):
+        monkeypatch.setenv("WANDB_API_KEY", "f" * 40)
+        assert main([f"study={STUDY}"]) == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert "W&B refuses the key" in line
+    assert printed.out == ""
+    assert server.views == {}

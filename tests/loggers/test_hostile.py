@@ -1,0 +1,157 @@
+"""Names and texts that try to be something else: what W&B's client sends of them is text that W&B takes."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from poslab.config.schema import ConfigError
+from poslab.loggers.dashboard.contents import from_wandb
+from poslab.loggers.dashboard.publish import publish as publish_dashboard
+from poslab.loggers.dashboard.publish import training_runs
+from poslab.loggers.fetch.account import open_account
+from poslab.loggers.send.card import of_run
+from poslab.loggers.send.report import publish
+from poslab.loggers.send.run import mirror_run
+from poslab.loggers.wandb import wandb_options
+from poslab.record.files import write_sealed
+from poslab.record.manifest import read_manifest
+from poslab.record.schema import METRICS
+from poslab.record.writer import RunRecord
+from poslab.study.run.plan import title
+from support.hostile import CANARY, HOSTILE, RUNS
+from support.records import seal, write_run
+from support.runs import TRACKED, tracked_request
+from support.wandb_server.server import online, serve
+from support.wandb_server.store import Server
+
+EVERY = " ".join(HOSTILE)
+STUDY = "a" + 33 * "-._"  # the longest that a command takes
+# What a terminal obeys, and what makes it or a page show letters in another order.
+COMMANDS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """It has a run, a report and the dashboards of a study in which each text stands wherever one can."""
+    folder = tmp_path_factory.mktemp("hostile")
+    runs = folder / "runs"
+    asked = tracked_request(question="x")
+    config = asked.config.model_copy(
+        update={
+            "study": STUDY,
+            "question": EVERY,
+            "data": {"source": EVERY, **{text: text for text in HOSTILE}},
+        }
+    )
+    asked = replace(asked, config=config, pos=EVERY, attention=EVERY, non_default_settings=HOSTILE)
+    about = {"name": EVERY, "fingerprint": EVERY, "vocabulary": 256}
+    directory = write_run(
+        runs,
+        RUNS[6] + RUNS[7],
+        pos=EVERY,
+        study=STUDY,
+        config={"data": {"source": EVERY, "path": EVERY}},
+        data=about,
+        versions=dict.fromkeys(HOSTILE, EVERY),
+        reason=EVERY,
+        device=EVERY,
+        attention=EVERY,
+    )
+    losses = ("train_nll", "train_tokens", "validation_nll", "validation_tokens", "validation_bytes")
+    speeds = ("seconds", "learning_rate", "gradient_norm", "tokens_per_second")
+    point = dict.fromkeys((*losses, *speeds), 1.0)
+    points = [{"step": step, "tokens": 256 * step, **point} for step in (50, 100)]
+    RunRecord(directory, read_manifest(directory)).write_table(METRICS, points)
+    seal(directory)
+    (directory / "checkpoint.pt").write_bytes(b"weights")
+    commands = {"commands": list(HOSTILE), "reference": EVERY, "question": EVERY}
+    write_sealed(runs / STUDY / "study.json", {"study": STUDY, "runs": [directory.name], **commands})
+    report = folder / "report"
+    (report / "figures").mkdir(parents=True)
+    (report / "index.html").write_text("<p>a page</p>")
+    (report / "summary.csv").write_text(f'run,pos\n1,"\'{HOSTILE[15]}"\n')
+    with serve(folder / "client") as serving, online(serving):
+        options = wandb_options(asked.config.logger)
+        assert options is not None
+        card = of_run(asked, title(asked), EVERY, EVERY, EVERY)
+        card = replace(card, tags=(*card.tags, *HOSTILE))
+        mirror_run(options, card, directory)
+        publish(STUDY, options, runs / STUDY, report)
+        account = open_account(options.project, None)
+        publish_dashboard(STUDY, from_wandb(training_runs(STUDY, account)), account)
+        yield serving
+        assert serving.unknown == []
+
+
+def texts(value: Any) -> Iterator[str]:
+    """All texts in a value of JSON, keys among them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts(item)
+
+
+def test_names_are_ones_that_wandb_takes(server: Server) -> None:
+    assert len(server.runs) == 2
+    for run in server.runs.values():
+        assert 0 < len(run.display_name) <= 128
+        assert all(0 < len(tag) <= 64 for tag in run.tags)
+        assert run.group == STUDY
+        assert len(run.notes or "") <= 500
+        for text in (run.display_name, *run.tags, run.notes or ""):
+            assert text.isprintable(), text
+        assert [name for name in run.files if ".." in name or name.startswith("/")] == []
+    (trained,) = (run for run in server.runs.values() if run.job_type == "train")
+    assert len(trained.tags) > 40  # each text that has letters
+    artifacts = server.committed()
+    assert {artifact.type for artifact in artifacts} >= {"dataset", "evaluation", "model", "report"}
+    for artifact in artifacts:
+        assert re.fullmatch(r"[A-Za-z0-9._-]{1,128}", artifact.collection)
+        assert [name for name in artifact.files if ".." in name or name.startswith("/")] == []
+
+
+def test_texts_are_letters_and_no_commands(server: Server) -> None:
+    """Of a terminal, such as the one of `wandb leet`, or of a spreadsheet that opens a table."""
+    (trained,) = (run for run in server.runs.values() if run.job_type == "train")
+    assert trained.config["data"][HOSTILE[0]] == HOSTILE[0]  # else a text is sent as it is
+    assert trained.config["data"][HOSTILE[11].encode("unicode_escape").decode()]
+    tables = [
+        content for run in server.runs.values() for name, content in run.files.items() if "table" in name
+    ]
+    tables = list(map(json.loads, tables))
+    for row in (row for table in tables for row in table["data"] if table["columns"] == ["run", "pos"]):
+        assert row[1] == f"'{HOSTILE[15]}"
+    sent = [(run.config, run.summary, run.history) for run in server.runs.values()]
+    metadata = [artifact.metadata for artifact in server.committed()]
+    specs = [view.spec for view in server.views.values()]
+    for text in texts([*map(list, sent), metadata, specs, tables]):
+        assert not COMMANDS.search(text), text
+
+
+def test_a_dashboard_shows_a_question_as_text(server: Server) -> None:
+    """W&B reads Markdown, HTML and LaTeX in blocks of their own: there is none. Panels name arms."""
+    (report,) = (view for view in server.views.values() if view.type == "runs")
+    blocks = report.spec["blocks"]
+    (question, *_) = named = [block for block in blocks if CANARY in json.dumps(block)]
+    assert {block["type"] for block in named[1:]} == {"panel-grid"}
+    assert question["type"] == "paragraph"
+    (text,) = (child for child in question["children"] if child["text"])
+    assert set(text) == {"text"}
+    assert text["text"].startswith(HOSTILE[0])
+    assert not {"markdown-block", "html", "latex", "code-block"} & {block["type"] for block in blocks}
+
+
+def test_a_project_that_wandb_refuses_is_refused_before() -> None:
+    for name in (text for text in (*HOSTILE, "") if not text or re.search(r"[\s/\\#?%:]", text)):
+        for key in ("project", "entity"):
+            with pytest.raises(ConfigError, match=r"128 characters|at least 1 character"):
+                wandb_options({"wandb": {**TRACKED, key: name}})

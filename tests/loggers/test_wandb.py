@@ -1,0 +1,392 @@
+"""What the real W&B client sends of runs and of a study's report, to a stand-in for its server."""
+
+import io
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import wandb
+import yaml  # type: ignore[import-untyped]
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf, open_dict
+from rich.console import Console
+
+from poslab.config.compose import request_from, with_distinguishing_labels
+from poslab.config.option_files import Conf
+from poslab.config.schema import ConfigError, PairError
+from poslab.loggers.send.card import arm
+from poslab.loggers.send.charts import axes
+from poslab.record.files import write_sealed
+from poslab.record.manifest import read_manifest
+from poslab.report.write import write_report
+from poslab.study.run.plan import plan, record_refusal, title
+from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
+from support.commands import ROOT, TINY, command, environment, rows
+from support.models import POSITIONS
+from support.runs import make, request, stop_and_go_on, tracked_request
+from support.wandb_list import documented, sent, unlisted, unsent
+from support.wandb_server.server import agent_command, online, serve
+
+PROBE = {"tasks": ["passkey"], "share": 0.25, "samples": 2, "depths": 2}
+WANDB = Path(sys.executable).parent / "wandb"
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """Two finished runs and their study's report, made online, the report twice."""
+    folder = tmp_path_factory.mktemp("online")
+    runs = folder / "runs"
+    requests = [
+        tracked_request(evaluate__rescale=["none", "dynamic"]),
+        tracked_request("alibi", seed=1, question="Which?", probe=PROBE, context_length=128),
+    ]
+    told = io.StringIO()
+    with serve(folder / "client") as server, online(server), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POSLAB_CACHE", str(folder / "cache"))
+        for each in requests:
+            assert make(each, runs).status == "done"
+        jobs = [plan(each, runs) for each in requests]
+        pair = PairError("cannot work")
+        names = [
+            *(job.directory.name for job in jobs),
+            record_refusal(tracked_request(seed=3), runs, pair).name,
+        ]
+        write_sealed(runs / "shown" / "study.json", {"study": "shown", "runs": names, "question": "Which?"})
+        report = write_report("shown", runs, folder / "reports")
+        for _ in range(2):  # the second time nothing has changed
+            show_report("shown", jobs, runs, report, Console(file=told, soft_wrap=True))
+        yield SimpleNamespace(server=server, jobs=jobs, report=report.directory, told=told.getvalue())
+        assert server.unknown == []
+
+
+def tracked(shown, job):
+    manifest = read_manifest(job.directory)
+    assert manifest.wandb.mode == "online"
+    return shown.server.runs[manifest.wandb.id]
+
+
+def test_a_run_says_what_it_is(shown):
+    rope, alibi = (tracked(shown, job) for job in shown.jobs)
+    assert (rope.project, rope.group, rope.job_type) == ("poslab", "shown", "train")
+    assert alibi.display_name == "alibi / flash / seed 1"
+    assert set(alibi.tags) == {"alibi", "flash", "copy"}
+    assert (alibi.notes, rope.notes) == ("Which?", None)
+    assert (alibi.state, alibi.exit_code) == ("finished", 0)
+    assert alibi.config["pos"] == "alibi"
+    assert alibi.config["arm"] == "alibi / flash"
+    assert alibi.config["trainer"]["learning_rate"] == 1e-2
+    assert rope.config["pos_options"] == POSITIONS["rope"]
+    assert alibi.config["data_fingerprint"] == shown.jobs[1].corpus.fingerprint
+
+
+def test_the_curve_is_the_record_s(shown):
+    for job in shown.jobs:
+        curve = [row for row in tracked(shown, job).history if "validation/loss" in row]
+        metrics = rows(job.directory / "metrics.csv")
+        assert [row["tokens"] for row in curve] == [int(row["tokens"]) for row in metrics]
+        for row, metric in zip(curve, metrics, strict=True):
+            assert row["validation/loss"] == float(metric["validation_nll"]) / int(
+                metric["validation_tokens"]
+            )
+            assert row["train/loss"] == float(metric["train_nll"]) / int(metric["train_tokens"])
+            assert row["seconds"] == float(metric["seconds"])
+            assert row["optimizer/gradient_norm"] == float(metric["gradient_norm"])
+            assert row["cost/memory_gigabytes"] > 0
+
+
+def test_the_page_lists_all_that_a_run_has_and_nothing_else(shown):
+    listed, seen = documented(), {}
+    for job in shown.jobs:
+        for section, names in sent(tracked(shown, job)).items():
+            assert unlisted(names, listed[section]) == []
+            assert unsent(names, listed[section]) == []
+            seen.setdefault(section, set()).update(names)
+    for section, names in listed.items():  # what is in brackets is there for one of the two runs
+        optional = [each.strip("[]") for each in names]
+        assert set(unsent(seen[section], optional)) <= {"failure_position", "reason", "from", "from_run"}
+
+
+def test_names_are_those_that_wandb_sorts_and_filters_by(shown):
+    for job in shown.jobs:
+        run = tracked(shown, job)
+        for key in {*run.summary, *(key for row in run.history for key in row)}:
+            for part in key.split("/"):
+                assert re.fullmatch(r"[_a-zA-Z][_a-zA-Z0-9]*", part), key
+        assert len([key for key in run.summary if "/" not in key and key[0] != "_"]) <= 25
+
+
+def test_steps_of_the_curve_are_optimizer_steps(shown):
+    for job in shown.jobs:
+        run = tracked(shown, job)
+        metrics = rows(job.directory / "metrics.csv")
+        steps = [row["_step"] for row in run.history]
+        curve = [row["_step"] for row in run.history if "train/loss" in row]
+        assert curve == steps[: len(metrics)] == [int(row["step"]) for row in metrics]
+        assert steps[len(metrics) :] == list(range(21, 21 + len(steps) - len(metrics)))
+        points = [sum(axis in row for row in run.history) for axis in axes().values()]
+        assert len(steps) - len(metrics) == max(points)  # side by side
+        assert run.summary["step"] == 20
+
+
+def test_the_summary_holds_the_report_s_figures(shown):
+    """By the same names, so that W&B's tables sort by what the report says."""
+    for row in rows(shown.report / "summary.csv"):
+        if row["status"] == "failed":  # the pair that cannot work has no run
+            continue
+        (job,) = (each for each in shown.jobs if each.directory.name == row["run"])
+        summary = tracked(shown, job).summary
+        figures = [f"{family}_{k}x" for family in ("loss", "sliding") for k in (1, 2, 4)]
+        figures += ["context_gain_4x", "early_token_curse_4x", "bits_per_byte_1x", "usable_length"]
+        figures += ["parameters", "flops", "validation_loss", "tokens_per_second"]
+        for name in figures:
+            assert summary.get(name) == (float(row[name]) if row[name] else None), name
+        (table,) = (path for path in tracked(shown, job).files if "tables/summary_" in path)
+        table = json.loads(tracked(shown, job).files[table])
+        cells = dict(zip(table["columns"], table["data"][0], strict=True))
+        for name in (name for name in row if name.startswith(("loss_", "sliding", "bits", "context_gain"))):
+            cell = cells.get(name.replace(".", "_"))
+            assert cell == (float(row[name]) if row[name] else None), name
+        assert row["loss_4x"]
+        assert "aulc" not in summary  # over the tokens that all runs of a study have in common
+        losses = [
+            float(each["validation_nll"]) / int(each["validation_tokens"])
+            for each in rows(job.directory / "metrics.csv")
+        ]
+        assert summary["validation/loss"] == {"min": min(losses), "last": losses[-1]}
+
+
+def test_charts_have_their_own_axes(shown):
+    rope, alibi = (tracked(shown, job) for job in shown.jobs)
+    figure = rows(shown.report / "bits_per_byte_by_length.csv")
+    for found, pos in ((rope, "rope"), (alibi, "alibi")):
+        points = {
+            row["extrapolation/length"]: row["extrapolation/bits_per_byte"]
+            for row in found.history
+            if "extrapolation/bits_per_byte" in row
+        }
+        own = {int(row["length"]): float(row["mean"]) for row in figure if row["arm"].startswith(pos)}
+        assert points == own
+        assert len(points) == 4  # L/2 to 4 L
+    seen = {key for found in (rope, alibi) for row in found.history for key in row if "/" in key}
+    families = {"position/loss", "rescaled/dynamic/loss", "retrieval/passkey_1x", "attention_distance/mean"}
+    assert families | {"scheme/bias/layer0_head0", "scheme/bound/layer0"} <= seen
+    for row in (*rope.history, *alibi.history):
+        for key in row:
+            axis = axes().get(f"{key.partition('/')[0]}/*")
+            assert axis is None or axis in row
+
+
+def test_the_record_itself_is_among_the_files(shown):
+    for job in shown.jobs:
+        files = tracked(shown, job).files
+        for name in read_manifest(job.directory).files:
+            if name.endswith(".csv"):
+                assert files[f"record/{name}"] == (job.directory / name).read_bytes()
+        assert files["record/manifest.json"] == (job.directory / "manifest.json").read_bytes()
+
+
+def test_lineage_leads_from_the_text_to_the_report(shown):
+    report = next(run for run in shown.server.runs.values() if run.job_type == "report")
+    assert {each.collection for each in report.used} == {
+        f"evaluation-{job.directory.name}" for job in shown.jobs
+    }
+    (page,) = (each for each in report.logged if each.type == "report")
+    on_disk = {
+        str(path.relative_to(shown.report)): path.read_bytes()
+        for path in shown.report.rglob("*")
+        if path.is_file()
+    }
+    assert page.files == on_disk
+    for job in shown.jobs:
+        run = tracked(shown, job)
+        (data,) = run.used
+        assert json.loads(data.files["data.json"])["fingerprint"] == job.corpus.fingerprint
+        made = {each.type: each for each in run.logged}
+        assert made["model"].collection == f"checkpoint-{job.directory.name}"
+        assert made["model"].files["checkpoint.pt"] == (job.directory / "checkpoint.pt").read_bytes()
+        assert made["evaluation"].files["position.csv"] == (job.directory / "position.csv").read_bytes()
+
+
+def test_a_report_that_did_not_change_is_sent_once(shown):
+    assert shown.told.count("report in W&B: http") == 1
+    reports = [run for run in shown.server.runs.values() if run.job_type == "report"]
+    assert len(reports) == 1
+    assert "figures/validation_loss" in reports[0].history[0]
+    assert [each.version for each in shown.server.artifacts.values() if each.type == "report"] == [0]
+
+
+def test_the_report_from_wandb_is_the_local_one(shown, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with online(shown.server):
+        monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
+        status = runpy.run_path(str(ROOT / "report.py"))["main"](["source=wandb", "study=shown"])
+    assert status == 0, capsys.readouterr().err
+    for path in shown.report.rglob("*"):
+        if path.is_file():
+            name = path.relative_to(shown.report)
+            assert (tmp_path / "reports" / "shown" / name).read_bytes() == path.read_bytes(), name
+
+
+def test_nothing_of_the_machine_is_sent(shown):
+    """But for where an artifact's file lay, which W&B's client puts into the artifact's manifest."""
+    here = str(shown.report.parent.parent)
+    for seen in shown.server.requests:
+        text = re.sub(r'"local_path": ?"[^"]*"', "", seen.text)
+        assert here not in text
+        assert sys.executable not in text
+        assert not re.search(r'"(host|username|email|executable)": ?"[^"]', text)
+
+
+def test_an_interrupted_run_goes_on_in_the_same_place(shown, tmp_path):
+    with online(shown.server):
+        job = stop_and_go_on(tracked_request(seed=5, trainer__checkpoint_seconds=0.0), tmp_path)
+    found = tracked(shown, job)
+    tokens = [row["tokens"] for row in found.history if "tokens" in row]
+    assert tokens == [int(row["tokens"]) for row in rows(job.directory / "metrics.csv")]
+    assert found.state == "finished"
+    assert (found.summary["status"], found.summary.get("reason")) == ("done", None)
+
+
+def test_offline_runs_synced_late_are_the_same(shown, tmp_path, monkeypatch):
+    """By the one command that a study prints; one run was interrupted, one was made without W&B at first."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    runs = tmp_path / "runs"
+    alike = request("shown", seed=8)  # logger=local
+    make(alike, runs)
+    requests = [tracked_request(seed=7, trainer__checkpoint_seconds=0.0), tracked_request(seed=8)]
+    stop_and_go_on(requests[0], runs)
+    jobs = [plan(each, runs) for each in requests]
+    write_sealed(runs / "shown" / "study.json", {"study": "shown", "runs": [j.directory.name for j in jobs]})
+    told = io.StringIO()
+    console = Console(file=told, soft_wrap=True)
+    show_runs(jobs, console)
+    assert "sending W&B what it lacks of 1 finished run" in told.getvalue()
+    show_report("shown", jobs, runs, write_report("shown", runs, tmp_path / "reports"), console)
+    print_unsynced(jobs, console)
+    before = len(shown.server.requests)
+    (line,) = (line for line in told.getvalue().splitlines() if "wandb sync" in line)
+    sync = line.partition("wandb sync ")[2]
+    ended = subprocess.run(
+        f"{WANDB} sync {sync}",
+        shell=True,
+        cwd="/",
+        env={**os.environ, **shown.server.environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert len(shown.server.requests) > before
+    for job in jobs:
+        place = read_manifest(job.directory).wandb
+        assert place.mode == "offline"
+        found = shown.server.runs[place.id]
+        assert found.group == "shown"
+        tokens = [row["tokens"] for row in found.history if "tokens" in row]
+        assert tokens == [int(row["tokens"]) for row in rows(job.directory / "metrics.csv")]
+        assert found.files["record/manifest.json"] == (job.directory / "manifest.json").read_bytes()
+        assert {each.type for each in found.logged} >= {"dataset", "evaluation", "model"}
+        assert "loss_4x" in found.summary
+    again = io.StringIO()
+    print_unsynced(jobs, Console(file=again))
+    assert again.getvalue() == ""
+
+
+def test_an_agent_of_a_sweep_gets_one_run(monkeypatch):
+    check_variables([tracked_request(), tracked_request(seed=1)])
+    monkeypatch.setenv("WANDB_SWEEP_ID", "abc")
+    monkeypatch.setenv("WANDB_RUN_ID", "def")
+    check_variables([tracked_request()])
+    with pytest.raises(ConfigError, match="one run"):
+        check_variables([tracked_request(), tracked_request(seed=1)])
+
+
+def test_an_agent_of_a_sweep_makes_runs_and_stops_one(shown, tmp_path):
+    """The kept sweep files, with settings of a small run; the second trial is stopped while it trains."""
+    config = yaml.safe_load((ROOT / "sweeps" / "wandb" / "learning_rate.yaml").read_text())
+    config["command"] = ["${env}", sys.executable, str(ROOT / "train.py"), "${args_no_hyphens}"]
+    fixed = {name: given["value"] for name, given in config["parameters"].items() if "value" in given}
+    tiny = {**dict(item.split("=") for item in TINY), **fixed, "evaluate.validations": 500}
+    server = shown.server
+    server.trials = [
+        {**tiny, "trainer.max_steps": 20, "evaluate.validations": 20, "trainer.learning_rate": 0.003},
+        {**tiny, "trainer.max_steps": 20_000, "trainer.learning_rate": 0.004},
+    ]
+    with online(server):
+        name = wandb.sweep(config, entity="someone", project="poslab")
+    server.sweeps[name].stop = {f"{name}-2": 2}
+    ended = subprocess.run(
+        agent_command(f"someone/poslab/{name}", 2),
+        cwd=tmp_path,
+        env={**environment(tmp_path), **server.environment, "WANDB_X_FILE_STREAM_TRANSMIT_INTERVAL": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert ended.returncode == 0, ended.stderr
+    first, second = server.runs[f"{name}-1"], server.runs[f"{name}-2"]
+    assert (first.sweep, first.state, first.summary["status"]) == (name, "finished", "done")
+    assert first.summary["objective"] == first.summary["validation/loss"]["last"]
+    assert first.config["trainer"]["learning_rate"] == 0.003
+    assert first.config["pos"] == "rope"
+    assert "tuning" in first.tags
+    assert second.summary["status"] == "interrupted"
+    assert second.history
+    (directory,) = (tmp_path / "runs" / "learning_rate").glob("rope-*/checkpoints")
+    assert list(directory.glob("*.pt"))  # what it had reached
+
+
+def test_every_parameter_of_a_kept_sweep_is_a_setting(tmp_path):
+    kept = sorted((ROOT / "sweeps" / "wandb").glob("*.yaml"))
+    assert len(kept) == 2
+    for path in kept:
+        config = yaml.safe_load(path.read_text())
+        given = {name: each.get("value", each.get("min")) for name, each in config["parameters"].items()}
+        given |= {n: each["values"][0] for n, each in config["parameters"].items() if "values" in each}
+        ended = command(*(f"{name}={value}" for name, value in given.items()), "--cfg=job", cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+
+
+def test_without_a_login_nothing_is_asked_of_the_server(shown, tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("WANDB_BASE_URL", shown.server.address)
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    before = len(shown.server.requests)
+    place = make(tracked_request(seed=11), tmp_path / "runs").wandb
+    assert (place.mode, place.failed) == ("offline", None)
+    assert len(shown.server.requests) == before
+
+
+def test_an_arm_has_one_name_whatever_command_asked_for_it():
+    wide = replace(tracked_request(seed=1), non_default_settings=("model.width=64", "trainer.max_steps=60"))
+    narrow = replace(tracked_request(), non_default_settings=("trainer.max_steps=60",))
+    (alone,) = with_distinguishing_labels([wide])
+    beside, other = with_distinguishing_labels([wide, narrow])
+    assert arm(alone) == arm(beside) == "rope / flash / model.width=64 trainer.max_steps=60"
+    assert arm(other) == "rope / flash / trainer.max_steps=60"
+    assert title(beside) == "rope / flash / model.width=64 / seed 1"
+    assert title(alone) == "rope / flash / seed 1"
+
+
+def test_what_a_run_departs_in_has_no_path_of_the_machine(tmp_path):
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        composed = compose(
+            "config",
+            overrides=["data=text", f"data.path={tmp_path}/a.txt", "model.width=64", "seed=3"],
+            return_hydra_config=True,
+        )
+        choices = composed.hydra.runtime.choices
+        with open_dict(composed):
+            del composed.hydra
+        settings = OmegaConf.to_container(composed, resolve=True)
+        found = request_from(settings, choices, Conf((ROOT / "conf",)))
+    assert found.non_default_settings == ("data=text", "data.path=a.txt", "model.width=64")

@@ -1,0 +1,124 @@
+"""What the settings of logger=wandb and the variables of W&B add to a run; without them nothing is sent."""
+
+import os
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from poslab.config.request import logger_sections
+from poslab.config.schema import ConfigError
+from poslab.loggers.fetch.account import open_account
+from poslab.loggers.fetch.study import fetch_study
+from poslab.record.manifest import read_manifest
+from poslab.study.run.plan import plan
+from poslab.study.sync import check_variables, show_runs
+from support.runs import TRACKED, make, request, tracked_request
+from support.wandb_server.server import online, serve
+
+PRINTED = "reading /home/someone/text.txt\nWANDB_API_KEY=0123456789 is set\nhalf a line"
+ALL = {**TRACKED, "console": True, "system_statistics": True, "git_commit": True}
+
+
+@pytest.fixture
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("options")
+    with serve(folder / "client") as opened, online(opened), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POSLAB_CACHE", str(folder / "cache"))
+        yield opened
+        assert opened.unknown == []
+
+
+def with_logger(wanted, logger):
+    """The request under other settings of its logger."""
+    config = wanted.config.model_copy(update={"logger": logger_sections(logger)})
+    return replace(wanted, config=config)
+
+
+def made(server, wanted, runs):
+    """The run in W&B, which had a log on disk while it was made; and its job."""
+    job = plan(wanted, runs)
+    job.directory.mkdir(parents=True, exist_ok=True)
+    (job.directory / "log.txt").write_text(PRINTED)
+    record = make(wanted, runs)
+    return server.runs[record.wandb.id], job
+
+
+def test_what_is_asked_for_is_there(server, tmp_path):
+    run, job = made(server, with_logger(tracked_request(), ALL), tmp_path)
+    source = read_manifest(job.directory).source
+    assert run.commit == (source and source.commit)
+    assert run.lines["wandb-events.jsonl"]
+    assert run.files["output.log"].decode() == "reading text.txt\nWANDB_API_KEY=... is set\nhalf a line\n"
+
+
+def test_without_them_nothing_of_it_is_sent(server, tmp_path):
+    run, _ = made(server, tracked_request(seed=1), tmp_path)
+    assert run.commit is None
+    assert "output.log" not in run.files
+    assert "wandb-events.jsonl" not in run.lines
+
+
+def test_they_are_no_part_of_a_run_s_identity(server, tmp_path):
+    wanted = tracked_request(seed=1)
+    assert plan(wanted, tmp_path).identity == plan(with_logger(wanted, ALL), tmp_path).identity
+
+
+def test_the_log_of_a_finished_run_is_sent_once_it_is_asked_for(server, tmp_path):
+    _, job = made(server, tracked_request(seed=2), tmp_path)
+    again = plan(with_logger(job.request, {**TRACKED, "console": True}), tmp_path)
+    for _ in range(2):
+        show_runs([again], Console(quiet=True))
+    run = server.runs[read_manifest(job.directory).wandb.id]
+    assert run.files["output.log"].decode().startswith("reading text.txt\n")
+    assert [row["_step"] for row in run.history if "train/loss" in row] == [4, 8, 12, 16, 20]
+
+
+VARIABLES = {
+    "WANDB_PROJECT": "theirs",
+    "WANDB_ENTITY": "someone",
+    "WANDB_TAGS": "draft, second try",
+    "WANDB_NAME": "my run",
+    "WANDB_RUN_GROUP": "my group",
+    "WANDB_NOTES": "to see",
+}
+
+
+def test_the_variables_of_wandb_are_obeyed(server, tmp_path, monkeypatch):
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    wanted = with_logger(tracked_request(seed=3), {"name": "wandb", "checkpoints": True})
+    check_variables([wanted])
+    run, job = made(server, wanted, tmp_path)
+    assert (run.project, run.entity, run.display_name) == ("theirs", "someone", "my run")
+    assert (run.group, run.notes) == ("my group", "to see")
+    assert set(run.tags) == {"rope", "flash", "copy", "draft", "second try"}
+    place = read_manifest(job.directory).wandb
+    assert (place.project, place.entity, place.complete) == ("theirs", "someone", True)
+    # The study is found all the same, in the project that the variable names.
+    folder = fetch_study(open_account(None, None), "shown", Console(quiet=True))
+    assert (folder / "shown" / job.directory.name / "metrics.csv").exists()
+
+
+def test_what_a_command_says_wins_over_the_variables(server, tmp_path, monkeypatch):
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WANDB_ENTITY", "nobody")
+    given = {**TRACKED, "entity": "someone", "tags": ["mine"]}
+    run, _ = made(server, with_logger(tracked_request(seed=4, question="Which?"), given), tmp_path)
+    assert (run.project, run.entity, run.notes) == ("poslab", "someone", "Which?")
+    assert set(run.tags) == {"rope", "flash", "copy", "mine"}
+
+
+def test_the_runs_of_a_study_do_not_share_a_name(monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_NAME", "my run")
+    check_variables([tracked_request(), tracked_request(seed=1)])
+    assert "WANDB_NAME" not in os.environ
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("poslab: WANDB_NAME is not used")
+
+
+@pytest.mark.parametrize("name", ["tags", "console", "system_statistics", "git_commit"])
+def test_without_wandb_they_are_refused(name):
+    with pytest.raises(ConfigError, match=f"{name} is unknown to logger=local"):
+        request(logger={"name": "local", name: ["a"] if name == "tags" else True})

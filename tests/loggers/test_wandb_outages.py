@@ -1,0 +1,231 @@
+"""Runs whose W&B is stopped, killed, switched off or does not answer: they are made, and nothing is lost."""
+
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import wandb
+from rich.console import Console
+
+from poslab.loggers.send.offline import identifier
+from poslab.loggers.wandb import Wandb
+from poslab.record.manifest import read_manifest
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.make import run
+from poslab.study.run.plan import plan
+from poslab.study.run.stopping import Stopped, Stopper
+from poslab.study.sync import show_runs
+from support.commands import ROOT, environment
+from support.processes import PATIENCE, command_line, descendants
+from support.runs import make, tracked_request
+
+
+def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkeypatch):
+    """What W&B has not got then is sent by the next command."""
+    end = Wandb.finish
+
+    def stopped(*arguments: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(PATIENCE)
+
+    monkeypatch.setattr(Wandb, "finish", stopped)
+    job = plan(tracked_request(seed=6), tmp_path)
+    with pytest.raises(Stopped), Stopper().installed() as stopper:
+        run(job, RunDisplay("made", Console(quiet=True)), stopper)
+    assert job.settled
+    assert read_manifest(job.directory).wandb.complete is None
+    monkeypatch.setattr(Wandb, "finish", end)
+    show_runs([job], Console(quiet=True))
+    assert read_manifest(job.directory).wandb.complete
+    (part,) = job.directory.glob("wandb/offline-run-*")
+    assert identifier(part) == read_manifest(job.directory).wandb.id
+
+
+class Signals(RunDisplay):
+    """Sends W&B's own process a signal, and after it others to this one, at a step."""
+
+    def __init__(self, number: int, *others: int) -> None:
+        super().__init__("made", Console(quiet=True))
+        self.number, self.others = number, others
+
+    def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
+        if step == 11:
+            (found,) = services()
+            os.kill(found, self.number)
+            for number in self.others:
+                signal.raise_signal(number)
+
+
+def services() -> list[int]:
+    """W&B's own processes that this one has started."""
+    return [each for each in descendants(os.getpid()) if "wandb-core" in command_line(each)]
+
+
+def variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("WANDB")}
+
+
+def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
+    job = plan(tracked_request(seed=9), tmp_path)
+    before = variables()
+    with Stopper().installed() as stopper:
+        made = run(job, Signals(signal.SIGKILL), stopper)
+    assert made.status == "done"
+    assert made.wandb.failed
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if "W&B" in line)
+    assert line == f"W&B failed, and the run goes on without it: {made.wandb.failed}"
+    assert variables() == before
+    show_runs([job], Console(quiet=True))
+    assert read_manifest(job.directory).wandb.complete
+
+
+def test_a_stop_takes_a_second_where_wandb_hangs(tmp_path):
+    """And the caller has neither its process nor its variables left; the next process goes on."""
+    job = plan(tracked_request(seed=10), tmp_path)
+    before = variables()
+    with pytest.raises(Stopped), Stopper().installed() as stopper:
+        run(job, Signals(signal.SIGSTOP, signal.SIGTERM), stopper)
+    finished = datetime.fromisoformat(read_manifest(job.directory).finished)
+    assert datetime.now(UTC) - finished < timedelta(seconds=4)  # in whole seconds
+    assert services() == []
+    assert variables() == before
+    made = make(tracked_request(seed=10), tmp_path)
+    assert (made.status, made.wandb.complete, made.wandb.failed) == ("done", True, None)
+
+
+def test_a_run_of_the_caller_s_own_stays_open(tmp_path):
+    """In a notebook, say: poslab's run is beside it, and W&B's process goes on."""
+    settings = wandb.Settings(silent=True, console="off")
+    with wandb.init(project="own", dir=tmp_path, settings=settings) as own:
+        made = make(tracked_request(seed=13), tmp_path / "runs")
+        assert made.wandb.complete
+        assert made.wandb.id != own.id
+        assert wandb.run is own
+        own.log({"loss": 1.0})
+        assert len(services()) == 1
+    wandb.teardown()
+
+
+def test_wandb_can_be_switched_off(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert make(tracked_request(seed=6), tmp_path).wandb is None
+    job = plan(tracked_request(seed=6), tmp_path)
+    told = io.StringIO()
+    show_runs([job], Console(file=told))
+    assert told.getvalue() == ""
+    assert not (job.directory / "wandb").exists()
+
+
+def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
+    """With a key: what the client would ask for minutes is asked once, beside the training."""
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789" * 4)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{port}")
+    place = make(tracked_request(seed=12), tmp_path / "runs").wandb
+    assert (place.mode, place.failed) == ("offline", None)
+
+
+class Nonsense(BaseHTTPRequestHandler):
+    """Answers everything with the same, which is nothing that W&B says."""
+
+    protocol_version = "HTTP/1.1"
+    status, body = 200, b""
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(self.status)
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(self.body)
+
+    do_GET = do_POST = do_PUT = do_HEAD = _answer
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+class Hangs(Nonsense):
+    """Says that it is there; asked for more, it has this process stopped and never answers."""
+
+    def do_POST(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(PATIENCE)
+
+
+@contextmanager
+def nonsense(status: int, body: bytes, kind: type[Nonsense] = Nonsense) -> Iterator[dict[str, str]]:
+    """The variables with which the client speaks to such a server."""
+    handler = type("Handler", (kind,), {"status": status, "body": body})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        yield {"WANDB_BASE_URL": address, "WANDB_API_KEY": "0123456789" * 4, "WANDB_MODE": "online"}
+        server.shutdown()
+
+
+WRONG_TYPES = b'{"data": {"viewer": 5, "project": "x", "serverInfo": [], "upsertBucket": 7, "models": 3}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b"<html>welcome</html>"),
+        (200, WRONG_TYPES),
+        # The client's own process dies of it, after half a minute.
+        pytest.param(418, b"\x00\xff\x00", marks=pytest.mark.study),
+    ],
+)
+def test_a_server_of_another_kind_is_told_in_one_line(status, body, tmp_path):
+    with nonsense(status, body) as known:
+        asked = ["report.py", "source=wandb", "study=x", "entity=somebody"]
+        ended = subprocess.run(
+            [sys.executable, str(ROOT / asked[0]), *asked[1:]],
+            cwd=tmp_path,
+            env={**environment(tmp_path), **known},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+        )
+    assert ended.returncode in (1, 2)
+    (line,) = ended.stderr.splitlines()
+    assert "W&B" in line
+
+
+def test_a_run_is_made_offline_where_a_server_is_of_another_kind(tmp_path, monkeypatch, capfd):
+    with nonsense(200, WRONG_TYPES) as known:
+        for name, value in known.items():
+            monkeypatch.setenv(name, value)
+        made = make(tracked_request(seed=7), tmp_path)
+    assert (made.status, made.wandb.mode) == ("done", "offline")
+    assert "Error initializing run" in made.wandb.because
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_stop_does_not_wait_for_a_server_that_hangs(tmp_path, monkeypatch):
+    job = plan(tracked_request(seed=14), tmp_path)
+    with nonsense(200, b"", Hangs) as known:
+        for name, value in known.items():
+            monkeypatch.setenv(name, value)
+        before = variables()
+        with pytest.raises(Stopped), Stopper().installed() as stopper:
+            run(job, RunDisplay("made", Console(quiet=True)), stopper)
+    assert services() == []
+    assert variables() == before
+    assert read_manifest(job.directory).status == "interrupted"
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert make(tracked_request(seed=14), tmp_path).wandb.complete

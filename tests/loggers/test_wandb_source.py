@@ -1,0 +1,385 @@
+"""A report read from W&B is the report of the machine that made the runs, and nothing bad is used for it."""
+
+import hashlib
+import io
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import wandb
+from rich.console import Console
+
+from poslab.loggers.fetch import account as wandb_account
+from poslab.loggers.fetch.account import open_account
+from poslab.loggers.fetch.study import fetch_study
+from poslab.record.files import write_sealed
+from poslab.record.manifest import read_manifest
+from poslab.record.reader import load
+from poslab.report.write import write_report
+from support.commands import ROOT, environment
+from support.records import plan, read, write_run
+from support.uploads import contents, upload
+from support.wandb_server.graphql import Refused
+from support.wandb_server.server import _Listener, online, served
+from support.wandb_server.store import Run
+
+server = served("module")
+RUNS = {
+    "rope-0-aa00": {"pos": "rope", "seed": 0},
+    "rope-1-aa01": {"pos": "rope", "seed": 1, "shift": 0.01},
+    "alibi-0-aa02": {"pos": "alibi", "seed": 0, "shift": 0.1},
+    "alibi-1-aa03": {"pos": "alibi", "seed": 1, "shift": 0.12},
+    "t5-0-aa04": {"pos": "t5", "seed": 0, "status": "diverged", "reason": "a loss that is no number"},
+    "t5-1-aa05": {"pos": "t5", "seed": 1, "status": "failed", "reason": "out of memory"},
+    "fox-0-aa06": {"pos": "fox", "seed": 0, "status": "running"},
+    "fox-1-aa07": {"pos": "fox", "seed": 1, "status": "interrupted", "reason": "stopped by SIGTERM"},
+}
+NEVER = "fox-2-aa08"  # asked for and not begun
+REFUSED = "fire-0-aa09"  # for which there is no W&B run
+
+
+def seal(directory):
+    """As a record is when its run has ended: with the checksums of its files."""
+    files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.glob("*.csv")}
+    write_sealed(directory / "manifest.json", {**read_manifest(directory).as_json(), "files": files})
+
+
+def make(runs, study):
+    for name, facts in RUNS.items():
+        directory = write_run(runs, name, study=study, identity=name[-4:], **facts)
+        if facts.get("status", "done") in ("done", "diverged", "failed"):
+            seal(directory)
+    write_run(runs, REFUSED, study=study, pos="fire", status="failed", reason="a pair that cannot work")
+    plan(runs, [*RUNS, NEVER, REFUSED], "alibi", study=study)
+    return runs / study
+
+
+def upload_study(study, folder=None):
+    for name in RUNS:
+        upload(study / name, f"{study.name}-{name[-4:]}", study.name, folder=folder)
+    lent = [(path, f"runs/{REFUSED}/{path.name}") for path in (study / REFUSED).iterdir()]
+    listed = [(study / "study.json", "study.json"), *lent]
+    upload(study, f"{study.name}-report", study.name, job_type="report", files=listed, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def study(server, tmp_path_factory):
+    """A study of runs that ended in every way, on this machine and in W&B."""
+    folder = make(tmp_path_factory.mktemp("made") / "runs", "made")
+    with online(server):
+        upload_study(folder)
+    server.runs["made-aa06"].state = "crashed"
+    return folder
+
+
+@pytest.fixture
+def report(server, tmp_path, monkeypatch, capsys):
+    """Runs report.py with a cache of its own; its status and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
+    main = runpy.run_path(str(ROOT / "report.py"))["main"]
+
+    def call(*arguments):
+        with online(server):
+            status = main(list(arguments))
+        shown = capsys.readouterr()
+        return status, shown.out, shown.err
+
+    return call
+
+
+def downloads(server, since=0):
+    """The files that were read from W&B."""
+    seen = [each for each in server.requests[since:] if each.method == "GET"]
+    return [each.path.rpartition("record/")[2] for each in seen if each.path.startswith("/storage/")]
+
+
+def test_the_report_is_the_local_one_byte_for_byte(server, study, report, tmp_path):
+    local = write_report("made", study.parent, tmp_path / "local")
+    status, _, err = report("source=wandb", "study=made")
+    assert status == 0, err
+    assert contents(tmp_path / "reports" / "made") == contents(local.directory)
+    rows = read(tmp_path / "reports" / "made" / "summary.csv")
+    statuses = {row["run"]: row["status"] for row in rows}
+    assert (statuses["fox-0-aa06"], statuses[NEVER], statuses[REFUSED]) == (
+        "running",
+        "not started",
+        "failed",
+    )
+    assert "fox-0-aa06 (made-aa06): its record says running, W&B says crashed" in err
+    assert "1 of the 10 runs that the study lists have no record in W&B" in err
+    assert server.unknown == []
+
+
+def put(server, directory, number, group, *, prefix="record/", **facts):
+    """A run as the server keeps it, without a client's help."""
+    identity = {"identity": {"value": directory.name[-4:]}}
+    run = Run(server.entity, "poslab", number, len(server.kept_runs) + 1, group=group, job_type="train")
+    run.display_name, run.state, run.raw_config = directory.name, "finished", identity
+    for name, value in facts.items():
+        setattr(run, name, value)
+    run.files = {f"{prefix}{path.name}": path.read_bytes() for path in directory.iterdir() if path.is_file()}
+    server.kept_runs[run.key] = run
+    server.project_number(server.entity, "poslab")
+    return run
+
+
+def put_study(server, study):
+    for name in RUNS:
+        put(server, study / name, f"{study.name}-{name[-4:]}", study.name)
+    listed = put(server, study, f"{study.name}-report", study.name, job_type="report")
+    for path in (study / REFUSED).iterdir():
+        listed.files[f"record/runs/{REFUSED}/{path.name}"] = path.read_bytes()
+    return listed
+
+
+@pytest.fixture
+def fetched(server, tmp_path, monkeypatch):
+    """Reads a study into a cache of its own: the studies' folder, and what was said."""
+    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
+
+    def call(study):
+        said = io.StringIO()
+        with online(server):
+            root = fetch_study(open_account(None, None), study, Console(file=said, width=500))
+        return root, said.getvalue()
+
+    return call
+
+
+def statuses(root, study):
+    return {run.name: (run.status, run.reason) for run in load(study, root).runs}
+
+
+def test_only_what_has_changed_is_read_again(server, fetched, tmp_path):
+    study = make(tmp_path / "runs", "changing")
+    listed = put_study(server, study)
+    root, _ = fetched("changing")
+    assert statuses(root, "changing") == statuses(study.parent, "changing")
+    since = len(server.requests)
+    assert "0 tables were downloaded" in fetched("changing")[1]
+    assert downloads(server, since) == []
+    # One run ends, another is removed, the list is written again.
+    shutil.rmtree(study / "fox-0-aa06")
+    done = write_run(study.parent, "fox-0-aa06", pos="fox", study="changing", identity="aa06")
+    seal(done)
+    put(server, done, "changing-aa06", "changing")
+    del server.kept_runs[server.runs["changing-aa05"].key]
+    shutil.rmtree(study / "t5-1-aa05")
+    plan(study.parent, [*RUNS][:4], "rope", study="changing")
+    listed.files["record/study.json"] = (study / "study.json").read_bytes()
+    since = len(server.requests)
+    fetched("changing")
+    tables = {"manifest.json", "metrics.csv", "extrapolation.csv", "position.csv"}
+    assert sorted(downloads(server, since)) == sorted([*tables, "study.json"])
+    assert contents(root / "changing") == {
+        name: content for name, content in contents(study).items() if read_by_reports(study, name)
+    }
+    # What is damaged in the cache is read again.
+    damaged = root / "changing" / "rope-0-aa00" / "metrics.csv"
+    damaged.write_bytes(damaged.read_bytes()[:-5])
+    since = len(server.requests)
+    fetched("changing")
+    assert downloads(server, since) == ["metrics.csv"]
+    assert contents(root / "changing")["rope-0-aa00/metrics.csv"] == damaged.read_bytes()
+
+
+def read_by_reports(study, name):
+    """Manifests, the list, and the tables of runs that ended."""
+    run = study / name.partition("/")[0]
+    return name.endswith(".json") or read_manifest(run).status in ("done", "diverged")
+
+
+def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
+    study = make(tmp_path / "runs", "bad")
+    put_study(server, study)
+    runs = {number.removeprefix("bad-"): run for number, run in server.runs.items()}
+
+    def rewritten(number, **fields):
+        path = study / f"{number}.json"
+        write_sealed(path, {**read_manifest(study / runs[number].display_name).as_json(), **fields})
+        runs[number].files["record/manifest.json"] = path.read_bytes()
+        path.unlink()
+
+    runs["aa00"].files["record/metrics.csv"] += b"1"
+    del runs["aa01"].files["record/position.csv"]
+    manifest = bytearray(runs["aa02"].files["record/manifest.json"])
+    manifest[200] ^= 1
+    runs["aa02"].files["record/manifest.json"] = bytes(manifest)
+    rewritten("aa04", study="another")
+    rewritten("aa05", run="../../../outside")
+    rewritten("aa06", files={"../outside.csv": "0" * 64, "/etc/hostname.csv": "0" * 64}, status="done")
+    runs["aa07"].files = {"record/../../outside.csv": b"x", "config.yaml": b""}
+    runs["aa07"].state = "killed"
+    runs["report"].files |= {"record/runs/../outside.csv": b"x", "record/runs/..": b"x"}
+
+    root, said = fetched("bad")
+    found = statuses(root, "bad")
+    assert found["rope-0-aa00"] == ("unreadable", "metrics.csv is missing")
+    assert found["rope-1-aa01"] == ("unreadable", "position.csv is missing")
+    assert found["alibi-0-aa02"][0] == "unreadable"
+    assert found["alibi-1-aa03"] == ("done", "")
+    assert {found[name][0] for name in found if name[-4:] in ("aa04", "aa05", "aa06", "aa07")} == {
+        "not started"
+    }
+    for line in (
+        "rope-0-aa00 (bad-aa00): metrics.csv is damaged in W&B",
+        "rope-1-aa01 (bad-aa01): position.csv is missing in W&B",
+        "alibi-0-aa02 (bad-aa02) has a damaged manifest.json",
+        "t5-0-aa04 (bad-aa04) says that it is of study 'another'",
+        "t5-1-aa05 (bad-aa05) names a file outside its folder",
+        "fox-0-aa06 (bad-aa06) names a file outside its folder",
+        "fox-1-aa07 (bad-aa07) has no record: killed in W&B",
+        "5 of the 10 runs that the study lists have no record in W&B",
+    ):
+        assert line in said, said
+    kept = {path.relative_to(root) for path in root.rglob("*.csv")}
+    assert {str(path.parent) for path in kept} == {f"bad/{name}" for name in [*[*RUNS][:2], "alibi-1-aa03"]}
+    assert not list(tmp_path.rglob("outside*"))
+
+
+def test_a_damaged_list_is_named_and_runs_are_listed_by_name(server, fetched, tmp_path):
+    study = make(tmp_path / "runs", "listless")
+    listed = put_study(server, study)
+    for content, line in (
+        (b"{}", "study.json of the report run is damaged: runs are listed by name"),
+        (
+            (study.parent / "listless" / "study.json").read_bytes().replace(b"listless", b"other"),
+            "is damaged",
+        ),
+        (None, "no report run of the study has its study.json: runs are listed by name"),
+    ):
+        listed.files["record/study.json"] = content
+        if content is None:
+            del server.kept_runs[listed.key]
+        root, said = fetched("listless")
+        assert line in said
+        assert [run.name for run in load("listless", root).runs] == sorted(
+            [*RUNS, *([REFUSED] if content else [])]
+        )
+        assert not (root / "listless" / "study.json").exists()
+
+
+def test_of_two_runs_that_are_the_same_the_newest_finished_one_is_used(server, fetched, tmp_path):
+    for place, facts in (
+        ("first", {"finished": "2026-01-01T00:02:00+00:00", "shift": 0.5}),
+        ("second", {"finished": "2026-01-01T00:01:00+00:00"}),
+        ("third", {"finished": None, "status": "running"}),
+    ):
+        seal(write_run(tmp_path / place, "rope-0-aa00", study="twice", identity="aa00", **facts))
+        put(server, tmp_path / place / "twice" / "rope-0-aa00", f"twice-{place}", "twice")
+    root, said = fetched("twice")
+    assert "rope-0-aa00 is in W&B 3 times: rope-0-aa00 (twice-first) is used, the newest" in said
+    assert contents(root / "twice" / "rope-0-aa00") == contents(tmp_path / "first" / "twice" / "rope-0-aa00")
+
+
+def test_runs_synced_late_come_out_the_same(server, report, tmp_path, monkeypatch):
+    """By `wandb sync`, from the machine that had no network."""
+    study = make(tmp_path / "runs", "late")
+    wandb.teardown()
+    monkeypatch.setenv("WANDB_DATA_DIR", server.environment["WANDB_DATA_DIR"])
+    (tmp_path / "offline").mkdir()
+    for name in [*RUNS][:2]:
+        upload(study / name, f"late-{name[-4:]}", "late", folder=tmp_path / "offline")
+    plan(study.parent, [*RUNS][:2], study="late")
+    upload(
+        study,
+        "late-report",
+        "late",
+        job_type="report",
+        folder=tmp_path / "offline",
+        files=[(study / "study.json", "study.json")],
+    )
+    wandb.teardown()
+    parts = [str(part) for part in (tmp_path / "offline").glob("wandb/offline-run-*")]
+    assert len(parts) == 3
+    environment = {**os.environ, **server.environment}
+    wand = Path(sys.executable).parent / "wandb"
+    synced = subprocess.run([wand, "sync", *parts], env=environment, capture_output=True, text=True)
+    assert synced.returncode == 0, synced.stderr
+    for name in [*RUNS, REFUSED][2:]:
+        shutil.rmtree(study / name)
+    local = write_report("late", study.parent, tmp_path / "local")
+    assert report("source=wandb", "study=late")[0] == 0
+    assert contents(tmp_path / "reports" / "late") == contents(local.directory)
+
+
+@pytest.mark.parametrize(("code", "expected"), [(404, 0), (500, 1)])
+def test_a_file_that_is_listed_and_not_given(server, study, report, tmp_path, monkeypatch, code, expected):
+    """404: its sending was broken off, and the run is listed as damaged. Else no report is made."""
+    given = _Listener._stored
+
+    def stored(listener, seen, path):
+        if path.endswith("made-aa03/record/metrics.csv"):
+            raise Refused("not now", code)
+        return given(listener, seen, path)
+
+    monkeypatch.setattr(_Listener, "_stored", stored)
+    monkeypatch.setattr(wandb_account, "RETRIES", 1)
+    status, _, err = report("source=wandb", "study=made")
+    assert status == expected
+    if code == 404:
+        assert "alibi-1-aa03 (made-aa03): metrics.csv is missing in W&B" in err
+        rows = read(tmp_path / "reports" / "made" / "summary.csv")
+        assert {row["run"]: row["status"] for row in rows}["alibi-1-aa03"] == "unreadable"
+    else:
+        assert err.count("\n") == 1
+        assert "W&B does not deliver record/metrics.csv of made-aa03" in err
+        assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("source=wandb", "source=wandb needs study=NAME"),
+        ("source=disk study=a", "source=disk is unknown; there is source=wandb"),
+        ("source=wandb study=a runs=runs", "runs= is for records on this machine"),
+        ("study=a project=x", "project= is for W&B: give source=wandb as well"),
+        ("source=wandb checkpoint=x:latest", "leave source= out"),
+        ("source=wandb study=../a", "'../a' cannot be the name of a study"),
+        ("source=wandb study=nothing", "W&B has no run of study=nothing in someone/poslab"),
+        ("source=wandb study=made project=nothing", "W&B has no project someone/nothing"),
+        ("source=wandb study=made project=..", "'..' cannot be the name of an entity or a project"),
+        ("checkpoint=gone:latest", "W&B has no artifact someone/poslab/gone:latest"),
+        ("checkpoint=gone:latest project=nothing", "W&B has no artifact someone/nothing/gone:latest"),
+    ],
+)
+def test_what_is_not_there_is_said_in_one_line(study, report, tmp_path, arguments, expected):
+    status, out, err = report(*arguments.split())
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert expected in err
+    assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "status", "expected"),
+    [
+        ("WANDB_API_KEY", None, 2, "not logged in to W&B: run `wandb login`, or set WANDB_API_KEY"),
+        ("WANDB_API_KEY", "9" * 40, 2, "W&B refuses the key: run `wandb login --relogin`"),
+        ("WANDB_BASE_URL", "http://127.0.0.1:1", 1, "W&B does not answer: "),
+    ],
+)
+def test_a_server_that_does_not_answer_is_said_in_one_line(
+    server, tmp_path, setting, value, status, expected
+):
+    """By the command itself: nothing else may be printed, and no question asked."""
+    changed = {**environment(tmp_path), **server.environment, "WANDB_HTTP_TIMEOUT": "2", setting: value}
+    ended = subprocess.run(
+        [sys.executable, str(ROOT / "report.py"), "source=wandb", "study=made"],
+        cwd=tmp_path,
+        env={key: value for key, value in changed.items() if value is not None},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (status, "", 1)
+    assert expected in ended.stderr
+
+
+def test_every_call_was_known(server):
+    assert server.unknown == []
