@@ -15,7 +15,7 @@ from poslab.config.schema import check
 from poslab.data.cache import prepare
 from poslab.data.windows import extrapolation_segments
 from poslab.evaluation.losses import token_losses
-from poslab.training.checkpoints import read_trained_model
+from poslab.training.trained import read_trained_model
 
 SCORED = 8  # targets at the end of a window, so one scored "with c tokens" has c to c + 7 before it
 WINDOWS = 4_096

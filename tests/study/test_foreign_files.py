@@ -16,7 +16,8 @@ from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
 from poslab.study.run.make import run
 from poslab.study.run.plan import Job, plan
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.training.checkpoints import from_bytes, read_trained_model, remove_states, to_bytes
+from poslab.training.checkpoints import from_bytes, remove_states, to_bytes
+from poslab.training.trained import read_trained_model
 from support.runs import StopsAt, make, request, weights_digest
 
 WANTED = {"trainer__max_steps": 12, "trainer__checkpoint_seconds": 0.0, "model__layers": 1}

@@ -30,7 +30,7 @@ from poslab.study.run.plan import Job, plan
 from poslab.study.run.reevaluate import evaluate_again
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.status import show_status
-from poslab.training.checkpoints import read_trained_model
+from poslab.training.trained import read_trained_model
 from support.models import CONF, POSITIONS
 from support.runs import StopsAt, make, request, weights_digest
 
