@@ -158,16 +158,6 @@ def plan(
     return Job(request, config, size, corpus, code, identity, study / name, facts)
 
 
-def may_fit(request: Request, here: bool) -> bool:
-    """Whether its settings alone, without building anything, show no reason to refuse a run as too large."""
-    try:
-        config = resolve(request.config, here)
-        _check_unbuilt(config, here)
-    except ConfigError:
-        return False
-    return True
-
-
 def _check_unbuilt(config: Config, here: bool, trained: bool = False) -> None:
     """Before the parts of a huge model are built; how far the scheme is evaluated is known after that."""
     size = size_of(config, max_length=config.context_length, trained=trained)
