@@ -1,7 +1,6 @@
-"""Records that earlier versions wrote, of each format: read where they are sealed, else refused by name.
+"""Records that earlier versions wrote: read where they have today's format, else refused by name.
 
-golden/<study>/ are runs of a few steps on the copy task, without their weights: format1 has no checksums,
-format2_first is of the first version that had them, format2_last of the last one before format 3.
+golden/format3 are runs of a few steps on the copy task, without their weights.
 """
 
 import hashlib
@@ -18,10 +17,8 @@ from poslab.record.measures import multiples
 from poslab.record.reader import Run, load, load_run
 from poslab.record.schema import FORMAT, MANIFEST
 from poslab.record.seal import DamagedError, read_sealed, sealed
-from poslab.record.study_list import read_study_list
 from poslab.record.summary import row
 from poslab.record.writer import RunRecord
-from poslab.report.write import write_report
 
 GOLDEN = Path(__file__).parent / "golden"
 LOSSES = ("validation_loss", "loss_1x", "loss_2x", "sliding_2x")
@@ -29,11 +26,7 @@ SEED_0 = {  # as the versions that made the records reported them
     "rope": (5.307214364409447, 5.286289989948273, 5.286104828119278, 5.239081501960754),
     "alibi": (5.307019151747227, 5.285761542618275, 5.285573333501816, 5.238343358039856),
 }
-SEED_1 = {
-    "rope": (5.367043301463127, 5.392073258757591, 5.39173811674118, 5.40569007396698),
-    "alibi": (5.365550607442856, 5.392107531428337, 5.391699977219105, 5.405870735645294),
-}
-OLDER = "its record has format 1, which this version does not read: train it again"
+OLDER = "its record has format 2, which this version does not read: train it again"
 NEWER = "its record has format 4, which this version does not read: use the version of poslab that wrote it"
 
 
@@ -56,10 +49,6 @@ def copied(study: str, folder: Path, pos: str = "rope") -> Path:
 @pytest.mark.parametrize(
     ("study", "pos", "number", "expected"),
     [
-        ("format2_first", "rope", 2, SEED_0["rope"]),
-        ("format2_first", "alibi", 2, SEED_0["alibi"]),
-        ("format2_last", "rope", 2, SEED_1["rope"]),
-        ("format2_last", "alibi", 2, SEED_1["alibi"]),
         ("format3", "rope", 3, SEED_0["rope"]),
         ("format3", "alibi", 3, SEED_0["alibi"]),
     ],
@@ -76,45 +65,14 @@ def test_a_record_keeps_its_figures(
     assert len(run.positions) == 32
 
 
-def test_what_an_older_version_did_not_record_is_none() -> None:
-    before, after = of("format2_first"), of("format3")
-    assert before.manifest.code_evaluation is None
-    assert before.scheme.wavelengths is None
-    assert after.manifest.code_evaluation is not None
-    assert len(after.scheme.wavelengths or {}) == 4
-
-
-def test_a_report_holds_records_of_both_formats(tmp_path: Path) -> None:
-    study = tmp_path / "runs" / "mixed"
-    for name in ("format1", "format2_first", "format2_last", "format3"):
-        shutil.copytree(GOLDEN / name, study, dirs_exist_ok=True, ignore=shutil.ignore_patterns("study.json"))
-    report = write_report("mixed", tmp_path / "runs", tmp_path / "reports")
-    runs = load("mixed", tmp_path / "runs").runs
-    assert sorted((run.status, run.manifest.format or 1) for run in runs) == [
-        *[("done", 2)] * 4,
-        *[("done", 3)] * 2,
-        ("older", 1),
-    ]
-    text = (report.directory / "report.md").read_text()
-    assert OLDER in text
-    assert "damaged" not in text
-
-
-def test_format_1_is_older_and_not_damaged(tmp_path: Path) -> None:
-    (run,) = load("format1", GOLDEN).runs
+def test_an_older_format_is_named_and_not_damaged(tmp_path: Path) -> None:
+    directory = copied("format3", tmp_path)
+    write_sealed(directory / MANIFEST, {**read_sealed(directory / MANIFEST), "format": FORMAT - 1})
+    run = load_run(directory)
     assert (run.status, run.reason, run.readable) == ("older", OLDER, False)
-    listed = read_study_list(GOLDEN / "format1")
-    assert listed is not None
-    assert listed.runs == (run.directory,)
     with pytest.raises(OtherFormatError) as error:
-        read_manifest(GOLDEN / "format1" / run.directory)
+        read_manifest(directory)
     assert str(error.value).endswith(f"{MANIFEST}: {OLDER}")
-    # Half of it is damaged: nobody can say what it was.
-    directory = tmp_path / run.directory
-    directory.mkdir()
-    whole = (GOLDEN / "format1" / run.directory / MANIFEST).read_bytes()
-    (directory / MANIFEST).write_bytes(whole[:-9])
-    assert load_run(directory).reason == "manifest.json is damaged"
 
 
 def test_a_format_to_come_is_newer_and_left_alone(tmp_path: Path) -> None:
@@ -132,10 +90,9 @@ def test_a_wrong_bit_in_the_format_is_damage() -> None:
             parse_manifest(content.replace(b'"format": 3', b'"format": ' + number))
 
 
-@pytest.mark.parametrize("name", ["format2_first", "format2_last", "format3"])
-def test_a_manifest_is_written_as_it_was_read(name: str, tmp_path: Path) -> None:
+def test_a_manifest_is_written_as_it_was_read(tmp_path: Path) -> None:
     """Fields that this version does not know stay, and none is added."""
-    directory = copied(name, tmp_path)
+    directory = copied("format3", tmp_path)
     facts = read_sealed(directory / MANIFEST) | {"of_a_fork": {"deep": [1, None]}}
     write_sealed(directory / MANIFEST, facts)
     RunRecord(directory, read_manifest(directory)).update(wandb={"id": "abc", "mode": "offline"})
@@ -165,16 +122,13 @@ def test_a_field_of_another_type_is_named(change: dict[str, Any], field: str, tm
     assert (run.status, run.reason) == ("unreadable", f"manifest.json has no valid {field}")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["probe.csv", "rescaled.csv", "rescaled_position.csv", "scheme_bias.csv", "attention_distance.csv"],
-)
+@pytest.mark.parametrize("name", ["probe.csv", "rescaled.csv", "rescaled_position.csv"])
 def test_a_table_that_the_manifest_does_not_list_is_not_read(name: str, tmp_path: Path) -> None:
     """Whoever puts a file beside a sealed record does not change the record."""
-    directory = copied("format2_first", tmp_path)
+    directory = copied("format3", tmp_path)
     (directory / name).write_text("layer,head,queries,distance\n0,0,1,1\n")
-    assert figures(load_run(directory)) == figures(of("format2_first")) | {"study": ""}
-    assert load_run(directory).scheme == of("format2_first").scheme
+    assert figures(load_run(directory)) == figures(of("format3")) | {"study": ""}
+    assert load_run(directory).scheme == of("format3").scheme
 
 
 @pytest.mark.parametrize(
@@ -210,7 +164,7 @@ def test_a_diverged_run_shows_its_curve_only_where_it_is_as_it_was_written(tmp_p
 
 
 def test_golden_records_are_sealed_as_they_were() -> None:
-    for path in GOLDEN.glob("format[23]*/*/manifest.json"):
+    for path in GOLDEN.glob("*/*/manifest.json"):
         manifest = read_manifest(path.parent)
         assert manifest is not None
         for name, digest in manifest.tables.items():

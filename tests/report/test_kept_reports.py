@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from poslab.record.files import write_sealed
 from poslab.record.kept import KEPT
+from poslab.record.seal import read_sealed
 from support.commands import ROOT, environment
 from support.records import L, plan, read, write_rescaled, write_run, write_scheme
 
@@ -50,7 +52,8 @@ def write_study(runs: Path) -> None:
     write_run(runs, "going", pos="t5", seed=1, study=STUDY, status="running")
     (write_run(runs, "lacking", pos="fire", study=STUDY) / "position.csv").unlink()
     (write_run(runs, "torn", study=STUDY) / "manifest.json").write_text('{"reason": "/home/me/x"')
-    shutil.copytree(next((GOLDEN / "format1").glob("rope-*")), runs / STUDY / "older")
+    older = write_run(runs, "older", study=STUDY) / "manifest.json"
+    write_sealed(older, {**read_sealed(older), "format": 2})
     plan(runs, ["alibi-0", "alibi-1", "rope-0", "rope-1", "never"], "rope", study=STUDY)
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import lzma
 import random
 import tarfile
@@ -120,10 +119,8 @@ def _of_another_format(path: Path, before: bytes, step: int) -> bytes | None:
         facts = unsealed(before, path)
     except DamagedError:
         return None
-    if step < 0:  # none of the first formats had a seal
-        known = ("study", "runs", "reference", "commands")
-        plain = {key: facts[key] for key in known} if path.name == "study.json" else {**facts, "format": 1}
-        return json.dumps(plain, indent=2).encode()
+    if step < 0:
+        return sealed({**facts, "format": 2}).encode()
     return sealed({**facts, "format": 9}).encode() if "format" in facts else None
 
 

@@ -16,7 +16,6 @@ as those of run directories are.
 """
 
 import io
-import json
 import lzma
 import tarfile
 import tempfile
@@ -24,7 +23,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from poslab.config.text import is_file_name, plain, published
 from poslab.record.manifest import parse_manifest
@@ -198,23 +196,9 @@ def _manifest(content: bytes) -> Manifest:
 
 def published_file(content: bytes) -> bytes:
     """A file of JSON in which only the last name of each path is left; nothing of a damaged one."""
-    is_sealed = True
     try:
         facts = unsealed(content, "")
     except DamagedError:
-        is_sealed, facts = False, _older(content)
-        if not facts:
-            return b""  # is damaged, too
+        return b""
     shown = published(facts)
-    if shown == facts:
-        return content
-    return (sealed(shown) if is_sealed else json.dumps(shown, indent=2)).encode()
-
-
-def _older(content: bytes) -> dict[str, Any]:
-    """What a file holds that a version without seals wrote, nothing where it is none."""
-    try:
-        facts = json.loads(content)
-    except (ValueError, RecursionError):
-        return {}
-    return facts if isinstance(facts, dict) and "sha256" not in facts else {}
+    return content if shown == facts else sealed(shown).encode()

@@ -1,7 +1,6 @@
 """The manifest of a run directory, and whether the files that it lists are as they were written."""
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,10 +10,9 @@ from typing import Literal
 from pydantic import ValidationError
 
 from poslab.config.text import is_file_name, plain
-from poslab.record.schema import FORMAT, MANIFEST, READABLE, TABLE_SUFFIX, Manifest
+from poslab.record.schema import FORMAT, MANIFEST, TABLE_SUFFIX, Manifest
 from poslab.record.seal import DamagedError, UnreadableError, unsealed
 
-UNSEALED_FORMAT = 1  # whose manifests had no checksum
 SECTIONS = ("data", "wandb")  # fields that have fields
 
 
@@ -65,16 +63,11 @@ def parse_manifest(data: bytes, name: object = MANIFEST) -> Manifest:
     Raises DamagedError, and OtherFormatError where it is sound and of a format that this version does not
     read.
     """
-    try:
-        facts = unsealed(data, name)
-    except DamagedError:
-        if _is_of_the_unsealed_format(data):
-            raise OtherFormatError(name, UNSEALED_FORMAT) from None
-        raise
+    facts = unsealed(data, name)
     number = facts.get("format")
     if not isinstance(number, int) or isinstance(number, bool):
         raise DamagedError(f"{name} has no valid format")
-    if number not in READABLE:
+    if number != FORMAT:
         raise OtherFormatError(name, number)
     try:
         return Manifest.model_validate(facts)
@@ -92,15 +85,6 @@ def remove_record(directory: Path) -> None:
     (directory / MANIFEST).unlink(missing_ok=True)
     with suppress(OSError):
         directory.rmdir()
-
-
-def _is_of_the_unsealed_format(data: bytes) -> bool:
-    """Whether it is a whole manifest of format 1. A later one that is damaged has a checksum."""
-    try:
-        facts = json.loads(data)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(facts, dict) and facts.get("format") == UNSEALED_FORMAT and "sha256" not in facts
 
 
 def _field(error: ValidationError) -> str:

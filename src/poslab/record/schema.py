@@ -36,8 +36,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict
 
-FORMAT = 3  # of the records that this version writes
-READABLE = (2, 3)  # format 1 had no checksums
+FORMAT = 3  # of the records that this version writes and reads
 
 MANIFEST = "manifest.json"
 STUDY_LIST = "study.json"

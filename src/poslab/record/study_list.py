@@ -3,7 +3,6 @@
 It holds no result: where it is lost, the study's command writes it anew from the runs.
 """
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,8 +16,7 @@ from poslab.record.locks import holding
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError, UnreadableError, unsealed
 
-FORMAT = 3  # of the lists that this version writes; those of 1 and 2 do not say which format they have
-UNSEALED = {"study", "runs", "reference", "commands"}  # the fields of lists beside records of format 1
+FORMAT = 3  # of the lists that this version writes; earlier ones do not say which format they have
 UNNAMED = "ablation"  # the study of commands without study=; its report is on the last of them
 WAIT = 600.0  # seconds that a command waits for another one that writes the same list
 
@@ -60,12 +58,7 @@ def parse_study_list(data: bytes, name: object) -> StudyList:
 
     Raises DamagedError, and NewerListError where it is sound and of a format that is not read.
     """
-    try:
-        facts = unsealed(data, name)
-    except DamagedError:
-        facts = _older(data)
-        if facts.keys() != UNSEALED:
-            raise
+    facts = unsealed(data, name)
     number = facts.get("format", 1)
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise DamagedError(f"{name} has no valid format")
@@ -75,15 +68,6 @@ def parse_study_list(data: bytes, name: object) -> StudyList:
             "use the version of poslab that wrote it"
         )
     return _checked(facts)
-
-
-def _older(data: bytes) -> dict[str, Any]:
-    """The list of a version that did not seal it, nothing where it is none."""
-    try:
-        facts = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
 
 
 def _checked(facts: Mapping[str, Any]) -> StudyList:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.record.schema import PROGRESS
-from poslab.record.seal import read_sealed, sealed
+from poslab.record.seal import DamagedError, read_sealed, sealed
 
 WRITE_SECONDS = 1.0  # between two writes; readers read no more often
 BASIS = 0.02  # the share of a phase to be done before its pace counts: the first steps compile and warm up
@@ -102,34 +102,7 @@ def read_progress(directory: Path) -> Progress | None:
     """The progress that the run in `directory` wrote last; None where it is missing, damaged or another's."""
     try:
         content = read_sealed(directory / PROGRESS)
-        if content["run"] != directory.name:
-            return None
-        progress = Progress(
-            phase=str(content["phase"]),
-            share=_number(content["share"]),
-            share_before=_number(content["share_before"]),
-            step=_count(content["step"]),
-            steps=_count(content["steps"]),
-            loss=_optional(content["loss"]),
-            tokens_per_second=_optional(content["tokens_per_second"]),
-            phase_started=_number(content["phase_started"]),
-            updated=_number(content["updated"]),
-            process=int(_number(content["process"])),
-        )
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        run = content.pop("run")
+        return Progress(**content) if run == directory.name else None
+    except (OSError, DamagedError, TypeError, KeyError):  # TypeError: of another version
         return None
-    return progress if 0 <= progress.share_before <= progress.share <= 1 else None
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is no number")
-    return float(value)
-
-
-def _optional(value: Any) -> float | None:
-    return None if value is None else _number(value)
-
-
-def _count(value: Any) -> int | None:
-    return None if value is None else int(_number(value))
