@@ -1,1 +1,1 @@
-"""Trained weights into sums of losses, by length, position and question."""
+"""Trained weights into sums of losses, by length and position."""

@@ -12,11 +12,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from multiprocessing import forkserver, util
+from multiprocessing import forkserver, spawn, util
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.reduction import DupFd
 from threading import Thread
 from typing import Any
+from unittest.mock import patch
 
 from poslab.study.launch.contract import Task
 
@@ -51,7 +52,7 @@ class ForkServer:
         inherited = [_Descriptor(number) for number in leases]
         arguments = (task, [int(core) for core in cores], inherited, dict(environment))
         process = CONTEXT.Process(target=_run, args=arguments)
-        with _short_folder():
+        with _short_folder(), _without_the_script():
             process.start()
         return process
 
@@ -76,7 +77,8 @@ def _first_process() -> None:
     """Fork a process that does nothing, which takes as long as the server's imports."""
     with suppress(EOFError, OSError):  # the server was killed
         process = CONTEXT.Process(target=int)
-        process.start()
+        with _without_the_script():
+            process.start()
         process.join()
 
 
@@ -89,6 +91,19 @@ def _variables(environment: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextmanager
+def _without_the_script() -> Iterator[None]:
+    """Have no process run the script of the command again, which a run does not need."""
+    original = spawn.get_preparation_data
+
+    def prepared(name: str) -> dict[str, Any]:
+        facts = original(name)
+        return {key: value for key, value in facts.items() if not key.startswith("init_main_from")}
+
+    with patch.object(spawn, "get_preparation_data", prepared):
+        yield
 
 
 @contextmanager
