@@ -140,12 +140,11 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
     section = schemes.section(results_of(tmp_path))
     assert section is not None
     assert section.findings == (
-        "No biases on record: rope.",
-        "No rotations on record: rope.",
-        "No bound of decay on record: rope.",
-        "No attention distance on record: rope.",
+        "Not in every run's record: biases: rope.",
+        "Not in every run's record: rotations: rope and alibi.",
+        "Not in every run's record: bound of decay: rope and alibi.",
+        "Not in every run's record: attention distance: rope.",
         "No attention distance, since the mixer has no matrix of weights: alibi.",
-        "Not on record for every seed of an arm: b1 lack some.",
     )
     retrieval = Retrieval().section(StudyTables(results_of(tmp_path)))
     assert retrieval is not None
