@@ -60,7 +60,7 @@ def _findings(results: Results) -> tuple[str, ...]:
             named.setdefault(words, []).append(item.arm.label)
         for what, of in MEASURED.items():
             if any(of(each) is None for each in records):
-                named.setdefault(f"Not in every run's record: {what}", []).append(item.arm.label)
+                named.setdefault(f"Of some runs, no {what} on record", []).append(item.arm.label)
         if any(each.attended == {} for each in records):
             words = "No attention distance, since the mixer has no matrix of weights"
             named.setdefault(words, []).append(item.arm.label)
