@@ -142,7 +142,7 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
     assert set(section.findings) == {
         "Of some runs, no biases on record: rope.",
         "Of some runs, no rotations on record: alibi and rope.",
-        "Of some runs, no bound of decay on record: alibi and rope.",
+        "Of some runs, no bound of decay on record: rope.",
         "Of some runs, no attention distance on record: rope.",
         "No attention distance, since the mixer has no matrix of weights: alibi.",
     }
