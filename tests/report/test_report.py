@@ -53,7 +53,7 @@ def test_a_scheme_without_a_value_past_L_is_empty_there(tmp_path: Path) -> None:
     assert (row["usable_length"], row["usable_length_at_least"]) == (L, False)
     assert row["failure_position"] is None
     assert row["failure_position_found"] is None
-    assert "Past L, learned is not defined." in words(results)
+    assert "No context gain was measured past L." in words(results)
 
 
 def test_position_bins_share_an_edge_with_L_and_failure_is_found_past_it(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_superseded_failed_and_damaged_runs_are_listed_and_do_not_count(tmp_path
     assert status["new"][0] == "done"
     assert status["old"] == (
         "superseded",
-        "new is the same configuration and seed, finished later, with other code",
+        "new is the same configuration and seed, finished later",
     )
     assert status["dead"] == ("failed", "no file corpus.txt")
     assert status["damaged"] == ("unreadable", "extrapolation.csv has no column length")

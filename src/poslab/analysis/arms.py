@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from poslab.config.request import BESIDE_THE_RESULT, flat_settings
-from poslab.config.text import listing, plain
+from poslab.config.text import plain
 from poslab.record.reader import PART, Rates, Records, ReportError, Run
 
 # Keys that do not make an arm.
@@ -165,8 +165,7 @@ def _supersede(runs: Iterable[Run]) -> tuple[Run, ...]:
     for run in runs:
         winner = latest[_same(run)] if run.status in ENDED else run
         if winner is not run:
-            changed = _what_changed(run, winner)
-            why = f"{winner.name} is the same configuration and seed, finished later{changed}"
+            why = f"{winner.name} is the same configuration and seed, finished later"
             run = replace(run, status="superseded", reason=why)
         marked.append(run)
     return tuple(marked)
@@ -174,16 +173,6 @@ def _supersede(runs: Iterable[Run]) -> tuple[Run, ...]:
 
 def _same(run: Run) -> tuple[bool, str, int]:
     return run.tunes, key(run.config), run.seed
-
-
-def _what_changed(old: Run, new: Run) -> str:
-    changed = []
-    before, after = old.manifest, new.manifest
-    if (before.code, before.code_parts) != (after.code, after.code_parts):
-        changed.append("other code")
-    if old.data_fingerprint != new.data_fingerprint:
-        changed.append("other data")
-    return f", with {listing(changed)}" if changed else ""
 
 
 def finished_at(run: Run) -> tuple[datetime, str]:

@@ -57,11 +57,8 @@ class ArmFigures:
     def per_token(self, figure: str) -> float | None:
         """The mean of a figure of whole runs over their training tokens, where all have the same number."""
         mean = self.mean(figure)
-        tokens = {row.get("tokens") for row in self.rows}
-        whole = [float(one) for one in tokens if isinstance(one, int | float)]
-        if mean is None or len(tokens) != 1 or len(whole) != 1 or whole[0] <= 0:
-            return None
-        return mean / whole[0]
+        tokens = set(self.by_seed("tokens").values())
+        return mean / tokens.pop() if mean is not None and len(tokens) == 1 else None
 
     def by_seed(self, figure: str) -> dict[int, float]:
         """The figure of each seed that has it."""

@@ -8,7 +8,7 @@ arms differently, so one is tested and the other stands beside it.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from poslab.analysis.comparisons import Comparison, Pair
+from poslab.analysis.comparisons import Pair
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.statistics import FALSE_ALARMS, Difference, holm, paired
 from poslab.config.text import plain
@@ -19,11 +19,6 @@ from poslab.record.reader import ReportError
 OTHER = {"sliding": "loss", "loss": "sliding"}
 OTHER |= {IN_BITS[one]: IN_BITS[other] for one, other in OTHER.items()}
 LONGEST_TESTED = 8.0  # of L, unless a study names another figure
-
-
-def at_length(figure: str) -> str:
-    """The loss at L in the figure's protocol: sliding_8x -> sliding_1x"""
-    return f"{family(figure)}_{name(1)}"
 
 
 def loss_at_length(reference: ArmFigures, tested: str | None) -> str:
@@ -78,7 +73,11 @@ class BothProtocols:
     pair: Pair  # in the tested figure
     beside: Difference  # of the same arms, the first less the other, in the counterpart
     change_p_holm: float | None  # that the two differences are one, corrected over every pair of the study
-    separated: bool  # in the tested figure, against each other or against the reference
+
+    @property
+    def separated(self) -> bool:
+        """In the tested figure."""
+        return self.pair.separated
 
     @property
     def changes_places(self) -> bool:
@@ -98,20 +97,11 @@ class BothProtocols:
 
 
 def both_protocols(
-    everything: Sequence[ArmFigures],
-    reference: ArmFigures,
-    pairs: Sequence[Pair],
-    comparisons: Sequence[Comparison],
-    primary: str | None,
+    everything: Sequence[ArmFigures], pairs: Sequence[Pair], primary: str | None
 ) -> tuple[BothProtocols, ...]:
     """The pairs of arms that have the tested figure and its counterpart on a shared seed."""
     if primary is None:
         return ()
-    apart = {
-        item.arm.label
-        for item in comparisons
-        if item.figure == primary and item.reading.startswith(("lower", "higher"))
-    }
     tested = {item.arm.label: item.by_seed(primary) for item in everything}
     beside = {item.arm.label: item.by_seed(counterpart(primary)) for item in everything}
     gaps = {label: _less(tested[label], beside[label]) for label in tested}
@@ -124,17 +114,9 @@ def both_protocols(
     tests = {str(i): gap.p for i, (_, _, gap) in enumerate(known) if gap is not None and gap.p is not None}
     adjusted = holm(tests)
     return tuple(
-        BothProtocols(pair, difference, adjusted.get(str(i)), _separated(pair, reference, apart))
-        for i, (pair, difference, _) in enumerate(known)
+        BothProtocols(pair, difference, adjusted.get(str(i))) for i, (pair, difference, _) in enumerate(known)
     )
 
 
 def _less(one: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
     return {seed: one[seed] - other[seed] for seed in one.keys() & other.keys()}
-
-
-def _separated(pair: Pair, reference: ArmFigures, apart: set[str]) -> bool:
-    """Of every pair, or of the arms against the reference alone, which is a family of fewer tests."""
-    labels = {pair.arm.label, pair.other.label}
-    against = reference.arm.label in labels and bool(labels & apart)
-    return pair.separated or against

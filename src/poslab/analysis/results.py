@@ -210,7 +210,7 @@ def figures(
         comparisons=with_spread(tested.comparisons, everything, base, figure),
         pairs=tested.pairs,
         claims=tested.tests,
-        both_protocols=both_protocols(everything, base, tested.pairs, tested.comparisons, figure),
+        both_protocols=both_protocols(everything, tested.pairs, figure),
         ranks=ranks(tested.pairs),
         fixed_limit=limit,
         rescaled=rescaled_arms(everything, multiples),
@@ -231,22 +231,18 @@ def _earlier(records: tuple[Records, ...], multiples: tuple[float, ...]) -> dict
 
 
 def _nothing(records: Records) -> str:
-    by_status: dict[str, list[str]] = {}
     compared = [run for run in records.runs if not run.tunes]
-    for run in compared:
-        by_status.setdefault(run.status, []).append(run.reason or "")
     counts = []
-    for status, reasons in sorted(by_status.items()):
+    for status in sorted({run.status for run in compared}):
+        reasons = [run.reason for run in compared if run.status == status]
         why = next((f" ({plain(reason, 120)})" for reason in reasons if reason), "")
         counts.append(f"{len(reasons)} {plain(status, 30)}{why}")
-    statuses = ", ".join(counts)
-    if len(compared) < len(records.runs):
-        tuning = f"{len(records.runs) - len(compared)} that tune learning rates"
-        statuses = f"{statuses} and {tuning}" if statuses else f"only {tuning}"
+    if tuning := len(records.runs) - len(compared):
+        counts.append(f"{tuning} that tune learning rates")
     again = "run its command again"
     if records.earlier:
         again += f", or add earlier=true for the {counted(len(records.earlier), 'run')} of earlier commands"
-    return f"study={records.study} has no finished run: {statuses}; {again}"
+    return f"study={records.study} has no finished run: {', '.join(counts)}; {again}"
 
 
 def _targets(reference: Arm) -> tuple[Target, ...]:

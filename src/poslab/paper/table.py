@@ -15,7 +15,7 @@ from poslab.report import cells
 from poslab.report.formatting import multiple as length_words
 from poslab.report.formatting import quantity
 from poslab.report.render.latex import escape_latex
-from poslab.report.sections.answer import difference, ranked_rows
+from poslab.report.sections.answer import HOLM, difference, how_sure, ranked_rows
 from poslab.report.sections.overview import arms_table
 from poslab.report.tables import Cell, Column
 
@@ -74,7 +74,7 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
         for i, column in enumerate(columns)
         if is_loss(column.key)
     }
-    claimed = {item.arm.label for item in results.comparisons if _claimed(results, item.arm.label)}
+    claimed = {item.arm.label for item in results.tested if item.reading.startswith(("lower", "higher"))}
     rows = tuple(
         tuple(
             _latex(cell, j in best.get(i, ()), columns[i].key == "difference" and row[0].text in claimed)
@@ -102,17 +102,6 @@ def _best(results: Results, key: str, records: Sequence[Row], column: Sequence[C
     return {j for j, cell in enumerate(column) if values and cell.value == min(values)}
 
 
-def _claimed(results: Results, label: str) -> bool:
-    """Whether the tests separate the arm from the reference in the tested loss."""
-    return any(
-        item.arm.label == label
-        and item.figure == results.primary
-        and item.p_holm is not None
-        and item.p_holm < FALSE_ALARMS
-        for item in results.comparisons
-    )
-
-
 def _latex(cell: Cell, bold: bool, star: bool) -> Markup:
     text = Markup(escape_latex(cell.text))
     if bold:
@@ -128,21 +117,15 @@ def _caption(results: Results, names: Sequence[str]) -> str:
         f"Losses in {counted} at the training length L and past it; lower is better."
         for counted in dict.fromkeys(map(unit, lengths))
     ]
-    if "rank" in names and results.primary is not None:
-        sentences.append(
-            f"The rank is by the {cells.figure_words(results.primary)}: only arms that are separated bound "
-            "it."
-        )
+    if "rank" in names:
+        sentences.append(cells.rank_words(results, HOLM).strip())
     if "difference" in names:
         sentences.append(
             f"The difference is that from {results.reference.arm.label} in the tested loss, paired by "
             f"seed; * marks p < {FALSE_ALARMS:g} of the paired t test with Holm's correction."
         )
-    if results.seeds < 2:
-        sentences.append("One seed an arm: no interval, no winner claimed.")
-    else:
-        sentences.append(f"Means over {results.seeds} seeds with 95 % Student-t intervals, over seeds alone.")
+    sentences.append(how_sure(results))
+    if results.seeds > 1 and lengths:
         tested = " or, in the tested loss, not separated from it" if results.primary in lengths else ""
-        if lengths:
-            sentences.append(f"Bold: the lowest mean of a column{tested}.")
-    return " ".join(sentences)
+        sentences.append(f"Bold: the lowest mean of a column{tested}.")
+    return " ".join(filter(None, sentences))

@@ -16,7 +16,7 @@ from poslab.analysis.statistics import Estimate
 from poslab.record import measures
 from poslab.record.measures import Value, family, name
 from poslab.report.charts import HeatPanel
-from poslab.report.formatting import DASH, count, interval, multiple, number, percents, quantity, share
+from poslab.report.formatting import DASH, count, interval, multiple, number, quantity, share
 from poslab.report.tables import Cell, Column
 
 Show = Callable[[Row, str], Cell]
@@ -101,6 +101,7 @@ def mean(show: Callable[[float, float | None], str] = interval) -> Show:
 loss = mean()
 nats = mean(partial(interval, digits=3, sign=True))  # of differences, so with a sign
 percent = mean(share)
+price = mean(partial(share, digits=2, sign="+"))  # a relative change
 
 
 def difference(row: Row, key: str = "") -> Cell:
@@ -112,12 +113,6 @@ def loss_column(family: str, k: float) -> Column:
     """The mean loss of an arm in one protocol at a multiple of L."""
     group = BITS[family] if family in BITS else f"{LOSSES[family]}, nats per token"
     return Column(f"{family}_{name(k)}", multiple(k), loss, group)
-
-
-def price(row: Row, key: str) -> Cell:
-    """A relative change in percent with its interval."""
-    value, half_width = _estimate(row, key)
-    return Cell(percents(value, half_width), value)
 
 
 def _estimate(row: Row, key: str) -> tuple[float | None, float | None]:
@@ -319,5 +314,5 @@ def usable_keys(results: Results) -> tuple[str, str]:
 
 def fixed_limit(results: Results) -> str:
     """The loss that usable_length_fixed is held against, in words."""
-    limit = number(results.fixed_limit)
-    return f"{limit} nats, the sliding loss of {results.reference.arm.label} at L plus 5 %"
+    limit = "" if results.fixed_limit is None else f"{number(results.fixed_limit)} nats, "
+    return f"{limit}the sliding loss of {results.reference.arm.label} at L plus 5 %"

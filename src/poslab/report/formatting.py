@@ -44,25 +44,12 @@ def interval(mean: float | None, half_width: float | None, digits: int = 4, sign
     return _minus(f"{mean:{'+' if sign else ''}.{decimals}f} ± {half_width:.{decimals}f}")
 
 
-def percent(fraction: float | None) -> str:
-    """A relative change: +38.8 %."""
-    if fraction is None or not math.isfinite(fraction):
-        return DASH
-    decimals = 0 if abs(fraction) >= 1 else 1
-    return _minus(f"{100 * fraction:+.{decimals}f} %")
-
-
 def share(fraction: float | None, half_width: float | None = None, digits: int = 1, sign: str = "") -> str:
     """A share in percent with half its interval: 42.0 ± 3.1; no sign of percent."""
     if fraction is None or not math.isfinite(fraction):
         return DASH
     half = "" if half_width is None else f" ± {100 * half_width:.{digits}f}"
     return _minus(f"{100 * fraction:{sign}.{digits}f}{half}")
-
-
-def percents(fraction: float | None, half_width: float | None) -> str:
-    """A relative change in percent with half its interval: +1.70 ± 0.11; no sign of percent."""
-    return share(fraction, half_width, 2, "+")
 
 
 def count(value: float | None) -> str:

@@ -14,7 +14,6 @@ from poslab.config.text import counted, plain
 from poslab.record.files import write_atomic
 from poslab.record.kept import KEPT
 
-TEMPLATES = Path(__file__).parent / "render" / "templates"
 THUMBNAILS = ("sliding_loss_by_length", "loss_by_length", "validation_loss")  # the first that a report has
 
 LIST = "index.html"
@@ -47,18 +46,11 @@ def write_list(reports: Path) -> None:
 def list_pages(reports: Path) -> dict[str, str]:
     """The lists by their names: the kept reports by theirs, the others with the latest first."""
     # Here, since a finished study that is asked for again needs none of it.
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from poslab.report.render.page import templates
 
     listed = [one for path in sorted(reports.glob("*/facts.csv")) if (one := _read(path.parent)) is not None]
     others = sorted((one for one in listed if not one.kept), key=lambda one: one.date, reverse=True)
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    template = environment.get_template("list.html")
+    template = templates(autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template("list.html")
     kept = [one for one in listed if one.kept]
     return {
         LIST: template.render(local=None, reports=kept, claims=_claims(reports / CLAIMS)),

@@ -2,17 +2,16 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.rescalings import measured
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.losses import TRAINED
 from poslab.record.reader import Rates, Run
-from poslab.report.cells import figure_words, span
+from poslab.report.cells import figure_words
 from poslab.report.formatting import number, quantity
 
 EXPECTED_VALIDATIONS = 100
@@ -108,7 +107,6 @@ def remarks_on(results: Results) -> list[str]:
     elif results.seeds < EXPLORATORY:
         few = f"{results.seeds} seeds an arm at most: exploratory."
         remarks.append(f"{few} Intervals are Student t over seeds, 95 %.")
-    remarks += _rate_remarks(results)
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
         remarks.append(
@@ -169,14 +167,12 @@ QUESTIONS = (
 
 
 def _differing(question: Question, runs: Sequence[Run]) -> str | None:
-    """The sentence where the runs differ; the values by study where studies do."""
-    by_study = _by_study(runs, question.value)
-    values = list(dict.fromkeys(value for answers in by_study.values() for value in answers))
+    """The sentence where the runs differ, with all their values."""
+    values = list(dict.fromkeys(map(question.value, runs)))
     if len(values) < 2:
         return None
-    alike = len({frozenset(answers) for answers in by_study.values()}) == 1
-    shown = _shown(values) if alike else _values(by_study)
-    return f"{question.words.replace('{}', shown)}{question.but}."
+    shown = [f"{value:,}" if isinstance(value, int) else plain(value, 60) for value in values]
+    return f"{question.words.replace('{}', listing(shown))}{question.but}."
 
 
 def _parts(runs: Sequence[Run]) -> Iterator[str | None]:
@@ -189,30 +185,6 @@ def _parts(runs: Sequence[Run]) -> Iterator[str | None]:
     for whole, made in wholes.items():
         words = f"The runs of {whole} were made by different code ({{}})"
         yield _differing(Question(lambda run: run.manifest.code_parts, words), made)
-
-
-def _by_study(runs: Iterable[Run], value: Callable[[Run], object]) -> dict[str, list[object]]:
-    by_study: dict[str, list[object]] = {}
-    for run in runs:
-        answers = by_study.setdefault(run.study, [])
-        if (answer := value(run)) not in answers:
-            answers.append(answer)
-    return by_study
-
-
-def _values(by_study: Mapping[str, Sequence[object]]) -> str:
-    """a and b: c0de; c: beef and f00d"""
-    studies: dict[frozenset[object], list[str]] = {}
-    for study, answers in by_study.items():
-        studies.setdefault(frozenset(answers), []).append(study)
-    return "; ".join(
-        f"{listing([plain(name, 80) for name in names])}: {_shown(by_study[names[0]])}"
-        for names in studies.values()
-    )
-
-
-def _shown(values: Sequence[object]) -> str:
-    return listing([f"{value:,}" if isinstance(value, int) else plain(value, 60) for value in values])
 
 
 def _rate_warnings(results: Results) -> list[str]:
@@ -248,18 +220,14 @@ def _rate_warnings(results: Results) -> list[str]:
 
 
 def _edges(results: Results) -> list[str]:
-    """Which chosen rates are the lowest or the highest of their grid, in a sentence for each kind of rate."""
-    sentences = []
-    for kind, words in RATE_NAMES.items():
-        chosen = [
-            f"{one.label} ({rate_text(getattr(one.choice.rates, kind))})"
-            for one in results.tunings
-            if one.choice is not None and kind in one.choice.edges
-        ]
-        if chosen:
-            ending, are = ("", "is") if len(chosen) == 1 else ("s", "are")
-            sentences.append(f"The {words}{ending} chosen for {listing(chosen)} {are} {EDGE}.")
-    return sentences
+    """A sentence for each rate that is the lowest or the highest of its grid."""
+    return [
+        f"The {RATE_NAMES[kind]} chosen for {one.label} "
+        f"({rate_text(getattr(one.choice.rates, kind))}) is {EDGE}."
+        for one in results.tunings
+        if one.choice is not None
+        for kind in one.choice.edges
+    ]
 
 
 def _made(runs: Sequence[Run]) -> dict[str, set[str]]:
@@ -274,30 +242,3 @@ def _shared_seeds(results: Results) -> list[int]:
     compared = {(run.study, run.seed) for run in results.finished}
     tuning = {(run.study, run.seed) for one in results.tunings for run in one.runs}
     return sorted({seed for _, seed in compared & tuning})
-
-
-def _rate_remarks(results: Results) -> list[str]:
-    """Where the learning rates come from."""
-    if not results.tunings:
-        same = {run.config["trainer"].get("learning_rate") for run in results.finished}
-        if len(same) == 1 and len(results.arms) > 1:
-            multiples = scheme_rates(item.arm for item in results.arms).items()
-            trained = [
-                f"{plain(label, 40)}'s own parameters train at {rate:g} times it" for label, rate in multiples
-            ]
-            rest = f"; {listing(trained)}" if trained else ""
-            return [f"One learning rate for every arm ({plain(same.pop(), 20)}), not tuned arm by arm{rest}."]
-        return []
-    tuned = [one for one in results.tunings if one.arm is not None]
-    if not tuned:
-        return []
-    whose = "each arm" if len(tuned) == len(results.arms) else f"{len(tuned)} of {len(results.arms)} arms"
-    rates, seeds = (
-        span(sorted(len(one.tried) for one in tuned)),
-        span(sorted(len(one.seeds) for one in tuned)),
-    )
-    own = "" if _shared_seeds(results) else " and text of their own"
-    return [
-        f"Learning rate chosen for {whose} from {rates} {'rate' if rates == '1' else 'rates'} "
-        f"on {seeds} {'seed' if seeds == '1' else 'seeds'}{own}."
-    ]

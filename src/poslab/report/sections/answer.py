@@ -7,7 +7,6 @@ from dataclasses import replace
 from poslab.analysis.estimates import RELATIVE
 from poslab.analysis.facts import origin_of, tokens_per_parameter
 from poslab.analysis.learning_rates import scheme_rates
-from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, arms_sheet
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
@@ -24,10 +23,9 @@ from poslab.report.sections.rescalings import in_short
 from poslab.report.tables import Cell, Column, Table
 from poslab.report.verdict import (
     NAMED,
-    differences_at_length,
+    at_length,
     fastest,
     left_out,
-    not_compared_at_length,
     on_text,
     winner,
 )
@@ -61,10 +59,10 @@ def sentences(results: Results) -> Iterator[str]:
     text = "" if faster else f"{on_text(results)}, "
     apart = left_out(results, results.ranks)
     in_bits = " in bits per byte" if is_in_bits(results.primary) else ""
-    first = f"{few}{text}{_where(results.primary)}{in_bits}, {_lowest(results, bool(apart))}"
+    first = f"{few}{text}{_where(results.primary)}{in_bits}, {_lowest(results)}"
     yield f"{first[0].upper()}{first[1:]}{f'; {apart}' if apart else ''}."
     if tested > 1:
-        yield from filter(None, [_kept(results, tested), _at_length(results)])
+        yield from filter(None, [_kept(results, tested), at_length(results)])
     yield from in_short(results)
 
 
@@ -75,68 +73,34 @@ def _where(figure: str) -> str:
     return f"at the training length, {cells.PLACES[family(figure)]}"
 
 
-def _lowest(results: Results, apart: bool) -> str:
-    """Whose loss is the lowest at the tested length, by the ranks; `apart`: some arms are not ranked."""
+def _lowest(results: Results) -> str:
+    """Whose loss is the lowest at the tested length, by the ranks."""
     ranks, first = results.ranks, results.leading
     if len(first) == len(ranks):
         return "the two arms are not separated" if len(ranks) == 2 else "no arm is separated from another"
     if not first:
         return "no arm is separated from all others"
-    if len(first) > NAMED:
-        return f"{first[0]} has the lowest mean loss, not separated from {listing(first[1:], NAMED)}"
     if len(first) > 1:
-        return f"{listing(first)} have the lowest losses, not separated from each other"
-    compared = "compared " if apart else ""
-    others = f"the other {compared}arm's" if len(ranks) == 2 else f"any other {compared}arm's"
+        return f"{first[0]} has the lowest mean loss, not separated from {listing(first[1:], NAMED)}"
     if ranks[first[0]].worst == 1:
-        return f"the loss of {first[0]} is lower than {others}"
+        return f"the loss of {first[0]} is lower than any other compared arm's"
     return f"no arm is below {first[0]}, which is not separated from every other"
 
 
 def _kept(results: Results, tested: float) -> str:
     """Which arms stay within the tolerance of their own loss at L up to the tested length, in every seed."""
-    kept: list[str] = []
-    lost: list[str] = []
-    unknown: list[str] = []
-    for item in results.arms:
-        lengths = item.by_seed(f"{RELATIVE}_multiple").values()
-        if not any(f"{protocol}_{name(tested)}" in item.figures for protocol in cells.WINDOWS):
-            continue  # another sentence says that it has no loss there
-        if lengths:
-            (kept if min(lengths) >= tested else lost).append(item.arm.label)
-        else:
-            unknown.append(item.arm.label)
-    within = f"within {100 * TOLERANCES['']:g} % of what it is at L"
-    if not kept and not lost:
+    usable = {
+        item.arm.label: min(lengths)
+        for item in results.arms
+        if (lengths := item.by_seed(f"{RELATIVE}_multiple").values())
+        and any(f"{protocol}_{name(tested)}" in item.figures for protocol in cells.WINDOWS)
+    }
+    if not usable:
         return ""
-    if not lost:
-        text = f"Every arm that is defined there keeps its loss {within}"
-    elif not kept:
-        text = f"No arm keeps its loss {within} that far"
-    else:
-        text = f"Only {listing(kept, NAMED)} keep{'s its' if len(kept) == 1 else ' their'} loss {within}"
-    ends = f"; nothing is known of {listing(unknown, NAMED)}, without sliding losses"
-    return f"{text}{ends if unknown else ''}."
-
-
-def _at_length(results: Results) -> str:
-    """What is claimed of the loss at L, of each arm against the reference."""
-    compared, label = differences_at_length(results), results.reference.arm.label
-    if not compared:
-        return ""
-    lower = [item.arm.label for item in compared if item.reading.startswith("lower")]
-    among = "of the arms compared, " if not_compared_at_length(results) else ""
-    where = (
-        f"At L itself, {cells.PLACES[family(loss_at_length(results.reference, results.primary))]}, {among}"
-    )
-    are = "is" if len(lower) == 1 else "are"
-    if lower and len(lower) == len(compared):
-        return f"{where}{listing(lower, NAMED)} {are} lower than {label}."
-    if lower:
-        return f"{where}only {listing(lower, NAMED)} {are} separated below {label}."
-    if all(item.reading.startswith("higher") for item in compared):
-        return f"{where}{label} is the lowest."
-    return f"{where}no arm is separated below {label}."
+    kept = [label for label, longest in usable.items() if longest >= tested]
+    some = f"{listing(kept, NAMED)} alone" if kept else "no arm"
+    which = "every arm for which that is known" if len(kept) == len(usable) else some
+    return f"The loss stays within {100 * TOLERANCES['']:g} % of what it is at L for {which}."
 
 
 def table(results: Results) -> Table:
@@ -220,7 +184,7 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
 
 def _rate(results: Results) -> str:
     if any(one.arm is not None for one in results.tunings):
-        return "chosen for each arm"
+        return "chosen by tuning"
     rates = dict.fromkeys(run.config["trainer"].get("learning_rate") for run in results.finished)
     shown = [rate_text(rate) if isinstance(rate, float) else plain(rate, 20) for rate in rates]
     own = scheme_rates(item.arm for item in results.arms)
@@ -228,21 +192,23 @@ def _rate(results: Results) -> str:
     return f"{listing(shown, NAMED)}, not tuned{f'; own parameters: {listing(times, NAMED)}' if own else ''}"
 
 
+def how_sure(results: Results) -> str:
+    """How sure the figures of a paper's table are, in a sentence."""
+    if results.seeds < 2:
+        return "One seed an arm: no interval, no winner claimed."
+    settled = "" if results.seeds >= EXPLORATORY else ": exploratory"
+    fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
+    return f"Means over {fewer}{results.seeds} seeds an arm with 95 % Student-t intervals{settled}."
+
+
 def paper_table(results: Results) -> Table:
     """The table for a paper, narrow enough for one column: its caption says what it is and how sure."""
-    shown = table(results)
-    if results.seeds < 2:
-        sure = "One seed an arm: no interval, no winner claimed."
-    else:
-        settled = "" if results.seeds >= EXPLORATORY else ": exploratory"
-        fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
-        sure = f"Means over {fewer}{results.seeds} seeds an arm with 95 % Student-t intervals{settled}."
     compared = (
         f"{cells.rank_words(results, HOLM)}The last column is the difference from "
         f"{results.reference.arm.label} in the tested loss, paired by seed. "
     )
     caption = (
         f"Loss in {cells.WINDOWS[cells.loss_family(results)]}, in {unit(results.primary)}, at the training "
-        f"length L and past it. {compared if len(results.arms) > 1 else ''}{sure}"
+        f"length L and past it. {compared if len(results.arms) > 1 else ''}{how_sure(results)}"
     )
-    return replace(shown, title=results.study, caption=caption)
+    return replace(table(results), title=results.study, caption=caption)

@@ -1,7 +1,5 @@
 """How the rates were chosen arm by arm: a figure, a table and rates.csv."""
 
-from collections.abc import Sequence
-
 from poslab.analysis.curves import Point, point
 from poslab.analysis.learning_rates import Tried, Tuning
 from poslab.analysis.results import Results
@@ -13,7 +11,7 @@ from poslab.report.charts import LineChart, Series
 from poslab.report.document import Section
 from poslab.report.formatting import DASH
 from poslab.report.tables import Column, Table
-from poslab.report.warnings import EDGE, RATE_NAMES, rates_text
+from poslab.report.warnings import EDGE, rates_text
 
 TICKS = 6
 
@@ -106,19 +104,13 @@ def _record(one: Tuning) -> Row:
         "arm": one.label,
         "rate": None if chosen is None else chosen.rates.learning_rate,
         "scheme_rate": None if chosen is None else f"{chosen.rates.scheme_rate:g}",
-        "edge": None if one.choice is None or not one.choice.edges else _edge(one.choice.edges),
+        "edge": EDGE if one.choice is not None and one.choice.edges else None,
         "loss_mean": None if at is None else at.mean,
         "loss_half_width": None if at is None else at.half_width,
         "seeds": len(one.seeds),
         "grid": ", ".join(rates_text(tried.rates) for tried in one.tried),
         "without": "; ".join(fates for tried in one.tried if (fates := _without(tried))),
     }
-
-
-def _edge(edges: Sequence[str]) -> str:
-    """At the grid's edge: widen it; with the name of what is, unless it is the learning rate alone."""
-    named = "" if list(edges) == ["learning_rate"] else f"{listing([RATE_NAMES[name] for name in edges])} "
-    return f"{named}{EDGE}"
 
 
 def _without(tried: Tried) -> str:

@@ -68,21 +68,15 @@ def arms_table(results: Results) -> Table:
         "less that at the longer length: what the added context is worth. The early-token curse is what "
         "non-overlapping windows lose to tokens near a window's start. Usable length is the longest tested "
         "up to which the sliding-window loss stays within 5 % of its value at L (own loss), "
-        f"{_fixed_words(results)}. Tokens to target: until the "
-        f"loss that {results.reference.arm.label} has at 75 % of its budget; over the reference: the "
-        "geometric mean over shared seeds. Where a further seed's run might be cut off, because the budget "
+        f"or at or below one loss for all arms (fixed loss): {cells.fixed_limit(results)}. "
+        f"Tokens to target: until the loss that {results.reference.arm.label} has at 75 % of its "
+        "budget; over the reference: the geometric mean over shared seeds. Where a further seed's run might "
+        "be cut off, because the budget "
         "lies within the 98 % prediction interval of the times, intervals are the wider 98 % ones in which a "
         "further seed would lie. Where runs were cut off before they got there, the ratio is a bound (>, <), "
         "made with the time that they certainly took."
     )
     return Table("Every figure by arm", caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",))
-
-
-def _fixed_words(results: Results) -> str:
-    """What the other usable length is held against."""
-    if results.fixed_limit is None:
-        return "or below one loss for all arms (fixed loss), for which the reference has no sliding loss at L"
-    return f"or at or below one loss for all arms (fixed loss): {cells.fixed_limit(results)}"
 
 
 def terminal_rows(results: Results) -> list[dict[str, str]]:
@@ -160,24 +154,20 @@ def differences_table(results: Results) -> Table | None:
         cells.words("reading", "Reading"),
     )
     caption = (
-        f"Arm less {results.reference.arm.label}, in nats per token{_bits(results)}, paired by seed, with "
-        f"95 % Student-t intervals. {_tested(results)}"
+        f"Arm less {results.reference.arm.label}, in nats per token (or bits per byte, as the figure says), "
+        f"paired by seed, with 95 % Student-t intervals. {_tested(results.primary)}"
     )
     records = [row for row in compared if row["figure"] in shown]
     return Table("Against the reference", caption, columns, records, ("differences.csv",), folded=True)
 
 
-def _bits(results: Results) -> str:
-    return ", or bits per byte where the figure says so" if is_in_bits(results.primary) else ""
-
-
-def _tested(results: Results) -> str:
+def _tested(primary: str | None) -> str:
     """What of the table of differences is a test."""
-    if results.primary is None:
+    if primary is None:
         return "Nothing is tested."
-    other = cells.figure_words(counterpart(results.primary))
+    other = cells.figure_words(counterpart(primary))
     return (
-        f"{cells.figure_title(results.primary)} is the primary figure. What has a p is tested, with Holm's "
+        f"{cells.figure_title(primary)} is the primary figure. What has a p is tested, with Holm's "
         f"correction over all that the verdict claims; the rest is descriptive, the {other}, which is the "
         "other protocol at the same length, too. The interval says how far the difference may be another "
         "with another training (over seeds); the standard error over text, how far with other text of the "

@@ -68,7 +68,7 @@ def _origins(results: Results) -> list[tuple[str, str]]:
         ("Seeds", listing(list(map(str, seeds)), 12)),
         ("Precision", _all(results, lambda run: plain(run.manifest.precision, 40))),
         ("Versions", _all(results, _versions_of)),
-        *([("Commit", listing(commits, 4))] if (commits := _commits(results)) else []),
+        *([("Commit", _all(results, _commit))] if any(map(_commit, results.finished)) else []),
         *([("Goes on from", _all(results, _goes_on_from))] if any(map(origin_of, results.finished)) else []),
         *([("Hardware", _all(results, _hardware))] if any(map(_hardware, results.finished)) else []),
     ]
@@ -91,7 +91,7 @@ def _setting(row: Row, key: str) -> Cell:
 
 
 def _all(results: Results, value: Callable[[Run], str]) -> str:
-    return listing(list(dict.fromkeys(value(run) for run in results.finished)), 4)
+    return listing(list(dict.fromkeys(filter(None, map(value, results.finished)))), 4)
 
 
 def _model(run: Run) -> str:
@@ -104,18 +104,12 @@ def _versions_of(run: Run) -> str:
     return ", ".join(f"{plain(name, 40)} {plain(version, 40)}" for name, version in run.versions.items())
 
 
-def _commits(results: Results) -> list[str]:
-    """The commits that the runs were made from, each with whether the code had been changed since."""
-    modified: dict[str, list[bool]] = {}
-    for run in results.finished:
-        source = run.manifest.source
-        if source is not None and source.commit is not None:
-            modified.setdefault(plain(source.commit, 64), []).append(bool(source.modified))
-    shown = []
-    for commit, changed in modified.items():
-        which = "" if all(changed) else "some runs "
-        shown.append(f"{commit}, {which}with changes to src/ or conf/" if any(changed) else commit)
-    return shown
+def _commit(run: Run) -> str:
+    """The commit that a run was made from, and whether the code had been changed since."""
+    source = run.manifest.source
+    if source is None or source.commit is None:
+        return ""
+    return f"{plain(source.commit, 64)}{', with changes to src/ or conf/' if source.modified else ''}"
 
 
 def _goes_on_from(run: Run) -> str:

@@ -15,7 +15,7 @@ from poslab.record.schema import RESCALED
 from poslab.report import cells
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
-from poslab.report.formatting import DASH, count, multiple, number
+from poslab.report.formatting import count, multiple, number
 from poslab.report.tables import Cell, Column, Table
 
 START = 1 / 4  # of L: where loss by position starts here, as the first tokens of a window would fill a panel
@@ -28,13 +28,12 @@ def section(results: Results) -> Section | None:
     """What other rotations reach, or None where no run was measured under them."""
     if not results.rescaled:
         return None
-    some = len(results.rescaled) < len(results.arms)
-    only = " Only arms that were measured so are listed." if some else ""
     return Section(
         "rescaled",
         "Rescaled at evaluation",
         "Each trained model evaluated again under other rotations, with no training but what a name says: "
-        f"lines of the same run, which leave every other figure of this report as it is.{only}",
+        "lines of the same run, which leave every other figure of this report as it is. "
+        "Only arms that were measured so are listed.",
         findings(results),
         tuple(chart for chart in (_loss_by_length(results), _loss_by_position(results)) if chart.panels),
         (rescaled_table(results),),
@@ -82,14 +81,14 @@ def rescaled_table(results: Results) -> Table:
 
 
 def findings(results: Results) -> tuple[str, ...]:
-    """A sentence an arm: where it fails as trained, which rescaling goes furthest, at what price."""
+    """A sentence an arm: which rescaling goes furthest, at what price."""
     sure = (
         "One seed: no interval, no winner claimed."
         if max(len(one.item.rows) for one in results.rescaled) < 2
         else "Where seeds differ, the shortest usable length decides. Descriptive: no difference between "
         "rotations is tested."
     )
-    return (*(_finding(one, results) for one in results.rescaled), sure)
+    return (*(_furthest(one, results) for one in results.rescaled), sure)
 
 
 def in_short(results: Results) -> Iterator[str]:
@@ -112,52 +111,20 @@ def in_short(results: Results) -> Iterator[str]:
         )
 
 
-def _finding(one: RescaledArm, results: Results) -> str:
-    trained = f"{one.item.arm.label} as trained: {_as_trained(one.lines[0], results)}."
-    return " ".join(filter(None, (trained, _furthest(one, results), _rises(one))))
-
-
 def _furthest(one: RescaledArm, results: Results) -> str:
     """Which rescaling has the longest usable length, if one is longer than that as trained."""
+    label = one.item.arm.label
     reach = {line.place: length for line in one.lines if (length := _in_every_seed(line)) is not None}
-    furthest = max((reach[line.place] for line in one.lines[1:] if line.place in reach), default=None)
-    if furthest is None:
-        return "No usable length is defined for a rescaling."
-    if furthest <= reach.get(one.lines[0].place, 0.0):
-        return "No rescaling has a longer usable length."
-    best = [
-        f"{line.label} ({_tokens(line, results)}, loss at L "
-        f"{cells.price(reach_columns(line.item), PRICE).text} %)"
-        for line in one.lines[1:]
-        if reach.get(line.place) == furthest
-    ]
-    return f"Longest usable length of the rescalings: {listing(best)}."
-
-
-def _rises(one: RescaledArm) -> str:
-    """Where each line's loss leaves its own plateau for good."""
-    places = [
-        (line.label, cells.position(reach_columns(line.item), "rise_position").text) for line in one.lines
-    ]
-    known = [f"{label} {'nowhere' if at == 'none' else f'from {at}'}" for label, at in places if at != DASH]
-    return f"For good over its own plateau: {listing(known)}." if known else ""
-
-
-def _as_trained(line: Line, results: Results) -> str:
-    allowed, fails = (
-        f"{100 * TOLERANCES['']:g} %",
-        cells.position(reach_columns(line.item), "failure_position").text,
-    )
-    where = {DASH: "", "none": f", nowhere {allowed} over its plateau"}.get(
-        fails, f", {allowed} over its plateau from position {fails} on"
-    )
-    length = _tokens(line, results)
-    return f"usable to {length}{where}" if length != DASH else f"no usable length{where}"
-
-
-def _tokens(line: Line, results: Results) -> str:
-    length = cells.usable(reach_columns(line.item), cells.usable_keys(results)[0]).text
-    return length if results.context_length is None or length in (DASH, "< L") else f"{length} tokens"
+    trained = reach.pop(one.lines[0].place, 0.0)
+    furthest = max(reach.values(), default=0.0)
+    if furthest <= trained:
+        return f"{label}: no rescaling has a longer usable length."
+    best = []
+    for line in (line for line in one.lines if reach.get(line.place) == furthest):
+        row = reach_columns(line.item)
+        usable = cells.usable(row, cells.usable_keys(results)[0]).text
+        best.append(f"{line.label} (to {usable}, loss at L {cells.price(row, PRICE).text} %)")
+    return f"{label}: longest usable length with {listing(best)}."
 
 
 def _in_every_seed(line: Line) -> float | None:

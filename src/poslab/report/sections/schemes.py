@@ -1,6 +1,6 @@
 """What the trained schemes do: biases and rotations by distance, and how far back attention then reaches."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from poslab.analysis import schemes
 from poslab.analysis.curves import Point
@@ -52,35 +52,19 @@ def section(results: Results) -> Section | None:
 
 def _findings(results: Results) -> tuple[str, ...]:
     """Which arms add or turn nothing, and what is not on record."""
-    arms = [item for item in results.arms if item.rows]
-    known = [
-        item
-        for item in arms
-        if any(None not in (r.scheme.bias, r.scheme.wavelengths) for r in item.arm.finished)
-    ]
-    neither = [
-        item.arm.label
-        for item in known
-        if not any(run.scheme.bias or run.scheme.wavelengths for run in item.arm.finished)
-    ]
-    named = {"Neither a bias nor a rotation set by the distance in tokens": neither}
-    for what, of in MEASURED.items():
-        named[f"No {what} on record"] = [
-            item.arm.label for item in arms if all(of(run.scheme) is None for run in item.arm.finished)
-        ]
-    named["No attention distance, since the mixer has no matrix of weights"] = [
-        item.arm.label for item in arms if any(run.scheme.attended == {} for run in item.arm.finished)
-    ]
-    sentences = [f"{words}: {listing(labels)}." for words, labels in named.items() if labels]
-    some = [
-        run.name
-        for item in arms
-        for run in item.arm.finished
-        for other in item.arm.finished
-        if any(of(run.scheme) is None and of(other.scheme) is not None for of in MEASURED.values())
-    ]
-    lacking = f"Not on record for every seed of an arm: {listing(list(dict.fromkeys(some)))} lack some."
-    return (*sentences, lacking) if some else tuple(sentences)
+    named: dict[str, list[str]] = {}
+    for item in results.arms:
+        records = [run.scheme for run in item.arm.finished]
+        if records and all(each.bias == {} and each.wavelengths == {} for each in records):
+            words = "Neither a bias nor a rotation set by the distance in tokens"
+            named.setdefault(words, []).append(item.arm.label)
+        for what, of in MEASURED.items():
+            if any(of(each) is None for each in records):
+                named.setdefault(f"Of some runs, no {what} on record", []).append(item.arm.label)
+        if any(each.attended == {} for each in records):
+            words = "No attention distance, since the mixer has no matrix of weights"
+            named.setdefault(words, []).append(item.arm.label)
+    return tuple(f"{words}: {listing(labels)}." for words, labels in named.items())
 
 
 def bias_chart(results: Results) -> PanelChart | None:
@@ -127,7 +111,6 @@ def bias_chart(results: Results) -> PanelChart | None:
         + (f"A line ends where it falls {DEPTH:g} nats under its highest. " if ends else "")
         + scale(panels)
         + bars(results)
-        + _same(point for one in every for point in one.points)
     )
     return PanelChart(
         "bias_by_distance",
@@ -160,11 +143,6 @@ def thinned(line: Sequence[Point]) -> tuple[Point, ...]:
     return tuple(thin)
 
 
-def _same(drawn: Iterable[Point]) -> str:
-    same = any(point.n > 1 and point.half_width is None for point in drawn)
-    return " What is the same in every seed has no interval." if same else ""
-
-
 def bound_chart(results: Results) -> LineChart | None:
     """The upper bound of decay of the arms that turn queries and keys, or None where none does."""
     series = extrapolation.lines(
@@ -179,7 +157,6 @@ def bound_chart(results: Results) -> LineChart | None:
         f"exp(i t theta) ({BOUND_SOURCE})"
         + ("; the mean over layers that have one of their own. " if several else ". ")
         + bars(results)
-        + _same(point for line in series for point in line.points)
     )
     return LineChart(
         "rotation_bound",
