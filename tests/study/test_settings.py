@@ -1,6 +1,7 @@
 """Every setting is described once, in its schema; docs/settings.md and --help say the same."""
 
-from poslab.study.settings import page, settings
+from dev.settings_page import page
+from poslab.study.settings import settings
 from support.commands import ROOT, command
 from support.models import CONF
 
@@ -13,7 +14,7 @@ def test_every_setting_says_what_it_is():
 
 
 def test_the_page_is_that_of_the_schema():
-    """`python -m poslab.study.settings > docs/settings.md` makes it again."""
+    """`python dev/settings_page.py > docs/settings.md` makes it again."""
     assert (ROOT / "docs" / "settings.md").read_text() == page(CONF)
 
 

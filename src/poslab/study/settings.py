@@ -1,7 +1,6 @@
-"""Every setting of a run, by name, as its schema describes it: what docs/settings.md and --help list.
+"""Every setting of a run, by name, as its schema describes it: what --help and docs/settings.md list.
 
-`python -m poslab.study.settings`, in the project's folder, prints the page. The words come from the
-descriptions of the fields alone, and the defaults from the files in conf/.
+The words come from the descriptions of the fields alone, and the defaults from the files in conf/.
 """
 
 import importlib
@@ -16,7 +15,6 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from poslab.config.compose import arms
-from poslab.config.installation import conf_folder
 from poslab.config.registry import find
 from poslab.config.request import FROM, WANDB, Config, flat_settings
 from poslab.config.schema import ConfigError, Options, did_you_mean
@@ -177,41 +175,6 @@ def _type(annotation: Any) -> str:
     return " | ".join(map(_text, inner))
 
 
-def page(conf: Path) -> str:
-    """docs/settings.md."""
-    lines = [
-        "# Settings",
-        "",
-        "Every setting of `python train.py` with its default, as its schema describes it. `python train.py`",
-        "with `--help settings`, or `--help trainer`, lists the same in the terminal.",
-        "`python -m poslab.study.settings > docs/settings.md` makes this page.",
-        "A group's option sets several at once: `pos=alibi` is the file conf/pos/alibi.yaml.",
-    ]
-    for group, rows in settings(conf).items():
-        lines += ["", f"## {group or 'At the top'}", ""]
-        if group:
-            lines += [f"Options: {', '.join(f'`{group}={option}`' for option in arms(conf / group))}.", ""]
-        owned = any(row.owners for row in rows)
-        lines += [
-            f"| setting | values | default |{' of |' if owned else ''} what it is |",
-            "|---" * (5 if owned else 4) + "|",
-        ]
-        for row in rows:
-            cells = [
-                f"`{row.name}`",
-                row.values,
-                _shown(row.default),
-                *([", ".join(row.owners)] if owned else []),
-                row.description,
-            ]
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _shown(default: str) -> str:
-    return f"`{default}`" if default and default != BY_OPTION else default
-
-
 def help_text(conf: Path, topics: list[str]) -> str:
     """The settings in a terminal: all for `settings`, else those of the groups or names in `topics`.
 
@@ -237,7 +200,3 @@ def _entry(row: Setting) -> str:
     head = f"{row.name}={row.default}{of}" if row.default not in ("", BY_OPTION) else f"{row.name}{of}"
     body = re.sub(r"\s+", " ", f"{row.values}. {row.description}")
     return head + "\n" + textwrap.fill(body, 100, initial_indent="    ", subsequent_indent="    ")
-
-
-if __name__ == "__main__":
-    print(page(conf_folder()), end="")

@@ -1,0 +1,49 @@
+"""docs/settings.md: every setting with its default, as its schema describes it.
+
+`python dev/settings_page.py`, in the project's folder, prints the page.
+"""
+
+from pathlib import Path
+
+from poslab.config.compose import arms
+from poslab.config.installation import conf_folder
+from poslab.study.settings import BY_OPTION, settings
+
+
+def page(conf: Path) -> str:
+    """docs/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "Every setting of `python train.py` with its default, as its schema describes it. `python train.py`",
+        "with `--help settings`, or `--help trainer`, lists the same in the terminal.",
+        "`python dev/settings_page.py > docs/settings.md` makes this page.",
+        "A group's option sets several at once: `pos=alibi` is the file conf/pos/alibi.yaml.",
+    ]
+    for group, rows in settings(conf).items():
+        lines += ["", f"## {group or 'At the top'}", ""]
+        if group:
+            lines += [f"Options: {', '.join(f'`{group}={option}`' for option in arms(conf / group))}.", ""]
+        owned = any(row.owners for row in rows)
+        lines += [
+            f"| setting | values | default |{' of |' if owned else ''} what it is |",
+            "|---" * (5 if owned else 4) + "|",
+        ]
+        for row in rows:
+            cells = [
+                f"`{row.name}`",
+                row.values,
+                _shown(row.default),
+                *([", ".join(row.owners)] if owned else []),
+                row.description,
+            ]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(default: str) -> str:
+    return f"`{default}`" if default and default != BY_OPTION else default
+
+
+if __name__ == "__main__":
+    print(page(conf_folder()), end="")
