@@ -6,7 +6,6 @@ A record may lack every table: older ones have none of them.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from poslab.record.files import Tables, table_records, whole_number
 from poslab.record.schema import (
@@ -18,10 +17,6 @@ from poslab.record.schema import (
     SCHEME_ROTATION,
     TableSchema,
 )
-from poslab.record.seal import DamagedError
-
-Key = TypeVar("Key")
-Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True)
@@ -68,86 +63,70 @@ def scheme(tables: Tables) -> SchemeRecord:
     )
 
 
+def _rows(tables: Tables, schema: TableSchema) -> list[dict[str, str]] | None:
+    return table_records(tables, schema) if schema.file in tables else None
+
+
 def _biases(tables: Tables) -> Mapping[tuple[int, int], Mapping[int, float]] | None:
-    if SCHEME_BIAS.file not in tables:
+    if (rows := _rows(tables, SCHEME_BIAS)) is None:
         return None
     biases: dict[tuple[int, int], dict[int, float]] = {}
-    for row in table_records(tables, SCHEME_BIAS):
+    for row in rows:
         if row["bias"]:
             head = biases.setdefault((int(row["layer"]), int(row["head"])), {})
-            _add(head, whole_number(row["distance"]), float(row["bias"]), SCHEME_BIAS)
+            head[whole_number(row["distance"])] = float(row["bias"])
     return biases
 
 
 def _wavelengths(tables: Tables) -> Mapping[tuple[int, int], float | None] | None:
-    if SCHEME_ROTATION.file not in tables:
+    if (rows := _rows(tables, SCHEME_ROTATION)) is None:
         return None
-    wavelengths: dict[tuple[int, int], float | None] = {}
-    for row in table_records(tables, SCHEME_ROTATION):
-        wavelength = float(row["wavelength"]) if row["wavelength"] else None
-        if wavelength is not None and not wavelength > 0:
-            raise DamagedError(f"{SCHEME_ROTATION.file} has a wavelength that is not above 0")
-        # One turn in endlessly many tokens is no turn.
-        turns = wavelength is not None and math.isfinite(wavelength)
-        pair = int(row["layer"]), int(row["pair"])
-        _add(wavelengths, pair, wavelength if turns else None, SCHEME_ROTATION)
-    return wavelengths
+    turns = {(int(row["layer"]), int(row["pair"])): float(row["wavelength"] or math.inf) for row in rows}
+    # One turn in endlessly many tokens is no turn.
+    return {pair: turn if math.isfinite(turn) else None for pair, turn in turns.items()}
 
 
 def _bounds(tables: Tables) -> Mapping[int, Mapping[int, float]] | None:
-    if SCHEME_BOUND.file not in tables:
+    if (rows := _rows(tables, SCHEME_BOUND)) is None:
         return None
     bounds: dict[int, dict[int, float]] = {}
-    for row in table_records(tables, SCHEME_BOUND):
+    for row in rows:
         if row["bound"]:
-            layer = bounds.setdefault(int(row["layer"]), {})
-            _add(layer, whole_number(row["distance"]), float(row["bound"]), SCHEME_BOUND)
+            bounds.setdefault(int(row["layer"]), {})[whole_number(row["distance"])] = float(row["bound"])
     return bounds
 
 
 def _attended(tables: Tables) -> Mapping[tuple[int, int], Attended] | None:
-    if ATTENTION_DISTANCE.file not in tables:
+    if (rows := _rows(tables, ATTENTION_DISTANCE)) is None:
         return None
-    heads: dict[tuple[int, int], Attended] = {}
-    records = table_records(tables, ATTENTION_DISTANCE)
-    for row in records:
-        queries, distance = whole_number(row["queries"]), float(row["distance"] or math.nan)
-        if queries and math.isfinite(distance):
-            head = int(row["layer"]), int(row["head"])
-            _add(heads, head, Attended(queries, distance), ATTENTION_DISTANCE)
-    return heads or (None if records else heads)
+    heads = {
+        (int(row["layer"]), int(row["head"])): Attended(
+            whole_number(row["queries"]), float(row["distance"] or math.nan)
+        )
+        for row in rows
+    }
+    known = {head: one for head, one in heads.items() if one.queries and math.isfinite(one.distance)}
+    return known or (None if rows else known)
 
 
 def _denominators(tables: Tables) -> Mapping[tuple[int, int], Denominators] | None:
-    if ROTATED_DENOMINATORS.file not in tables:
+    if (rows := _rows(tables, ROTATED_DENOMINATORS)) is None:
         return None
-    heads: dict[tuple[int, int], Denominators] = {}
-    for row in table_records(tables, ROTATED_DENOMINATORS):
-        queries, vanished, weights, negative = (
-            whole_number(row[name]) for name in ("queries", "vanished", "weights", "negative")
+    return {
+        (int(row["layer"]), int(row["head"])): Denominators(
+            queries=whole_number(row["queries"]),
+            vanished=whole_number(row["vanished"]),
+            lowest=float(row["lowest"]),
+            weights=whole_number(row["weights"]),
+            negative=whole_number(row["negative"]),
         )
-        lowest = float(row["lowest"])
-        if not (vanished <= queries > 0 and negative <= weights > 0 and math.isfinite(lowest)):
-            raise DamagedError(f"{ROTATED_DENOMINATORS.file} has counts or a denominator that cannot be")
-        head = int(row["layer"]), int(row["head"])
-        _add(heads, head, Denominators(queries, vanished, lowest, weights, negative), ROTATED_DENOMINATORS)
-    return heads
+        for row in rows
+    }
 
 
 def _places(tables: Tables) -> Mapping[int, float] | None:
-    if POSITION_PROBE.file not in tables:
+    if (rows := _rows(tables, POSITION_PROBE)) is None:
         return None
-    places: dict[int, float] = {}
-    for row in table_records(tables, POSITION_PROBE):
-        error, deviation = float(row["squared_error"]), float(row["squared_deviation"])
-        if not (0 <= error < math.inf and 0 < deviation < math.inf):
-            raise DamagedError(f"{POSITION_PROBE.file} has sums of squares that cannot be")
-        _add(places, int(row["layer"]), 1 - error / deviation, POSITION_PROBE)
-    return places
-
-
-def _add(entries: dict[Key, Entry], key: Key, value: Entry, schema: TableSchema) -> None:
-    """Raises DamagedError where there is an entry already."""
-    if key in entries:
-        raise DamagedError(f"{schema.file} has a row twice")
-    entries[key] = value
+    return {
+        int(row["layer"]): 1 - float(row["squared_error"]) / float(row["squared_deviation"]) for row in rows
+    }
