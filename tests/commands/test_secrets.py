@@ -146,7 +146,9 @@ def test_a_command_that_fails_does_not_print_its_secrets(tmp_path):
     (tmp_path / "runs" / "ablation").write_text("no folder")
     ended = command("+hydra.job.env_set.MY_TOKEN=abcdef", *tiny(logger="local"), cwd=tmp_path)
     assert ended.returncode == 1
-    assert ended.stderr == "poslab: File exists: runs/ablation\n"
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    assert "runs/ablation" in ended.stderr
+    assert "abcdef" not in ended.stderr
 
 
 def test_a_kept_command_names_a_secret_and_not_its_value():

@@ -181,7 +181,7 @@ def test_old_records_without_a_part_are_of_the_comparison(tmp_path: Path) -> Non
 def test_what_is_wrong_with_a_tuning_is_warned_of(tmp_path: Path) -> None:
     write_study(tmp_path)
     results = gather("made_up", tmp_path, None)
-    assert "The learning rate chosen for alibi (0.008) is at the grid's edge: widen it." in warned(results)
+    assert "The learning rate chosen is at the grid's edge for alibi (0.008): widen it." in warned(results)
     assert "chosen for rope" not in warned(results)
     assert "compared at" not in warned(results)
 

@@ -220,14 +220,17 @@ def _rate_warnings(results: Results) -> list[str]:
 
 
 def _edges(results: Results) -> list[str]:
-    """A sentence for each rate that is the lowest or the highest of its grid."""
-    return [
-        f"The {RATE_NAMES[kind]} chosen for {one.label} "
-        f"({rate_text(getattr(one.choice.rates, kind))}) is {EDGE}."
-        for one in results.tunings
-        if one.choice is not None
-        for kind in one.choice.edges
-    ]
+    """Which chosen rates are the lowest or the highest of their grid, in a sentence for each kind of rate."""
+    sentences = []
+    for kind, words in RATE_NAMES.items():
+        chosen = [
+            f"{one.label} ({rate_text(getattr(one.choice.rates, kind))})"
+            for one in results.tunings
+            if one.choice is not None and kind in one.choice.edges
+        ]
+        if chosen:
+            sentences.append(f"The {words} chosen is at the grid's edge for {listing(chosen)}: widen it.")
+    return sentences
 
 
 def _made(runs: Sequence[Run]) -> dict[str, set[str]]:
