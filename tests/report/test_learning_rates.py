@@ -241,9 +241,7 @@ def test_a_tuning_run_made_again_by_other_code_counts_once(tmp_path: Path) -> No
 
 def test_a_study_that_is_only_tuned_yet_has_no_report(tmp_path: Path) -> None:
     write_tuning(tmp_path, "rope", ROPE[:2])
-    with pytest.raises(
-        ReportError, match="no finished run: only 4 that tune learning rates; run its command"
-    ):
+    with pytest.raises(ReportError, match="no finished run: 4 that tune learning rates; run its command"):
         gather("made_up", tmp_path, None)
 
 

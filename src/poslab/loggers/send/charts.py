@@ -200,7 +200,7 @@ def sheets(run: Run) -> dict[str, Sheet]:
         ),
     }
     for measurement in measurements():
-        if (table := frame([run], measurement.table)) is not None:
+        if measurement.axis and (table := frame([run], measurement.table)) is not None:
             rows = table[[*measurement.table.columns]]
             tables[measurement.family] = Sheet(tuple(rows), tuple(rows.itertuples(index=False, name=None)))
     return {key: sheet for key, sheet in tables.items() if sheet.rows}

@@ -153,7 +153,6 @@ def plan(
         "code_evaluation": code.evaluation,
         "data": corpus.describe(),
         "precision": config.trainer.precision,
-        **(preparation.machine(config.trainer.accelerator == "cuda") if here else {}),
     }
     return Job(request, config, size, corpus, code, identity, study / name, facts)
 

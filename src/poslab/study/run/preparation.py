@@ -21,7 +21,6 @@ from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.study.launch.memory import lacks_memory, limited_to, machine_memory, size_text
 from poslab.study.run.budget import BudgetError, Size, size_of
-from poslab.study.run.facts import machine_facts
 from poslab.study.run.identity import (
     Code,
     code_fingerprints,
@@ -42,7 +41,6 @@ class Preparation:
         self._codes: dict[tuple[str, ...], Code] = {}
         self._checks: dict[tuple[str, ...], str | None] = {}
         self._names: dict[Path, dict[str, str]] = {}
-        self._machines: dict[bool, dict[str, Any]] = {}
         self._outcomes = Remembered(planning_directory() / "parts.json", OUTCOMES)
 
     def __enter__(self) -> Self:
@@ -69,12 +67,6 @@ class Preparation:
         if modules not in self._codes:
             self._codes[modules] = code_fingerprints(config)
         return self._codes[modules]
-
-    def machine(self, cuda: bool) -> Mapping[str, Any]:
-        """What records say of this machine and the software on it; `cuda`: of runs that use GPUs."""
-        if cuda not in self._machines:
-            self._machines[cuda] = machine_facts(cuda)
-        return self._machines[cuda]
 
     def checked(self, config: Config, trained: bool = False) -> tuple[Config, Size]:
         """A resolved configuration with the options of its parts checked and in one form: 500.0 for 500.
