@@ -24,19 +24,22 @@ GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 COMMIT = re.compile(r"^# branch\.oid ([0-9a-f]{40,64})$", re.MULTILINE)
 
 
-def machine_facts(cuda: bool) -> dict[str, Any]:
-    """What a record says of the software and the machine; `cuda`: whether the run uses GPUs."""
-    device = f"cpu ({platform.machine()})"
-    if cuda:
-        import torch
-
-        device = torch.cuda.get_device_name()
+def machine_facts() -> dict[str, Any]:
+    """What a record says of the software and the machine, but for its GPUs."""
     return {
         "versions": describe_versions(),
         "source": source_state(),
-        "hardware": hardware(cuda),
-        "device": device,
+        "hardware": hardware(),
+        "device": f"cpu ({platform.machine()})",
     }
+
+
+def gpu_facts() -> dict[str, Any]:
+    """The same of the GPUs that a run uses: in its process, since asking for names opens a context there."""
+    import torch
+
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return {"hardware": hardware().updated(gpus=names), "device": torch.cuda.get_device_name()}
 
 
 def source_state(root: Path = PACKAGE.parents[1]) -> SourceState | None:
@@ -69,16 +72,11 @@ def source_state(root: Path = PACKAGE.parents[1]) -> SourceState | None:
     return SourceState(commit=commit[1], modified=changed)
 
 
-def hardware(cuda: bool) -> Hardware:
-    """The machine that this process runs on; `cuda`: whether it uses GPUs."""
-    names = None
-    if cuda:
-        import torch
-
-        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+def hardware() -> Hardware:
+    """The machine that this process runs on."""
     return Hardware(
         processor=_processor(),
-        gpus=names,
+        gpus=None,
         cores=len(cores()),
         memory_bytes=machine_memory().bytes,
         system=f"{platform.system()} {platform.release()}",

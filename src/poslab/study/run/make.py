@@ -27,7 +27,7 @@ from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
 from poslab.study.launch.memory import lacks_memory
-from poslab.study.run.facts import machine_facts
+from poslab.study.run.facts import gpu_facts
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job
 from poslab.study.run.stopping import Stopped, Stopper
@@ -151,7 +151,7 @@ class RunMaker:
             "run": job.directory.name,
             "started": _now(),
             **job.facts,
-            **machine_facts(job.config.trainer.accelerator == "cuda"),
+            **(gpu_facts() if job.config.trainer.accelerator == "cuda" else {}),
             **earlier,
             "status": "running",
             "reason": None,

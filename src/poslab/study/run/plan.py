@@ -153,6 +153,7 @@ def plan(
         "code_evaluation": code.evaluation,
         "data": corpus.describe(),
         "precision": config.trainer.precision,
+        **(preparation.machine() if here else {}),
     }
     return Job(request, config, size, corpus, code, identity, study / name, facts)
 

@@ -21,6 +21,7 @@ from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.study.launch.memory import lacks_memory, limited_to, machine_memory, size_text
 from poslab.study.run.budget import BudgetError, Size, size_of
+from poslab.study.run.facts import machine_facts
 from poslab.study.run.identity import (
     Code,
     code_fingerprints,
@@ -40,6 +41,7 @@ class Preparation:
         self._corpora: dict[str, Corpus] = {}
         self._codes: dict[tuple[str, ...], Code] = {}
         self._checks: dict[tuple[str, ...], str | None] = {}
+        self._machine: dict[str, Any] | None = None
         self._names: dict[Path, dict[str, str]] = {}
         self._outcomes = Remembered(planning_directory() / "parts.json", OUTCOMES)
 
@@ -67,6 +69,12 @@ class Preparation:
         if modules not in self._codes:
             self._codes[modules] = code_fingerprints(config)
         return self._codes[modules]
+
+    def machine(self) -> Mapping[str, Any]:
+        """What records say of this machine, but for its GPUs, and of the software on it."""
+        if self._machine is None:
+            self._machine = machine_facts()
+        return self._machine
 
     def checked(self, config: Config, trained: bool = False) -> tuple[Config, Size]:
         """A resolved configuration with the options of its parts checked and in one form: 500.0 for 500.

@@ -45,7 +45,7 @@ from poslab.record.writer import RunRecord
 from poslab.report.formatting import multiple, number
 from poslab.report.render.terminal import evaluation_table, print_table, terminal_width
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.run.facts import machine_facts
+from poslab.study.run.facts import gpu_facts
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import Job, plan, title
 from poslab.study.run.stopping import Stopped, Stopper
@@ -213,7 +213,7 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
     record.update(
         **{
             **job.facts,
-            **machine_facts(job.config.trainer.accelerator == "cuda"),
+            **(gpu_facts() if job.config.trainer.accelerator == "cuda" else {}),
             "status": "running",
             "started": _now(),
             "threads": trained.threads,
