@@ -16,8 +16,8 @@ from typing import Any, Literal
 import pandas
 
 import poslab
-from claims.formatting import interval, number, plain, quantity
-from poslab import Difference, Estimate, Ratio
+from claims.formatting import plain
+from poslab import Difference, Estimate, Ratio, interval, number, quantity
 
 EXPLORATORY = 5  # fewer seeds decide nothing
 FALSE_ALARMS = 0.05  # p from which on a difference is noise

@@ -16,10 +16,9 @@ from claims.contract import (
     exactly,
     in_parts,
 )
-from claims.formatting import interval
 from claims.ledger.c01_three_cosines import toy
 from claims.studies import EXPLORATORY, EXTRAPOLATION, Studies, setting
-from poslab import estimate
+from poslab import estimate, interval
 
 FARTHEST = 4096
 PAIRS = 4000  # random queries and keys

@@ -16,7 +16,7 @@ from claims.contract import (
     in_parts,
     untested,
 )
-from claims.formatting import interval, small
+from claims.formatting import small
 from claims.studies import (
     EXPLORATORY,
     EXTRAPOLATION,
@@ -31,7 +31,7 @@ from claims.studies import (
     setting,
     uses_context,
 )
-from poslab import paired
+from poslab import interval, paired
 
 HEADS = 8
 ALIBI = "Press et al. 2022, ALiBi (arXiv 2108.12409)"

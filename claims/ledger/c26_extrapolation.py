@@ -13,7 +13,6 @@ from claims.contract import (
     in_parts,
     untested,
 )
-from claims.formatting import interval, number
 from claims.studies import (
     EXTRAPOLATION,
     Results,
@@ -25,6 +24,7 @@ from claims.studies import (
     name,
     setting,
 )
+from poslab import interval, number
 
 RELATIVES = {"alibi": "ALiBi", "t5": "T5"}
 

@@ -19,7 +19,6 @@ from claims.contract import (
     in_parts,
     untested,
 )
-from claims.formatting import number
 from claims.studies import (
     BASES,
     CATALOGUE,
@@ -37,7 +36,7 @@ from claims.studies import (
     read_difference,
     setting,
 )
-from poslab import Difference
+from poslab import Difference, number
 
 CLEAR = 0.02  # nats: less is called no difference
 TURNED = 1.0  # radians within L: a pair that turns by less is as good as unturned

@@ -1,9 +1,8 @@
 """What trained states hold of the position; and claims for which poslab lacks the model or the task."""
 
 from claims.contract import BOOK, Claim, Judgement, Verdict, untested
-from claims.formatting import interval
 from claims.studies import VARIANTS, Results, Studies, setting
-from poslab import Estimate, estimate
+from poslab import Estimate, estimate, interval
 
 
 def explained(results: Results, label: str) -> Estimate | None:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from poslab.model.gpt import GPT as GPT
     from poslab.model.positions import Scheme as Scheme
     from poslab.record.reader import ReportError as ReportError
+    from poslab.report.formatting import interval as interval
+    from poslab.report.formatting import number as number
+    from poslab.report.formatting import quantity as quantity
 
     __version__: str
 
@@ -49,6 +52,9 @@ _MODULES = {
     "Estimate": "poslab.analysis.statistics",
     "Difference": "poslab.analysis.statistics",
     "Ratio": "poslab.analysis.statistics",
+    "number": "poslab.report.formatting",
+    "interval": "poslab.report.formatting",
+    "quantity": "poslab.report.formatting",
     "CausalAttention": "poslab.library.parts",
     "Scheme": "poslab.model.positions",
     "Measurement": "poslab.measures",
@@ -74,8 +80,11 @@ __all__ = [
     "estimate",
     "export",
     "gpt",
+    "interval",
     "load",
+    "number",
     "paired",
+    "quantity",
     "read",
     "scheme",
     "train",

@@ -64,7 +64,7 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
 
 def part_names(package: str) -> list[str]:
     """The names of all parts of a kind: poslab's own in `package`, then those that other packages declare."""
-    return [*_own(package), *(name for name in declared_modules(package) if name not in _own(package))]
+    return list(dict.fromkeys([*_own(package), *declared_modules(package)]))
 
 
 def _own(package: str) -> list[str]:
