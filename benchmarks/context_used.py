@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 import poslab
+from poslab.config.checking import check
 from poslab.config.request import Config
-from poslab.config.schema import check
 from poslab.data.cache import prepare
 from poslab.data.windows import extrapolation_segments
 from poslab.evaluation.losses import token_losses

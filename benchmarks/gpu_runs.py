@@ -14,8 +14,9 @@ from queue import Empty
 import torch
 from torch.multiprocessing import get_context
 
+from poslab.config.checking import check
 from poslab.config.compose import arms
-from poslab.config.schema import RunConfig, check
+from poslab.config.schema import RunConfig
 from poslab.data.cache import prepare
 from poslab.model.gpt import build
 from poslab.study.launch.devices import peak_memory

@@ -34,8 +34,9 @@ from poslab.data.windows import training_batch
 from poslab.model.gpt import build
 from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.job import Job
 from poslab.study.run.make import RunMaker
-from poslab.study.run.plan import Job, plan
+from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from poslab.training.module import LanguageModel
 

@@ -21,7 +21,7 @@ from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import METRICS
 from poslab.record.writer import RunRecord
-from poslab.study.run.plan import title
+from poslab.study.run.job import title
 from support.hostile import CANARY, HOSTILE, RUNS
 from support.records import seal, write_run
 from support.runs import TRACKED, tracked_request

@@ -26,7 +26,9 @@ from poslab.loggers.send.charts import axes
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.report.write import write_report
-from poslab.study.run.plan import plan, record_refusal, title
+from poslab.study.run.job import title
+from poslab.study.run.plan import plan
+from poslab.study.run.refusals import record_refusal
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from support.commands import ROOT, TINY, command, environment, rows
 from support.models import POSITIONS

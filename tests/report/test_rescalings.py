@@ -16,10 +16,11 @@ import pytest
 from poslab.analysis.rescalings import label
 from poslab.analysis.results import Results, gather
 from poslab.record import measures
+from poslab.record.facts import Manifest
 from poslab.record.files import write_sealed
 from poslab.record.losses import Stretch
 from poslab.record.reader import Run, load
-from poslab.record.schema import RESCALED, Manifest
+from poslab.record.schema import RESCALED
 from poslab.record.seal import read_sealed
 from poslab.report.sections.answer import sentences
 from poslab.report.sections.rescalings import findings, rescaled_table

@@ -12,7 +12,8 @@ from poslab.config.schema import PairError
 from poslab.loggers.send.offline import identifier
 from poslab.record.manifest import read_manifest
 from poslab.study.run.make import run
-from poslab.study.run.plan import forget_refusal, plan, record_refusal
+from poslab.study.run.plan import plan
+from poslab.study.run.refusals import forget_refusal, record_refusal
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.checkpoints import to_bytes
 from support.commands import command, rows, start, tiny

@@ -13,8 +13,9 @@ from poslab.record.schema import FINAL
 from poslab.record.seal import DamagedError, UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
+from poslab.study.run.job import Job
 from poslab.study.run.make import run
-from poslab.study.run.plan import Job, plan
+from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.checkpoints import from_bytes, remove_states, to_bytes
 from poslab.training.trained import read_trained_model

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from poslab.config.checking import check
 from poslab.config.request import Config, Request
-from poslab.config.schema import ConfigError, check
+from poslab.config.schema import ConfigError
 from poslab.record.files import write_atomic
 from poslab.record.seal import unsealed
 from poslab.study.run import identity, worker

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from poslab.config.checking import check
 from poslab.config.request import Config
-from poslab.config.schema import check
 from poslab.data.cache import prepare
 from poslab.record.manifest import read_manifest
 from poslab.training.batches import TrainingBatches

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from poslab.config.checking import check
 from poslab.config.request import Config
-from poslab.config.schema import RESCALINGS, ConfigError, PairError, check
+from poslab.config.schema import RESCALINGS, ConfigError, PairError
 from poslab.model.rescaling import METHODS
 from poslab.record.remembered import Remembered
 from poslab.study.run import parts

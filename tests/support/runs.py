@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from poslab.config.checking import check
 from poslab.config.compose import arms
 from poslab.config.request import Config, Request
-from poslab.config.schema import check
+from poslab.record.facts import Manifest
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import Manifest
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan

@@ -25,8 +25,9 @@ from poslab.record.summary import row
 from poslab.study.display.progress_file import ProgressFile, read_progress
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run import worker
+from poslab.study.run.job import Job
 from poslab.study.run.make import run
-from poslab.study.run.plan import Job, plan
+from poslab.study.run.plan import plan
 from poslab.study.run.reevaluate import evaluate_again
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.status import show_status

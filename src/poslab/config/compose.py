@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from poslab.config.checking import check
 from poslab.config.installation import typed
 from poslab.config.option_files import Conf, load
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
-from poslab.config.schema import ConfigError, check, following_max_steps
+from poslab.config.schema import ConfigError, following_max_steps
 from poslab.config.text import override_text, without_secrets
 
 # Config groups that decide a result, other than pos and attention, which every label names.

@@ -13,11 +13,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 
+from poslab.config.checking import OTHER_NAMES
 from poslab.config.compose import sections
 from poslab.config.installation import typed
 from poslab.config.option_files import Conf, absent, nearest
 from poslab.config.request import Config, flat_settings
-from poslab.config.schema import OTHER_NAMES, ConfigError, Options
+from poslab.config.schema import ConfigError, Options
 from poslab.config.text import one_line, override_text
 
 LISTED = ("callbacks", "logger")  # groups of which a run can have several options

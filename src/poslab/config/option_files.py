@@ -16,8 +16,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from poslab.config.checking import did_you_mean
 from poslab.config.installation import conf_folder
-from poslab.config.schema import ConfigError, did_you_mean
+from poslab.config.schema import ConfigError
 
 ENTRY_POINTS = "poslab.conf"
 

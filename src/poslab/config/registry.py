@@ -14,7 +14,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
-from poslab.config.schema import ConfigError, Options, check, did_you_mean
+from poslab.config.checking import check, did_you_mean
+from poslab.config.schema import ConfigError, Options
 
 Part = TypeVar("Part")
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from poslab.config.schema import ConfigError, did_you_mean
+from poslab.config.checking import did_you_mean
+from poslab.config.schema import ConfigError
 
 LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 SUFFIXES = (*LINES, ".parquet")

@@ -16,10 +16,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from poslab.config.checking import check
 from poslab.config.compose import sections
 from poslab.config.option_files import installed_conf, load
 from poslab.config.registry import find, module_name
-from poslab.config.schema import ConfigError, ModelOptions, check
+from poslab.config.schema import ConfigError, ModelOptions
 from poslab.model import attention as attentions
 from poslab.model import positions as schemes
 from poslab.model.attention import Attention, Mixer, Site, build_attention

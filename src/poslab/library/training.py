@@ -14,15 +14,17 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from poslab.config.checking import check
 from poslab.config.installation import conf_folder
 from poslab.config.mistakes import explained
 from poslab.config.option_files import installed_conf
 from poslab.config.request import Config, Request
-from poslab.config.schema import ConfigError, check
+from poslab.config.schema import ConfigError
 from poslab.library.weights import load
 from poslab.model.gpt import GPT
+from poslab.record.facts import Manifest
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import TABLES, Manifest
+from poslab.record.schema import TABLES
 from poslab.record.study_list import enlist
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run

@@ -21,12 +21,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load as read_tensors
 from safetensors.torch import save as write_tensors
 
+from poslab.config.checking import check
 from poslab.config.request import BESIDE_THE_RESULT, Config
-from poslab.config.schema import ConfigError, check
+from poslab.config.schema import ConfigError
 from poslab.model.gpt import GPT
+from poslab.record.facts import Manifest
 from poslab.record.files import write_atomic
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import EXPORTED, FINAL, Manifest
+from poslab.record.schema import EXPORTED, FINAL
 from poslab.record.seal import UNSEALED, DamagedError, UnreadableError
 from poslab.training.trained import TrainedModel, load_model, read_trained_model
 

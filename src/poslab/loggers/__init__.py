@@ -27,9 +27,9 @@ from poslab.config.schema import ConfigError, Options
 from poslab.config.text import one_line, without_secrets
 from poslab.loggers.send.card import Card
 from poslab.loggers.send.charts import summary, training_row
+from poslab.record.facts import Manifest
 from poslab.record.manifest import parse_manifest
 from poslab.record.reader import load_evaluation
-from poslab.record.schema import Manifest
 
 if TYPE_CHECKING:
     from pytorch_lightning.loggers import Logger

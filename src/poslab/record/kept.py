@@ -25,9 +25,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from poslab.config.text import is_file_name, plain, published
+from poslab.record.facts import Manifest
 from poslab.record.manifest import parse_manifest
 from poslab.record.reader import Records, ReportError, load_study, no_collecting, requested_studies
-from poslab.record.schema import MANIFEST, STUDY_LIST, TABLE_SUFFIX, Manifest
+from poslab.record.schema import MANIFEST, STUDY_LIST, TABLE_SUFFIX
 from poslab.record.seal import DamagedError, UnreadableError, sealed, unsealed
 from poslab.record.study_list import recorded_runs, studies
 

@@ -10,7 +10,8 @@ from typing import Literal
 from pydantic import ValidationError
 
 from poslab.config.text import is_file_name, plain
-from poslab.record.schema import FORMAT, MANIFEST, TABLE_SUFFIX, Manifest
+from poslab.record.facts import Manifest
+from poslab.record.schema import FORMAT, MANIFEST, TABLE_SUFFIX
 from poslab.record.seal import DamagedError, UnreadableError, unsealed
 
 SECTIONS = ("data", "wandb")  # fields that have fields

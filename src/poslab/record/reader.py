@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from poslab.config.installation import typed
 from poslab.config.text import published
 from poslab.record import losses, scheme
+from poslab.record.facts import Manifest
 from poslab.record.files import Tables, read_tables, table_records
 from poslab.record.losses import TRAINED, RescaledMeasurement, Segments, Stretch, Validation
 from poslab.record.manifest import OtherFormatError, check_directory, parse_manifest
-from poslab.record.schema import MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST, Manifest
+from poslab.record.schema import MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST
 from poslab.record.scheme import SchemeRecord
 from poslab.record.seal import UnreadableError
 from poslab.record.study_list import NewerListError, StudyList, read_study_list, recorded_runs, studies

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from poslab.record.facts import Manifest
 from poslab.record.files import write_atomic, write_sealed, write_table
-from poslab.record.schema import FINAL, MANIFEST, TOKENIZER, Manifest, Status, TableSchema
+from poslab.record.schema import FINAL, MANIFEST, TOKENIZER, Status, TableSchema
 
 Rows = Iterable[Mapping[str, Any]]
 

@@ -28,8 +28,10 @@ from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.pool import Member, Pool
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
 from poslab.study.run.budget import BudgetError, warning
-from poslab.study.run.plan import Job, check_room, forget_refusal, plan, record_refusal, title
+from poslab.study.run.job import Job, title
+from poslab.study.run.plan import check_room, plan
 from poslab.study.run.preparation import Preparation
+from poslab.study.run.refusals import forget_refusal, record_refusal
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.study_options import StudyOptions, study_options
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs

@@ -20,7 +20,7 @@ from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
 from poslab.study.launch.memory import out_of_memory_kills, size_text
 from poslab.study.run.budget import estimate
-from poslab.study.run.plan import Job, Standing
+from poslab.study.run.job import Job, Standing
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.run.worker import (
     ANOTHER_PROCESS_MAKES_IT,

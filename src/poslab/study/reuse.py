@@ -13,7 +13,7 @@ from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import MANIFEST
 from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord
-from poslab.study.run.plan import Job
+from poslab.study.run.job import Job
 
 
 def recorded_elsewhere(jobs: Sequence[Job]) -> dict[str, list[Path]]:

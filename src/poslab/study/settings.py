@@ -14,10 +14,11 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
+from poslab.config.checking import did_you_mean
 from poslab.config.compose import arms
 from poslab.config.registry import find
 from poslab.config.request import FROM, WANDB, Config, flat_settings
-from poslab.config.schema import ConfigError, Options, did_you_mean
+from poslab.config.schema import ConfigError, Options
 from poslab.data.sources import TextSource
 from poslab.loggers import LOGGERS, RunLogger
 from poslab.model.attention import Mixer

@@ -9,10 +9,11 @@ from rich.console import Console
 from poslab.config.arguments import refuse
 from poslab.config.installation import typed
 from poslab.config.schema import ConfigError
+from poslab.record.facts import Manifest
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import PART, TUNING
-from poslab.record.schema import STUDY_LIST, Manifest
+from poslab.record.schema import STUDY_LIST
 from poslab.record.seal import DamagedError
 from poslab.record.study_list import read_study_list, studies
 from poslab.record.under_way import names_under_way, queued_names

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from poslab.config.request import FIGURES, Request
 from poslab.config.schema import ConfigError
+from poslab.record.facts import Manifest
 from poslab.record.manifest import read_manifest
 from poslab.record.measures import multiple
-from poslab.record.schema import Manifest
 from poslab.record.seal import UnreadableError
 from poslab.record.study_list import UNNAMED, recorded_runs
-from poslab.study.run.plan import Job
+from poslab.study.run.job import Job
 
 
 @dataclass(frozen=True)

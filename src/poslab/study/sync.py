@@ -16,10 +16,10 @@ from poslab.loggers.send.login import in_wandb_sweep, requested_place
 from poslab.loggers.send.offline import VIEW, offline_folders, run_id
 from poslab.loggers.send.published import is_published
 from poslab.loggers.wandb import WandbOptions, wandb_options
+from poslab.record.facts import WandbPlace
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import WandbPlace
 from poslab.record.seal import UnreadableError
-from poslab.study.run.plan import Job
+from poslab.study.run.job import Job
 
 if TYPE_CHECKING:
     from poslab.report.write import Report

@@ -12,7 +12,7 @@ from dataclasses import replace
 from poslab.config.request import Config, Request, TuneOptions
 from poslab.config.schema import ConfigError
 from poslab.record.reader import Rates, load_run
-from poslab.study.run.plan import Job
+from poslab.study.run.job import Job
 
 # A trial is validated while it trains; past L it is not measured.
 SHORT = {"longest": 1, "segments": 1, "sliding_windows": 1, "rescale": ["none"], "rescale_factor": "auto"}

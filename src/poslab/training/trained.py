@@ -8,14 +8,16 @@ from typing import Any
 
 from torch import Tensor
 
+from poslab.config.checking import check
 from poslab.config.registry import find
 from poslab.config.request import BESIDE_THE_RESULT, Config
-from poslab.config.schema import ConfigError, check
+from poslab.config.schema import ConfigError
 from poslab.model import positions
 from poslab.model.gpt import GPT, build
 from poslab.model.positions import LearnedOptions, Scheme
+from poslab.record.facts import Manifest
 from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import FINAL, MANIFEST, Manifest
+from poslab.record.schema import FINAL, MANIFEST
 from poslab.record.seal import DamagedError, UnreadableError
 from poslab.training.checkpoints import FORMAT, from_bytes
 

@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 
 from poslab.config import registry
-from poslab.config.schema import Options, check
+from poslab.config.checking import check
+from poslab.config.schema import Options
 
 MOST_ENTRIES = 2**20
 

@@ -15,9 +15,10 @@ from typing import Any
 
 from poslab.config.text import is_file_name
 from poslab.loggers.fetch.account import asking, http_status
+from poslab.record.facts import Manifest
 from poslab.record.files import write_atomic
 from poslab.record.manifest import OtherFormatError, damaged_files, parse_manifest
-from poslab.record.schema import ENDED, MANIFEST, TABLE_SUFFIX, Manifest
+from poslab.record.schema import ENDED, MANIFEST, TABLE_SUFFIX
 from poslab.record.seal import DamagedError
 
 PREFIX = "record/"  # of the record among the files of a run

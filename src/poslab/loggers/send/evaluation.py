@@ -9,8 +9,9 @@ from typing import Any
 from poslab.loggers.send.card import Card
 from poslab.loggers.send.charts import summary
 from poslab.loggers.wandb import WandbOptions
+from poslab.record.facts import Manifest
 from poslab.record.reader import load_evaluation
-from poslab.record.schema import MANIFEST, Manifest
+from poslab.record.schema import MANIFEST
 
 
 def mirror_evaluation(

@@ -9,7 +9,7 @@ from glob import escape
 from pathlib import Path
 
 from poslab.loggers.send.login import in_wandb_sweep
-from poslab.record.schema import WandbPlace
+from poslab.record.facts import WandbPlace
 
 # The number at the end tells directories of one second apart.
 NAME = re.compile(r"(offline-)?run-(?P<begun>\d{8}_\d{6})-(?P<id>.+?)(-\d{1,2})?")

@@ -20,11 +20,12 @@ from poslab.loggers.send.card import Card, as_sent
 from poslab.loggers.send.charts import axes, chart_rows, sheets, summary, training_row
 from poslab.loggers.send.offline import identifier, offline_folders, run_id, show_in_terminal, written
 from poslab.loggers.wandb import WandbOptions
+from poslab.record.facts import Manifest
 from poslab.record.kept import published_file
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import parse_manifest, read_manifest
 from poslab.record.reader import Run, load_run, metrics_rows
-from poslab.record.schema import FINAL, LOG, MANIFEST, TOKENIZER, Manifest
+from poslab.record.schema import FINAL, LOG, MANIFEST, TOKENIZER
 from poslab.record.seal import sealed
 from poslab.record.writer import RunRecord
 

@@ -17,7 +17,8 @@ from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.time_left import rough_duration
 
 REFRESH_SECONDS = 0.5  # not at every step: reading the loss waits for the device
-LINES = 10  # lines a phase, where output is not a terminal
+LINES = 10  # lines a phase, where output is not a terminal,
+LINE_SECONDS = 1.0  # and between two of them: a phase of a second needs no more than its last one
 
 
 class RunDisplay:
@@ -54,7 +55,8 @@ class RunDisplay:
     def phase(self, name: str, steps: int = 1) -> Iterator[None]:
         """A part of the run, such as training, with a bar of its own."""
         self.steps, self.before = steps, None
-        self.shown, self.lines, self.started = 0.0, 0, time.monotonic()
+        self.shown = self.started = time.monotonic()
+        self.lines = 0
         if self.progress is not None:
             self.progress.begin(name)
         if not self.has_bar:
@@ -127,13 +129,14 @@ class RunDisplay:
             self.progress.write(share)
 
     def _due(self, share: float) -> bool:
+        now = time.monotonic()
         if self.has_bar:
-            now = time.monotonic()
             due = now - self.shown >= REFRESH_SECONDS or share >= 1
-            self.shown = now if due else self.shown
         else:
-            due = math.floor(share * LINES) > self.lines
-            self.lines = math.floor(share * LINES)
+            waited = now - self.shown >= LINE_SECONDS or share >= 1
+            due = waited and math.floor(share * LINES) > self.lines
+        if due:
+            self.shown, self.lines = now, math.floor(share * LINES)
         return due
 
     def _show(self, share: float, detail: str) -> None:

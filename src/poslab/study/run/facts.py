@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.installation import PACKAGE
-from poslab.record.schema import Hardware, SourceState
+from poslab.record.facts import Hardware, SourceState
 from poslab.study.launch.devices import cores
 from poslab.study.launch.memory import machine_memory
 from poslab.study.run.identity import describe_versions

@@ -18,18 +18,19 @@ from poslab.config.text import without_secrets
 from poslab.data.kept_tokenizer import tokenizer_of
 from poslab.loggers import Guarded, OpenedRun, open_loggers
 from poslab.model.gpt import GPT, build
+from poslab.record.facts import Manifest
 from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, METRICS, PROGRESS, RUN_FILES, Manifest
+from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, METRICS, PROGRESS, RUN_FILES
 from poslab.record.seal import UnreadableError, sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
 from poslab.study.launch.memory import lacks_memory
 from poslab.study.run.facts import gpu_facts
+from poslab.study.run.job import Job
 from poslab.study.run.measure import measure
-from poslab.study.run.plan import Job
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
 from poslab.training.checkpoints import (
@@ -163,6 +164,8 @@ class RunMaker:
         self.record.update(**begun)
 
     def _open_loggers(self) -> None:
+        if not (self.job.config.logger or self.given_loggers):
+            return
         job, manifest, stop = self.job, self.record.manifest, self.stopper.request
         opened = OpenedRun(job.config, job.card, job.directory, manifest, tuple(self.rows), stop)
         self.loggers = open_loggers(opened, self.given_loggers)

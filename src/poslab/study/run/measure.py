@@ -7,7 +7,7 @@ from poslab.measures import Trained, measurements
 from poslab.model.gpt import GPT
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.run.plan import Job
+from poslab.study.run.job import Job
 from poslab.study.run.stopping import Stopper
 from poslab.training.observer import DivergedError, SilentObserver
 

@@ -1,97 +1,23 @@
 """Planning a run: its request is checked, its data are prepared, and its directory is named."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from poslab.config.request import Config, Request, Start
 from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
-from poslab.data.corpus import Corpus, check_lengths
+from poslab.data.corpus import check_lengths
 from poslab.data.questions import ROOM
 from poslab.loggers import checked as checked_loggers
-from poslab.loggers.send.card import Card, of_run
-from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest, remove_record
-from poslab.record.schema import ENDED, FORMAT, Manifest
-from poslab.record.seal import DamagedError
-from poslab.record.writer import RunRecord
+from poslab.record.schema import FORMAT
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
-from poslab.study.run.budget import BudgetError, Size, check_disk, check_memory, check_steps, size_of
-from poslab.study.run.identity import Code, run_identity, run_name
+from poslab.study.run.budget import BudgetError, check_disk, check_memory, check_steps, size_of
+from poslab.study.run.identity import run_identity, run_name
+from poslab.study.run.job import Job
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.start import FROM, check_length, check_text
 
 LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
 COMPILED_STEPS = 2_000  # from which trainer.compile=auto compiles on a GPU: compiling takes up to a minute
-
-
-@dataclass(frozen=True)
-class Standing:
-    """The state of a run, by its record."""
-
-    status: str | None  # None where there is no record yet; older or newer: of a format that is not read
-    reason: str | None = None
-    damage: tuple[str, ...] = ()  # a line for each file that is not as it was written
-    outdated: bool = False  # whether its model was evaluated by other code than today's
-    manifest: Manifest | None = None
-
-    @property
-    def settled(self) -> bool:
-        """Whether making the run again would give the same: it is done, or has diverged."""
-        return self.status in ENDED and not self.damage and not self.outdated
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run that can be made: its settings are checked and its data prepared."""
-
-    request: Request
-    config: Config  # the request's, with `auto` replaced
-    size: Size
-    corpus: Corpus
-    code: Code
-    identity: str
-    directory: Path
-    facts: Mapping[str, Any]  # that its record holds from its start
-
-    @property
-    def title(self) -> str:
-        return title(self.request)
-
-    @property
-    def card(self) -> Card:
-        """How the run is shown in W&B."""
-        return of_run(self.request, self.title, self.identity, self.code.shared, self.corpus.fingerprint)
-
-    @property
-    def standing(self) -> Standing:
-        """The state of the run now; reads its files."""
-        try:
-            manifest = read_manifest(self.directory)
-        except OtherFormatError as error:
-            return Standing(error.status, error.reason)
-        except DamagedError as error:
-            return Standing(None, damage=(str(error),))
-        if manifest is None:
-            return Standing(None)
-        standing = Standing(manifest.status, manifest.reason, manifest=manifest)
-        if not standing.settled:  # no need to check its files: it goes on from its checkpoints
-            return standing
-        damaged = damaged_files(self.directory, manifest.files)
-        other_code = manifest.code_evaluation != self.code.evaluation
-        standing = replace(standing, outdated=standing.status == "done" and other_code)
-        return replace(standing, damage=tuple(f"{self.directory / name} is damaged" for name in damaged))
-
-    @property
-    def settled(self) -> bool:
-        return self.standing.settled
-
-
-def title(request: Request) -> str:
-    """A run's name in the terminal and in W&B."""
-    seed = f"seed {request.config.seed}"
-    parts = (request.pos, request.attention, request.distinguishing_label, request.trial, seed)
-    return " / ".join(part for part in parts if part)
 
 
 def plan(
@@ -112,7 +38,8 @@ def plan(
         with Preparation() as alone:
             return plan(request, runs, here, alone, trained, tokenizer)
     config = resolve(request.config, here)
-    config = config.model_copy(update={"logger": checked_loggers(config.logger)})
+    if config.logger:
+        config = config.model_copy(update={"logger": checked_loggers(config.logger)})
     data = config.data
     if tokenizer is not None:
         config = config.model_copy(update={"data": {**data, "vocabulary": str(tokenizer)}})
@@ -188,36 +115,6 @@ def _check_probe(config: Config) -> None:
             f"context_length={config.context_length} is too short for the probe, whose questions take {ROOM} "
             f"of L/2 + 1 tokens: choose context_length={2 * ROOM} or more, or probe=none"
         )
-
-
-def record_refusal(request: Request, runs: Path, error: ConfigError, here: bool = True) -> Path:
-    """Record in its study a run that cannot work, by its pair or on this machine; its directory."""
-    record = RunRecord(_refusal_directory(request, runs))
-    record.update(
-        format=FORMAT,
-        study=request.config.study,
-        run=record.directory.name,
-        identity=record.directory.name.rpartition("-")[2],
-        status="failed",
-        reason=str(error),
-        pos=request.pos,
-        attention=request.attention,
-        seed=request.config.seed,
-        # As of the runs that stand beside it.
-        config=recorded_settings(resolve(request.config, here), request.start),
-    )
-    return record.directory
-
-
-def forget_refusal(request: Request, runs: Path) -> None:
-    """Remove the record of an earlier refusal of the request: it can work now."""
-    remove_record(_refusal_directory(request, runs))
-
-
-def _refusal_directory(request: Request, runs: Path) -> Path:
-    identity = run_identity(request.config, Code("", "", ""), "", request.start)
-    name = run_name((request.pos, request.attention), request.config.seed, identity)
-    return runs / request.config.study / name
 
 
 def resolve(config: Config, here: bool = True) -> Config:

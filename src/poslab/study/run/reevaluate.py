@@ -16,15 +16,17 @@ from typing import Any
 import torch
 
 from poslab.config.arguments import refuse
+from poslab.config.checking import check
 from poslab.config.installation import title as title_of
 from poslab.config.option_files import Conf
 from poslab.config.overrides import logger, with_overrides
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
-from poslab.config.schema import ConfigError, check, is_tokenizer_file
+from poslab.config.schema import ConfigError, is_tokenizer_file
 from poslab.config.text import is_file_name, plain
 from poslab.data import tokenizer_file
 from poslab.loggers.send.evaluation import mirror_evaluation
 from poslab.loggers.wandb import wandb_options
+from poslab.record.facts import DataFacts, Manifest
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.measures import mean_bits
@@ -37,8 +39,6 @@ from poslab.record.schema import (
     RESCALED,
     RESCALED_POSITION,
     TOKENIZER,
-    DataFacts,
-    Manifest,
 )
 from poslab.record.seal import DamagedError, UnreadableError
 from poslab.record.writer import RunRecord
@@ -46,8 +46,9 @@ from poslab.report.formatting import multiple, number
 from poslab.report.render.terminal import evaluation_table, print_table, terminal_width
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.facts import gpu_facts
+from poslab.study.run.job import Job, title
 from poslab.study.run.measure import measure
-from poslab.study.run.plan import Job, plan, title
+from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.trained import TrainedModel, read_trained_model
 

@@ -22,8 +22,9 @@ from poslab.config.schema import ConfigError, following_max_steps, is_tokenizer_
 from poslab.config.text import plain
 from poslab.data import tokenizer_file
 from poslab.data.corpus import Corpus
+from poslab.record.facts import DataFacts, Manifest
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import FINAL, TOKENIZER, DataFacts, Manifest
+from poslab.record.schema import FINAL, TOKENIZER
 
 FROM = "from"
 TAKEN = ("context_length", "seed", "pos", "attention", "data", "model", "trainer", "evaluate", "probe")

@@ -14,8 +14,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from poslab.config.checking import check
 from poslab.config.request import Config, Request, Start
-from poslab.config.schema import ConfigError, check
+from poslab.config.schema import ConfigError
 from poslab.record.locks import TakenError
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import LOG
@@ -24,7 +25,8 @@ from poslab.record.writer import RunRecord
 from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.contract import launcher_class
-from poslab.study.run.plan import Job, plan
+from poslab.study.run.job import Job
+from poslab.study.run.plan import plan
 from poslab.study.run.processes import exit_with_parent, keep_freed_memory, process_group
 from poslab.study.run.stopping import Stopped, Stopper
 

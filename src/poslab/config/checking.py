@@ -1,0 +1,112 @@
+"""Settings checked against their class, and a mistake named in one line that says what to write instead."""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from poslab.config.schema import ConfigError, Options
+
+Section = TypeVar("Section", bound=Options)
+
+
+def check(kind: type[Section], values: Any, where: str) -> Section:
+    """`values` as `kind`, or a ConfigError of one line that names the key, under `where`."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        # A value that may be of several types has an error for each of them.
+        lines: dict[str, list[str]] = {}
+        for item in error.errors():
+            path, reason = _explain(item, kind, where)
+            lines.setdefault(path, []).append(reason)
+        joined = (
+            f"{path}{' or '.join(dict.fromkeys(reasons)).replace(' or input should be ', ' or ')}"
+            for path, reasons in lines.items()
+        )
+        raise ConfigError("; ".join(joined)) from None
+
+
+# What papers and other repositories call a thing, and its name here.
+OTHER_NAMES = {
+    **dict.fromkeys(("n_layer", "n_layers", "num_layers", "depth"), "layers"),
+    **dict.fromkeys(("n_head", "n_heads", "num_heads"), "heads"),
+    **dict.fromkeys(("n_embd", "d_model", "dim", "hidden_size", "embed_dim"), "width"),
+    **dict.fromkeys(("block_size", "seq_len", "sequence_length", "max_seq_len"), "context_length"),
+    **dict.fromkeys(("steps", "iters", "max_iters", "num_steps"), "max_steps"),
+    **dict.fromkeys(("bs", "batch"), "batch_size"),
+    **dict.fromkeys(("theta", "rope_theta"), "base"),
+    **dict.fromkeys(("sdpa", "flash_attention"), "flash"),
+    "lr": "learning_rate",
+    "wd": "weight_decay",
+    "grad_clip": "clip_norm",
+    "warmup": "warmup_steps",
+    "dataset": "data",
+    "gpu": "cuda",
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "rotary": "rope",
+    "nope": "none",  # no positional encoding
+    "absolute": "learned",
+    **dict.fromkeys(("ref", "baseline"), "reference"),
+}
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` (did you mean rope?)`, with the known name that is nearest or the two; nothing where none is near."""
+    names = list(known)
+    other = OTHER_NAMES.get(name)
+    near = [other] if other in names else difflib.get_close_matches(name, names, n=2)
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
+
+
+def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
+    """The name of what is wrong as the line begins with it, and why."""
+    location = _location(error["loc"], kind)
+    path = ".".join([where, *location] if where else location)
+    if error["type"] == "extra_forbidden":
+        section, known = _section(error["loc"], kind, where)
+        name = str(error["loc"][-1])
+        has = f"{section} has {', '.join(known) or 'none'}"
+        return path, f" is not a setting{did_you_mean(name, known)}; {has}"
+    if error["type"] == "missing":
+        return path, " is missing"
+    if error["type"] == "value_error":
+        return path, f": {error['ctx']['error']}" if path else str(error["ctx"]["error"])
+    shown = json.dumps(error["input"]) if isinstance(error["input"], bool | None) else repr(error["input"])
+    reason = f"{error['msg'][0].lower()}{error['msg'][1:]}"
+    if error["type"] == "list_type":
+        reason += f": write [{error['input']}]"
+    if error["type"] == "literal_error":
+        choices = re.findall(r"'([^']+)'", error["ctx"]["expected"])
+        reason += did_you_mean(str(error["input"]), choices)
+    return f"{path}={shown[:60]}: ", reason
+
+
+def _location(location: tuple[str | int, ...], kind: type[Options]) -> list[str]:
+    """The names of a setting and of the sections that hold it, without pydantic's names of types."""
+    names: list[str] = []
+    holder: Any = kind
+    for part in location:
+        known = isinstance(holder, type) and issubclass(holder, Options)
+        if not known and not isinstance(part, int):
+            break  # of a union: the type that was tried
+        names.append(str(part))
+        field = holder.model_fields.get(str(part)) if known else None
+        holder = None if field is None else field.annotation
+    return names
+
+
+def _section(location: tuple[str | int, ...], kind: type[Options], where: str) -> tuple[str, list[str]]:
+    """The section that holds the key at `location`, by its dotted name, and the keys that it knows."""
+    names = [where] if where else []
+    for name in location[:-1]:
+        inner = kind.model_fields[str(name)].annotation
+        assert isinstance(inner, type)
+        assert issubclass(inner, Options)
+        kind = inner
+        names.append(str(name))
+    return ".".join(names) or "the configuration", list(kind.model_fields)

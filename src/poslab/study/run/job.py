@@ -1,0 +1,85 @@
+"""A planned run, and how it stands by its record."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from poslab.config.request import Config, Request
+from poslab.data.corpus import Corpus
+from poslab.loggers.send.card import Card, of_run
+from poslab.record.facts import Manifest
+from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
+from poslab.record.schema import ENDED
+from poslab.record.seal import DamagedError
+from poslab.study.run.budget import Size
+from poslab.study.run.identity import Code
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The state of a run, by its record."""
+
+    status: str | None  # None where there is no record yet; older or newer: of a format that is not read
+    reason: str | None = None
+    damage: tuple[str, ...] = ()  # a line for each file that is not as it was written
+    outdated: bool = False  # whether its model was evaluated by other code than today's
+    manifest: Manifest | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether making the run again would give the same: it is done, or has diverged."""
+        return self.status in ENDED and not self.damage and not self.outdated
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that can be made: its settings are checked and its data prepared."""
+
+    request: Request
+    config: Config  # the request's, with `auto` replaced
+    size: Size
+    corpus: Corpus
+    code: Code
+    identity: str
+    directory: Path
+    facts: Mapping[str, Any]  # that its record holds from its start
+
+    @property
+    def title(self) -> str:
+        return title(self.request)
+
+    @property
+    def card(self) -> Card:
+        """How the run is shown in W&B."""
+        return of_run(self.request, self.title, self.identity, self.code.shared, self.corpus.fingerprint)
+
+    @property
+    def standing(self) -> Standing:
+        """The state of the run now; reads its files."""
+        try:
+            manifest = read_manifest(self.directory)
+        except OtherFormatError as error:
+            return Standing(error.status, error.reason)
+        except DamagedError as error:
+            return Standing(None, damage=(str(error),))
+        if manifest is None:
+            return Standing(None)
+        standing = Standing(manifest.status, manifest.reason, manifest=manifest)
+        if not standing.settled:  # no need to check its files: it goes on from its checkpoints
+            return standing
+        damaged = damaged_files(self.directory, manifest.files)
+        other_code = manifest.code_evaluation != self.code.evaluation
+        standing = replace(standing, outdated=standing.status == "done" and other_code)
+        return replace(standing, damage=tuple(f"{self.directory / name} is damaged" for name in damaged))
+
+    @property
+    def settled(self) -> bool:
+        return self.standing.settled
+
+
+def title(request: Request) -> str:
+    """A run's name in the terminal and in W&B."""
+    seed = f"seed {request.config.seed}"
+    parts = (request.pos, request.attention, request.distinguishing_label, request.trial, seed)
+    return " / ".join(part for part in parts if part)
