@@ -1,16 +1,16 @@
-"""`evaluate.py`: the run's own numbers where nothing is changed, and nothing changed without a word."""
+"""`train.py evaluate`: the run's own numbers where nothing is changed, and nothing changed without a word."""
 
 import math
-import runpy
 import shutil
 
 import numpy as np
 import pytest
 
+from poslab.commands.evaluate import main
 from poslab.data.cache import prepare
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
-from support.commands import ROOT, rows
+from support.commands import rows
 from support.models import ATTENTIONS, POSITIONS
 from support.processor import needs_bfloat16
 from support.runs import make, request
@@ -56,7 +56,6 @@ def said(runs, tmp_path, monkeypatch, capsys):
     """Runs the command in a directory of its own; its status and what it printed."""
     shutil.copy(runs["bytes"].parent.parent.parent / "text.txt", tmp_path)
     monkeypatch.chdir(tmp_path)
-    main = runpy.run_path(str(ROOT / "evaluate.py"))["main"]
 
     def call(directory, *settings):
         status = main([f"checkpoint={directory}", "logger=local", *settings])
@@ -88,7 +87,6 @@ def test_without_a_change_it_gives_the_numbers_of_the_run(runs, said, tmp_path, 
 
 
 def test_a_run_that_was_made_without_wandb_is_evaluated_without_it(runs, said, tmp_path, capsys):
-    main = runpy.run_path(str(ROOT / "evaluate.py"))["main"]
     assert main([f"checkpoint={runs['rope']}"]) == 0
     assert "W&B" not in capsys.readouterr().out
     assert not (made(tmp_path) / "wandb").exists()

@@ -49,7 +49,7 @@ def commands():
 
 
 def script_keys(name):
-    """The options of report.py or dashboard.py."""
+    """The options of the report or the dashboard."""
     return importlib.import_module(f"poslab.commands.{name}").KEYS
 
 

@@ -135,11 +135,11 @@ OTHER_COMMANDS = {
     "report.py stdy=x": "(did you mean study=...?)",
     "report.py study=": "study= has no value",
     "report.py checkpoint=nowhere": "nowhere",
-    "dashboard.py study=../x": "cannot be the name of a study",
-    "evaluate.py checkpoint=nowhere": "nowhere",
-    "evaluate.py checkpoint=folder": "folder",
-    "evaluate.py checkpoint=text.txt": "text.txt",
-    "evaluate.py": "checkpoint=",
+    "train.py dashboard study=../x": "cannot be the name of a study",
+    "train.py evaluate checkpoint=nowhere": "nowhere",
+    "train.py evaluate checkpoint=folder": "folder",
+    "train.py evaluate checkpoint=text.txt": "text.txt",
+    "train.py evaluate": "checkpoint=",
 }
 
 

@@ -182,7 +182,7 @@ def test_another_process_writes_the_same_bytes(study: Path) -> None:
     before = {path.name: path.read_bytes() for path in study.iterdir()}
     assert set(before) == {"workspace.json", "report.json"}
     ended = subprocess.run(
-        [sys.executable, str(ROOT / "dashboard.py"), f"study={STUDY}"],
+        [sys.executable, str(ROOT / "train.py"), "dashboard", f"study={STUDY}"],
         cwd=study.parents[2],
         env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)},
         check=True,

@@ -1,13 +1,13 @@
 """Models read from W&B: evaluated and reported as the run's own directory is, and else refused."""
 
-import runpy
 import shutil
 
 import pytest
 import wandb
 
+from poslab.commands import evaluate, report
 from poslab.record.manifest import read_manifest
-from support.commands import ROOT, rows
+from support.commands import rows
 from support.runs import make, request
 from support.texts import options
 from support.uploads import contents, upload
@@ -30,15 +30,16 @@ def run(server, tmp_path_factory):
 
 @pytest.fixture
 def said(server, run, tmp_path, monkeypatch, capsys):
-    """Runs one of the scripts online, with a cache of its own; its status and what it printed."""
+    """Runs a command online, with a cache of its own; its status and what it printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
 
-    def call(script, *arguments):
-        main = runpy.run_path(str(ROOT / script))["main"]
+    commands = {"evaluate": evaluate.main, "report": report.main}
+
+    def call(command, *arguments):
         capsys.readouterr()  # of the clients that a test has used itself
         with online(server):
-            status = main(list(arguments))
+            status = commands[command](list(arguments))
         shown = capsys.readouterr()
         return status, shown.out, shown.err
 
@@ -55,7 +56,7 @@ def test_a_model_of_wandb_is_evaluated_and_the_evaluation_is_a_run_beside_its_ow
 ):
     before = set(server.runs)
     for again in (False, True):
-        status, out, err = said("evaluate.py", f"checkpoint=checkpoint-{run.name}:latest")
+        status, out, err = said("evaluate", f"checkpoint=checkpoint-{run.name}:latest")
         assert status == 0, err
         assert "the same numbers, to the last digit, as the run's own record" in out
         assert ("has the same evaluation" in err) == again
@@ -74,17 +75,16 @@ def test_a_model_of_wandb_is_evaluated_and_the_evaluation_is_a_run_beside_its_ow
 
 def test_without_a_server_the_evaluation_is_kept_for_later(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # WANDB_MODE is offline in tests
-    main = runpy.run_path(str(ROOT / "evaluate.py"))["main"]
-    assert main([f"checkpoint={run}", "logger=wandb"]) == 0
+    assert evaluate.main([f"checkpoint={run}", "logger=wandb"]) == 0
     wandb.teardown()
     (kept,) = made(tmp_path).glob("wandb/offline-run-*")
     assert f"wandb sync {kept.relative_to(tmp_path)}" in capsys.readouterr().out
 
 
 def test_a_run_is_reported_by_its_model_as_by_its_directory(server, run, said, tmp_path):
-    assert said("report.py", f"checkpoint={run}", "reports=local")[0] == 0
+    assert said("report", f"checkpoint={run}", "reports=local")[0] == 0
     for name in (f"checkpoint-{run.name}:v0", f"someone/poslab/checkpoint-{run.name}:latest"):
-        status, _, err = said("report.py", f"checkpoint={name}", f"reports={name[:3]}")
+        status, _, err = said("report", f"checkpoint={name}", f"reports={name[:3]}")
         assert status == 0, err
         assert contents(tmp_path / name[:3]) == contents(tmp_path / "local")
 
@@ -115,10 +115,10 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(server, run, said, tmp
         ("nothing:latest", "W&B has no artifact someone/poslab/nothing:latest"),
         ("other/poslab/nothing:v1", "W&B has no artifact other/poslab/nothing:v1"),
     ):
-        status, out, err = said("evaluate.py", f"checkpoint={name}")
+        status, out, err = said("evaluate", f"checkpoint={name}")
         assert (status, out, err.count("\n")) == (2, "", 1), (name, err)
         assert expected in err
-    status, _, err = said("report.py", "checkpoint=tables:v0")
+    status, _, err = said("report", "checkpoint=tables:v0")
     assert (status, err.count("\n")) == (2, 1)
     assert "has no record" in err
     assert not (tmp_path / "evaluations").exists()
@@ -136,6 +136,6 @@ def test_a_model_of_tokens_comes_with_its_tokenizer(server, said, tmp_path):
     with online(server):
         upload(directory, "cut", "tokens", log=f"checkpoint-{directory.name}", folder=tmp_path)
     name = f"checkpoint-{directory.name}:latest"
-    status, _, err = said("evaluate.py", f"checkpoint={name}", "data.seed=1", "logger=local")
+    status, _, err = said("evaluate", f"checkpoint={name}", "data.seed=1", "logger=local")
     assert status == 0, err
     assert read_manifest(made(tmp_path)).data.vocabulary == 260

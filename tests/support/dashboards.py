@@ -1,12 +1,11 @@
 """A made-up study and the parts of its W&B workspace and Report."""
 
-import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from poslab.commands.dashboard import main as main
 from poslab.record.files import write_sealed
-from support.commands import ROOT
 from support.records import (
     FLAT,
     answers,
@@ -19,8 +18,6 @@ from support.records import (
     write_run,
     write_scheme,
 )
-
-main = runpy.run_path(str(ROOT / "dashboard.py"))["main"]
 
 QUESTION = "Does **it** work? [click](http://evil.example) <script>alert(1)</script>\x1b[31m"
 

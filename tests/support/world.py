@@ -154,7 +154,7 @@ def go_on(root: Path) -> Seen:
 
 
 def evaluate(root: Path) -> Seen:
-    """evaluate.py checkpoint=RUN: the record of the evaluation, made again where it is damaged"""
+    """train.py evaluate checkpoint=RUN: the record of the evaluation, made again where it is damaged"""
     folder = root / "evaluations"
     asked = job(root, 0)
     with listening() as heard:

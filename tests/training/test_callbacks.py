@@ -100,7 +100,7 @@ def test_a_callback_of_the_users_own_package(tmp_path: Path, monkeypatch: pytest
     assert [("hello", True, pytest.approx(loss, rel=1e-6)) for loss in losses] == SEEN
     module.write_text(OWN.replace("self.word = word", "self.word = word * 2"))
     assert poslab.train(request, tmp_path / "mine").path != run.path
-    evaluated = command(f"checkpoint={run.path}", "evaluate.segments=2", cwd=tmp_path, script="evaluate.py")
+    evaluated = command("evaluate", f"checkpoint={run.path}", "evaluate.segments=2", cwd=tmp_path)
     assert evaluated.returncode == 0, evaluated.stderr  # where that package is not
 
 

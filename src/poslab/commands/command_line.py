@@ -20,7 +20,7 @@ COMMANDS = {
     "clean": "remove the runs of a study that failed or that nobody goes on with",
 }
 # Words that train.py takes before its settings, where a checkout has no script of that name.
-OF_TRAIN = tuple(name for name in COMMANDS if name in ("status", "grid", "check-scheme", "clean", "export"))
+OF_TRAIN = tuple(name for name in COMMANDS if name not in ("train", "report"))
 FAILED, WRONG = 1, 2  # exit statuses: of a failure, of a command that is not understood
 
 

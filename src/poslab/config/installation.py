@@ -9,7 +9,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]  # of poslab
 # What a checkout has as scripts; train.py has the other commands.
-SCRIPTS = ("train", "report", "evaluate", "dashboard")
+SCRIPTS = ("train", "report")
 
 
 def conf_folder() -> Path:

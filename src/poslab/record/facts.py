@@ -129,7 +129,7 @@ class Manifest(Facts):
     files: dict[str, str] | None = None  # the SHA-256 of each file of an ended run
     taken_from: str | None = None  # the study whose run this is a copy of
 
-    # Of an evaluation of a trained model, made by evaluate.py.
+    # Of an evaluation of a trained model again.
     evaluation: str | None = None
     trained_identity: str | None = None
     checkpoint: str | None = None  # SHA-256 of the weights

@@ -15,7 +15,7 @@ MULTIPLES = (1.0, 2.0, 4.0, 8.0)  # always a column; others where a run has them
 TOLERANCES = {"": 0.05, "_1pct": 0.01}  # how much loss usable length and failure position allow
 BINS_AN_OCTAVE = 4
 PLATEAU_FROM = 1 / 2  # of L
-STRIDE = 1 / 8  # of L: how far the sliding windows of evaluate.py move
+STRIDE = 1 / 8  # of L: how far the sliding windows move
 # The families of losses in nats a token, and of the same in bits a byte, which compare tokenizers.
 IN_BITS = {"loss": "bits_per_byte", "sliding": "sliding_bits_per_byte"}
 CONFIRMATIONS = 3  # evaluations in a row that have to stay at or below a target
