@@ -269,7 +269,7 @@ def _target(results: Results, shown: Callable[[ArmFigures], str]) -> str:
     parts = _phrases(
         ("sooner by", [shown(item) for item in sooner]),
         ("later, if at all, by", [shown(item) for item in later]),
-        ("not clearly sooner or later by", unclear),
+        ("by" if results.seeds < 2 else "not clearly sooner or later by", unclear),
         ("by no run of", [item.arm.label for item in left if not item.reached[TARGET][0]]),
     )
     apart = "; ".join(_phrases(("it is no target of", others)))
