@@ -9,6 +9,7 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from poslab.commands.command_line import OF_TRAIN
 from poslab.config.arguments import read_options
 from poslab.config.compose import arms, request_from
 from poslab.config.overrides import evaluation_overrides
@@ -26,10 +27,10 @@ PAGES = {
     )
 }
 # Arguments of train.py with which it trains nothing.
-OTHERS = {"--help", "--cfg", "sweep=NAME", "status", "grid", "check-scheme", "clean", "export"}
+OTHERS = {"--help", "--cfg", "sweep=NAME"}
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(
-    r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report|evaluate|dashboard)\.py\b(.*)",
+    r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report)\.py\b(.*)",
     re.MULTILINE,
 )
 
@@ -41,11 +42,13 @@ def anchors(text):
 
 
 def commands():
-    """Every command on the pages: the page, its script and its arguments, without the words beside it."""
+    """Every command on the pages: the page, its name and its arguments, without the words beside it."""
     for page, text in PAGES.items():
         for script, rest in COMMAND.findall(text.replace("\\\n", " ")):
             in_line = re.split(r"`|\s#|(?<=\S)\s{3,}(?=\S)", rest)[0]
-            yield page, script, [word for word in shlex.split(in_line) if word != "..."]
+            words = [word for word in shlex.split(in_line) if word != "..."]
+            named = next((word for word in words if word in OF_TRAIN), None)
+            yield page, named or script, [word for word in words if word != named]
 
 
 def script_keys(name):
@@ -91,8 +94,8 @@ def test_every_training_command_on_a_page_asks_for_runs_that_there_are():
     parser = OverridesParser.create()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composer = Composer(lambda run: compose("config", overrides=run, return_hydra_config=True))
-        for page, script, arguments in commands():
-            if script != "train" or OTHERS & {*arguments}:
+        for page, name, arguments in commands():
+            if name != "train" or OTHERS & {*arguments}:
                 continue
             overrides = [each for each in arguments if each != "-m"]
             written = re.findall(r"^# conf/pos/(\w+)\.yaml$", PAGES[page], re.MULTILINE)  # by the page itself
@@ -113,14 +116,14 @@ def test_every_training_command_on_a_page_asks_for_runs_that_there_are():
     assert tried > 20
 
 
-def test_every_other_command_on_a_page_has_arguments_that_its_script_takes():
+def test_every_other_command_on_a_page_has_arguments_that_it_takes():
     keys = {name: script_keys(name) for name in ("report", "dashboard")}
     tried = set()
-    for _, script, arguments in commands():
+    for _, name, arguments in commands():
         arguments = [each for each in arguments if not each.startswith("--")]
-        if script == "evaluate":
+        if name == "evaluate":
             evaluation_overrides([each for each in arguments if not each.startswith("checkpoint=")])
-        elif script in keys:
-            read_options(arguments, keys[script])
-        tried.add(script)
+        elif name in keys:
+            read_options(arguments, keys[name])
+        tried.add(name)
     assert {"evaluate", *keys} <= tried

@@ -21,7 +21,6 @@ from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import METRICS
 from poslab.record.writer import RunRecord
-from poslab.study.run.job import title
 from support.hostile import CANARY, HOSTILE, RUNS
 from support.records import seal, write_run
 from support.runs import TRACKED, tracked_request
@@ -77,7 +76,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serve(folder / "client") as serving, online(serving):
         options = wandb_options(asked.config.logger)
         assert options is not None
-        card = of_run(asked, title(asked), EVERY, EVERY, EVERY)
+        card = of_run(asked, asked.title, EVERY, EVERY, EVERY)
         card = replace(card, tags=(*card.tags, *HOSTILE))
         mirror_run(options, card, directory)
         publish(STUDY, options, runs / STUDY, report)

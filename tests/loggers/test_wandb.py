@@ -26,7 +26,6 @@ from poslab.loggers.send.charts import axes
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.report.write import write_report
-from poslab.study.run.job import title
 from poslab.study.run.plan import plan
 from poslab.study.run.refusals import record_refusal
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
@@ -375,8 +374,8 @@ def test_an_arm_has_one_name_whatever_command_asked_for_it():
     beside, other = with_distinguishing_labels([wide, narrow])
     assert arm(alone) == arm(beside) == "rope / flash / model.width=64 trainer.max_steps=60"
     assert arm(other) == "rope / flash / trainer.max_steps=60"
-    assert title(beside) == "rope / flash / model.width=64 / seed 1"
-    assert title(alone) == "rope / flash / seed 1"
+    assert beside.title == "rope / flash / model.width=64 / seed 1"
+    assert alone.title == "rope / flash / seed 1"
 
 
 def test_what_a_run_departs_in_has_no_path_of_the_machine(tmp_path):

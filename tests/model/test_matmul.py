@@ -86,10 +86,10 @@ def test_gelu_and_its_gradient_are_pytorchs(elements: int, monkeypatch: pytest.M
 def test_an_operator_that_has_changed_is_not_used(operator, monkeypatch: pytest.MonkeyPatch):
     layer, x = GeluLinear(8, 32), drawn(3, 8)
     monkeypatch.setattr(matmul, "_one_dnn", operator)
-    monkeypatch.setattr(matmul, "_multiplies", matmul._multiplies.__wrapped__)
+    monkeypatch.setattr(matmul, "_one_dnn_is_right", matmul._one_dnn_is_right.__wrapped__)
     assert torch.equal(linear(x, layer.weight, layer.bias), functional.linear(x, layer.weight, layer.bias))
     assert torch.equal(layer(x), gelu(functional.linear(x, layer.weight, layer.bias)))
 
 
 def test_the_operator_of_this_pytorch_is_used_where_there_is_one():
-    assert matmul._one_dnn is None or matmul._multiplies()
+    assert matmul._one_dnn is None or matmul._one_dnn_is_right()

@@ -153,7 +153,7 @@ def test_a_model_of_another_format_or_run_is_named(
     directory = Path(shutil.copytree(source, tmp_path / source.name))
     record = RunRecord(directory, read_manifest(directory))
     record.files = dict(record.manifest.files or {})
-    record.write_checkpoint(to_bytes({**from_bytes((directory / FINAL).read_bytes()), **change}))
+    record.write_file(FINAL, to_bytes({**from_bytes((directory / FINAL).read_bytes()), **change}))
     record.update(files=record.files)
     with pytest.raises(error, match=message):
         read_trained_model(directory)

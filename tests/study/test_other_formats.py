@@ -52,7 +52,7 @@ def before_rates(directory: Path, change: Callable[[dict[str, Any]], None]) -> N
     change(content)
     record = RunRecord(directory, manifest)
     record.files = {**(manifest.files or {})}
-    record.write_checkpoint(to_bytes(content))
+    record.write_file(FINAL, to_bytes(content))
     record.update(files=record.files)
 
 

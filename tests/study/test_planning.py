@@ -147,11 +147,10 @@ def test_what_is_remembered_of_a_check_is_what_the_check_says(attention, cache):
         except PairError as error:
             expected = str(error)
         for _ in range(2):  # built, then remembered
-            with Preparation() as preparation:
-                try:
-                    checked: object = preparation.checked(config)[0]
-                except PairError as error:
-                    checked = str(error)
+            try:
+                checked: object = Preparation().checked(config)[0]
+            except PairError as error:
+                checked = str(error)
             assert checked == expected, name
 
 

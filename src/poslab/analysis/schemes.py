@@ -131,8 +131,7 @@ def denominator_figures(run: Run) -> dict[str, float]:
 def pooled_share(of: Iterable[Denominators], some: str, whole: str) -> float:
     """The sum of one count over heads by that of another."""
     of = list(of)
-    total: float = sum(getattr(one, some) for one in of) / sum(getattr(one, whole) for one in of)
-    return total
+    return sum(getattr(one, some) for one in of) / sum(getattr(one, whole) for one in of)
 
 
 def denominators_by_arm(results: Results) -> Rows:

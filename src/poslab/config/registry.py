@@ -150,5 +150,4 @@ def _spec(finder: Any, name: str, path: Any) -> Any:
 def options_of(section: Mapping[str, Any], kind: type[Any], selector: str, where: str) -> Options:
     """The options in `section` other than its `selector`, checked against the class that it selects."""
     values = {key: value for key, value in section.items() if key != selector}
-    checked: Options = check(kind.options_class, values, where)
-    return checked
+    return check(kind.options_class, values, where)

@@ -183,6 +183,13 @@ class Request:
     start: Start | None = None  # the run that it goes on from
 
     @property
+    def title(self) -> str:
+        """The run's name in the terminal and in W&B."""
+        seed = f"seed {self.config.seed}"
+        parts = (self.pos, self.attention, self.distinguishing_label, self.trial, seed)
+        return " / ".join(part for part in parts if part)
+
+    @property
     def trial(self) -> str:
         """What a run that tunes tries, as its name says it; nothing for other runs."""
         trainer = self.config.trainer

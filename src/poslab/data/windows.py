@@ -70,5 +70,4 @@ def _spread(documents: NDArray[np.int64], count: int, lead: int, scored: int) ->
     slot = taken - before[document]
     # Tokens left over are spread too, so that windows do not gather at the beginnings of documents.
     slack = (room - slots * scored)[document] * (2 * slot + 1) // (2 * slots[document])
-    starts: NDArray[np.int64] = begins[document] + slot * scored + slack
-    return starts
+    return begins[document] + slot * scored + slack

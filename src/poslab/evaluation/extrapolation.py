@@ -182,8 +182,7 @@ def _tiled_losses(
     losses = token_losses(model, windows, on_batch=on_batch).reshape(count, -1, length)
     if longer is not None:
         losses = np.concatenate([longer.reshape(count, -1, step)[..., :length], losses], axis=-1)
-    tiled: Float[np.ndarray, "N l"] = losses.reshape(count, longest)
-    return tiled
+    return losses.reshape(count, longest)
 
 
 def lengths_up_to(longest: int, context_length: int, limit: int | None) -> list[tuple[float, int]]:

@@ -78,8 +78,7 @@ def upper_bound(rotations: Complex[Tensor, "C N"]) -> list[float]:
     The mean over pairs of |S_j|, S_j the sum of the first j pairs' turns (Su et al. 2021, section 3.4.3).
     """
     sums = rotations.cumsum(dim=0).abs().mean(dim=0)
-    bound: list[float] = (sums / sums[0]).tolist()
-    return bound
+    return (sums / sums[0]).tolist()
 
 
 def _different_layers(gpt: GPT) -> Iterator[tuple[int, Scheme]]:

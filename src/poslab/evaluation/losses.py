@@ -32,8 +32,7 @@ def token_losses(
         flat = cross_entropy(wide.flatten(0, 1), targets.flatten(), reduction="none")
         losses.append(flat.reshape(targets.shape).double().cpu())
         on_batch(len(targets) * (windows.shape[1] - 1))
-    joined: Float[np.ndarray, "N last"] = torch.cat(losses).numpy()
-    return joined
+    return torch.cat(losses).numpy()
 
 
 def batched_logits(

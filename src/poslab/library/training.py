@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import hydra
 import pandas
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from poslab.config.checking import check
@@ -20,6 +19,7 @@ from poslab.config.mistakes import explained
 from poslab.config.option_files import installed_conf
 from poslab.config.request import Config, Request
 from poslab.config.schema import ConfigError
+from poslab.config.sweep import Composer
 from poslab.library.weights import load
 from poslab.model.gpt import GPT
 from poslab.record.facts import Manifest
@@ -54,7 +54,7 @@ class RunDirectory:
     def table(self, name: str) -> pandas.DataFrame:
         """A table of the run: "metrics", "extrapolation", "position", and what else it has as CSV files.
 
-        A column that came after the run was made holds NaN. Raises ConfigError where there is none of that
+        A column that a later version added holds NaN. Raises ConfigError where there is none of that
         name, naming those that there are.
         """
         tables = {path.stem: path for path in sorted(self.path.glob("*.csv"))}
@@ -77,16 +77,11 @@ def compose(*overrides: str) -> Request:
     conf = installed_conf()
     try:
         with hydra.initialize_config_dir(str(conf_folder().resolve()), version_base="1.3"):
-            composed = hydra.compose("config", list(overrides), return_hydra_config=True)
-        choices = dict(composed.hydra.runtime.choices)
-        settings = {
-            str(name): OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-            for name, value in composed.items()
-            if name != "hydra"
-        }
+            composer = Composer(lambda given: hydra.compose("config", given, return_hydra_config=True))
+            composed = composer.composed(overrides)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explained(error, conf)) from None
-    return request_of(settings, choices, overrides, conf)
+    return request_of(composed.settings, composed.choices, overrides, composed.conf)
 
 
 def train(
@@ -112,6 +107,7 @@ def train(
         raise ConfigError("poslab.train is one process: leave trainer.devices and trainer.nodes at 1")
     config = check(Config, {**request.config.model_dump(mode="json"), "study": folder.name}, "")
     job = plan(replace(request, config=config), folder.parent)
+    job.check_disk()
     enlist(folder, [job.directory.name], "poslab.train", config.reference, config.question, config.primary)
     stopper = Stopper()
     in_main_thread = threading.current_thread() is threading.main_thread()  # which alone handles signals

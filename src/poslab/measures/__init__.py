@@ -59,8 +59,7 @@ class Trained:
         """What `compute` returns for this model, computed once for all measurements that ask for it."""
         if compute not in self._results:
             self._results[compute] = compute(self)
-        result: Result = self._results[compute]
-        return result
+        return self._results[compute]
 
 
 Value = float | int | str | bool | None

@@ -159,13 +159,11 @@ class _Task:
     @property
     def lengths(self) -> list[float]:
         """Multiples of L."""
-        lengths: list[float] = sorted(self.table.multiple.unique().tolist())
-        return lengths
+        return sorted(self.table.multiple.unique().tolist())
 
     @property
     def depths(self) -> list[float]:
-        depths: list[float] = sorted(self.table.depth.unique().tolist())
-        return depths
+        return sorted(self.table.depth.unique().tolist())
 
     def of(self, arm: str) -> "pandas.DataFrame":
         return self.table[self.table.arm == arm]

@@ -27,8 +27,7 @@ class Perceptron(nn.Module):
         self.project_perceptron = Linear(4 * width, width)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        output: Tensor = self.project_perceptron(self.expand(x))
-        return output
+        return self.project_perceptron(self.expand(x))
 
 
 class Block(nn.Module):
@@ -54,8 +53,7 @@ class Block(nn.Module):
         """With `last`, the output of the final `last` tokens alone (B last D), which costs much less."""
         mixed = self.attention(self.norm_attention(x), Site(scheme, positions, last=last))
         x = (x if last is None else x[:, -last:]) + mixed
-        output: Tensor = x + self.perceptron(self.norm_perceptron(x))
-        return output
+        return x + self.perceptron(self.norm_perceptron(x))
 
 
 class GPT(nn.Module):
@@ -95,10 +93,10 @@ class GPT(nn.Module):
             positions = self.scheme.place(length, None)
         positions = positions.to(tokens.device)
         x = self.scheme.embed(self.embedding(tokens), positions)
-        # A compiled block would be compiled again for each shape of an evaluation.
+        # Evaluation has many shapes, for each of which a block would be compiled anew.
         blocks: Iterable[Callable[..., Any]] = (self.training and self._compiled) or self.blocks
         for index, block in enumerate(blocks):
-            # Of the others, only the keys and values of the last block have an effect.
+            # In the last block, tokens that are not wanted are keys and values only.
             scored = last if index == len(self.blocks) - 1 else None
             x = block(x, self.scheme.layer(index), positions, scored)
         return linear(self.norm(x), self.embedding.weight)

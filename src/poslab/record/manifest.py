@@ -94,16 +94,9 @@ def _field(error: ValidationError) -> str:
     return f"{name}.{inside[0]}" if name in SECTIONS and inside else str(name)
 
 
-def damaged_files(directory: Path, files: Mapping[str, str] | None, suffix: str = "") -> list[str]:
-    """The files of an ended run that are not as they were written, of those that end in `suffix`.
-
-    `files` are SHA-256 by name, as a manifest lists them.
-    """
-    return [
-        name
-        for name, digest in (files or {}).items()
-        if name.endswith(suffix) and _digest(directory / name) != digest
-    ]
+def damaged_files(directory: Path, files: Mapping[str, str] | None) -> list[str]:
+    """The names of `files`, SHA-256 by name as a manifest lists them, that are missing or changed."""
+    return [name for name, digest in (files or {}).items() if _digest(directory / name) != digest]
 
 
 def _digest(path: Path) -> str | None:

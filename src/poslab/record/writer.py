@@ -7,13 +7,11 @@ from typing import Any
 
 from poslab.record.facts import Manifest
 from poslab.record.files import write_atomic, write_sealed, write_table
-from poslab.record.schema import FINAL, MANIFEST, TOKENIZER, Status, TableSchema
-
-Rows = Iterable[Mapping[str, Any]]
+from poslab.record.schema import MANIFEST, Status, TableSchema
 
 
 class RunRecord:
-    """The record of one run, written as the run goes on."""
+    """The manifest and the files of one run."""
 
     def __init__(self, directory: Path, manifest: Manifest | None = None) -> None:
         """`manifest` is what an earlier process wrote of the same run."""
@@ -38,17 +36,12 @@ class RunRecord:
         """Close the record."""
         self.replace(self.ended(status, reason, **fields))
 
-    def write_table(self, schema: TableSchema, rows: Rows) -> None:
+    def write_table(self, schema: TableSchema, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write a CSV file of the run in full."""
         columns = (*schema.columns, *schema.optional)
         self.files[schema.file] = write_table(self.directory / schema.file, columns, rows)
 
-    def write_checkpoint(self, content: bytes) -> None:
-        self._file(FINAL, content)
-
-    def write_tokenizer(self, content: bytes) -> None:
-        self._file(TOKENIZER, content)
-
-    def _file(self, name: str, content: bytes) -> None:
+    def write_file(self, name: str, content: bytes) -> None:
+        """Write another file of the run in full."""
         write_atomic(self.directory / name, content)
         self.files[name] = hashlib.sha256(content).hexdigest()

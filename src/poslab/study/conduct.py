@@ -28,8 +28,8 @@ from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.pool import Member, Pool
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
 from poslab.study.run.budget import BudgetError, warning
-from poslab.study.run.job import Job, title
-from poslab.study.run.plan import check_room, plan
+from poslab.study.run.job import Job
+from poslab.study.run.plan import plan
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.refusals import forget_refusal, record_refusal
 from poslab.study.run.stopping import Stopped, Stopper
@@ -77,7 +77,7 @@ def run_study(requests: Sequence[Request], command: str) -> int:
             planned = Plan(tuned_jobs, planned.refused)
         members = [*trial_members, *_make(planned, settings, console, stopper, trial_members)]
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
-        failures += [f"{title(request)}: {reason}" for request, reason in untuned]
+        failures += [f"{request.title}: {reason}" for request, reason in untuned]
         failures += _report(members, runs, reports, console)
         for line in dict.fromkeys(failures):
             console.print(f"not done: {line}", style="red")
@@ -118,22 +118,22 @@ def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], 
     here = launcher.here(_launcher(requests)[1])
     jobs: dict[tuple[str, str], Job] = {}  # by study and identity, since names of options may differ
     refused: list[tuple[Request, PairError | BudgetError]] = []
-    with Preparation() as preparation:
-        for request in with_bar(requests, "planned", console):
-            try:
-                job = plan(request, runs, here, preparation)
-                check_room(job)
-                jobs.setdefault((job.config.study, job.identity), job)
-            except (PairError, BudgetError) as error:
-                refused.append((request, error))
-            except ConfigError as error:
-                if len(requests) == 1:
-                    raise
-                raise ConfigError(f"{request.pos} / {request.attention}: {error}") from None
+    preparation = Preparation()
+    for request in with_bar(requests, "planned", console):
+        try:
+            job = plan(request, runs, here, preparation)
+            job.check_disk()
+            jobs.setdefault((job.config.study, job.identity), job)
+        except (PairError, BudgetError) as error:
+            refused.append((request, error))
+        except ConfigError as error:
+            if len(requests) == 1:
+                raise
+            raise ConfigError(f"{request.pos} / {request.attention}: {error}") from None
     if not jobs:
         raise refused[0][1]
     lines = {
-        record_refusal(request, runs, error, here): f"{title(request)}: {error}" for request, error in refused
+        record_refusal(request, runs, error, here): f"{request.title}: {error}" for request, error in refused
     }
     return Plan(list(jobs.values()), lines)
 

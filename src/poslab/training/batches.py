@@ -21,10 +21,10 @@ Batch = tuple[Tensor, bytes]  # windows (B, T+1), and their SHA-256
 
 
 class TrainingBatches:
-    """Item i is part i % accumulate of the batch of step `first_step` + i // accumulate, by (seed, i) alone.
+    """Item i is this process's share of microbatch i % accumulate of step `first_step` + i // accumulate.
 
-    A step's batch is the same however many processes there are: it is cut into accumulate * world parts, and
-    each of the `world` processes takes every `world`th one.
+    The batch of a step depends on the seed and the step alone. It is cut into accumulate * world parts, of
+    which each of the `world` processes takes every `world`th one.
     """
 
     def __init__(
@@ -133,8 +133,3 @@ def _put(
             continue
         return True
     return False
-
-
-def moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device, which is not waited for; a plain copy would have to be."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

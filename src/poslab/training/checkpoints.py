@@ -24,12 +24,12 @@ FORMAT = 2  # of the final weights
 STATE_FORMAT = 3  # of a state: Lightning's checkpoint, with what says whose it is
 STATES = 2  # of a run: should the newest be damaged, there is the one before
 NAME = re.compile(r"(\d{8,})-([0-9a-f]{16})\.pt")
-ASIDE = ".other"  # behind the name of a file that is called as a state but is none of the run
+ASIDE = ".other"  # behind the name of a file that is named as a state but is of another run
 
 # Beside whose a file is (format, identity), in both kinds: the settings, PyTorch's threads, the rows of
 # metrics.csv so far, and the kernel of the attention.
 FACTS = {"config", "threads", "rows", "kernel"}
-OF_LIGHTNING = {
+STATE_KEYS = {
     "global_step",
     "state_dict",
     "optimizer_states",
@@ -49,8 +49,7 @@ def to_bytes(content: Mapping[str, Any]) -> bytes:
 
 def from_bytes(data: bytes) -> dict[str, Any]:
     """The content that `to_bytes` was given, tensors on the CPU. Unpickles tensors and plain values only."""
-    content: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    return content
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
 def write_checkpoint(folder: Path, step: int, content: Mapping[str, Any]) -> None:
@@ -95,13 +94,16 @@ def state_of(data: bytes, identity: str, step: int) -> dict[str, Any]:
     Raises UnreadableError, whose message goes on after the file's name.
     """
     state = _content(data, identity, STATE_FORMAT)
-    if not (state.keys() >= FACTS | OF_LIGHTNING and state["global_step"] == step):
+    if not (state.keys() >= FACTS | STATE_KEYS and state["global_step"] == step):
         raise DamagedError("lacks a part of the state of its run")
     return state
 
 
 def trained_state(data: bytes, identity: str) -> dict[str, Any]:
-    """The final `step`, `weights` and `batches` of a run that has trained. Raises as `state_of`."""
+    """What the final weights' file of a run holds: FACTS, `step`, `weights`, `validation_seconds`, `sums`.
+
+    Raises as `state_of`.
+    """
     state = _content(data, identity, FORMAT)
     if not state.keys() >= FACTS | {"step", "weights", "validation_seconds", "sums"}:
         raise DamagedError("lacks a part of the state of its run")
@@ -111,12 +113,12 @@ def trained_state(data: bytes, identity: str) -> dict[str, Any]:
 def _content(data: bytes, identity: str, number: int) -> dict[str, Any]:
     try:
         content = from_bytes(data)
-        found, whose = content["format"], content["identity"]
+        found, owner = content["format"], content["identity"]
     except Exception:  # whatever it is, no state is in it
         raise DamagedError("holds no state of a run") from None
     if found != number:
         raise UnreadableError(f"has format {found}, which this version does not read")
-    if whose != identity:
+    if owner != identity:
         raise UnreadableError("is a state of another run")
     return content
 

@@ -32,11 +32,6 @@ from poslab.training.batches import Loader, MadeAhead, TrainingBatches
 from poslab.training.module import LanguageModel
 from poslab.training.observer import DivergedError, Observer, State
 
-# Of other callbacks, called before and after each validation.
-VALIDATION_HOOKS = (
-    ("on_validation_start", "on_validation_epoch_start"),
-    ("on_validation_epoch_end", "on_validation_end"),
-)
 RandomState = Mapping[str, Any]  # of the generators of random numbers, as tensors and plain values
 LIGHTNING_PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
@@ -45,8 +40,7 @@ class ValidationCallback(lightning.Callback):
     """Validates at evenly spaced steps and reports rows, steps and states to the observer.
 
     Times are seconds; those of training exclude validation. Other callbacks have their hooks of validation
-    called (VALIDATION_HOOKS), with `validation/loss` and `train/loss`, nats a token, in
-    `trainer.callback_metrics`.
+    called, with `validation/loss` and `train/loss`, nats a token, in `trainer.callback_metrics`.
     """
 
     def __init__(self, config: RunConfig, corpus: Corpus, observer: Observer) -> None:
@@ -60,6 +54,7 @@ class ValidationCallback(lightning.Callback):
         self.random: RandomState | None = None
         self.step = 0  # steps done
         self.training_seconds = self.validation_seconds = 0.0
+        self.resumed = time.perf_counter()  # when training began or went on
         self.last_row = (0, 0.0)  # its step and its seconds
         self.stopped = False  # whether a callback has ended the training
 
@@ -96,25 +91,29 @@ class ValidationCallback(lightning.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        if trainer.global_step == self.step:  # not the last part of an accumulated batch
+        if trainer.global_step == self.step:  # not the last microbatch of a step
             return
         self.step = trainer.global_step
         rate = self.step * self.tokens_a_step / self._elapsed()
         assert isinstance(module, LanguageModel)
-        # Not the loss in `outputs`: Lightning divides it by the number of parts.
+        # Not the loss in `outputs`: Lightning divides it by the number of microbatches.
         self.observer.step(self.step, module.last_loss.item, rate)
         if self.step in self.validation_steps:
             others = [each for each in trainer.callbacks if each is not self]  # type: ignore[attr-defined]
-            _call(others, VALIDATION_HOOKS[0], trainer, module)
+            for callback in others:
+                callback.on_validation_start(trainer, module)
+                callback.on_validation_epoch_start(trainer, module)
             train, validation = self._validate(trainer, module)
             if others:  # takes milliseconds
                 module.log_dict({"train/loss": train, "validation/loss": validation}, batch_size=1)
-            _call(others, VALIDATION_HOOKS[1], trainer, module)
+            for callback in others:
+                callback.on_validation_epoch_end(trainer, module)
+                callback.on_validation_end(trainer, module)
         self.stopped = trainer.should_stop
         # All of a run's processes take part in a checkpoint, which the first one writes.
         if trainer.strategy.reduce_boolean_decision(self.observer.checkpoint_due(self.step), all=False):
             trainer.save_checkpoint(StateInMemory.PATH)
-            if (state := self.io.taken()) is not None:
+            if (state := self.io.take()) is not None:
                 self.observer.checkpoint(self.step, state)
 
     def on_train_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
@@ -156,15 +155,15 @@ class ValidationCallback(lightning.Callback):
 
 
 class StateInMemory(CheckpointIO):
-    """Hands a checkpoint to and from Lightning: whoever trains a run writes and reads it."""
+    """Keeps Lightning's checkpoint in memory: the observer writes it to disk."""
 
     PATH = "a run's state"
 
     def __init__(self) -> None:
         self.state: State | None = None
 
-    def taken(self) -> State | None:
-        """The checkpoint that was saved, once."""
+    def take(self) -> State | None:
+        """The checkpoint, which is then no longer kept."""
         state, self.state = self.state, None
         return state
 
@@ -174,21 +173,10 @@ class StateInMemory(CheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        return dict(self.taken() or {})
+        return dict(self.take() or {})
 
     def remove_checkpoint(self, path: Any) -> None:
         self.state = None
-
-
-def _call(
-    callbacks: Sequence[lightning.Callback],
-    hooks: Sequence[str],
-    trainer: lightning.Trainer,
-    module: lightning.LightningModule,
-) -> None:
-    for hook in hooks:
-        for callback in callbacks:
-            getattr(callback, hook)(trainer, module)
 
 
 @dataclass(frozen=True)
@@ -248,9 +236,8 @@ def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, observer: Obs
     )
     evaluation = config.evaluate.model_copy(update={"validations": 1})
     short = config.model_copy(update={"trainer": trainer, "evaluate": evaluation})
-    first = config.trainer.max_steps
-    module = LanguageModel(copied, trainer, config.seed, first)
-    _fit(module, short, corpus, ValidationCallback(short, corpus, observer), first)
+    module = LanguageModel(copied, trainer, config.seed, first_step=config.trainer.max_steps)
+    _fit(module, short, corpus, ValidationCallback(short, corpus, observer))
     return copied
 
 
@@ -259,10 +246,9 @@ def _fit(
     config: RunConfig,
     corpus: Corpus,
     recorder: ValidationCallback,
-    first: int = 0,
     callbacks: Sequence[lightning.Callback] = (),
 ) -> None:
-    """Take all steps, or those after the state in `recorder.io`; `first` numbers the batch of step 0."""
+    """Take all steps, or those after the state in `recorder.io`."""
     options = config.trainer
     with quiet_lightning():
         trainer = lightning.Trainer(
@@ -275,8 +261,8 @@ def _fit(
             precision=LIGHTNING_PRECISION[options.precision],  # type: ignore[arg-type]
             max_steps=options.max_steps,
             accumulate_grad_batches=options.accumulate,
-            callbacks=[*callbacks, recorder],  # last, since it has checkpoints written
-            # Of no effect on what is validated: callbacks look here whether validations are in an epoch.
+            callbacks=[*callbacks, recorder],  # last: a checkpoint holds what the others did in this step
+            # Lightning itself validates nothing. EarlyStopping looks here whether an epoch has validations.
             val_check_interval=1,
             check_val_every_n_epoch=None,
             logger=False,
@@ -289,15 +275,14 @@ def _fit(
             raise RuntimeError(
                 f"{trainer.world_size} processes for {options.devices * options.nodes} devices"
             )
-        batches = TrainingBatches(config, corpus, first, trainer.global_rank, trainer.world_size)
-        # On a CPU a thread would take from the steps what it gives.
+        batches = TrainingBatches(config, corpus, module.first_step, trainer.global_rank, trainer.world_size)
+        # On a CPU a thread that makes batches ahead would take its time from the steps.
         cuda = trainer.strategy.root_device.type == "cuda"
         try:
             trainer.fit(
                 module,
                 MadeAhead(batches, pinned=True) if cuda else Loader(batches),
                 ckpt_path=None if recorder.io.state is None else StateInMemory.PATH,
-                weights_only=True,
             )
         finally:
             if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -13,10 +13,9 @@ from torch.nn.functional import cross_entropy
 
 from poslab.config.schema import TrainerOptions
 from poslab.model.gpt import GPT, named_stream
-from poslab.training.batches import moved
 
 BETA1 = 0.9
-SUMS = ("nll_sum", "token_count", "gradient_norm_sum", "gradient_norm_count", "batches")  # in checkpoints
+CHECKPOINTED = ("nll_sum", "token_count", "gradient_norm_sum", "gradient_norm_count", "batches")
 FINAL_SHARE = 0.1  # of the learning rate, at the end of a cosine
 DECAY_SHARE = 0.2  # of the steps, in the linear decay of a warm-up, stable, decay schedule
 
@@ -37,7 +36,7 @@ class LanguageModel(lightning.LightningModule):
         self.options = options
         self.seed = seed
         self.first_step = first_step
-        self.last_loss = torch.zeros(())  # nats a token, of the last part of a batch
+        self.last_loss = torch.zeros(())  # nats a token, of the last microbatch
         # Sums since the last row of metrics.csv, and the digest of all batches.
         self.nll_sum = torch.zeros((), dtype=torch.float64)
         self.token_count = 0
@@ -46,20 +45,22 @@ class LanguageModel(lightning.LightningModule):
         self.batches = ""
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["sums"] = {name: getattr(self, name) for name in SUMS}
+        checkpoint["sums"] = {name: getattr(self, name) for name in CHECKPOINTED}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        for name in SUMS:
+        for name in CHECKPOINTED:
             setattr(self, name, checkpoint["sums"][name])
 
     def training_step(self, batch: tuple[Int[Tensor, "B T+1"], bytes], index: int) -> Float[Tensor, ""]:
         windows, digest = batch
         # Over the batches as they were trained on: one repeated or left out after a crash changes the digest.
         self.batches = hashlib.sha256(self.batches.encode() + digest).hexdigest()
-        # Schemes that draw positions draw by the seed and the step alone, the same for all parts of a batch.
+        # Schemes that draw positions draw by the seed and the step alone, the same for all microbatches.
         step = self.first_step + index // self.options.accumulate
         stream = named_stream(self.seed, f"positions/{step}")
-        positions = moved(self.gpt.scheme.place(windows.shape[1] - 1, stream), windows.device)
+        positions = self.gpt.scheme.place(windows.shape[1] - 1, stream)
+        if windows.is_cuda:  # a plain copy would wait for the GPU
+            positions = positions.pin_memory().to(windows.device, non_blocking=True)
         logits = self.gpt(windows[:, :-1], positions=positions)
         loss = cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
         self.last_loss = loss.detach()
@@ -87,7 +88,7 @@ class LanguageModel(lightning.LightningModule):
             multiple = rate * self.options.scheme_rate
             groups.append(
                 {
-                    "params": [parameter for parameter, its in rates.items() if its == rate],
+                    "params": [parameter for parameter, own_rate in rates.items() if own_rate == rate],
                     "weight_decay": 0.0,
                     "lr": multiple * self.options.learning_rate,
                 }
@@ -109,11 +110,11 @@ class LanguageModel(lightning.LightningModule):
         self.gradient_norm_count += 1
 
     def take_sums(self) -> dict[str, float]:
-        """The sums since the last call, by columns of metrics.csv; they start again from zero."""
+        """Loss in all, tokens and mean gradient norm since the last call, by columns of metrics.csv."""
         sums = {
             "train_nll": self.nll_sum.item(),
             "train_tokens": self.token_count,
-            "gradient_norm": self.gradient_norm_sum.item() / max(1, self.gradient_norm_count),
+            "gradient_norm": self.gradient_norm_sum.item() / self.gradient_norm_count,
         }
         self.nll_sum, self.token_count = torch.zeros_like(self.nll_sum), 0
         self.gradient_norm_sum, self.gradient_norm_count = torch.zeros_like(self.gradient_norm_sum), 0

@@ -79,13 +79,14 @@ def read_trained_model(directory: Path) -> TrainedModel:
     """The trained model of a run's directory. Raises ConfigError, DamagedError where a file is damaged."""
     # A model may lie in a folder of any name, as one from W&B does, but not in that of another run.
     manifest = read_manifest(directory, anywhere=RUN.fullmatch(directory.name) is None)
-    if manifest is None or FINAL not in (manifest.files or {}):
+    files = (manifest and manifest.files) or {}
+    if manifest is None or FINAL not in files:
         there = directory.is_dir()
         raise ConfigError(
             f"{directory} {'holds no finished run' if there else 'does not exist: name a run directory'}"
         )
     path = directory / FINAL
-    if FINAL in damaged_files(directory, manifest.files, FINAL):
+    if damaged_files(directory, {FINAL: files[FINAL]}):
         what = "damaged" if path.exists() else "missing"
         raise DamagedError(f"{path} is {what}: the command that made the run makes it again")
     try:

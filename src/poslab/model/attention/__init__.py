@@ -1,4 +1,4 @@
-"""The contract of a mixer: how the tokens of a layer take from one another; attention is the one in use.
+"""The contract of a mixer: how the tokens of a layer exchange information. Attention is one.
 
 A mixer is one module of this package, or of another (poslab.config.registry), named by `kind:` in its YAML
 file in conf/attention, with one public subclass of Mixer. It overrides
@@ -39,7 +39,7 @@ from poslab.config.schema import Options, PairError
 from poslab.model.kernels.matmul import Linear
 from poslab.model.positions import Geometry, Scheme
 
-MOST_ROWS = 128  # rows of weights that live at a time: 128 x T a head, as in strips of fused attention
+MOST_ROWS = 128  # up to so many final queries are served by their rows of weights, without `attend`
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,7 @@ class Attention(Mixer):
                 mixed = self.attend(q, k, v, gated)
             else:
                 mixed = self.attend_last(q, k, v, gated, site.last)
-        output: Tensor = self.project_attention(mixed.transpose(1, 2).flatten(-2))
-        return output
+        return self.project_attention(mixed.transpose(1, 2).flatten(-2))
 
     def projected(
         self, x: Float[Tensor, "B T D"], site: Site

@@ -27,13 +27,12 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
-from torch.utils.checkpoint import checkpoint
 
-from poslab.model.attention import Attention, Site, cumulative_log_gates, distances
+from poslab.model.attention import Attention, Site, cumulative_log_gates
 from poslab.model.kernels import flex
 from poslab.model.kernels.cpu_causal import BLOCK, Blocks, available, longest
 from poslab.model.kernels.sliding import Sliding
-from poslab.model.kernels.strips import Strips, strips
+from poslab.model.kernels.strips import Strips, pairwise_strips
 from poslab.model.positions import Scheme
 
 WIDEST_FUSED_HEAD = 256
@@ -62,41 +61,38 @@ class Flash(Attention):
                 self.kernel = "flex attention (cuda)"
                 return flex.attend(q, k, v, site, scale)
             self.kernel = "strips, checkpointed"
-            return _pairwise_strips(q, k, v, site, scale)
+            return pairwise_strips(q, k, v, site, scale)
         # Positions that are drawn (pos.scheme=randomised) lie anywhere below the scheme's context length.
         reach = q.shape[-2] if scheme.geometry.consecutive else scheme.geometry.context_length
         bias = scheme.bias(torch.arange(reach, device=q.device))
-        # The fused CUDA kernels take half precision and heads of up to 256; the rest goes by strips.
-        fused = q.device.type == "cpu" or q.shape[-1] <= WIDEST_FUSED_HEAD
+        # The fused CUDA kernels take heads of up to 256 numbers.
+        narrow = q.device.type == "cpu" or q.shape[-1] <= WIDEST_FUSED_HEAD
         half = q.dtype in (torch.float16, torch.bfloat16)
         slopes = None if bias is None else _fixed_slopes(scheme, bias)
         plain = bias is None and log_gates is None
         sloped = slopes is not None and log_gates is None
-        if q.is_cuda and fused and half and (plain or sloped) and _has_flash_attn():
+        if q.is_cuda and narrow and half and (plain or sloped) and _has_flash_attn():
             self.kernel = "flash-attn"
             return _flash_attn(q, k, v, slopes, scale)
-        if plain and fused and (q.device.type == "cpu" or half):
+        if plain and narrow and (q.device.type == "cpu" or half):
             whole = "" if q.is_cuda or _has_blocks() else ", in one call"
             self.kernel = f"torch flash{whole} ({q.device.type})"
-            return _pinned(SDPBackend.FLASH_ATTENTION, q, k, v, scale)
-        if plain and fused and q.is_cuda and q.dtype == torch.float32 and q.shape[-1] % 4 == 0:
+            return _fused(SDPBackend.FLASH_ATTENTION, q, k, v, scale)
+        if plain and narrow and q.is_cuda and q.dtype == torch.float32 and q.shape[-1] % 4 == 0:
             self.kernel = "torch efficient (cuda)"
-            return _pinned(SDPBackend.EFFICIENT_ATTENTION, q, k, v, scale)
+            return _fused(SDPBackend.EFFICIENT_ATTENTION, q, k, v, scale)
         if flex.takes(q, v):
             self.kernel = "flex attention (cuda)"
             return flex.attend(q, k, v, site, scale)
         bias = q.new_zeros(q.shape[1], reach, dtype=working) if bias is None else bias.to(working)
-        result: Tensor
         if q.device.type == "cpu" and log_gates is None and scheme.geometry.consecutive and _has_blocks():
             self.kernel = "torch flash, sliding bias (cpu)"
             mixed = Sliding.apply(q, k, _as_wide(v, q), bias, _constant_from(scheme), scale)  # type: ignore[no-untyped-call]
-            result = mixed[..., : v.shape[-1]]
-            return result
+            return mixed[..., : v.shape[-1]]
         self.kernel = "strips"
         sums = None if log_gates is None else cumulative_log_gates(log_gates)
         gaps = None if scheme.geometry.consecutive else positions
-        result = Strips.apply(q, k, v, bias, sums, gaps, scale)  # type: ignore[no-untyped-call]
-        return result
+        return Strips.apply(q, k, v, bias, sums, gaps, scale)  # type: ignore[no-untyped-call]
 
     def _two_sided(
         self,
@@ -121,13 +117,13 @@ def _has_blocks() -> bool:
     return is_compiling() or available()
 
 
-def _pinned(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+def _fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     width = v.shape[-1]
     # The kernels take heads whose numbers lie side by side; rotated heads of two numbers do not.
     q, k, v = (each if each.stride(-1) == 1 else each.contiguous() for each in (q, k, _as_wide(v, q)))
     # In half precision the kernel's backward pass takes longer in blocks.
-    wide = q.device.type == "cpu" and q.dtype.itemsize >= 4
-    if wide and BLOCK < q.shape[-2] <= longest() and not is_compiling() and available():
+    blocks = q.device.type == "cpu" and q.dtype.itemsize >= 4
+    if blocks and BLOCK < q.shape[-2] <= longest() and not is_compiling() and available():
         mixed: Tensor = Blocks.apply(q, k, v, scale)  # type: ignore[no-untyped-call]
     else:
         with sdpa_kernel(backend):
@@ -173,41 +169,3 @@ def _flash_attn(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, scale: f
     swapped = (tensor.transpose(1, 2) for tensor in (q, k, _as_wide(v, q)))
     mixed: Tensor = flash_attn_func(*swapped, softmax_scale=scale, causal=True, alibi_slopes=slopes)
     return mixed.transpose(1, 2)[..., : v.shape[-1]]
-
-
-def _pairwise_strips(
-    q: Float[Tensor, "B H T W"],
-    k: Float[Tensor, "B H T W"],
-    v: Float[Tensor, "B H T K"],
-    site: Site,
-    scale: float,
-) -> Float[Tensor, "B H T K"]:
-    """Attention under a bias by both positions, a strip of queries at a time, recomputed in backward."""
-    positions = site.positions
-    working = torch.promote_types(q.dtype, torch.float32)
-    gate_sums = None if site.log_gates is None else cumulative_log_gates(site.log_gates)
-
-    def strip(start: int, stop: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        scores = (q.to(working) * scale) @ k.to(working).mT
-        bias = site.scheme.pairwise_bias(positions[start:stop], positions[:stop])
-        if bias is not None:
-            scores = scores + bias.to(working)
-        if gate_sums is not None:
-            scores = scores + (gate_sums[..., start:stop, None] - gate_sums[..., None, :stop]).to(working)
-        weights = scores.masked_fill(distances(positions, start, stop) < 0, -torch.inf).softmax(dim=-1)
-        return (weights @ v.to(working)).to(v.dtype)
-
-    parts = [
-        checkpoint(
-            strip,
-            start,
-            stop,
-            q[..., start:stop, :],
-            k[..., :stop, :],
-            v[..., :stop, :],
-            use_reentrant=False,
-            preserve_rng_state=False,
-        )
-        for start, stop in strips(q.shape[-2])
-    ]
-    return torch.cat(parts, dim=-2)

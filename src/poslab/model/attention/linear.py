@@ -56,8 +56,7 @@ class Linear(Attention):
 
     def feature_map(self, x: Float[Tensor, "B H T K"], queries: bool) -> Float[Tensor, "B H T W"]:
         """phi of queries or of keys, positive."""
-        features: Tensor = EluPlusOne.apply(x)  # type: ignore[no-untyped-call]
-        return features
+        return EluPlusOne.apply(x)  # type: ignore[no-untyped-call]
 
     def attend(
         self,
@@ -94,8 +93,7 @@ class Linear(Attention):
         # A constant a query cancels in the quotient; this one keeps exp from overflowing.
         pair = (added - added.amax(dim=-1, keepdim=True).detach()).exp()
         denominator = (q @ k.mT * pair).sum(dim=-1, keepdim=True)
-        weights: Float[Tensor, "B H Q T"] = turned_q @ turned_k.mT * pair / denominator
-        return weights
+        return turned_q @ turned_k.mT * pair / denominator
 
     def _features(self, q: Tensor, k: Tensor, site: Site) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """phi(q), phi(k), and both rotated."""

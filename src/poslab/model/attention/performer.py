@@ -60,5 +60,4 @@ class Performer(Linear):
             constant = exponent.amax(dim=-1, keepdim=True).detach()
         else:
             constant = (omega.square().sum(dim=-1).amax() / 2 - HIGHEST_EXPONENT).clamp(min=0)
-        features: Tensor = (exponent - constant).exp() + LEAST
-        return features
+        return (exponent - constant).exp() + LEAST

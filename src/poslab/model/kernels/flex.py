@@ -46,8 +46,7 @@ def attend(
     working = torch.promote_types(q.dtype, torch.float32)
     coarse, fine = (None, None) if site.log_gates is None else split_sums(site.log_gates, working)
     if not site.scheme.by_distance:
-        in_strips: Tensor = _InStrips.apply(q, k, v, coarse, fine, site, scale, *site.scheme.parameters())  # type: ignore[no-untyped-call]
-        return in_strips
+        return _InStrips.apply(q, k, v, coarse, fine, site, scale, *site.scheme.parameters())  # type: ignore[no-untyped-call]
     geometry = site.scheme.geometry
     # Positions that are drawn (pos.scheme=randomised) lie anywhere below the scheme's context length.
     reach = q.shape[-2] if geometry.consecutive else geometry.context_length

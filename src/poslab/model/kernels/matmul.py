@@ -1,6 +1,6 @@
-"""Products and GELU as a CPU computes them fastest: PyTorch's functions, but for rounding.
+"""Faster products and GELU in float32 on a CPU, equal to PyTorch's but for rounding.
 
-On an accelerator, in half precision and inside a compiled block they are PyTorch's own, which is one kernel.
+On an accelerator, in half precision and in a compiled block they are PyTorch's own.
 """
 
 import math
@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 # PyTorch multiplies float32 on a CPU by MKL. oneDNN, a part of PyTorch too, is faster at the shapes of a GPT
 # (on Zen 4 by a tenth to a third), but for the gradient of the weights. Other processors were not measured.
-# The operator is private, so another version of PyTorch may lack it: see `_multiplies`.
+# The operator is private, so another version of PyTorch may lack it: see `_one_dnn_is_right`.
 _one_dnn: Any = None
 if platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
     _one_dnn = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
@@ -38,32 +38,27 @@ class GeluLinear(Linear):
     """`gelu` of a layer's output, in fewer passes than one after the other."""
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
-        if self.bias is None or not _by_one_dnn(x, self.weight):
+        if not _use_one_dnn(x, self.weight):
             return gelu(linear(x, self.weight, self.bias))
-        output: Tensor
         if torch.is_grad_enabled():
-            output = _ProductGelu.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
-        else:
-            output = _one_dnn(x, self.weight, self.bias, "gelu", [], "tanh")
-        return output
+            return _ProductGelu.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        return _one_dnn(x, self.weight, self.bias, "gelu", [], "tanh")
 
 
 def linear(
     x: Float[Tensor, "... D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"] | None = None
 ) -> Float[Tensor, "... N"]:
     """x W^T + b."""
-    if not _by_one_dnn(x, weight):
+    if not _use_one_dnn(x, weight):
         return nn.functional.linear(x, weight, bias)
-    output: Tensor = _Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return output
+    return _Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
 
 
 def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """GELU in GPT-2's form, with a tanh (Hendrycks and Gimpel 2016, section 2)."""
     if not _plain(x) or x.dtype.itemsize < 4:
         return nn.functional.gelu(x, approximate="tanh")
-    output: Tensor = _Gelu.apply(x)  # type: ignore[no-untyped-call]
-    return output
+    return _Gelu.apply(x)  # type: ignore[no-untyped-call]
 
 
 def _plain(x: Tensor) -> bool:
@@ -72,13 +67,13 @@ def _plain(x: Tensor) -> bool:
     return x.device.type == "cpu" and not chosen
 
 
-def _by_one_dnn(x: Tensor, weight: Tensor) -> bool:
+def _use_one_dnn(x: Tensor, weight: Tensor) -> bool:
     fits = _plain(x) and x.dtype == weight.dtype == torch.float32 and x.numel() > 0
-    return fits and _one_dnn is not None and _multiplies()
+    return fits and _one_dnn is not None and _one_dnn_is_right()
 
 
 @cache
-def _multiplies() -> bool:
+def _one_dnn_is_right() -> bool:
     """Whether oneDNN's operator gives what PyTorch's functions give; tried once."""
     x, weight = torch.linspace(-1, 1, 12, device="cpu", dtype=torch.float32).view(2, 2, 3)
     plain = nn.functional.linear(x, weight, x[0, :2])
@@ -103,8 +98,7 @@ class _Product(Function):
         bias: Float[Tensor, "N"] | None,
     ) -> Float[Tensor, "... N"]:
         ctx.save_for_backward(x, weight)
-        output: Tensor = _one_dnn(x, weight, bias, "none", [], "")
-        return output
+        return _one_dnn(x, weight, bias, "none", [], "")
 
     @staticmethod
     @once_differentiable

@@ -87,8 +87,7 @@ class Sliding(Function):
                     logsumexp[:, heads, start:stop] = sums.flip(-1)
         ctx.save_for_backward(q, k, v, bias, output, logsumexp)
         ctx.reach, ctx.constant_from, ctx.scale = reach, constant_from, scale
-        result: Tensor = output
-        return result
+        return output
 
     @staticmethod
     def backward(
@@ -210,5 +209,4 @@ def _reach(
     # Not "at least": where a norm is NaN, all keys count.
     counts = ~(bias < least[:, None])
     distance = torch.arange(length)
-    reach: list[int] = torch.where(counts, distance, 0).amax(dim=1).tolist()
-    return reach
+    return torch.where(counts, distance, 0).amax(dim=1).tolist()

@@ -1,6 +1,7 @@
 """Softmax attention in plain products, a strip of queries at a time, formed again in backward.
 
-It takes every bias by distance, gates, and positions with gaps, in any dtype and on any device. What no fused
+It takes every bias by distance, gates, and positions with gaps, in any dtype and on any device;
+`pairwise_strips` takes a bias by both positions. What no fused
 kernel takes comes here, and so do the gradients of a learned bias, which the one for CPUs does not give.
 
 Shapes: Q queries of a strip, N distances or keys, W width of queries and keys after the rotation, R rows and
@@ -14,8 +15,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd import Function
+from torch.utils.checkpoint import checkpoint
 
-from poslab.model.attention import distances
+from poslab.model.attention import Site, cumulative_log_gates, distances
 
 STRIP = 64  # queries a strip
 LIVE = 2**19  # scores formed at a time, where a batch can be cut: 2 MB in float32, which a cache holds
@@ -121,8 +123,7 @@ class StripScores:
             sums = self.gate_sums[part]
             counted = (sums[..., :stop] - sums[..., start, None]).to(scores.dtype)
             scores.add_(counted[..., start:, None]).sub_(counted[..., None, :])
-        weights: Tensor = scores.add_(added).softmax(dim=-1)
-        return weights
+        return scores.add_(added).softmax(dim=-1)
 
     def new_sums(self) -> Float[Tensor, "H R M"]:
         """Where `add_to` sums up over the batch, by strip: like the table, or by distance without one."""
@@ -251,3 +252,41 @@ def _of_softmax(
     """
     upstream = gradient.to(working).contiguous()
     return v.to(working).contiguous(), upstream, (upstream * output.to(working)).sum(dim=-1, keepdim=True)
+
+
+def pairwise_strips(
+    q: Float[Tensor, "B H T W"],
+    k: Float[Tensor, "B H T W"],
+    v: Float[Tensor, "B H T K"],
+    site: Site,
+    scale: float,
+) -> Float[Tensor, "B H T K"]:
+    """Attention under a bias by both positions, a strip of queries at a time, recomputed in backward."""
+    positions = site.positions
+    working = torch.promote_types(q.dtype, torch.float32)
+    gate_sums = None if site.log_gates is None else cumulative_log_gates(site.log_gates)
+
+    def strip(start: int, stop: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = (q.to(working) * scale) @ k.to(working).mT
+        bias = site.scheme.pairwise_bias(positions[start:stop], positions[:stop])
+        if bias is not None:
+            scores = scores + bias.to(working)
+        if gate_sums is not None:
+            scores = scores + (gate_sums[..., start:stop, None] - gate_sums[..., None, :stop]).to(working)
+        weights = scores.masked_fill(distances(positions, start, stop) < 0, -torch.inf).softmax(dim=-1)
+        return (weights @ v.to(working)).to(v.dtype)
+
+    parts = [
+        checkpoint(
+            strip,
+            start,
+            stop,
+            q[..., start:stop, :],
+            k[..., :stop, :],
+            v[..., :stop, :],
+            use_reentrant=False,
+            preserve_rng_state=False,
+        )
+        for start, stop in strips(q.shape[-2])
+    ]
+    return torch.cat(parts, dim=-2)

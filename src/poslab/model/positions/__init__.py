@@ -120,8 +120,8 @@ class Scheme(nn.Module):
     def length_dependent(self) -> bool:
         """Whether a window's logits change when more tokens follow it, by the window's length alone.
 
-        Where not, a window has the losses that begin those of any longer window from the same token on, and
-        evaluation runs the longer one alone.
+        If False, the losses of a window are the first losses of any longer window that starts at the same
+        token, so evaluation runs the longest only.
         """
         return type(self).place is not Scheme.place
 
@@ -130,7 +130,7 @@ class Scheme(nn.Module):
         return {"scheme": self.name, **self.options.model_dump()}
 
     def rates(self) -> dict[nn.Parameter, float]:
-        """Each of its parameters with what the learning rate is multiplied by for it."""
+        """The factor on the learning rate of each of the scheme's own parameters."""
         rates: dict[nn.Parameter, float] = {}
         for scheme in self.modules():  # one inside another scheme comes after it
             if isinstance(scheme, Scheme) and isinstance(scheme.options, LearnedOptions):

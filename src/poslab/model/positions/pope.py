@@ -40,8 +40,7 @@ class PoPE(Scheme):
         return self.rescaling is not None and self.rescaling.length_dependent
 
     def logit_features(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
-        features: Tensor = softplus(x) * (1.0 if self.rescaling is None else self.rescaling.query_key_scale)
-        return features
+        return softplus(x) * (1.0 if self.rescaling is None else self.rescaling.query_key_scale)
 
     def rotate_queries(
         self, q: Float[Tensor, "B H T K"], positions: Int[Tensor, "T"]

@@ -108,13 +108,11 @@ def turn(
     # Phases and their cosines in float64: a float32 phase is off by 5e-3 at position 100,000.
     working = torch.promote_types(x.dtype, torch.float32)
     if x.device.type == "cpu" and x.dtype == working and not phase.requires_grad and not is_compiling():
-        result: Tensor = _Turn.apply(x, _factors_of(phase, working, pairing, x.shape[1]))  # type: ignore[no-untyped-call]
-        return result
+        return _Turn.apply(x, _factors_of(phase, working, pairing, x.shape[1]))  # type: ignore[no-untyped-call]
     cos, sin = phase.cos().to(working), phase.sin().to(working)
     first, second = _pairs(x.to(working), pairing)
     turned = first * cos - second * sin, first * sin + second * cos
-    joined = torch.cat(turned, dim=-1) if pairing == "half" else torch.stack(turned, dim=-1).flatten(-2)
-    return joined.to(x.dtype)
+    return _joined(*turned, pairing).to(x.dtype)
 
 
 def _pairs(x: Float[Tensor, "... W"], pairing: Pairing) -> tuple[Tensor, ...]:
@@ -122,8 +120,15 @@ def _pairs(x: Float[Tensor, "... W"], pairing: Pairing) -> tuple[Tensor, ...]:
     return x.chunk(2, dim=-1) if pairing == "half" else (x[..., 0::2], x[..., 1::2])
 
 
+def _joined(first: Tensor, second: Tensor, pairing: Pairing) -> Float[Tensor, "... W"]:
+    """Undo `_pairs`."""
+    if pairing == "half":
+        return torch.cat((first, second), dim=-1)
+    return torch.stack((first, second), dim=-1).flatten(-2)
+
+
 class _Factors:
-    """What the numbers of a token are multiplied by: each itself, and the other one of its pair."""
+    """What the numbers of a token are multiplied by: each by `cos`, the other one of its pair by `sin`."""
 
     def __init__(
         self, phase: Float[Tensor, "T W/2"], dtype: torch.dtype, pairing: Pairing, heads: int
@@ -131,10 +136,8 @@ class _Factors:
         self.phase = phase.clone()  # a scheme may change its own in place
         self.dtype, self.pairing, self.heads = dtype, pairing, heads
         cos, sin = phase.cos().to(dtype), phase.sin().to(dtype)
-        factors = cos.new_empty(2, len(cos), 1, 2 * cos.shape[1])
-        for part, signed in zip(_pairs(factors, pairing), (-sin, sin), strict=True):
-            part.copy_(torch.stack([cos, signed])[:, :, None])
-        self.itself, self.other = factors.expand(-1, -1, heads, -1).flatten(-2)  # (T, H W)
+        self.cos = _joined(cos, cos, pairing).repeat(1, heads)  # (T, H W)
+        self.sin = _joined(-sin, sin, pairing).repeat(1, heads)
 
     def are_of(self, phase: Float[Tensor, "T W/2"], dtype: torch.dtype, pairing: Pairing, heads: int) -> bool:
         alike = (self.dtype, self.pairing, self.heads) == (dtype, pairing, heads)
@@ -154,21 +157,21 @@ def _factors_of(phase: Float[Tensor, "T W/2"], dtype: torch.dtype, pairing: Pair
 
 
 class _Turn(Function):
-    """The same on a CPU, faster: the pairs swapped, then two passes over all numbers of a token."""
+    """x cos + swapped(x) sin, `turn` on a CPU: one swap of the pairs and two passes over all numbers."""
 
     @staticmethod
     def forward(ctx: Any, x: Float[Tensor, "B H T W"], factors: _Factors) -> Float[Tensor, "B H T W"]:
         ctx.factors = factors
-        return _turned(x, factors, factors.other)
+        return _turned(x, factors, factors.sin)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "B H T W"]) -> tuple[Tensor, None]:
-        return _turned(gradient, ctx.factors, -ctx.factors.other), None
+        return _turned(gradient, ctx.factors, -ctx.factors.sin), None
 
 
 def _turned(
-    x: Float[Tensor, "B H T W"], factors: _Factors, other: Float[Tensor, "T H*W"]
+    x: Float[Tensor, "B H T W"], factors: _Factors, sin: Float[Tensor, "T H*W"]
 ) -> Float[Tensor, "B H T W"]:
     """Laid out as (B, T, H, W): there the factors of a token lie side by side for all heads."""
     x = x.transpose(1, 2)
@@ -179,5 +182,5 @@ def _turned(
     else:
         swapped = torch.stack(_pairs(x, factors.pairing)[::-1], dim=-1)
     output: Tensor = swapped.view(*x.shape[:2], heads * width)
-    output.mul_(other).addcmul_(x.flatten(-2), factors.itself)
+    output.mul_(sin).addcmul_(x.flatten(-2), factors.cos)
     return output.view(x.shape).transpose(1, 2)

@@ -49,8 +49,7 @@ class T5(Scheme):
         return torch.where(distance < exact, distance, coarse)
 
     def bias(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"]:
-        bias: Tensor = self.bucket_bias[self.bucket(distance)].T * math.sqrt(self.geometry.head_width)
-        return bias
+        return self.bucket_bias[self.bucket(distance)].T * math.sqrt(self.geometry.head_width)
 
     def tail(self) -> Tail:
         """Constant from the first distance of the last bucket (113 for the published 32 and 128)."""

@@ -51,8 +51,7 @@ class XPos(RoPE):
             return turned
         pairs = torch.arange(turned.shape[0], dtype=torch.float64)
         zeta = self._zeta(pairs / turned.shape[0])[:, None]
-        decayed: Tensor = turned * zeta ** (distance.double() / self.options.scale_base)
-        return decayed
+        return turned * zeta ** (distance.double() / self.options.scale_base)
 
     def _zeta(self, share: Any) -> Any:
         return (share + self.options.gamma) / (1 + self.options.gamma)
@@ -67,5 +66,4 @@ class XPos(RoPE):
         middle = (positions[0] + positions[-1]).double() / 2
         scales = zeta ** ((positions.double() - middle)[:, None] / self.options.scale_base)
         both = scales.repeat(1, 2) if self.options.pairing == "half" else scales.repeat_interleave(2, dim=1)
-        scaled: Tensor = both.to(x.dtype)
-        return scaled
+        return both.to(x.dtype)

@@ -129,8 +129,7 @@ class _Descriptor:
 
 
 def _number(duplicate: Any) -> int:
-    number: int = duplicate.detach()
-    return number
+    return duplicate.detach()
 
 
 def _run(task: Task, cores: Sequence[int], leases: Sequence[int], environment: Mapping[str, str]) -> None:

@@ -8,6 +8,8 @@ import platform
 import re
 import subprocess
 from contextlib import suppress
+from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,15 @@ from poslab.config.installation import PACKAGE
 from poslab.record.facts import Hardware, SourceState
 from poslab.study.launch.devices import cores
 from poslab.study.launch.memory import machine_memory
-from poslab.study.run.identity import describe_versions
 
 GIT_SECONDS = 5.0  # that git has to answer; a run does not wait longer for it
 DECIDING = ("src", "conf")  # of the checkout: what else lies in it does not change a run
 # Without a lock on the index, and without programs that the repository's settings name.
 GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 COMMIT = re.compile(r"^# branch\.oid ([0-9a-f]{40,64})$", re.MULTILINE)
+
+
+version = lru_cache(metadata.version)  # each takes a millisecond
 
 
 def machine_facts() -> dict[str, Any]:
@@ -91,3 +95,12 @@ def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
             if name.strip() == "model name" and value.strip():
                 return " ".join(value.split())
     return platform.processor() or platform.machine()
+
+
+def describe_versions() -> dict[str, str]:
+    """Versions that may change a result's last digits: in the record, but not in the identity."""
+    versions = {"python": platform.python_version()}
+    for name in ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab"):
+        with suppress(metadata.PackageNotFoundError):  # W&B is optional, and poslab may only be on the path
+            versions[name] = version(name)
+    return versions

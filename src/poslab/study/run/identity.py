@@ -13,10 +13,8 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +121,6 @@ def _digest(sources: dict[str, Path]) -> str:
     digest = hashlib.sha256()
     for name, path in sorted(sources.items()):
         digest.update(f"{name}\0{_read(path)['meaning']}\0".encode())
-    _parsed().save()
     return digest.hexdigest()[:16]
 
 
@@ -223,9 +220,6 @@ def _without_type_checking(node: ast.AST) -> Iterator[ast.AST]:
         yield from _without_type_checking(child)
 
 
-version = lru_cache(metadata.version)  # each takes a millisecond
-
-
 @lru_cache
 def _reader() -> str:
     """What reads a source: this module and meaning.py, under this Python."""
@@ -245,14 +239,3 @@ def _names(source: ast.Module) -> list[str]:
             joint = "" if module.endswith(".") else "."
             names += [module, *(f"{module}{joint}{alias.name}" for alias in node.names)]
     return list(dict.fromkeys(names))
-
-
-def describe_versions() -> dict[str, str]:
-    """Versions that may change a result's last digits: in the record, but not in the identity."""
-    versions = {"python": platform.python_version()}
-    for name in ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab"):
-        with suppress(
-            metadata.PackageNotFoundError
-        ):  # W&B where it is not used, poslab where it is on the path alone
-            versions[name] = version(name)
-    return versions

@@ -12,7 +12,7 @@ from poslab.record.facts import Manifest
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.schema import ENDED
 from poslab.record.seal import DamagedError
-from poslab.study.run.budget import Size
+from poslab.study.run.budget import Size, check_disk
 from poslab.study.run.identity import Code
 
 
@@ -47,7 +47,7 @@ class Job:
 
     @property
     def title(self) -> str:
-        return title(self.request)
+        return self.request.title
 
     @property
     def card(self) -> Card:
@@ -66,20 +66,18 @@ class Job:
         if manifest is None:
             return Standing(None)
         standing = Standing(manifest.status, manifest.reason, manifest=manifest)
-        if not standing.settled:  # no need to check its files: it goes on from its checkpoints
+        if manifest.status not in ENDED:  # it resumes from a checkpoint: its files need no check
             return standing
         damaged = damaged_files(self.directory, manifest.files)
-        other_code = manifest.code_evaluation != self.code.evaluation
-        standing = replace(standing, outdated=standing.status == "done" and other_code)
-        return replace(standing, damage=tuple(f"{self.directory / name} is damaged" for name in damaged))
+        damage = tuple(f"{self.directory / name} is damaged" for name in damaged)
+        outdated = manifest.status == "done" and manifest.code_evaluation != self.code.evaluation
+        return replace(standing, damage=damage, outdated=outdated)
 
     @property
     def settled(self) -> bool:
         return self.standing.settled
 
-
-def title(request: Request) -> str:
-    """A run's name in the terminal and in W&B."""
-    seed = f"seed {request.config.seed}"
-    parts = (request.pos, request.attention, request.distinguishing_label, request.trial, seed)
-    return " / ".join(part for part in parts if part)
+    def check_disk(self) -> None:
+        """Raise BudgetError where the disk has no room for a run that is still to be made."""
+        if not self.settled:
+            check_disk(self.size, self.directory)

@@ -22,7 +22,7 @@ from poslab.record.facts import Manifest
 from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, METRICS, PROGRESS, RUN_FILES
+from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, METRICS, PROGRESS, RUN_FILES, TOKENIZER
 from poslab.record.seal import UnreadableError, sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 STOP_SECONDS = 1.0  # that W&B has to take the last points where the run is asked to stop
 # What a manifest keeps whichever process makes the run.
-LASTING = {"started", "wandb", "notes", "processes", "origin"}
-TRAINING_PER_CHECKPOINT = 20  # training goes on at least so many times as long as writing a checkpoint took
+LASTING = {"started", "wandb", "processes", "origin"}
+TRAINING_PER_CHECKPOINT = 20  # seconds of training, at least, for each second that writing a checkpoint took
 
 
 def run(
@@ -250,7 +250,7 @@ class RunMaker:
             "config": self.job.config.result_settings(),
             "threads": torch.get_num_threads(),
             "rows": self.rows,
-            "kernel": self.record.manifest.kernel or self.gpt.kernel,
+            "kernel": self.gpt.kernel or self.kernel,
         }
 
     def _record_place(self) -> None:
@@ -265,7 +265,7 @@ class RunMaker:
         self.gpt = gpt = build(config, corpus.vocabulary)
         record.update(parameters=gpt.parameter_count(), max_length=gpt.scheme.max_length)
         if (vocabulary := config.data["vocabulary"]) != "bytes":
-            record.write_tokenizer(tokenizer_of(vocabulary, corpus))
+            record.write_file(TOKENIZER, tokenizer_of(vocabulary, corpus))
         with self.display.phase("training", config.trainer.max_steps), self.stopper.deferred():
             trained = self._train(gpt, self)
         self.stopper.check()
@@ -290,7 +290,7 @@ class RunMaker:
                 "validation_seconds": trained.validation_seconds,
                 "sums": {"batches": trained.batches},
             }
-            record.write_checkpoint(to_bytes({**self._identified(CHECKPOINT_FORMAT), **final_state}))
+            record.write_file(FINAL, to_bytes({**self._identified(CHECKPOINT_FORMAT), **final_state}))
         else:  # not written again: the same tensors need not give a file of the same bytes
             record.files[FINAL] = self.trained["sha256"]
         measure(job, gpt, record, self.display, self.stopper)
@@ -304,12 +304,20 @@ class RunMaker:
         job = self.job
         if self.trained is not None:
             fill_with(gpt, self.trained["weights"])
-            facts = self.trained["step"], self.trained["validation_seconds"], self.trained["sums"]["batches"]
-            return TrainingResult(*facts)
-        state, self.state = self.state, None  # which is as large as all that training holds
-        if begins := state is None and job.request.start is not None:
+            ended = self.trained
+            return TrainingResult(ended["step"], ended["validation_seconds"], ended["sums"]["batches"])
+        begins = self.state is None and job.request.start is not None
+        if begins:
+            assert job.request.start is not None
             self._begin_from(job.request.start, gpt, writes=observer is self)
-        return train(gpt, job.config, job.corpus, observer, state, self.callbacks, initialise=not begins)
+        return train(
+            gpt, job.config, job.corpus, observer, self._take_state(), self.callbacks, initialise=not begins
+        )
+
+    def _take_state(self) -> State | None:
+        """The state to resume from, which is not held here any longer: it is as large as all of training."""
+        state, self.state = self.state, None
+        return state
 
     def _begin_from(self, start: Start, gpt: GPT, writes: bool) -> None:
         """Give `gpt` the weights of another run; the first of a run's processes `writes` the loss before."""

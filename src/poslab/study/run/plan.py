@@ -10,7 +10,7 @@ from poslab.data.questions import ROOM
 from poslab.loggers import checked as checked_loggers
 from poslab.record.schema import FORMAT
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
-from poslab.study.run.budget import BudgetError, check_disk, check_memory, check_steps, size_of
+from poslab.study.run.budget import BudgetError, check_memory, check_steps, size_of
 from poslab.study.run.identity import run_identity, run_name
 from poslab.study.run.job import Job
 from poslab.study.run.preparation import Preparation
@@ -34,18 +34,20 @@ def plan(
     command; `trained` is whether the model is there and is only evaluated; `tokenizer` is the file that cuts
     the text into tokens in place of `data.vocabulary`, which stays the run's setting.
     """
-    if preparation is None:
-        with Preparation() as alone:
-            return plan(request, runs, here, alone, trained, tokenizer)
+    preparation = preparation or Preparation()
     config = resolve(request.config, here)
     if config.logger:
         config = config.model_copy(update={"logger": checked_loggers(config.logger)})
     data = config.data
     if tokenizer is not None:
         config = config.model_copy(update={"data": {**data, "vocabulary": str(tokenizer)}})
-    _check_unbuilt(config, here, trained)
+    # A lower bound, before the parts of a huge model are built, which would fill the memory themselves.
+    memory_gb = config.launcher.get("memory_gb")
+    check_memory(size_of(config, max_length=config.context_length, trained=trained), here, memory_gb)
+    if not trained:
+        check_steps(config)
     config, size = preparation.checked(config, trained)
-    check_memory(size, here, config.launcher.get("memory_gb"))
+    check_memory(size, here, memory_gb)
     try:
         corpus = preparation.corpus(config.data)
     except MemoryError:
@@ -85,24 +87,10 @@ def plan(
     return Job(request, config, size, corpus, code, identity, study / name, facts)
 
 
-def _check_unbuilt(config: Config, here: bool, trained: bool = False) -> None:
-    """Before the parts of a huge model are built; how far the scheme is evaluated is known after that."""
-    size = size_of(config, max_length=config.context_length, trained=trained)
-    check_memory(size, here, config.launcher.get("memory_gb"))
-    if not trained:
-        check_steps(config)
-
-
 def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:
     """What decides a run's result, as its record and W&B have it: also the arm that it goes on from."""
     settings = config.result_settings()
     return settings if start is None else {**settings, FROM: start.arm}
-
-
-def check_room(job: Job) -> None:
-    """Raise BudgetError where the disk has no room for a run that is to be made."""
-    if not job.settled:
-        check_disk(job.size, job.directory)
 
 
 def _check_probe(config: Config) -> None:

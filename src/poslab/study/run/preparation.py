@@ -10,8 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from poslab.config.request import Config
 from poslab.config.schema import PairError, RunConfig
@@ -21,11 +20,10 @@ from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.study.launch.memory import lacks_memory, limited_to, machine_memory, size_text
 from poslab.study.run.budget import BudgetError, Size, size_of
-from poslab.study.run.facts import machine_facts
+from poslab.study.run.facts import describe_versions, machine_facts
 from poslab.study.run.identity import (
     Code,
     code_fingerprints,
-    describe_versions,
     part_modules,
     source_fingerprint,
 )
@@ -40,21 +38,10 @@ class Preparation:
     def __init__(self) -> None:
         self._corpora: dict[str, Corpus] = {}
         self._codes: dict[tuple[str, ...], Code] = {}
-        self._checks: dict[tuple[str, ...], str | None] = {}
+        self._code_keys: dict[tuple[str, ...], str | None] = {}
         self._machine: dict[str, Any] | None = None
         self._names: dict[Path, dict[str, str]] = {}
         self._outcomes = Remembered(planning_directory() / "parts.json", OUTCOMES)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._outcomes.save()
 
     def corpus(self, data: Mapping[str, Any]) -> Corpus:
         """The text that the section `data` describes. Raises ConfigError."""
@@ -88,6 +75,7 @@ class Preparation:
             outcome = _outcome(config)
             if key is not None:
                 self._outcomes.put(key, outcome)
+                self._outcomes.save()
         if "refused" in outcome:
             raise PairError(outcome["refused"])
         checked = config.model_copy(update={name: outcome[name] for name in ("pos", "attention")})
@@ -97,7 +85,7 @@ class Preparation:
         """The directory that a study has for the run of this identity, None where it has none."""
         if study not in self._names:
             try:
-                names = sorted(os.listdir(study), reverse=True)
+                names = sorted(os.listdir(study), reverse=True)  # of two of one run the first counts
             except OSError:  # it has none yet
                 names = []
             self._names[study] = {name.rpartition("-")[2]: name for name in names if "-" in name}
@@ -106,18 +94,18 @@ class Preparation:
     def _key(self, config: Config) -> str | None:
         """All that decides the outcome of a check; None where a part has no module, which the check says."""
         modules = part_modules(config)
-        if modules not in self._checks:
+        if modules not in self._code_keys:
             try:
                 code = source_fingerprint(["poslab.study.run.parts", *modules])
             except FileNotFoundError:
-                self._checks[modules] = None
+                self._code_keys[modules] = None
             else:
-                self._checks[modules] = json.dumps([code, describe_versions()])
-        decides = self._checks[modules]
-        if decides is None:
+                self._code_keys[modules] = json.dumps([code, describe_versions()])
+        code_key = self._code_keys[modules]
+        if code_key is None:
             return None
         settings = json.dumps(config.model_dump(mode="json", include=set(PARTS)), sort_keys=True)
-        return hashlib.sha256(f"{decides} {settings}".encode()).hexdigest()
+        return hashlib.sha256(f"{code_key} {settings}".encode()).hexdigest()
 
 
 def _outcome(config: Config) -> dict[str, Any]:

@@ -46,7 +46,7 @@ from poslab.report.formatting import multiple, number
 from poslab.report.render.terminal import evaluation_table, print_table, terminal_width
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.facts import gpu_facts
-from poslab.study.run.job import Job, title
+from poslab.study.run.job import Job
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
@@ -230,7 +230,7 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
     )
     record.update(notes=_notes(trained.manifest, record.manifest))
     try:
-        measure(job, gpt, record, RunDisplay(title(job.request)), stopper)
+        measure(job, gpt, record, RunDisplay(job.request.title), stopper)
     except Stopped as stop:
         record.update(status="interrupted", reason=str(stop))
         raise
