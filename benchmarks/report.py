@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from poslab.record.schema import FORMAT
+from poslab.record.schema import EXTRAPOLATION, FORMAT, METRICS, POSITION
 from poslab.record.writer import RunRecord
 
 L = 64
@@ -53,9 +53,9 @@ def _write_run(study: Path, arm: int, seed: int) -> None:
     record = RunRecord(study / f"{pos}-softmax-seed{seed}-{arm * 1000 + seed:012x}")
     chance = Random(1000 * arm + seed)
     level = 2 + 0.01 * arm + chance.gauss(0, 0.01)
-    record.write_metrics(_metrics(level, chance))
-    record.write_extrapolation(_lengths(level, chance))
-    record.write_position(_positions(level, chance))
+    record.write_table(METRICS, _metrics(level, chance))
+    record.write_table(EXTRAPOLATION, _lengths(level, chance))
+    record.write_table(POSITION, _positions(level, chance))
     record.update(
         format=FORMAT,
         study=study.name,

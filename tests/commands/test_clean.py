@@ -76,6 +76,19 @@ def test_a_finished_run_is_removed_where_it_is_named(place, capsys):
         assert message in capsys.readouterr().err
 
 
+def test_what_tensorboard_has_written_goes_with_the_run(place, tmp_path):
+    outside = tmp_path / "mine"
+    for folder in (place / "rope-failed" / "tensorboard", outside):
+        folder.mkdir()
+        (folder / "events.out.tfevents.1764150000.machine.17.0").write_text("x")
+        (folder / "hparams.yaml").write_text("{}")
+    (place / "rope-stopped" / "linked").symlink_to(outside)
+    assert main(["study=mixed", "yes=true"]) == 0
+    assert not (place / "rope-failed").exists()
+    assert (place / "rope-stopped" / "linked").is_symlink()
+    assert len(list(outside.iterdir())) == 2
+
+
 def test_what_poslab_has_not_written_stays(place, tmp_path, capsys):
     failed, stopped = place / "rope-failed", place / "rope-stopped"
     outside = tmp_path / "mine"

@@ -13,6 +13,7 @@ from poslab.config.schema import ConfigError
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import FINAL, FORMAT, MANIFEST
+from poslab.record.seal import read_sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
@@ -25,21 +26,30 @@ from poslab.training.trained import load_model, read_trained_model
 from support.models import SCHEMES
 from support.runs import make, request
 
-OLDER = Path(__file__).parents[1] / "record" / "golden" / "format1"
-NAME = "rope-softmax-seed0-bbd13b2d4ece"
+GOLDEN = Path(__file__).parents[1] / "record" / "golden" / "format3"
+NAME = "rope-softmax-seed0-8ff461091f07"
+REFUSED = "its record has format 2, which this version does not read: train it again"
 
 
-def test_status_says_that_a_record_is_older(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(OLDER, tmp_path / "format1")
-    assert show_status("format1", tmp_path, follow=False) == 1
+@pytest.fixture
+def older(tmp_path: Path) -> Path:
+    """A study of whose two records one is of the format before the present one."""
+    study = Path(shutil.copytree(GOLDEN, tmp_path / "format3"))
+    manifest = read_sealed(study / NAME / MANIFEST)
+    write_sealed(study / NAME / MANIFEST, {**manifest, "format": FORMAT - 1})
+    return study
+
+
+def test_status_says_that_a_record_is_older(older: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_status(older.name, older.parent, follow=False) == 1
     told = capsys.readouterr()
-    assert "its record has format 1, which this version does not read: train it again" in told.out
+    assert told.out.count(REFUSED) == 1
     assert "damaged" not in told.out + told.err
 
 
-def test_the_model_of_an_older_record_is_refused() -> None:
-    with pytest.raises(ConfigError, match="its record has format 1, which this version does not read"):
-        read_trained_model(OLDER / NAME)
+def test_the_model_of_an_older_record_is_refused(older: Path) -> None:
+    with pytest.raises(ConfigError, match=REFUSED):
+        read_trained_model(older / NAME)
 
 
 def before_rates(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:

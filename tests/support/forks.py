@@ -1,8 +1,8 @@
 """Commands forked from a process that has imported PyTorch, Lightning, Hydra and other libraries once.
 
 That takes most of the seconds of a short command. poslab itself is not imported before the fork: a command
-imports it as a user's does, with its own arguments, directory, environment, output and signals. The first
-process for runs that it starts is forked likewise (support/spares.py); all others are fresh ones.
+imports it as a user's does, with its own arguments, directory, environment, output and signals. The processes
+that it starts are fresh ones.
 
 `python -m support.forks FD` is that process. For each message on the socket FD it forks a command, answers
 with the command's process and then with how it ended.
@@ -22,12 +22,10 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, NoReturn
-
-from support.spares import fork_a_spare
 
 IMPORTED = (
     "hydra",
@@ -136,15 +134,8 @@ def _serve(forking: socket.socket) -> list[str]:
         forking.sendall(status.to_bytes(4, signed=True))
 
 
-def _become(arguments: list[str]) -> None:
-    """As Python is when it starts with `arguments`."""
-    sys.argv = arguments
-    sys.path[0] = str(Path(arguments[0]).parent)
-    as_fresh(lambda: runpy.run_path(arguments[0], run_name="__main__"), before=fork_a_spare)
-
-
-def as_fresh(program: Callable[[], object], before: Callable[[], None] | None = None) -> NoReturn:
-    """Run a program in a forked process as a fresh one would, to the process's end."""
+def _become(arguments: list[str]) -> NoReturn:
+    """Be as a fresh Python that starts with `arguments`, to the process's end."""
     import random
 
     import numpy as np
@@ -155,10 +146,10 @@ def as_fresh(program: Callable[[], object], before: Callable[[], None] | None = 
     random.seed()
     np.random.seed()
     tempfile.tempdir = None  # that of the environment
-    if before is not None:
-        before()
+    sys.argv = arguments
+    sys.path[0] = str(Path(arguments[0]).parent)
     try:
-        program()
+        runpy.run_path(arguments[0], run_name="__main__")
         status = 0
     except SystemExit as leaving:
         if isinstance(leaving.code, str):

@@ -190,7 +190,7 @@ def work(root: Path) -> Seen:
     path = request_file(job(root, 0))
     with listening() as heard, pytest.MonkeyPatch.context() as patch:
         told: list[Any] = []
-        patch.setattr(worker, "_make", lambda content, *rest: told.append(content) or 0)
+        patch.setattr(worker, "_make", lambda content, *rest: told.append(vars(content)) or 0)
         worker.main([str(path)])
     figures = {"asked": {**told[0], "directory": Path(told[0]["directory"]).name}} if told else {}
     return Seen(figures, heard.getvalue())

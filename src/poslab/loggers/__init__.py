@@ -57,6 +57,7 @@ class RunLogger(ABC):
 
     options_class: ClassVar[type[Options]] = Options
     title: str = "a logger"  # in messages
+    files: ClassVar[Sequence[str]] = ()  # that it writes in a run's folder, as patterns: `clean` removes them
     place: Mapping[str, Any] | None = None  # for the manifest's `wandb`, of W&B: where the run is shown
 
     @property

@@ -24,6 +24,7 @@ class TensorBoardOptions(Options):
 class TensorBoard(LightningLogger):
     options_class = TensorBoardOptions
     options: TensorBoardOptions
+    files = ("*/events.out.tfevents.*", "*/hparams.yaml")
 
     def __init__(self, options: TensorBoardOptions) -> None:
         super().__init__(options)

@@ -1,6 +1,6 @@
 """Removing runs of a study: those that failed, were stopped or never began, and any that are named.
 
-Of a run's directory only the files go that poslab has written there and W&B has for the run; whatever else
+Of a run's directory only the files go that poslab and the run's loggers have written there; whatever else
 lies in it stays, and so does the directory then. Nothing is removed through a link.
 """
 
@@ -11,8 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from poslab.config.registry import find, part_names
 from poslab.config.schema import ConfigError
 from poslab.config.text import listing, plain
+from poslab.loggers import LOGGERS, RunLogger
 from poslab.loggers.send.offline import NAME as PART_OF_WANDB
 from poslab.loggers.send.offline import VIEW
 from poslab.record.files import remove_unfinished
@@ -107,6 +109,7 @@ def remove(folder: Path, runs: Iterable[Removable]) -> tuple[list[str], list[str
 def _remove_directory(directory: Path) -> list[str]:
     """Remove a run's own files and its folder; a line for what stays."""
     _remove_wandb(directory)
+    _remove_of_loggers(directory)
     states = directory / CHECKPOINTS
     for folder, own in ((directory, OWN_FILES.__contains__), (states, _is_state)):
         if folder.is_symlink() or not folder.is_dir():
@@ -130,6 +133,19 @@ def _remove_directory(directory: Path) -> list[str]:
 
 def _is_state(name: str) -> bool:
     return STATE.fullmatch(name) is not None
+
+
+def _remove_of_loggers(directory: Path) -> None:
+    """Remove what loggers write in a run's folder, and the folders that are empty then."""
+    if directory.is_symlink():
+        return
+    for name in part_names(LOGGERS):
+        kind = find(name, RunLogger, LOGGERS, "logger")  # type: ignore[type-abstract]
+        for path in [path for pattern in kind.files for path in directory.glob(pattern)]:
+            if path.is_file() and not path.is_symlink() and not path.parent.is_symlink():
+                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.parent.rmdir()
 
 
 def _remove_wandb(directory: Path) -> None:

@@ -47,7 +47,7 @@ def _mirror(
     number = f"evaluate-{directory.name.rpartition('-')[2]}"
     run = load_evaluation(directory, manifest)
     with own_variables(directory):
-        opened, place = open_run(options, _card(directory, manifest), directory, number)
+        opened, place = open_run(options, _card(manifest), directory, number)
         try:
             if place["mode"] == "online":
                 with suppress(wandb.errors.Error, ValueError):  # the run may have left no weights there
@@ -62,7 +62,7 @@ def _mirror(
     return place
 
 
-def _card(directory: Path, manifest: Manifest) -> Card:
+def _card(manifest: Manifest) -> Card:
     config = dict(manifest.config or {})
     sections = {f"{name}_options": config.pop(name) for name in ("pos", "attention")}
     arm = f"{manifest.pos} / {manifest.attention}"

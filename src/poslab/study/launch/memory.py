@@ -32,9 +32,9 @@ def machine_memory(root: Path = Path("/")) -> Memory:
     return min([memory, *limits, *_process_limits()], key=lambda each: each.bytes)
 
 
-def free_memory(root: Path = Path("/")) -> int:
+def free_memory() -> int:
     """What nobody uses now, or the system would give up at once."""
-    return min(_meminfo(root).get("MemAvailable", NO_LIMIT), machine_memory(root).bytes)
+    return min(_meminfo(Path("/")).get("MemAvailable", NO_LIMIT), machine_memory().bytes)
 
 
 def gpu_memory() -> list[Memory]:

@@ -87,10 +87,10 @@ def hardware() -> Hardware:
     )
 
 
-def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def _processor() -> str:
     """The CPU's model; its kind, such as x86_64, where the system does not say."""
     with suppress(OSError):
-        for line in cpuinfo.read_text(errors="replace").splitlines():
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
             if name.strip() == "model name" and value.strip():
                 return " ".join(value.split())

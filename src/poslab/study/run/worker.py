@@ -8,9 +8,9 @@ PyTorch is imported only where a run is made: the study's command imports this m
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -45,21 +45,36 @@ def request_name(directory: Path) -> str:
     return f"{directory.name}.request.json"
 
 
-def request_text(job: Job) -> str:
+@dataclass(frozen=True)
+class RunRequest:
     """The content of FILE: all that another process needs to make the run."""
-    return sealed(
-        {
-            "config": job.config.model_dump(mode="json"),  # without `auto`
-            "pos": job.request.pos,
-            "attention": job.request.attention,
-            "non_default_settings": job.request.non_default_settings,
-            "distinguishing_label": job.request.distinguishing_label,
-            "start": None if job.request.start is None else asdict(job.request.start),
-            "identity": job.identity,
-            "evaluation": job.code.evaluation,  # which is no part of the identity
-            "directory": str(job.directory.resolve()),
-        }
+
+    config: dict[str, Any]  # without `auto`
+    pos: str
+    attention: str
+    non_default_settings: Sequence[str]
+    distinguishing_label: str
+    start: dict[str, Any] | None
+    identity: str
+    evaluation: str  # of the code, which is no part of the identity
+    directory: str
+
+
+def request_text(job: Job) -> str:
+    """The content of FILE for a run."""
+    start = job.request.start
+    content = RunRequest(
+        config=job.config.model_dump(mode="json"),
+        pos=job.request.pos,
+        attention=job.request.attention,
+        non_default_settings=job.request.non_default_settings,
+        distinguishing_label=job.request.distinguishing_label,
+        start=None if start is None else asdict(start),
+        identity=job.identity,
+        evaluation=job.code.evaluation,
+        directory=str(job.directory.resolve()),
     )
+    return sealed(asdict(content))
 
 
 def main(arguments: Sequence[str], in_command: bool = False) -> int:
@@ -89,37 +104,42 @@ def exit_with(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _request(path: Path) -> dict[str, Any]:
-    """What FILE asks for. Raises ConfigError where it is not as it was written, or is of another run."""
+def _request(path: Path) -> RunRequest:
+    """What FILE asks for.
+
+    Raises ConfigError where it is not as it was written, of another run, or of another version of poslab.
+    """
     try:
-        content = read_sealed(path)
+        content = RunRequest(**read_sealed(path))
     except FileNotFoundError:
         raise ConfigError(f"{path} is gone: give the study's command again") from None
-    if path.name != request_name(Path(str(content.get("directory")))):
+    except TypeError:  # a field that is unknown or lacking
+        raise ConfigError(f"{path} is of another version of poslab: give the study's command again") from None
+    if path.name != request_name(Path(content.directory)):
         raise ConfigError(f"{path} asks for another run: give the study's command again")
     return content
 
 
-def _make(content: Mapping[str, Any], stopper: Stopper, in_command: bool = False) -> int:
+def _make(content: RunRequest, stopper: Stopper, in_command: bool = False) -> int:
     from poslab.model.gpt import build
     from poslab.study.run.make import RunMaker, run
 
     request = Request(
-        check(Config, content["config"], ""),
-        content["pos"],
-        content["attention"],
-        tuple(content["non_default_settings"]),
-        content["distinguishing_label"],
-        Start(**content["start"]) if content.get("start") else None,
+        check(Config, content.config, ""),
+        content.pos,
+        content.attention,
+        tuple(content.non_default_settings),
+        content.distinguishing_label,
+        None if content.start is None else Start(**content.start),
     )
     command = [*WORKER, sys.argv[-1]]
     launcher, _ = launcher_class(request.config.launcher)
     stopper.step_seconds = launcher.step_seconds
-    directory = Path(content["directory"])
+    directory = Path(content.directory)
     # Not the planned directory, whose name depends on the names of the options: one run is one directory.
     job = replace(plan(request, directory.parent.parent), directory=directory)
     # This process may have imported the code as it was before: then it would record what it did not run.
-    if (job.identity, job.code.evaluation) != (content["identity"], content.get("evaluation")):
+    if (job.identity, job.code.evaluation) != (content.identity, content.evaluation):
         raise ConfigError("code or data have changed since the study began: run the same command again")
 
     def on_lost(number: int, status: int) -> None:
