@@ -15,7 +15,6 @@ from poslab.measures.retrieval import Retrieval
 from poslab.record.reader import ReportError, load
 from poslab.record.schema import PROBE
 from poslab.record.writer import RunRecord
-from poslab.report.sections import schemes
 from poslab.report.sections.schemes import bias_chart, bound_chart, wavelengths_table
 from poslab.report.study_tables import StudyTables
 from poslab.report.write import write_report
@@ -28,6 +27,7 @@ from support.records import (
     plan,
     reaches,
     read,
+    scheme_section,
     seal,
     turns,
     write_run,
@@ -109,7 +109,7 @@ def test_wavelengths_count_what_never_turned_whole(tmp_path: Path) -> None:
         "rope": ["6", "5", "6.250", "65", "3", "1"],
         "drawn": ["2", "0", "–", "–", "0", "0"],
     }
-    section = schemes.section(results_of(tmp_path))
+    section = scheme_section(results_of(tmp_path))
     assert section is not None
     _, pairs = section.sheets["wavelength_pairs"]
     assert [row["wavelength"] for row in pairs if row["arm"] == "rope"] == [6.25, 8.0, 9.0, 63.0, 65.0, None]
@@ -130,14 +130,14 @@ def test_seeds_with_trained_wavelengths_have_an_interval(tmp_path: Path) -> None
 def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
     write_run(tmp_path, "old")
     assert Retrieval().section(StudyTables(results_of(tmp_path))) is None
-    assert schemes.section(results_of(tmp_path)) is None
+    assert scheme_section(results_of(tmp_path)) is None
     for seed in (0, 1):
         new = write_scheme(
             tmp_path, f"b{seed}", answers({(1.0, 0.0): 10}), biases([1.0], [0, 1]), pos="alibi", seed=seed
         )
     (new / "scheme_rotation.csv").unlink()
     seal(new)
-    section = schemes.section(results_of(tmp_path))
+    section = scheme_section(results_of(tmp_path))
     assert section is not None
     assert set(section.findings) == {
         "Of some runs, no biases on record: rope.",
@@ -153,7 +153,7 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
 
 def test_a_table_that_is_no_table_makes_a_run_unreadable(tmp_path: Path) -> None:
     directory = write_scheme(tmp_path, "a")
-    (directory / "attention_distance.csv").write_text("layer,head,queries,distance\n0,x,1,1\n")
+    (directory / "position.csv").write_text("position,nll,tokens,bytes\nx,1,1,1\n")
     seal(directory)
     (run,) = load("made_up", tmp_path).runs
     assert (run.status, run.reason) == ("unreadable", "its CSV files cannot be read")

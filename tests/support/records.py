@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from poslab.analysis.results import Results
+from poslab.measures.attention_distance import AttentionDistance
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import (
-    ATTENTION_DISTANCE,
     EXTRAPOLATION,
     FORMAT,
     METRICS,
@@ -25,6 +25,8 @@ from poslab.record.schema import (
     SCHEME_ROTATION,
 )
 from poslab.record.writer import RunRecord
+from poslab.report.document import Section
+from poslab.report.sections.contents import document
 from poslab.report.verdict import sentences
 
 L, BATCH, STEPS = 8, 2, 100
@@ -221,6 +223,11 @@ def reaches(distances: list[list[float]]) -> list[Any]:
     ]
 
 
+def scheme_section(results: Results) -> Section | None:
+    """What the report shows of trained schemes, of whichever measurements."""
+    return next((one for one in document(results).sections if one.name == "schemes"), None)
+
+
 def write_scheme(
     runs: Path,
     name: str,
@@ -242,7 +249,7 @@ def write_scheme(
         SCHEME_BIAS: bias,
         SCHEME_ROTATION: rotation,
         SCHEME_BOUND: bound,
-        ATTENTION_DISTANCE: distance,
+        AttentionDistance.table: distance,
         POSITION_PROBE: places,
     }
     for schema, rows in tables.items():

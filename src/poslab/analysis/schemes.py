@@ -1,18 +1,16 @@
-"""What trained schemes do: biases, bounds and wavelengths of rotations, and how far back heads attend."""
+"""What trained schemes do: biases, bounds and wavelengths of rotations."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from poslab.analysis.curves import Point, Values, points
-from poslab.analysis.estimates import ArmFigures, estimate_columns, estimates
+from poslab.analysis.estimates import estimate_columns, estimates
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, Sheet, sheet
-from poslab.analysis.statistics import Estimate, estimate
 from poslab.record.reader import Run
 from poslab.record.scheme import Denominators
 
-ATTENDED = ("mean", "nearest", "farthest")
 DENOMINATORS = ("vanished", "vanished_worst_layer", "lowest", "negative")
 WAVELENGTHS = ("pairs", "turning", "fastest", "slowest", "under_a_turn_in_L", "under_a_turn_in_longest")
 
@@ -65,54 +63,6 @@ def wavelength_figures(run: Run) -> dict[str, float]:
     return counts | ({"fastest": min(turning), "slowest": max(turning)} if turning else {})
 
 
-def uniform(length: int) -> float:
-    """Mean distance in tokens of attention spread evenly, over the queries of a window's second half."""
-    queries = range(length // 2, length)
-    return sum(i / 2 for i in queries) / len(queries)
-
-
-def heads_of(run: Run) -> dict[tuple[int, int], float]:
-    """Mean distance in tokens by layer and head."""
-    return {key: one.distance / one.queries for key, one in (run.scheme.attended or {}).items()}
-
-
-def attended_cells(item: ArmFigures) -> dict[tuple[float, float], Estimate | None]:
-    """The mean distance of each head over the seeds, by layer and head."""
-    by_run = [heads_of(run) for run in item.arm.finished]
-    layers = sorted({layer for heads in by_run for layer, _ in heads})
-    heads = sorted({head for heads in by_run for _, head in heads})
-    return {
-        (layer, head): estimate([of_run[layer, head] for of_run in by_run if (layer, head) in of_run])
-        for layer in layers
-        for head in heads
-    }
-
-
-def attended_rows(item: ArmFigures) -> Rows:
-    """A row for each head that is on record, beside what attention spread evenly would have."""
-    return [
-        {"arm": item.arm.label, "layer": layer, "head": head, **at.row}
-        | {"uniform_distance": uniform(item.arm.context_length)}
-        for (layer, head), at in attended_cells(item).items()
-        if at is not None
-    ]
-
-
-def attended_figures(run: Run) -> dict[str, float]:
-    """The mean over all heads, and that of the nearest and of the farthest head; nothing without a record."""
-    heads = heads_of(run).values()
-    if not heads:
-        return {}
-    return {"mean": sum(heads) / len(heads), "nearest": min(heads), "farthest": max(heads)}
-
-
-def attention_by_arm(results: Results) -> Rows:
-    """A row an arm that it is on record for."""
-    even = {item.arm.label: uniform(item.arm.context_length) for item in results.arms}
-    rows = _arm_rows(results, attended_figures, ATTENDED)
-    return [row | {"uniform_distance": even[str(row["arm"])]} for row in rows]
-
-
 def denominator_figures(run: Run) -> dict[str, float]:
     """Over all layers and heads, and of the layer with most of it; nothing without a record."""
     heads = run.scheme.denominators or {}
@@ -149,7 +99,6 @@ def sheets(results: Results) -> dict[str, Sheet]:
     """The CSV files by arm and by run: those of what any arm has on record."""
     files = {
         "wavelengths": (wavelengths_by_arm(results), "wavelength_pairs", "pair", _pairs),
-        "attention_distance_arms": (attention_by_arm(results), "attention_distance_runs", "head", _heads),
         "rotated_denominators_arms": (
             denominators_by_arm(results),
             "rotated_denominators",
@@ -163,14 +112,6 @@ def sheets(results: Results) -> dict[str, Sheet]:
     for name, (rows, parts, inner, entries) in files.items():
         by_name |= {name: sheet(rows), parts: sheet(_layer_rows(results, inner, entries))} if rows else {}
     return by_name
-
-
-def _heads(run: Run) -> dict[tuple[int, int], Row]:
-    """By layer and head: the sums as on record, and the mean."""
-    return {
-        key: {"queries": one.queries, "distance": one.distance, "mean_distance": one.distance / one.queries}
-        for key, one in (run.scheme.attended or {}).items()
-    }
 
 
 def _denominators(run: Run) -> dict[tuple[int, int], Row]:

@@ -113,8 +113,6 @@ SCHEME_BIAS = TableSchema("scheme_bias.csv", ("layer", "head", "distance", "bias
 SCHEME_ROTATION = TableSchema("scheme_rotation.csv", ("layer", "pair", "wavelength"))
 # RoPE's upper bound of decay, 1 at distance 0.
 SCHEME_BOUND = TableSchema("scheme_bound.csv", ("layer", "distance", "bound"))
-# In tokens, summed over the queries.
-ATTENTION_DISTANCE = TableSchema("attention_distance.csv", ("layer", "head", "queries", "distance"))
 # Over validation windows of length L: each query's sum of weights, whose numerator alone is rotated.
 ROTATED_DENOMINATORS = TableSchema(
     "rotated_denominators.csv",
@@ -134,21 +132,8 @@ POSITION_PROBE = TableSchema("position_probe.csv", ("layer", "tokens", "squared_
 RESCALED = TableSchema("rescaled.csv", ("rescale", *EXTRAPOLATION.columns))
 RESCALED_POSITION = TableSchema("rescaled_position.csv", ("rescale", *POSITION.columns))
 
-TABLES = (
-    METRICS,
-    EXTRAPOLATION,
-    POSITION,
-    PROBE,
-    SCHEME_BIAS,
-    SCHEME_ROTATION,
-    SCHEME_BOUND,
-    ATTENTION_DISTANCE,
-    ROTATED_DENOMINATORS,
-    POSITION_PROBE,
-    RESCALED,
-    RESCALED_POSITION,
-)
-RUN_FILES = frozenset({MANIFEST, FINAL, EXPORTED, TOKENIZER, ERROR, *(table.file for table in TABLES)})
+# Beside the tables of measurements (poslab.measures).
+RUN_FILES = frozenset({MANIFEST, FINAL, EXPORTED, TOKENIZER, ERROR, METRICS.file})
 
 
 class Facts(BaseModel):

@@ -1,4 +1,4 @@
-"""What a run's record says of its scheme: biases, rotations, attention distances, rotated denominators.
+"""What a run's record says of its scheme: biases, rotations, rotated denominators.
 
 A record may lack every table: older ones have none of them.
 """
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from poslab.record.files import Tables, table_records, whole_number
 from poslab.record.schema import (
-    ATTENTION_DISTANCE,
     POSITION_PROBE,
     ROTATED_DENOMINATORS,
     SCHEME_BIAS,
@@ -17,14 +16,6 @@ from poslab.record.schema import (
     SCHEME_ROTATION,
     TableSchema,
 )
-
-
-@dataclass(frozen=True)
-class Attended:
-    """How far back a head attends: the sum over `queries` of the mean distance in tokens of each."""
-
-    queries: int
-    distance: float
 
 
 @dataclass(frozen=True)
@@ -45,7 +36,6 @@ class SchemeRecord:
     bias: Mapping[tuple[int, int], Mapping[int, float]] | None = None  # by layer and head, then distance
     wavelengths: Mapping[tuple[int, int], float | None] | None = None  # tokens a turn, by layer and pair
     bound: Mapping[int, Mapping[int, float]] | None = None  # by layer, then distance
-    attended: Mapping[tuple[int, int], Attended] | None = None  # by layer and head
     denominators: Mapping[tuple[int, int], Denominators] | None = None  # by layer and head
     # By layer, the share of the position's variance that a linear probe of the hidden states explains.
     places: Mapping[int, float] | None = None
@@ -57,7 +47,6 @@ def scheme(tables: Tables) -> SchemeRecord:
         _biases(tables),
         _wavelengths(tables),
         _bounds(tables),
-        _attended(tables),
         _denominators(tables),
         _places(tables),
     )
@@ -94,19 +83,6 @@ def _bounds(tables: Tables) -> Mapping[int, Mapping[int, float]] | None:
         if row["bound"]:
             bounds.setdefault(int(row["layer"]), {})[whole_number(row["distance"])] = float(row["bound"])
     return bounds
-
-
-def _attended(tables: Tables) -> Mapping[tuple[int, int], Attended] | None:
-    if (rows := _rows(tables, ATTENTION_DISTANCE)) is None:
-        return None
-    heads = {
-        (int(row["layer"]), int(row["head"])): Attended(
-            whole_number(row["queries"]), float(row["distance"] or math.nan)
-        )
-        for row in rows
-    }
-    known = {head: one for head, one in heads.items() if one.queries and math.isfinite(one.distance)}
-    return known or (None if rows else known)
 
 
 def _denominators(tables: Tables) -> Mapping[tuple[int, int], Denominators] | None:

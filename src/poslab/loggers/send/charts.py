@@ -5,7 +5,6 @@ Every number is the one that the report has from the same record.
 
 import math
 import re
-import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -25,7 +24,6 @@ AXES = {
     "position/*": "position/position",
     "rescaled/*": "rescaled/length",
     "scheme/*": "scheme/distance",
-    "attention_distance/*": "attention_distance/layer",
 }
 BY_LENGTH = ("loss", "bits_per_byte", "context_gain", "early_token_curse")
 # What a run is sorted and filtered by in W&B, beside its losses: figures of summary.csv, by these names.
@@ -96,7 +94,6 @@ def chart_rows(run: Run) -> Iterator[Row]:
         _positions(run),
         _rescaled(run),
         _scheme(run),
-        _attended(run),
         *(_curve(measurement, run) for measurement in measurements()),
     )
     for points in zip_longest(*charts, fillvalue={}):
@@ -122,16 +119,6 @@ def _curve(measurement: Measurement, run: Run) -> Iterator[Row]:
 def _positions(run: Run) -> Iterator[Row]:
     for each in measures.position_bins(run):
         yield {"position/position": each.center, "position/loss": each.loss}
-
-
-def _attended(run: Run) -> Iterator[Row]:
-    for layer, distances in _attention_distances(run).items():
-        yield {
-            "attention_distance/layer": layer,
-            "attention_distance/mean": statistics.fmean(distances),
-            "attention_distance/least": min(distances),
-            "attention_distance/most": max(distances),
-        }
 
 
 def _extrapolation(run: Run) -> Iterator[Row]:
@@ -167,18 +154,8 @@ def _scheme(run: Run) -> Iterator[Row]:
         yield {"scheme/distance": distance, **{k: v for k, v in here.items() if math.isfinite(v)}}
 
 
-def _attention_distances(run: Run) -> dict[int, list[float]]:
-    """Of each layer, the mean distance in tokens of each of its heads."""
-    distances: dict[int, list[float]] = {}
-    for (layer, _), attended in sorted((run.scheme.attended or {}).items()):
-        if attended.queries:
-            distances.setdefault(layer, []).append(attended.distance / attended.queries)
-    return distances
-
-
 def sheets(run: Run) -> dict[str, Sheet]:
     """The tables of a run that have rows."""
-    heads = run.scheme.attended or {}
     cells = {key: value for key, value in figures(run).items() if value is not None}
     tables = {
         "summary": Sheet(tuple(cells), (tuple(cells.values()),)) if run.segments else Sheet((), ()),
@@ -193,16 +170,11 @@ def sheets(run: Run) -> dict[str, Sheet]:
             for (layer, head), values in (run.scheme.bias or {}).items()
             for distance, value in values.items()
         ),
-        "attention_distance": _sheet(
-            {"layer": layer, "head": head, "distance": each.distance / each.queries}
-            for (layer, head), each in heads.items()
-            if each.queries
-        ),
     }
     for measurement in measurements():
-        if measurement.axis and (table := frame([run], measurement.table)) is not None:
-            rows = table[[*measurement.table.columns]]
-            tables[measurement.family] = Sheet(tuple(rows), tuple(rows.itertuples(index=False, name=None)))
+        table = frame([run], measurement.table)
+        if table is not None and (rows := measurement.sheet(table)) is not None:
+            tables[measurement.name] = Sheet(tuple(rows), tuple(rows.itertuples(index=False, name=None)))
     return {key: sheet for key, sheet in tables.items() if sheet.rows}
 
 

@@ -12,7 +12,7 @@ from poslab.analysis.results import Results
 from poslab.measures import measurements
 from poslab.report import verdict
 from poslab.report.cells import arms
-from poslab.report.document import Chapter, Document, Section
+from poslab.report.document import Chapter, Document, Section, joined
 from poslab.report.sections import (
     convergence,
     cost,
@@ -83,9 +83,8 @@ def document(results: Results) -> Document:
     first = (learning, past) if results.is_about_learning else (past, learning)
     for chapter, title, findings, builds in (*first, *others):
         measured = (each.section(study) for each in measurements() if each.chapter == chapter)
-        sections = tuple(
-            section for section in (*(build(results) for build in builds), *measured) if section is not None
-        )
+        built = (*(build(results) for build in builds), *measured)
+        sections = joined(section for section in built if section is not None)
         if any(section.charts or section.tables for section in sections):
             chapters.append(Chapter(chapter, title, tuple(findings(results)), sections))
     return Document(

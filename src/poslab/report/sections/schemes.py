@@ -26,15 +26,14 @@ MEASURED: dict[str, Callable[[SchemeRecord], object]] = {
     "biases": lambda scheme: scheme.bias,
     "rotations": lambda scheme: scheme.wavelengths,
     "bound of decay": lambda scheme: scheme.bound,
-    "attention distance": lambda scheme: scheme.attended,
 }
 
 
 def section(results: Results) -> Section | None:
     """What the schemes do, or None where no record says it."""
-    drawn = (bias_chart(results), bound_chart(results), attention.attended_heat(results))
+    drawn = (bias_chart(results), bound_chart(results))
     charts = tuple(chart for chart in drawn if chart is not None)
-    shown = (wavelengths_table(results), attention.attended_table(results), attention.denominators(results))
+    shown = (wavelengths_table(results), attention.denominators(results))
     tables = tuple(table for table in shown if table is not None)
     if not charts and not tables:
         return None
@@ -61,9 +60,6 @@ def _findings(results: Results) -> tuple[str, ...]:
         for what, of in MEASURED.items():
             if any(of(each) is None for each in records):
                 named.setdefault(f"Of some runs, no {what} on record", []).append(item.arm.label)
-        if any(each.attended == {} for each in records):
-            words = "No attention distance, since the mixer has no matrix of weights"
-            named.setdefault(words, []).append(item.arm.label)
     return tuple(f"{words}: {listing(labels)}." for words, labels in named.items())
 
 
