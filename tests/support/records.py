@@ -8,6 +8,7 @@ from typing import Any
 
 from poslab.analysis.results import Results
 from poslab.measures.attention_distance import AttentionDistance
+from poslab.measures.rotated_denominators import RotatedDenominators
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import (
@@ -19,7 +20,6 @@ from poslab.record.schema import (
     PROBE,
     RESCALED,
     RESCALED_POSITION,
-    ROTATED_DENOMINATORS,
     SCHEME_BIAS,
     SCHEME_BOUND,
     SCHEME_ROTATION,
@@ -255,7 +255,7 @@ def write_scheme(
     for schema, rows in tables.items():
         record.write_table(schema, rows or [])
     if denominators:
-        record.write_table(ROTATED_DENOMINATORS, denominators)
+        record.write_table(RotatedDenominators.table, denominators)
     return seal(directory)
 
 

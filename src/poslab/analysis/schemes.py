@@ -1,17 +1,15 @@
 """What trained schemes do: biases, bounds and wavelengths of rotations."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from poslab.analysis.curves import Point, Values, points
 from poslab.analysis.estimates import estimate_columns, estimates
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, Sheet, sheet
 from poslab.record.reader import Run
-from poslab.record.scheme import Denominators
 
-DENOMINATORS = ("vanished", "vanished_worst_layer", "lowest", "negative")
 WAVELENGTHS = ("pairs", "turning", "fastest", "slowest", "under_a_turn_in_L", "under_a_turn_in_longest")
 
 
@@ -63,33 +61,6 @@ def wavelength_figures(run: Run) -> dict[str, float]:
     return counts | ({"fastest": min(turning), "slowest": max(turning)} if turning else {})
 
 
-def denominator_figures(run: Run) -> dict[str, float]:
-    """Over all layers and heads, and of the layer with most of it; nothing without a record."""
-    heads = run.scheme.denominators or {}
-    if not heads:
-        return {}
-    layers = {layer for layer, _ in heads}
-    by_layer = [[one for (layer, _), one in heads.items() if layer == number] for number in layers]
-    return {
-        "vanished": pooled_share(heads.values(), "vanished", "queries"),
-        "vanished_worst_layer": max(pooled_share(of, "vanished", "queries") for of in by_layer),
-        "lowest": min(one.lowest for one in heads.values()),
-        "negative": pooled_share(heads.values(), "negative", "weights"),
-    }
-
-
-def pooled_share(of: Iterable[Denominators], some: str, whole: str) -> float:
-    """The sum of one count over heads by that of another."""
-    of = list(of)
-    total: float = sum(getattr(one, some) for one in of) / sum(getattr(one, whole) for one in of)
-    return total
-
-
-def denominators_by_arm(results: Results) -> Rows:
-    """A row an arm whose linear attention stands under a rotation."""
-    return _arm_rows(results, denominator_figures, DENOMINATORS)
-
-
 def wavelengths_by_arm(results: Results) -> Rows:
     """A row an arm that turns anything."""
     return _arm_rows(results, wavelength_figures, WAVELENGTHS)
@@ -99,12 +70,6 @@ def sheets(results: Results) -> dict[str, Sheet]:
     """The CSV files by arm and by run: those of what any arm has on record."""
     files = {
         "wavelengths": (wavelengths_by_arm(results), "wavelength_pairs", "pair", _pairs),
-        "rotated_denominators_arms": (
-            denominators_by_arm(results),
-            "rotated_denominators",
-            "head",
-            _denominators,
-        ),
     }
     by_name: dict[str, Sheet] = {}
     if rows := _probed(results):
@@ -112,11 +77,6 @@ def sheets(results: Results) -> dict[str, Sheet]:
     for name, (rows, parts, inner, entries) in files.items():
         by_name |= {name: sheet(rows), parts: sheet(_layer_rows(results, inner, entries))} if rows else {}
     return by_name
-
-
-def _denominators(run: Run) -> dict[tuple[int, int], Row]:
-    """By layer and head of linear attention under a rotation."""
-    return {key: asdict(one) for key, one in (run.scheme.denominators or {}).items()}
 
 
 def _probed(results: Results) -> Rows:

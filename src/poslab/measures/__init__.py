@@ -111,6 +111,10 @@ class Measurement:
         """Return the table that W&B has of one run, by default the whole table where there is a curve."""
         return table[[*self.table.columns]] if self.axis else None
 
+    def answer(self, study: "StudyTables") -> Iterable[str]:
+        """Return sentences for the answer that a report begins with."""
+        return ()
+
     def section(self, study: "StudyTables") -> "Section | None":
         """Return what the report shows, by default each figure of `summarise` by arm; None for nothing.
 

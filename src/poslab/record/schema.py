@@ -113,19 +113,6 @@ SCHEME_BIAS = TableSchema("scheme_bias.csv", ("layer", "head", "distance", "bias
 SCHEME_ROTATION = TableSchema("scheme_rotation.csv", ("layer", "pair", "wavelength"))
 # RoPE's upper bound of decay, 1 at distance 0.
 SCHEME_BOUND = TableSchema("scheme_bound.csv", ("layer", "distance", "bound"))
-# Over validation windows of length L: each query's sum of weights, whose numerator alone is rotated.
-ROTATED_DENOMINATORS = TableSchema(
-    "rotated_denominators.csv",
-    (
-        "layer",
-        "head",
-        "queries",
-        "vanished",  # queries whose rotated denominator is at or below 0
-        "lowest",  # rotated denominator over the plain one
-        "weights",  # pairs of a query and a key up to it
-        "negative",  # weights below 0
-    ),
-)
 # Sums over the tokens of the validation windows that the probe was not fitted on; positions in tokens.
 POSITION_PROBE = TableSchema("position_probe.csv", ("layer", "tokens", "squared_error", "squared_deviation"))
 # rescale: pi | ntk | dynamic | yarn | drop

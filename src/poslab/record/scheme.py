@@ -1,4 +1,4 @@
-"""What a run's record says of its scheme: biases, rotations, rotated denominators.
+"""What a run's record says of its scheme: biases and rotations.
 
 A record may lack every table: older ones have none of them.
 """
@@ -10,23 +10,11 @@ from dataclasses import dataclass
 from poslab.record.files import Tables, table_records, whole_number
 from poslab.record.schema import (
     POSITION_PROBE,
-    ROTATED_DENOMINATORS,
     SCHEME_BIAS,
     SCHEME_BOUND,
     SCHEME_ROTATION,
     TableSchema,
 )
-
-
-@dataclass(frozen=True)
-class Denominators:
-    """What dividing by a rotated denominator would mean in a head of linear attention."""
-
-    queries: int
-    vanished: int  # queries whose rotated denominator is at or below 0
-    lowest: float  # over the plain one
-    weights: int
-    negative: int
 
 
 @dataclass(frozen=True)
@@ -36,7 +24,6 @@ class SchemeRecord:
     bias: Mapping[tuple[int, int], Mapping[int, float]] | None = None  # by layer and head, then distance
     wavelengths: Mapping[tuple[int, int], float | None] | None = None  # tokens a turn, by layer and pair
     bound: Mapping[int, Mapping[int, float]] | None = None  # by layer, then distance
-    denominators: Mapping[tuple[int, int], Denominators] | None = None  # by layer and head
     # By layer, the share of the position's variance that a linear probe of the hidden states explains.
     places: Mapping[int, float] | None = None
 
@@ -47,7 +34,6 @@ def scheme(tables: Tables) -> SchemeRecord:
         _biases(tables),
         _wavelengths(tables),
         _bounds(tables),
-        _denominators(tables),
         _places(tables),
     )
 
@@ -83,21 +69,6 @@ def _bounds(tables: Tables) -> Mapping[int, Mapping[int, float]] | None:
         if row["bound"]:
             bounds.setdefault(int(row["layer"]), {})[whole_number(row["distance"])] = float(row["bound"])
     return bounds
-
-
-def _denominators(tables: Tables) -> Mapping[tuple[int, int], Denominators] | None:
-    if (rows := _rows(tables, ROTATED_DENOMINATORS)) is None:
-        return None
-    return {
-        (int(row["layer"]), int(row["head"])): Denominators(
-            queries=whole_number(row["queries"]),
-            vanished=whole_number(row["vanished"]),
-            lowest=float(row["lowest"]),
-            weights=whole_number(row["weights"]),
-            negative=whole_number(row["negative"]),
-        )
-        for row in rows
-    }
 
 
 def _places(tables: Tables) -> Mapping[int, float] | None:

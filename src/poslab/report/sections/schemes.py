@@ -13,7 +13,7 @@ from poslab.report.cells import arm_column, bars, fewer, figure, loss, scale, tr
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import count, number
-from poslab.report.sections import attention, extrapolation
+from poslab.report.sections import extrapolation
 from poslab.report.tables import Cell, Column, Table
 
 DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
@@ -33,8 +33,8 @@ def section(results: Results) -> Section | None:
     """What the schemes do, or None where no record says it."""
     drawn = (bias_chart(results), bound_chart(results))
     charts = tuple(chart for chart in drawn if chart is not None)
-    shown = (wavelengths_table(results), attention.denominators(results))
-    tables = tuple(table for table in shown if table is not None)
+    turning = wavelengths_table(results)
+    tables = () if turning is None else (turning,)
     if not charts and not tables:
         return None
     return Section(
