@@ -8,6 +8,7 @@ from typing import Any
 
 from poslab.analysis.results import Results
 from poslab.measures.attention_distance import AttentionDistance
+from poslab.measures.position_probe import PositionProbe
 from poslab.measures.rotated_denominators import RotatedDenominators
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
@@ -16,7 +17,6 @@ from poslab.record.schema import (
     FORMAT,
     METRICS,
     POSITION,
-    POSITION_PROBE,
     PROBE,
     RESCALED,
     RESCALED_POSITION,
@@ -250,7 +250,7 @@ def write_scheme(
         SCHEME_ROTATION: rotation,
         SCHEME_BOUND: bound,
         AttentionDistance.table: distance,
-        POSITION_PROBE: places,
+        PositionProbe.table: places,
     }
     for schema, rows in tables.items():
         record.write_table(schema, rows or [])

@@ -72,21 +72,9 @@ def sheets(results: Results) -> dict[str, Sheet]:
         "wavelengths": (wavelengths_by_arm(results), "wavelength_pairs", "pair", _pairs),
     }
     by_name: dict[str, Sheet] = {}
-    if rows := _probed(results):
-        by_name["position_probe"] = sheet(rows)
     for name, (rows, parts, inner, entries) in files.items():
         by_name |= {name: sheet(rows), parts: sheet(_layer_rows(results, inner, entries))} if rows else {}
     return by_name
-
-
-def _probed(results: Results) -> Rows:
-    """A row a run and layer: what a linear probe reads of a token's position."""
-    return [
-        {"arm": item.arm.label, "run": run.name, "seed": run.seed, "layer": layer, "explained": share}
-        for item in results.arms
-        for run in item.arm.finished
-        for layer, share in sorted((run.scheme.places or {}).items())
-    ]
 
 
 def _pairs(run: Run) -> dict[tuple[int, int], Row]:

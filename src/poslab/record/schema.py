@@ -113,8 +113,6 @@ SCHEME_BIAS = TableSchema("scheme_bias.csv", ("layer", "head", "distance", "bias
 SCHEME_ROTATION = TableSchema("scheme_rotation.csv", ("layer", "pair", "wavelength"))
 # RoPE's upper bound of decay, 1 at distance 0.
 SCHEME_BOUND = TableSchema("scheme_bound.csv", ("layer", "distance", "bound"))
-# Sums over the tokens of the validation windows that the probe was not fitted on; positions in tokens.
-POSITION_PROBE = TableSchema("position_probe.csv", ("layer", "tokens", "squared_error", "squared_deviation"))
 # rescale: pi | ntk | dynamic | yarn | drop
 RESCALED = TableSchema("rescaled.csv", ("rescale", *EXTRAPOLATION.columns))
 RESCALED_POSITION = TableSchema("rescaled_position.csv", ("rescale", *POSITION.columns))

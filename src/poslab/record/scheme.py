@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from poslab.record.files import Tables, table_records, whole_number
 from poslab.record.schema import (
-    POSITION_PROBE,
     SCHEME_BIAS,
     SCHEME_BOUND,
     SCHEME_ROTATION,
@@ -24,8 +23,6 @@ class SchemeRecord:
     bias: Mapping[tuple[int, int], Mapping[int, float]] | None = None  # by layer and head, then distance
     wavelengths: Mapping[tuple[int, int], float | None] | None = None  # tokens a turn, by layer and pair
     bound: Mapping[int, Mapping[int, float]] | None = None  # by layer, then distance
-    # By layer, the share of the position's variance that a linear probe of the hidden states explains.
-    places: Mapping[int, float] | None = None
 
 
 def scheme(tables: Tables) -> SchemeRecord:
@@ -34,7 +31,6 @@ def scheme(tables: Tables) -> SchemeRecord:
         _biases(tables),
         _wavelengths(tables),
         _bounds(tables),
-        _places(tables),
     )
 
 
@@ -69,11 +65,3 @@ def _bounds(tables: Tables) -> Mapping[int, Mapping[int, float]] | None:
         if row["bound"]:
             bounds.setdefault(int(row["layer"]), {})[whole_number(row["distance"])] = float(row["bound"])
     return bounds
-
-
-def _places(tables: Tables) -> Mapping[int, float] | None:
-    if (rows := _rows(tables, POSITION_PROBE)) is None:
-        return None
-    return {
-        int(row["layer"]): 1 - float(row["squared_error"]) / float(row["squared_deviation"]) for row in rows
-    }
