@@ -10,6 +10,9 @@ from poslab.analysis.results import Results
 from poslab.measures.attention_distance import AttentionDistance
 from poslab.measures.position_probe import PositionProbe
 from poslab.measures.rotated_denominators import RotatedDenominators
+from poslab.measures.scheme_bias import Bias
+from poslab.measures.scheme_bound import Bound
+from poslab.measures.scheme_rotation import Rotation
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import (
@@ -20,9 +23,6 @@ from poslab.record.schema import (
     PROBE,
     RESCALED,
     RESCALED_POSITION,
-    SCHEME_BIAS,
-    SCHEME_BOUND,
-    SCHEME_ROTATION,
 )
 from poslab.record.writer import RunRecord
 from poslab.report.document import Section
@@ -228,6 +228,14 @@ def scheme_section(results: Results) -> Section | None:
     return next((one for one in document(results).sections if one.name == "schemes"), None)
 
 
+def of_schemes(results: Results, name: str) -> Any:
+    """The chart of that name, or the table of that title, that the report shows of trained schemes."""
+    section = scheme_section(results)
+    assert section is not None
+    shown = {**{one.name: one for one in section.charts}, **{one.title: one for one in section.tables}}
+    return shown[name]
+
+
 def write_scheme(
     runs: Path,
     name: str,
@@ -246,9 +254,9 @@ def write_scheme(
     if probe is not None:
         record.write_table(PROBE, probe)
     tables = {
-        SCHEME_BIAS: bias,
-        SCHEME_ROTATION: rotation,
-        SCHEME_BOUND: bound,
+        Bias.table: bias,
+        Rotation.table: rotation,
+        Bound.table: bound,
         AttentionDistance.table: distance,
         PositionProbe.table: places,
     }

@@ -104,7 +104,7 @@ class Measurement:
         return table[["run"]].drop_duplicates().set_index("run")
 
     def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame | None":
-        """Return what loggers draw of one run: a line a column, over the index."""
+        """Return what loggers draw of one run: a line a column, over the index, which has each x once."""
         return None
 
     def sheet(self, table: "pandas.DataFrame") -> "pandas.DataFrame | None":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from poslab.config.text import listing
 from poslab.measures import Measurement, Row, Trained
-from poslab.measures.bias import inspected
+from poslab.measures.scheme_bias import inspected
 
 if TYPE_CHECKING:
     import pandas
@@ -36,7 +36,7 @@ class AttentionDistance(Measurement):
 
     def section(self, study: "StudyTables") -> "Section":
         from poslab.analysis.sheets import sheet
-        from poslab.measures.bias import not_on_record, scheme_section
+        from poslab.measures.scheme_bias import not_on_record, scheme_section
 
         table = study.table(self)
         recorded = set() if table is None else {*table.run}

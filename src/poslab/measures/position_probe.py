@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from poslab.measures import Measurement, Row, Trained
-from poslab.measures.bias import inspected
+from poslab.measures.scheme_bias import inspected
 
 if TYPE_CHECKING:
     from poslab.report.document import Section
@@ -23,7 +23,7 @@ class PositionProbe(Measurement):
     def section(self, study: "StudyTables") -> "Section | None":
         """position_probe.csv: of each run and layer, the share of the position's variance that is read."""
         from poslab.analysis.sheets import sheet
-        from poslab.measures.bias import scheme_section
+        from poslab.measures.scheme_bias import scheme_section
 
         if (table := study.table(self)) is None:
             return None

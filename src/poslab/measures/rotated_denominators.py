@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from poslab.measures import Measurement, Row, Trained
-from poslab.measures.bias import inspected
+from poslab.measures.scheme_bias import inspected
 
 if TYPE_CHECKING:
     from poslab.analysis.sheets import Rows
@@ -45,7 +45,7 @@ class RotatedDenominators(Measurement):
     def section(self, study: "StudyTables") -> "Section | None":
         """A row an arm whose linear attention stands under a rotation."""
         from poslab.analysis.sheets import sheet
-        from poslab.measures.bias import scheme_section
+        from poslab.measures.scheme_bias import scheme_section
         from poslab.report.cells import arm_column, loss, percent
         from poslab.report.tables import Column, Table
 

@@ -21,7 +21,6 @@ from poslab.report.sections import (
     overview,
     provenance,
     rescalings,
-    schemes,
 )
 from poslab.report.sections.answer import answer, paper_table
 from poslab.report.study_tables import StudyTables
@@ -50,7 +49,7 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
         verdict.convergence,
         (convergence.section, cost.section, learning_rates.section),
     ),
-    ("what", "What the schemes do", lambda results: (), (schemes.section,)),
+    ("what", "What the schemes do", lambda results: (), ()),
     (
         "made",
         "How it was made",
