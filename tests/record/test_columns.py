@@ -38,7 +38,7 @@ def test_its_cells_are_empty_in_older_tables(tmp_path: Path, monkeypatch: pytest
     assert list(table_rows(tables, grown, ("step", "grams"))) == [(step, "") for step in steps]
     with pytest.raises(DamagedError, match="no column grams"):
         table_rows(tables, METRICS._replace(columns=(*METRICS.columns, "grams")))
-    monkeypatch.setattr(training, "TABLES", (grown,))
+    monkeypatch.setattr(training, "METRICS", grown)
     table = poslab.RunDirectory(directory).table("metrics")
     assert table.grams.isna().all()
     assert [f"{step:g}" for step in table.step] == steps

@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from poslab.analysis.results import gather
-from poslab.analysis.schemes import uniform
-from poslab.report.sections import schemes
+from poslab.measures.attention_distance import uniform
+from poslab.report.charts import HeatPanels
 from poslab.report.sections.answer import sentences
 from poslab.report.sections.answer import table as answer_table
-from poslab.report.sections.attention import attended_heat
-from support.records import L, reaches, write_scheme
+from support.records import L, reaches, scheme_section, write_scheme
 
 T_1 = 12.706204736432102  # Student t, 95 %, with one degree of freedom
 
@@ -21,17 +20,16 @@ def test_attention_distance_is_held_against_even_attention(tmp_path: Path) -> No
         distance = reaches([[1.0, 2.0 + seed], [3.0, 0.5]])
         write_scheme(tmp_path, f"a{seed}", distance=distance, seed=seed)
     write_scheme(tmp_path, "b", pos="alibi", distance=reaches([[0.25]]))
-    results = gather("made_up", tmp_path, None)
-    chart = attended_heat(results)
-    assert chart is not None
+    section = scheme_section(gather("made_up", tmp_path, None))
+    assert section is not None
+    (chart,) = section.charts
+    assert isinstance(chart, HeatPanels)
     assert "Attention spread evenly would have a mean of 2.750 tokens." in chart.caption
     panel = next(panel for panel in chart.panels if panel.label == "rope")
     moved = panel.cells[0][1]
     assert moved is not None
     assert (moved.mean, moved.half_width) == (pytest.approx(2.5), pytest.approx(T_1 * 0.5))
     assert (chart.low, chart.high) == (0.0, 3.0)
-    section = schemes.section(results)
-    assert section is not None
     _, arms = section.sheets["attention_distance_arms"]
     rope = next(row for row in arms if row["arm"] == "rope")
     assert (rope["mean_mean"], rope["nearest_mean"], rope["farthest_mean"]) == (1.75, 0.5, 3.0)
@@ -60,7 +58,7 @@ def test_rotated_denominators_are_shares_of_queries_and_of_the_worst_layer(tmp_p
     write_scheme(tmp_path, "b", pos="alibi")
     results = gather("made_up", tmp_path, None)
     assert not any("divide" in sentence for sentence in sentences(results))
-    section = schemes.section(results)
+    section = scheme_section(results)
     assert section is not None
     table = next(table for table in section.tables if table.title == "Rotated denominators")
     (row,) = table.records

@@ -15,8 +15,6 @@ from poslab.measures.retrieval import Retrieval
 from poslab.record.reader import ReportError, load
 from poslab.record.schema import PROBE
 from poslab.record.writer import RunRecord
-from poslab.report.sections import schemes
-from poslab.report.sections.schemes import bias_chart, bound_chart, wavelengths_table
 from poslab.report.study_tables import StudyTables
 from poslab.report.write import write_report
 from support.commands import ROOT
@@ -25,9 +23,11 @@ from support.records import (
     answers,
     biases,
     bounds,
+    of_schemes,
     plan,
     reaches,
     read,
+    scheme_section,
     seal,
     turns,
     write_run,
@@ -49,8 +49,7 @@ def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval
         trained = biases([0.01 * (seed + 1)], distances)
         write_scheme(tmp_path, f"t{seed}", bias=trained, pos="t5", seed=seed)
         write_scheme(tmp_path, f"n{seed}", pos="none", seed=seed)
-    chart = bias_chart(results_of(tmp_path))
-    assert chart is not None
+    chart = of_schemes(results_of(tmp_path), "bias_by_distance")
     alibi, t5 = chart.panels
     assert (alibi.title, t5.title) == ("alibi", "t5")
     steep, gentle = alibi.series
@@ -72,9 +71,7 @@ def test_schemes_that_differ_by_layer_show_the_first_and_the_last(tmp_path: Path
     bound = bounds({1: 0.8, 2: 0.5}, 0) + bounds({1: 0.6, 2: 0.3}, 2)
     write_scheme(tmp_path, "a", bias=bias, bound=bound, rotation=turns([4.0], 0) + turns([9.0], 2))
     results = results_of(tmp_path)
-    chart, line = bias_chart(results), bound_chart(results)
-    assert chart is not None
-    assert line is not None
+    chart, line = (of_schemes(results, name) for name in ("bias_by_distance", "rotation_bound"))
     assert [panel.title for panel in chart.panels] == ["rope, layer 0", "rope, layer 2"]
     assert {row["layer"] for row in chart.rows} == {0, 1, 2}
     assert [point.mean for point in line.series[0].points] == pytest.approx([0.7, 0.4])
@@ -86,8 +83,7 @@ def test_the_bound_is_a_line_an_arm_that_turns(tmp_path: Path) -> None:
         bound = bounds({0: 1.0, 1: 0.9, 8: far})
         write_scheme(tmp_path, f"a{seed}", bound=bound, rotation=turns([6.0]), seed=seed)
         write_scheme(tmp_path, f"b{seed}", pos="alibi", seed=seed)
-    chart = bound_chart(results_of(tmp_path))
-    assert chart is not None
+    chart = of_schemes(results_of(tmp_path), "rotation_bound")
     assert [series.label for series in chart.series] == ["rope"]
     near, far_point = chart.series[0].points
     # Distance 0 is 1 by definition, and has no place on a logarithm.
@@ -102,14 +98,13 @@ def test_wavelengths_count_what_never_turned_whole(tmp_path: Path) -> None:
     write_scheme(tmp_path, "a", rotation=turns([6.25, 8.0, 9.0, 63.0, 65.0, None]))
     write_scheme(tmp_path, "b", pos="drawn", rotation=turns([math.inf, None]))
     write_scheme(tmp_path, "c", pos="alibi")
-    table = wavelengths_table(results_of(tmp_path))
-    assert table is not None
+    table = of_schemes(results_of(tmp_path), "Wavelengths of the rotations")
     texts = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert texts == {
         "rope": ["6", "5", "6.250", "65", "3", "1"],
         "drawn": ["2", "0", "–", "–", "0", "0"],
     }
-    section = schemes.section(results_of(tmp_path))
+    section = scheme_section(results_of(tmp_path))
     assert section is not None
     _, pairs = section.sheets["wavelength_pairs"]
     assert [row["wavelength"] for row in pairs if row["arm"] == "rope"] == [6.25, 8.0, 9.0, 63.0, 65.0, None]
@@ -119,8 +114,7 @@ def test_wavelengths_count_what_never_turned_whole(tmp_path: Path) -> None:
 def test_seeds_with_trained_wavelengths_have_an_interval(tmp_path: Path) -> None:
     for seed in range(3):
         write_scheme(tmp_path, f"a{seed}", rotation=turns([6.0 + seed, 7.5]), seed=seed)
-    table = wavelengths_table(results_of(tmp_path))
-    assert table is not None
+    table = of_schemes(results_of(tmp_path), "Wavelengths of the rotations")
     # The fastest: 6, 7 and 7.5. The slowest: 7.5, 7.5 and 8; none is longer than L = 8.
     deviation = math.sqrt(sum((value - 20.5 / 3) ** 2 for value in (6, 7, 7.5)) / 2)
     assert table.rows[0][3].text == f"6.833 ± {T_2 * deviation / math.sqrt(3):.3f}"
@@ -130,14 +124,14 @@ def test_seeds_with_trained_wavelengths_have_an_interval(tmp_path: Path) -> None
 def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
     write_run(tmp_path, "old")
     assert Retrieval().section(StudyTables(results_of(tmp_path))) is None
-    assert schemes.section(results_of(tmp_path)) is None
+    assert scheme_section(results_of(tmp_path)) is None
     for seed in (0, 1):
         new = write_scheme(
             tmp_path, f"b{seed}", answers({(1.0, 0.0): 10}), biases([1.0], [0, 1]), pos="alibi", seed=seed
         )
     (new / "scheme_rotation.csv").unlink()
     seal(new)
-    section = schemes.section(results_of(tmp_path))
+    section = scheme_section(results_of(tmp_path))
     assert section is not None
     assert set(section.findings) == {
         "Of some runs, no biases on record: rope.",
@@ -153,7 +147,7 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
 
 def test_a_table_that_is_no_table_makes_a_run_unreadable(tmp_path: Path) -> None:
     directory = write_scheme(tmp_path, "a")
-    (directory / "attention_distance.csv").write_text("layer,head,queries,distance\n0,x,1,1\n")
+    (directory / "position.csv").write_text("position,nll,tokens,bytes\nx,1,1,1\n")
     seal(directory)
     (run,) = load("made_up", tmp_path).runs
     assert (run.status, run.reason) == ("unreadable", "its CSV files cannot be read")

@@ -96,6 +96,8 @@ def test_of_a_measurement_only_what_makes_its_rows_decides() -> None:
     for old, new in (
         ('"mine"', '"yours"'),
         ("return shown(study)", "return None"),
+        ("def section(self, study)", "def sheet(self, study)"),
+        ("def section(self, study)", "def answer(self, study)"),
         ("def shown", "def other"),
     ):
         assert meaning(MEASUREMENT.replace(old, new)) == meaning(MEASUREMENT), old

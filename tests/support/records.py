@@ -7,24 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from poslab.analysis.results import Results
+from poslab.measures.attention_distance import AttentionDistance
+from poslab.measures.position_probe import PositionProbe
+from poslab.measures.rotated_denominators import RotatedDenominators
+from poslab.measures.scheme_bias import Bias
+from poslab.measures.scheme_bound import Bound
+from poslab.measures.scheme_rotation import Rotation
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import (
-    ATTENTION_DISTANCE,
     EXTRAPOLATION,
     FORMAT,
     METRICS,
     POSITION,
-    POSITION_PROBE,
     PROBE,
     RESCALED,
     RESCALED_POSITION,
-    ROTATED_DENOMINATORS,
-    SCHEME_BIAS,
-    SCHEME_BOUND,
-    SCHEME_ROTATION,
 )
 from poslab.record.writer import RunRecord
+from poslab.report.document import Section
+from poslab.report.sections.contents import document
 from poslab.report.verdict import sentences
 
 L, BATCH, STEPS = 8, 2, 100
@@ -221,6 +223,19 @@ def reaches(distances: list[list[float]]) -> list[Any]:
     ]
 
 
+def scheme_section(results: Results) -> Section | None:
+    """What the report shows of trained schemes, of whichever measurements."""
+    return next((one for one in document(results).sections if one.name == "schemes"), None)
+
+
+def of_schemes(results: Results, name: str) -> Any:
+    """The chart of that name, or the table of that title, that the report shows of trained schemes."""
+    section = scheme_section(results)
+    assert section is not None
+    shown = {**{one.name: one for one in section.charts}, **{one.title: one for one in section.tables}}
+    return shown[name]
+
+
 def write_scheme(
     runs: Path,
     name: str,
@@ -239,16 +254,16 @@ def write_scheme(
     if probe is not None:
         record.write_table(PROBE, probe)
     tables = {
-        SCHEME_BIAS: bias,
-        SCHEME_ROTATION: rotation,
-        SCHEME_BOUND: bound,
-        ATTENTION_DISTANCE: distance,
-        POSITION_PROBE: places,
+        Bias.table: bias,
+        Rotation.table: rotation,
+        Bound.table: bound,
+        AttentionDistance.table: distance,
+        PositionProbe.table: places,
     }
     for schema, rows in tables.items():
         record.write_table(schema, rows or [])
     if denominators:
-        record.write_table(ROTATED_DENOMINATORS, denominators)
+        record.write_table(RotatedDenominators.table, denominators)
     return seal(directory)
 
 

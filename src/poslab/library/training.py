@@ -21,10 +21,11 @@ from poslab.config.request import Config, Request
 from poslab.config.schema import ConfigError
 from poslab.config.sweep import Composer
 from poslab.library.weights import load
+from poslab.measures import measurements
 from poslab.model.gpt import GPT
 from poslab.record.facts import Manifest
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import TABLES
+from poslab.record.schema import METRICS
 from poslab.record.study_list import enlist
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
@@ -61,7 +62,8 @@ class RunDirectory:
         if name not in tables:
             raise ConfigError(f"{self.path} has no table {name}; there are {', '.join(tables) or 'none'}")
         table = pandas.read_csv(tables[name])
-        optional = next((schema.optional for schema in TABLES if schema.file == tables[name].name), ())
+        schemas = (METRICS, *(measurement.table for measurement in measurements()))
+        optional = next((schema.optional for schema in schemas if schema.file == tables[name].name), ())
         return table.reindex(columns=[*dict.fromkeys([*table.columns, *optional])])
 
     def model(self) -> GPT:

@@ -68,7 +68,8 @@ Value = float | int | str | bool | None
 class Measurement:
     """The contract of a measurement. `columns` and `measure` are required, the rest is optional."""
 
-    columns: ClassVar[tuple[str, ...]]  # of its table, NAME.csv in a run's folder, NAME that of its module
+    name: ClassVar[str]  # that of its module
+    columns: ClassVar[tuple[str, ...]]  # of its table, NAME.csv in a run's folder
     table: ClassVar[TableSchema]  # in place of `columns`, where the file has another name
     order: ClassVar[int] = 100  # among the measurements, of measuring and in a chapter of the report
     chapter: ClassVar[str] = "past"  # of the report: past, learning or what
@@ -77,10 +78,10 @@ class Measurement:
     axis: ClassVar[str] = ""  # the name of their x; none: no charts
 
     def __init_subclass__(cls) -> None:
-        name = cls.__module__.rpartition(".")[2]
-        cls.family = cls.__dict__.get("family", name)
+        cls.name = cls.__module__.rpartition(".")[2]
+        cls.family = cls.__dict__.get("family", cls.name)
         if "table" not in cls.__dict__:
-            cls.table = TableSchema(f"{name}.csv", cls.columns)
+            cls.table = TableSchema(f"{cls.name}.csv", cls.columns)
 
     def wanted(self, config: RunConfig) -> bool:
         """Return whether runs of a configuration are measured."""
@@ -102,11 +103,22 @@ class Measurement:
         return table[["run"]].drop_duplicates().set_index("run")
 
     def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame | None":
-        """Return what loggers draw of one run: a line a column, over the index."""
+        """Return what loggers draw of one run: a line a column, over the index, which has each x once."""
         return None
 
+    def sheet(self, table: "pandas.DataFrame") -> "pandas.DataFrame | None":
+        """Return the table that W&B has of one run, by default the whole table where there is a curve."""
+        return table[[*self.table.columns]] if self.axis else None
+
+    def answer(self, study: "StudyTables") -> Iterable[str]:
+        """Return sentences for the answer that a report begins with."""
+        return ()
+
     def section(self, study: "StudyTables") -> "Section | None":
-        """Return what the report shows, by default each figure of `summarise` by arm; None for nothing."""
+        """Return what the report shows, by default each figure of `summarise` by arm; None for nothing.
+
+        Sections of one name, of several measurements, stand under one heading, which is that of the first.
+        """
         return study.default_section(self)
 
 
@@ -119,6 +131,11 @@ def measurements() -> tuple[Measurement, ...]:
     names = part_names(__name__)
     found = [find(name, Measurement, __name__, "measurement")() for name in names]
     return tuple(sorted(found, key=lambda measurement: measurement.order))
+
+
+def table_files() -> frozenset[str]:
+    """Return the names of the tables of all measurements. Raises ConfigError as `measurements` does."""
+    return frozenset(measurement.table.file for measurement in measurements())
 
 
 def figures(runs: Sequence[Run]) -> dict[str, dict[str, Value]]:

@@ -1,15 +1,153 @@
-"""How far back each head of the trained model attends."""
+"""How far back each head of the trained model attends, on validation windows of length L."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from poslab.config.text import listing
 from poslab.measures import Measurement, Row, Trained
-from poslab.measures.bias import inspected
-from poslab.record.schema import ATTENTION_DISTANCE
+from poslab.measures.scheme_bias import inspected
+
+if TYPE_CHECKING:
+    import pandas
+
+    from poslab.analysis.sheets import Rows
+    from poslab.analysis.statistics import Estimate
+    from poslab.report.charts import HeatPanels
+    from poslab.report.document import Section
+    from poslab.report.study_tables import StudyTables
+    from poslab.report.tables import Table
 
 
 class AttentionDistance(Measurement):
-    table = ATTENTION_DISTANCE
+    columns = "layer", "head", "queries", "distance"  # in tokens, summed over the queries
     order = 43
+    chapter = "what"
+    axis = "layer"
 
     def measure(self, trained: Trained) -> Iterable[Row]:
         return trained.once(inspected).attention_distance
+
+    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+        return _heads(table).groupby("layer").mean_distance.agg(mean="mean", least="min", most="max")
+
+    def sheet(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+        heads = _heads(table)
+        return heads.assign(distance=heads.mean_distance)[["layer", "head", "distance"]]
+
+    def section(self, study: "StudyTables") -> "Section":
+        from poslab.analysis.sheets import sheet
+        from poslab.measures.scheme_bias import not_on_record, scheme_section
+
+        table = study.table(self)
+        recorded = set() if table is None else {*table.run}
+        without = [
+            item.arm.label
+            for item in study.results.arms
+            if any(self.table.file in run.tables and run.name not in recorded for run in item.arm.finished)
+        ]
+        findings = not_on_record(study, self, "attention distance")
+        if without:
+            findings += (
+                f"No attention distance, since the mixer has no matrix of weights: {listing(without)}.",
+            )
+        if table is None or (heads := _heads(table)).empty:
+            return scheme_section(findings)
+        by_arm = _by_arm(study, heads)
+        columns = ["arm", "run", "seed", "layer", "head", "queries", "distance", "mean_distance"]
+        sheets = {
+            "attention_distance_arms": sheet(by_arm),
+            "attention_distance_runs": sheet(study.records(heads[columns])),
+        }
+        return scheme_section(findings, (_heat(study, heads),), (_table(study, by_arm),), sheets)
+
+
+def _heads(table: "pandas.DataFrame") -> "pandas.DataFrame":
+    """The heads that attend to anything, with their mean distance in tokens."""
+    means = table.distance / table.queries.where(table.queries > 0)
+    return table.assign(mean_distance=means).dropna(subset="mean_distance")
+
+
+def uniform(length: int) -> float:
+    """Mean distance in tokens of attention spread evenly, over the queries of a window's second half."""
+    queries = range(length // 2, length)
+    return sum(i / 2 for i in queries) / len(queries)
+
+
+def _even(study: "StudyTables") -> dict[str, float]:
+    """The mean distance of attention spread evenly, by arm."""
+    return {item.arm.label: uniform(item.arm.context_length) for item in study.results.arms}
+
+
+def _by_arm(study: "StudyTables", heads: "pandas.DataFrame") -> "Rows":
+    """attention_distance_arms.csv: a row an arm."""
+    even = _even(study)
+    distances = heads.groupby("run").mean_distance
+    rows = study.by_arm(distances.agg(mean="mean", nearest="min", farthest="max"))
+    return [row | {"uniform_distance": even[str(row["arm"])]} for row in rows]
+
+
+def _cells(heads: "pandas.DataFrame") -> "dict[tuple[float, float], Estimate | None]":
+    """The mean distance of each head of an arm over the seeds, by layer and head."""
+    from poslab.analysis.statistics import estimate
+
+    by_head = {place: estimate(of.tolist()) for place, of in heads.groupby(["layer", "head"]).mean_distance}
+    layers, numbers = (sorted({*heads[column].tolist()}) for column in ("layer", "head"))
+    return {(layer, head): by_head.get((layer, head)) for layer in layers for head in numbers}
+
+
+def _heat(study: "StudyTables", heads: "pandas.DataFrame") -> "HeatPanels":
+    """Layers by heads, a panel an arm."""
+    from poslab.report.cells import arms, half_widths, heat_panel
+    from poslab.report.charts import SCALE_FROM, HeatPanels
+    from poslab.report.formatting import number
+
+    panels, rows, even = [], [], _even(study)
+    for look, item in arms(study.results):
+        if (of_arm := heads[heads.arm == item.arm.label]).empty:
+            continue
+        cells = _cells(of_arm)
+        panels.append(heat_panel(look, item, cells, str, str))
+        rows += [
+            {"arm": item.arm.label, "layer": layer, "head": head, **at.row}
+            | {"uniform_distance": even[item.arm.label]}
+            for (layer, head), at in cells.items()
+            if at is not None
+        ]
+    means = {even[panel.label] for panel in panels}
+    spread = "What attention spread evenly would have is in the CSV, by arm. "
+    if len(means) == 1:
+        spread = f"Attention spread evenly would have a mean of {number(means.pop())} tokens. "
+    return HeatPanels(
+        "attention_distance",
+        "Attention distance by layer and head",
+        "Mean distance in tokens that the trained heads attend to, from the queries of the second half of "
+        f"validation windows of length L. {spread}{half_widths(study.results)}",
+        "Layer",
+        "Head",
+        "Tokens",
+        SCALE_FROM,
+        max(cell.mean for panel in panels for cell, _, _ in panel.known),
+        False,
+        tuple(panels),
+        rows,
+    )
+
+
+def _table(study: "StudyTables", by_arm: "Rows") -> "Table":
+    from poslab.report.cells import arm_column, loss, rounded
+    from poslab.report.formatting import number
+    from poslab.report.tables import Column, Table
+
+    columns = (
+        arm_column(study.results),
+        Column("mean", "Mean over heads", loss, "Tokens"),
+        Column("nearest", "Nearest head", loss, "Tokens"),
+        Column("farthest", "Farthest head", loss, "Tokens"),
+        Column("uniform_distance", "Even attention", rounded(number), "Tokens"),
+    )
+    caption = (
+        "Over all layers and heads; the nearest and the farthest are those of each seed, whichever they are. "
+        "Even attention is spread alike over all tokens up to the query."
+    )
+    sources = "attention_distance_arms.csv", "attention_distance_runs.csv"
+    return Table("Attention distance by arm", caption, columns, by_arm, sources)

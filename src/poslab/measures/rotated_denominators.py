@@ -1,15 +1,83 @@
 """What linear attention's weights would be divided by, had its denominator been rotated too."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from poslab.measures import Measurement, Row, Trained
-from poslab.measures.bias import inspected
-from poslab.record.schema import ROTATED_DENOMINATORS
+from poslab.measures.scheme_bias import inspected
+
+if TYPE_CHECKING:
+    from poslab.analysis.sheets import Rows
+    from poslab.report.document import Section
+    from poslab.report.study_tables import StudyTables
+
+COUNTS = ["queries", "vanished", "lowest", "weights", "negative"]
 
 
 class RotatedDenominators(Measurement):
-    table = ROTATED_DENOMINATORS
+    # Over validation windows of length L: each query's sum of weights, whose numerator alone is rotated.
+    columns = (
+        "layer",
+        "head",
+        "queries",
+        "vanished",  # queries whose rotated denominator is at or below 0
+        "lowest",  # rotated denominator over the plain one
+        "weights",  # pairs of a query and a key up to it
+        "negative",  # weights below 0
+    )
     order = 44
+    chapter = "what"
 
     def measure(self, trained: Trained) -> Iterable[Row] | None:
         return trained.once(inspected).denominators or None  # few models have any
+
+    def answer(self, study: "StudyTables") -> Iterator[str]:
+        """Of a study of one arm, which compares no losses: whether its denominators would vanish."""
+        from poslab.report.cells import percent
+
+        for row in _by_arm(study) if len(study.results.arms) == 1 else []:
+            share = percent(row, "vanished_worst_layer").text
+            yield (
+                f"If {row['arm']} rotated its denominators, too, {share} % of the queries of its worst layer "
+                "would divide by a number at or below 0."
+            )
+
+    def section(self, study: "StudyTables") -> "Section | None":
+        """A row an arm whose linear attention stands under a rotation."""
+        from poslab.analysis.sheets import sheet
+        from poslab.measures.scheme_bias import scheme_section
+        from poslab.report.cells import arm_column, loss, percent
+        from poslab.report.tables import Column, Table
+
+        if (table := study.table(self)) is None:
+            return None
+        columns = (
+            arm_column(study.results),
+            Column("vanished", "All layers", percent, "At or below 0, percent"),
+            Column("vanished_worst_layer", "Worst layer", percent, "At or below 0, percent"),
+            Column("lowest", "Lowest over plain", loss),
+            Column("negative", "Weights below 0", percent, "Percent"),
+        )
+        caption = (
+            "Linear attention rotates its numerator alone: what would be if its denominator turned, too."
+        )
+        sources = "rotated_denominators_arms.csv", "rotated_denominators.csv"
+        by_arm = _by_arm(study)
+        by_head = study.records(table[["arm", "run", "seed", "layer", "head", *COUNTS]])
+        return scheme_section(
+            tables=(Table("Rotated denominators", caption, columns, by_arm, sources),),
+            sheets={"rotated_denominators_arms": sheet(by_arm), "rotated_denominators": sheet(by_head)},
+        )
+
+
+def _by_arm(study: "StudyTables") -> "Rows":
+    """rotated_denominators_arms.csv: over all layers and heads, and of the layer with most of it."""
+    if (table := study.table(RotatedDenominators())) is None:
+        return []
+    heads = table.groupby("run")
+    sums, layers = heads[COUNTS].sum(), table.groupby(["run", "layer"])[COUNTS].sum()
+    worst = (layers.vanished / layers.queries).groupby("run").max()
+    shares = {"vanished": sums.vanished / sums.queries, "vanished_worst_layer": worst}
+    return study.by_arm(
+        sums[[]].assign(**shares, lowest=heads.lowest.min(), negative=sums.negative / sums.weights)
+    )

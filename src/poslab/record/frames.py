@@ -30,8 +30,9 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> "pandas.DataFrame | None"
             raise ReportError(f"{run.name}: {schema.file} cannot be read: {error}") from None
         if absent := [column for column in schema.columns if column not in rows]:
             raise ReportError(f"{run.name}: {schema.file} has no column {absent[0]}")
+        if rows.empty:  # its columns have no type, which would become that of the others
+            continue
         keys = {"run": run.name, "pos": run.pos, "attention": run.attention, "seed": run.seed}
         columns = dict.fromkeys([*keys, *schema.columns, *schema.optional])
         frames.append(rows.assign(**keys).reindex(columns=list(columns)))
-    joined = pandas.concat(frames, ignore_index=True)
-    return joined if len(joined) else None
+    return pandas.concat(frames, ignore_index=True) if frames else None

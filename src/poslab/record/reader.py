@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 from poslab.config.installation import typed
 from poslab.config.text import published
-from poslab.record import losses, scheme
+from poslab.record import losses
 from poslab.record.facts import Manifest
 from poslab.record.files import Tables, read_tables, table_records
 from poslab.record.losses import TRAINED, RescaledMeasurement, Segments, Stretch, Validation
 from poslab.record.manifest import OtherFormatError, check_directory, parse_manifest
 from poslab.record.schema import MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST
-from poslab.record.scheme import SchemeRecord
 from poslab.record.seal import UnreadableError
 from poslab.record.study_list import NewerListError, StudyList, read_study_list, recorded_runs, studies
 
@@ -52,7 +51,6 @@ class Run:
     segments: Segments = field(default_factory=dict)
     positions: Mapping[int, Stretch] = field(default_factory=dict)
     rescaled: Mapping[str, RescaledMeasurement] = field(default_factory=dict)
-    scheme: SchemeRecord = field(default_factory=SchemeRecord)
     tables: Tables = field(default_factory=dict)  # its CSV files, as record/frames.py reads them
     study: str = ""
 
@@ -331,7 +329,6 @@ def _with_evaluation(run: Run, tables: Tables) -> Run:
         segments=losses.segments(tables),
         positions=losses.positions(tables),
         rescaled=losses.rescaled(tables) if rescaled else {},
-        scheme=scheme.scheme(tables),
         tables=tables,
     )
 

@@ -10,15 +10,7 @@
             rescaled.csv       extrapolation.csv of the trained model under other rotations (evaluate.rescale)
             rescaled_position.csv
             probe.csv          a row a task, length and depth: what the model retrieves, where asked for
-            scheme_bias.csv    what the trained scheme adds to a logit, by layer, head and distance
-            scheme_rotation.csv, scheme_bound.csv
-                               tokens in which each pair turns once, and RoPE's bound of decay
-            attention_distance.csv
-                               a row a layer and head: how far back the trained model attends
-            rotated_denominators.csv
-                               a row a layer and head of linear attention under a rotation: what its
-                               weights would be divided by, had the denominator been rotated too
-            position_probe.csv a row a layer: how well a linear probe reads a token's position from its state
+            NAME.csv           what the model is measured for besides: see NAME.py in poslab/measures
             checkpoint.pt      final weights
             tokenizer.json     what cut the text into its tokens, unless these are bytes
             checkpoints/       while it trains: the last two states that it can go on from
@@ -105,45 +97,9 @@ PROBE = TableSchema(
         "tokens",  # of the answers
     ),
 )
-# What the scheme adds to a logit; layers that share a scheme stand there once.
-SCHEME_BIAS = TableSchema("scheme_bias.csv", ("layer", "head", "distance", "bias"))
-# In tokens a turn; empty where the pair does not turn.
-SCHEME_ROTATION = TableSchema("scheme_rotation.csv", ("layer", "pair", "wavelength"))
-# RoPE's upper bound of decay, 1 at distance 0.
-SCHEME_BOUND = TableSchema("scheme_bound.csv", ("layer", "distance", "bound"))
-# In tokens, summed over the queries.
-ATTENTION_DISTANCE = TableSchema("attention_distance.csv", ("layer", "head", "queries", "distance"))
-# Over validation windows of length L: each query's sum of weights, whose numerator alone is rotated.
-ROTATED_DENOMINATORS = TableSchema(
-    "rotated_denominators.csv",
-    (
-        "layer",
-        "head",
-        "queries",
-        "vanished",  # queries whose rotated denominator is at or below 0
-        "lowest",  # rotated denominator over the plain one
-        "weights",  # pairs of a query and a key up to it
-        "negative",  # weights below 0
-    ),
-)
-# Sums over the tokens of the validation windows that the probe was not fitted on; positions in tokens.
-POSITION_PROBE = TableSchema("position_probe.csv", ("layer", "tokens", "squared_error", "squared_deviation"))
 # rescale: pi | ntk | dynamic | yarn | drop
 RESCALED = TableSchema("rescaled.csv", ("rescale", *EXTRAPOLATION.columns))
 RESCALED_POSITION = TableSchema("rescaled_position.csv", ("rescale", *POSITION.columns))
 
-TABLES = (
-    METRICS,
-    EXTRAPOLATION,
-    POSITION,
-    PROBE,
-    SCHEME_BIAS,
-    SCHEME_ROTATION,
-    SCHEME_BOUND,
-    ATTENTION_DISTANCE,
-    ROTATED_DENOMINATORS,
-    POSITION_PROBE,
-    RESCALED,
-    RESCALED_POSITION,
-)
-RUN_FILES = frozenset({MANIFEST, FINAL, EXPORTED, TOKENIZER, ERROR, *(table.file for table in TABLES)})
+# Beside the tables of measurements (poslab.measures).
+RUN_FILES = frozenset({MANIFEST, FINAL, EXPORTED, TOKENIZER, ERROR, METRICS.file})

@@ -1,7 +1,7 @@
 """A report before it is laid out: its first screen, its chapters of sections, where its figures come from."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from poslab.analysis.sheets import Sheet, sheet
@@ -23,6 +23,22 @@ class Section:
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
     sheets: Mapping[str, Sheet] = field(default_factory=dict)  # by the name of the file
+
+
+def joined(sections: Iterable[Section]) -> tuple[Section, ...]:
+    """The sections, those of one name as one, under the heading of the first."""
+    by_name: dict[str, Section] = {}
+    for section in sections:
+        first = by_name.setdefault(section.name, section)
+        if first is not section:
+            by_name[section.name] = replace(
+                first,
+                findings=(*first.findings, *section.findings),
+                charts=(*first.charts, *section.charts),
+                tables=(*first.tables, *section.tables),
+                sheets={**first.sheets, **section.sheets},
+            )
+    return tuple(by_name.values())
 
 
 @dataclass(frozen=True)

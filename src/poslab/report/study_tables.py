@@ -35,6 +35,17 @@ class StudyTables:
         listed = table.to_dict("records")
         return [{str(column): cell(value) for column, value in row.items()} for row in listed]
 
+    def by_arm(self, figures: "pandas.DataFrame") -> Rows:
+        """The figures of runs, a row a run by its name, over the seeds: a row an arm that has any."""
+        by_run = dict(zip(figures.index, self.records(figures), strict=True))
+        rows: Rows = []
+        for item in self.results.arms:
+            if of_arm := [by_run[run.name] for run in item.arm.finished if run.name in by_run]:
+                rows.append({"arm": item.arm.label, "context_length": item.arm.context_length})
+                rows[-1]["seeds_finished"] = len(item.rows)
+                rows[-1] |= estimate_columns(estimates(of_arm, figures.columns), figures.columns)
+        return rows
+
     def default_section(self, measurement: Measurement) -> Section | None:
         """Each figure of `summarise` by arm, over the seeds; None where there is none."""
         found = figures_of(measurement, self.results.finished)

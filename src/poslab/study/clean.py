@@ -17,6 +17,7 @@ from poslab.config.text import listing, plain
 from poslab.loggers import LOGGERS, RunLogger
 from poslab.loggers.send.offline import NAME as PART_OF_WANDB
 from poslab.loggers.send.offline import VIEW
+from poslab.measures import table_files
 from poslab.record.files import remove_unfinished
 from poslab.record.locks import TakenError, holding, run_lock
 from poslab.record.manifest import read_manifest
@@ -111,7 +112,8 @@ def _remove_directory(directory: Path) -> list[str]:
     _remove_wandb(directory)
     _remove_of_loggers(directory)
     states = directory / CHECKPOINTS
-    for folder, own in ((directory, OWN_FILES.__contains__), (states, _is_state)):
+    own_files = OWN_FILES | table_files()
+    for folder, own in ((directory, own_files.__contains__), (states, _is_state)):
         if folder.is_symlink() or not folder.is_dir():
             continue
         remove_unfinished(folder, own)

@@ -5,14 +5,13 @@ Every number is the one that the report has from the same record.
 
 import math
 import re
-import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
-from poslab.measures import Measurement, measurements
 from poslab.measures import figures as measured_figures
+from poslab.measures import measurements
 from poslab.record import measures
 from poslab.record.frames import frame
 from poslab.record.measures import Value, name
@@ -24,8 +23,6 @@ AXES = {
     "extrapolation/*": "extrapolation/length",
     "position/*": "position/position",
     "rescaled/*": "rescaled/length",
-    "scheme/*": "scheme/distance",
-    "attention_distance/*": "attention_distance/layer",
 }
 BY_LENGTH = ("loss", "bits_per_byte", "context_gain", "early_token_curse")
 # What a run is sorted and filtered by in W&B, beside its losses: figures of summary.csv, by these names.
@@ -95,9 +92,7 @@ def chart_rows(run: Run) -> Iterator[Row]:
         _extrapolation(run),
         _positions(run),
         _rescaled(run),
-        _scheme(run),
-        _attended(run),
-        *(_curve(measurement, run) for measurement in measurements()),
+        *_curves(run),
     )
     for points in zip_longest(*charts, fillvalue={}):
         yield {key: value for point in points for key, value in point.items()}
@@ -109,29 +104,26 @@ def axes() -> dict[str, str]:
     return AXES | measured
 
 
-def _curve(measurement: Measurement, run: Run) -> Iterator[Row]:
-    if not measurement.axis or (table := frame([run], measurement.table)) is None:
-        return
-    if (curve := measurement.curve(table)) is not None:
+def _curves(run: Run) -> Iterator[Iterable[Row]]:
+    """The points of the measurements' charts, those of one family by their common x."""
+    families: dict[str, dict[float, Row]] = {}
+    for measurement in measurements():
+        if not measurement.axis or (table := frame([run], measurement.table)) is None:
+            continue
+        if (curve := measurement.curve(table)) is None:
+            continue
+        family, points = measurement.family, families.setdefault(measurement.family, {})
         for x, row in zip(curve.index, curve.to_dict("records"), strict=True):
-            lines = {wandb_key(str(line)): float(value) for line, value in row.items() if value == value}
-            named = {f"{measurement.family}/{line}": value for line, value in lines.items()}
-            yield {f"{measurement.family}/{measurement.axis}": float(x), **named}
+            point = points.setdefault(float(x), {f"{family}/{measurement.axis}": float(x)})
+            lines = {re.sub(r"[^A-Za-z0-9_/]", "_", str(line)): float(value) for line, value in row.items()}
+            point |= {f"{family}/{line}": value for line, value in lines.items() if math.isfinite(value)}
+    for points in families.values():
+        yield [points[x] for x in sorted(points)]
 
 
 def _positions(run: Run) -> Iterator[Row]:
     for each in measures.position_bins(run):
         yield {"position/position": each.center, "position/loss": each.loss}
-
-
-def _attended(run: Run) -> Iterator[Row]:
-    for layer, distances in _attention_distances(run).items():
-        yield {
-            "attention_distance/layer": layer,
-            "attention_distance/mean": statistics.fmean(distances),
-            "attention_distance/least": min(distances),
-            "attention_distance/most": max(distances),
-        }
 
 
 def _extrapolation(run: Run) -> Iterator[Row]:
@@ -156,29 +148,8 @@ def _rescaled(run: Run) -> Iterator[Row]:
                 }
 
 
-def _scheme(run: Run) -> Iterator[Row]:
-    lines: dict[str, Mapping[int, float]] = {
-        f"scheme/bias/layer{layer}_head{head}": values
-        for (layer, head), values in (run.scheme.bias or {}).items()
-    }
-    lines |= {f"scheme/bound/layer{layer}": values for layer, values in (run.scheme.bound or {}).items()}
-    for distance in sorted({distance for values in lines.values() for distance in values}):
-        here = {key: values[distance] for key, values in lines.items() if distance in values}
-        yield {"scheme/distance": distance, **{k: v for k, v in here.items() if math.isfinite(v)}}
-
-
-def _attention_distances(run: Run) -> dict[int, list[float]]:
-    """Of each layer, the mean distance in tokens of each of its heads."""
-    distances: dict[int, list[float]] = {}
-    for (layer, _), attended in sorted((run.scheme.attended or {}).items()):
-        if attended.queries:
-            distances.setdefault(layer, []).append(attended.distance / attended.queries)
-    return distances
-
-
 def sheets(run: Run) -> dict[str, Sheet]:
     """The tables of a run that have rows."""
-    heads = run.scheme.attended or {}
     cells = {key: value for key, value in figures(run).items() if value is not None}
     tables = {
         "summary": Sheet(tuple(cells), (tuple(cells.values()),)) if run.segments else Sheet((), ()),
@@ -188,21 +159,11 @@ def sheets(run: Run) -> dict[str, Sheet]:
             for each in measures.position_bins(run)
         ),
         "rescaled": _sheet(_rescaled(run)),
-        "scheme_bias": _sheet(
-            {"layer": layer, "head": head, "distance": distance, "bias": value}
-            for (layer, head), values in (run.scheme.bias or {}).items()
-            for distance, value in values.items()
-        ),
-        "attention_distance": _sheet(
-            {"layer": layer, "head": head, "distance": each.distance / each.queries}
-            for (layer, head), each in heads.items()
-            if each.queries
-        ),
     }
     for measurement in measurements():
-        if measurement.axis and (table := frame([run], measurement.table)) is not None:
-            rows = table[[*measurement.table.columns]]
-            tables[measurement.family] = Sheet(tuple(rows), tuple(rows.itertuples(index=False, name=None)))
+        table = frame([run], measurement.table)
+        if table is not None and (rows := measurement.sheet(table)) is not None:
+            tables[measurement.name] = Sheet(tuple(rows), tuple(rows.itertuples(index=False, name=None)))
     return {key: sheet for key, sheet in tables.items() if sheet.rows}
 
 

@@ -11,15 +11,16 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, arms_sheet
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
+from poslab.measures import measurements
 from poslab.record.measures import TOLERANCES, family, is_in_bits, multiple, name, unit
 from poslab.report import cells
 from poslab.report.document import Answer
 from poslab.report.formatting import count, number, quantity
-from poslab.report.sections.attention import denominators_in_short
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.rescalings import in_short
+from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Cell, Column, Table
 from poslab.report.verdict import (
     NAMED,
@@ -49,7 +50,7 @@ def sentences(results: Results) -> Iterator[str]:
     if results.primary is None or not results.ranks:
         text = winner(results)
         yield f"{text[0].upper()}{text[1:]}."
-        yield from denominators_in_short(results)
+        yield from _measured(results)
         yield from in_short(results)
         return
     tested = multiple(results.primary)
@@ -63,7 +64,15 @@ def sentences(results: Results) -> Iterator[str]:
     yield f"{first[0].upper()}{first[1:]}{f'; {apart}' if apart else ''}."
     if tested > 1:
         yield from filter(None, [_kept(results, tested), at_length(results)])
+    yield from _measured(results)
     yield from in_short(results)
+
+
+def _measured(results: Results) -> Iterator[str]:
+    """What measurements say of the study."""
+    study = StudyTables(results)
+    for measurement in measurements():
+        yield from measurement.answer(study)
 
 
 def _where(figure: str) -> str:

@@ -12,7 +12,7 @@ from poslab.analysis.results import Results
 from poslab.measures import measurements
 from poslab.report import verdict
 from poslab.report.cells import arms
-from poslab.report.document import Chapter, Document, Section
+from poslab.report.document import Chapter, Document, Section, joined
 from poslab.report.sections import (
     convergence,
     cost,
@@ -21,7 +21,6 @@ from poslab.report.sections import (
     overview,
     provenance,
     rescalings,
-    schemes,
 )
 from poslab.report.sections.answer import answer, paper_table
 from poslab.report.study_tables import StudyTables
@@ -50,7 +49,7 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
         verdict.convergence,
         (convergence.section, cost.section, learning_rates.section),
     ),
-    ("what", "What the schemes do", lambda results: (), (schemes.section,)),
+    ("what", "What the schemes do", lambda results: (), ()),
     (
         "made",
         "How it was made",
@@ -83,9 +82,8 @@ def document(results: Results) -> Document:
     first = (learning, past) if results.is_about_learning else (past, learning)
     for chapter, title, findings, builds in (*first, *others):
         measured = (each.section(study) for each in measurements() if each.chapter == chapter)
-        sections = tuple(
-            section for section in (*(build(results) for build in builds), *measured) if section is not None
-        )
+        built = (*(build(results) for build in builds), *measured)
+        sections = joined(section for section in built if section is not None)
         if any(section.charts or section.tables for section in sections):
             chapters.append(Chapter(chapter, title, tuple(findings(results)), sections))
     return Document(

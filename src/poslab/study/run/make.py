@@ -17,6 +17,7 @@ from poslab.config.schema import ConfigError
 from poslab.config.text import without_secrets
 from poslab.data.kept_tokenizer import tokenizer_of
 from poslab.loggers import Guarded, OpenedRun, open_loggers
+from poslab.measures import table_files
 from poslab.model.gpt import GPT, build
 from poslab.record.facts import Manifest
 from poslab.record.files import remove_unfinished, write_atomic
@@ -145,7 +146,7 @@ class RunMaker:
 
     def _begin_record(self) -> None:
         job = self.job
-        remove_unfinished(job.directory, RUN_FILES.__contains__)
+        remove_unfinished(job.directory, (RUN_FILES | table_files()).__contains__)
         remove_unfinished(job.directory / CHECKPOINTS, is_state)
         earlier = self.record.manifest.as_json()
         begun = {

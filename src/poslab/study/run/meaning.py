@@ -76,7 +76,8 @@ class _WithoutWords(ast.NodeTransformer):
         return None if only_for_checkers and not node.orelse else self.generic_visit(node)
 
 
-SHOWN = {"summarise", "curve", "section"}  # methods of a measurement that show its table and decide no row
+# Methods of a measurement that show its table and decide no row of it.
+SHOWN = {"summarise", "curve", "sheet", "answer", "section"}
 
 
 def deciding(module: ast.Module) -> ast.Module:

@@ -1,0 +1,205 @@
+"""What the trained scheme adds to a logit, by layer, head and distance."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from poslab.config.schema import longest_length
+from poslab.config.text import listing
+from poslab.measures import Measurement, Row, Trained
+
+if TYPE_CHECKING:
+    import pandas
+
+    from poslab.analysis.curves import Point
+    from poslab.analysis.sheets import Rows, Sheet
+    from poslab.evaluation.inspection import Inspection
+    from poslab.report.charts import Chart, PanelChart
+    from poslab.report.document import Section
+    from poslab.report.study_tables import StudyTables
+    from poslab.report.tables import Table
+
+DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
+AN_OCTAVE = 12  # points of a line that are drawn, where there are more
+
+
+class Bias(Measurement):
+    columns = "layer", "head", "distance", "bias"  # layers that share a scheme stand there once
+    order = 40
+    chapter = "what"
+    family = "scheme"
+    axis = "distance"
+
+    def measure(self, trained: Trained) -> Iterable[Row]:
+        return trained.once(inspected).bias
+
+    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+        heads = "bias/layer" + table.layer.astype(str) + "_head" + table["head"].astype(str)
+        return table.assign(line=heads).pivot(index="distance", columns="line", values="bias")
+
+    def section(self, study: "StudyTables") -> "Section":
+        table = study.table(self)
+        chart = None if table is None else _chart(study, table.dropna(subset="bias"))
+        findings = (*_nothing(study), *not_on_record(study, self, "biases"))
+        return scheme_section(findings, () if chart is None else (chart,))
+
+
+def inspected(trained: Trained) -> "Inspection":
+    """What a pass over the validation windows shows of the trained scheme and its attention."""
+    from poslab.data.windows import validation_windows
+    from poslab.evaluation.inspection import inspect
+
+    config = trained.config
+    windows = validation_windows(trained.corpus, config.evaluate.validation_windows, config.context_length)
+    return inspect(trained.gpt, windows, longest_length(config))
+
+
+def scheme_section(
+    findings: tuple[str, ...] = (),
+    charts: "tuple[Chart, ...]" = (),
+    tables: "tuple[Table, ...]" = (),
+    sheets: "Mapping[str, Sheet] | None" = None,
+) -> "Section":
+    """The section that all measurements of trained schemes share, with what one of them shows."""
+    from poslab.report.document import Section
+
+    return Section(
+        "schemes",
+        "What the schemes do",
+        "Read from the trained models: what each scheme adds to the logits, how it turns queries and keys, "
+        "and how far back attention then reaches. Layers and heads are counted from 0.",
+        findings,
+        charts,
+        tables,
+        sheets or {},
+    )
+
+
+def not_on_record(study: "StudyTables", measurement: Measurement, what: str) -> tuple[str, ...]:
+    """A sentence on the arms of which a finished run lacks the table of the measurement, if there are any."""
+    lacking = [
+        item.arm.label
+        for item in study.results.arms
+        if any(measurement.table.file not in run.tables for run in item.arm.finished)
+    ]
+    return (f"Of some runs, no {what} on record: {listing(lacking)}.",) if lacking else ()
+
+
+def _nothing(study: "StudyTables") -> tuple[str, ...]:
+    """A sentence on the arms that add and turn nothing."""
+    from poslab.measures.scheme_rotation import Rotation
+
+    tables = [(each.table.file, study.table(each)) for each in (Bias(), Rotation())]
+    doing = {name for _, table in tables if table is not None for name in table.run}
+    labels = [
+        item.arm.label
+        for item in study.results.arms
+        if item.arm.finished
+        and all(
+            run.name not in doing and all(file in run.tables for file, _ in tables)
+            for run in item.arm.finished
+        )
+    ]
+    words = "Neither a bias nor a rotation set by the distance in tokens"
+    return (f"{words}: {listing(labels)}.",) if labels else ()
+
+
+def _chart(study: "StudyTables", table: "pandas.DataFrame") -> "PanelChart | None":
+    """Bias by distance, a panel an arm and a line a head, or None where no scheme adds one."""
+    from poslab.analysis.palette import head_number
+    from poslab.report.cells import bars, scale, training_length
+    from poslab.report.charts import LineChart, PanelChart, Series, octaves
+    from poslab.report.formatting import count
+
+    results = study.results
+    drawn: list[tuple[str, list[tuple[int, tuple[Point, ...], tuple[Point, ...]]]]] = []
+    rows: Rows = []
+    for item in results.arms:
+        of_arm = table[table.arm == item.arm.label]
+        by_head = of_arm.groupby(["layer", "head"])
+        heads = {place: whole for place, of in by_head if (whole := over_seeds(of, "bias", 1))}
+        layers = sorted({layer for layer, _ in heads})
+        for layer in layers:
+            title = item.arm.label + (f", layer {layer}" if len(layers) > 1 else "")
+            lines = [(head, whole, shown(whole)) for (at, head), whole in heads.items() if at == layer]
+            rows += [
+                {"arm": item.arm.label, "layer": layer, "head": head, **point.row}
+                | {"distance_plus_1": int(point.x), "drawn": point.x in drawn_at}
+                for head, whole, line in lines
+                for drawn_at in [{point.x for point in line}]
+                for point in whole
+            ]
+            if layer in (layers[0], layers[-1]):
+                drawn.append((title, lines))
+    if not drawn:
+        return None
+    legend = sorted({head for _, lines in drawn for head, _, _ in lines})
+    every = [Series(0, "", line) for _, lines in drawn for _, _, line in lines]
+    panels = tuple(
+        LineChart(
+            "bias_by_distance",
+            title,
+            "",
+            "Distance + 1 in tokens" + training_length(results),
+            "Bias (nats)",
+            2,
+            octaves(every, count),
+            None if results.context_length is None else float(results.context_length),
+            tuple(Series(head_number(head), f"head {head}", line) for head, _, line in lines),
+        )
+        for title, lines in drawn
+    )
+    ends = any(len(whole) > len(line) for _, lines in drawn for _, whole, line in lines)
+    caption = (
+        "What the trained scheme adds to the logit of a key at a distance, a line a head; layers that share "
+        "one scheme are shown once, of others the first and the last. "
+        + (f"A line ends where it falls {DEPTH:g} nats under its highest. " if ends else "")
+        + scale(panels)
+        + bars(results)
+    )
+    return PanelChart(
+        "bias_by_distance",
+        "Bias by distance",
+        caption,
+        panels,
+        tuple((head_number(head), f"head {head}") for head in legend),
+        "Heads",
+        rows,
+    )
+
+
+def over_seeds(rows: "pandas.DataFrame", column: str, shift: int = 0) -> "tuple[Point, ...]":
+    """Means over the seeds by distance + `shift`; what is the same in every seed has no interval."""
+    from poslab.analysis.curves import points
+
+    by_seed: list[dict[Any, float]] = [
+        {
+            (float(distance + shift), (("distance", distance),)): value
+            for distance, value in zip(of_run.distance.tolist(), of_run[column].tolist(), strict=True)
+            if math.isfinite(value) and distance + shift > 0
+        }
+        for _, of_run in rows.groupby("run", sort=False)
+    ]
+    means = points(by_seed)
+    return tuple(replace(point, half_width=None) if point.half_width == 0 else point for point in means)
+
+
+def shown(line: "Sequence[Point]") -> "tuple[Point, ...]":
+    """The part of a head's line that is drawn: from its highest point on to where it is DEPTH under it."""
+    top = max(range(len(line)), key=lambda i: line[i].mean)
+    low = line[top].mean - DEPTH
+    first = next((i + 1 for i in range(top, -1, -1) if line[i].mean < low), 0)
+    last = next((i for i in range(top, len(line)) if line[i].mean < low), len(line))
+    return thinned(line[first:last])
+
+
+def thinned(line: "Sequence[Point]") -> "tuple[Point, ...]":
+    """A long line with no more than AN_OCTAVE points an octave, its ends among them."""
+    thin: list[Point] = []
+    for point in line:
+        if not thin or point.x >= thin[-1].x * 2 ** (1 / AN_OCTAVE) * (1 - 1e-9):
+            thin.append(point)
+    if line and thin[-1] is not line[-1]:
+        thin.append(line[-1])
+    return tuple(thin)

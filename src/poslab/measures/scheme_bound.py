@@ -1,0 +1,84 @@
+"""RoPE's upper bound of decay, by distance (Su et al. 2021, section 3.4.3)."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from poslab.measures import Measurement, Row, Trained
+from poslab.measures.scheme_bias import inspected
+
+if TYPE_CHECKING:
+    import pandas
+
+    from poslab.report.charts import LineChart
+    from poslab.report.document import Section
+    from poslab.report.study_tables import StudyTables
+
+SOURCE = "Su et al. 2021, section 3.4.3"
+OVER = 0  # the distance in tokens whose bound the others are divided by
+
+
+class Bound(Measurement):
+    columns = "layer", "distance", "bound"  # 1 at distance 0
+    order = 42
+    chapter = "what"
+    family = "scheme"
+    axis = "distance"
+
+    def measure(self, trained: Trained) -> Iterable[Row]:
+        return trained.once(inspected).bound
+
+    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+        return table.assign(line="bound/layer" + table.layer.astype(str)).pivot(
+            index="distance", columns="line", values="bound"
+        )
+
+    def sheet(self, table: "pandas.DataFrame") -> None:
+        return None
+
+    def section(self, study: "StudyTables") -> "Section":
+        from poslab.measures.scheme_bias import not_on_record, scheme_section
+
+        findings = not_on_record(study, self, "bound of decay")
+        table = study.table(self)
+        chart = None if table is None else _chart(study, table)
+        return scheme_section(findings, () if chart is None else (chart,))
+
+
+def _chart(study: "StudyTables", table: "pandas.DataFrame") -> "LineChart | None":
+    """A line an arm that turns queries and keys, or None where none does."""
+    from poslab.measures.scheme_bias import over_seeds, thinned
+    from poslab.report.cells import arms, bars, training_length
+    from poslab.report.charts import LineChart, Series, octaves
+    from poslab.report.formatting import count
+
+    results = study.results
+    table = table.dropna(subset="bound")
+    layers = table.groupby("run").layer.nunique()
+    means = table.groupby(["arm", "run", "distance"], sort=False).bound.agg(bound="mean", layers="count")
+    means = means.reset_index()
+    shared = means[means.layers == means.run.map(layers)]  # distances that all layers on record have
+    lines = {
+        (look, item.arm.label): thinned(over_seeds(shared[shared.arm == item.arm.label], "bound"))
+        for look, item in arms(results)
+    }
+    series = tuple(Series(*arm, points) for arm, points in lines.items() if points)
+    if not series:
+        return None
+    caption = (
+        "How large the part of a logit that rotation leaves can be at a distance, over that at distance "
+        f"{OVER}: the mean over pairs of |S_j|, S_j being the sum of the first j pairs' "
+        f"exp(i t theta) ({SOURCE})"
+        + ("; the mean over layers that have one of their own. " if (layers > 1).any() else ". ")
+        + bars(results)
+    )
+    return LineChart(
+        "rotation_bound",
+        "Upper bound of decay by distance",
+        caption,
+        "Distance in tokens" + training_length(results),
+        f"Bound, over that at distance {OVER}",
+        2,
+        octaves(series, count),
+        None if results.context_length is None else float(results.context_length),
+        series,
+    )
