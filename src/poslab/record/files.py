@@ -157,8 +157,3 @@ def table_rows(tables: Tables, schema: TableSchema, columns: tuple[str, ...] | N
 def table_records(tables: Tables, schema: TableSchema) -> list[dict[str, str]]:
     """The rows of a table by column. Raises DamagedError as `table_rows` does."""
     return [dict(zip(schema.columns, row, strict=True)) for row in table_rows(tables, schema)]
-
-
-def whole_number(text: str) -> int:
-    """The count in a cell; an empty cell counts nothing."""
-    return int(float(text)) if text else 0

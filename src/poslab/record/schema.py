@@ -5,12 +5,7 @@
         <run>/
             manifest.json      what was run, on what, how it ended
             metrics.csv        a row a validation: sums of losses, rates, gradient norm
-            extrapolation.csv  a row a protocol, length and segment: sums of losses
-            position.csv       a row a position in windows of the longest length: sums of losses
-            rescaled.csv       extrapolation.csv of the trained model under other rotations (evaluate.rescale)
-            rescaled_position.csv
-            probe.csv          a row a task, length and depth: what the model retrieves, where asked for
-            NAME.csv           what the model is measured for besides: see NAME.py in poslab/measures
+            NAME.csv           the table of a measurement (poslab.measures.NAME), where the run has it
             checkpoint.pt      final weights
             tokenizer.json     what cut the text into its tokens, unless these are bytes
             checkpoints/       while it trains: the last two states that it can go on from
