@@ -17,7 +17,7 @@ from poslab.config.schema import RunConfig, longest_length
 from poslab.config.text import listing, plain
 from poslab.data.questions import TASKS as QUESTIONS
 from poslab.measures import Measurement, Row, Trained
-from poslab.record.schema import PROBE
+from poslab.record.schema import TableSchema
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +41,20 @@ EVERY_ANSWER = 1.0  # where the scale of the chart ends
 
 
 class Retrieval(Measurement):
-    table = PROBE
+    table = TableSchema(
+        "probe.csv",
+        (
+            "task",  # passkey | copy
+            "multiple",
+            "length",
+            "depth",  # of the statement in the window: 0 at its start, 1 right before the question
+            "samples",
+            "exact",  # samples whose every answer token was the most likely one
+            "correct",  # answer tokens that were
+            "nll",  # of the answer tokens
+            "tokens",  # of the answers
+        ),
+    )
     order = 30
     axis = "depth"
 

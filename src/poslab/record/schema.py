@@ -78,20 +78,6 @@ EXTRAPOLATION = TableSchema(
     ),
 )
 POSITION = TableSchema("position.csv", ("position", "nll", "tokens", "bytes"))
-PROBE = TableSchema(
-    "probe.csv",
-    (
-        "task",  # passkey | copy
-        "multiple",
-        "length",
-        "depth",  # of the statement in the window: 0 at its start, 1 right before the question
-        "samples",
-        "exact",  # samples whose every answer token was the most likely one
-        "correct",  # answer tokens that were
-        "nll",  # of the answer tokens
-        "tokens",  # of the answers
-    ),
-)
 # rescale: pi | ntk | dynamic | yarn | drop
 RESCALED = TableSchema("rescaled.csv", ("rescale", *EXTRAPOLATION.columns))
 RESCALED_POSITION = TableSchema("rescaled_position.csv", ("rescale", *POSITION.columns))

@@ -31,15 +31,7 @@ from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.measures import mean_bits
 from poslab.record.reader import Run, load_evaluation
-from poslab.record.schema import (
-    EXTRAPOLATION,
-    MANIFEST,
-    POSITION,
-    PROBE,
-    RESCALED,
-    RESCALED_POSITION,
-    TOKENIZER,
-)
+from poslab.record.schema import MANIFEST, TOKENIZER
 from poslab.record.seal import DamagedError, UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.report.formatting import multiple, number
@@ -51,8 +43,6 @@ from poslab.study.run.measure import measure
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.trained import TrainedModel, read_trained_model
-
-SAME = tuple(table.file for table in (EXTRAPOLATION, POSITION, RESCALED, RESCALED_POSITION, PROBE))
 
 
 @dataclass(frozen=True)
@@ -274,7 +264,7 @@ def _compare_with_run(evaluation: Evaluation, record: RunRecord) -> list[str]:
     if not evaluation.unchanged:
         return []
     own = evaluation.trained.manifest.files or {}
-    differing = [name for name in SAME if own.get(name) != record.files.get(name)]
+    differing = [name for name, digest in record.files.items() if own.get(name, digest) != digest]
     if not differing:
         return ["the same numbers, to the last digit, as the run's own record"]
     return [f"not the same numbers as in the run's own {', '.join(differing)}"]
