@@ -281,7 +281,9 @@ def describe_end(end: End) -> str:
         return end.reason
     if end.status == PROCESS_KILLED:
         return "one of its processes was killed"
-    if end.status is not None and end.status < 0:
+    if end.status is None:
+        return "its process ended, and how is not known"
+    if end.status < 0:
         name = signal.strsignal(-end.status) or f"signal {-end.status}"
         memory = ", perhaps because memory ran out" if -end.status == signal.SIGKILL else ""
         return f"its process was ended by a signal ({name}){memory}"
