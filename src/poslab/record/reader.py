@@ -3,7 +3,7 @@
 import csv
 import gc
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -381,34 +381,3 @@ def _absent(manifest: Manifest) -> str | None:
 
 def _positive(value: object) -> bool:
     return isinstance(value, int) and value > 0
-
-
-def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:
-    """Their records, by study, in the order given.
-
-    Raises ReportError where one is no run directory, or given twice.
-    """
-    runs: dict[str, dict[str, Run]] = {}
-    commands: dict[str, list[str]] = {}
-    with no_collecting():
-        for directory in map(Path.resolve, directories):
-            study, name = directory.parent.name, directory.name
-            if not (directory / MANIFEST).exists():
-                raise ReportError(f"{name} holds no record of a run")
-            if name in runs.setdefault(study, {}):
-                raise ReportError(f"{name} of study={study} is named twice")
-            runs[study][name] = load_run(directory)
-            commands.setdefault(study, []).extend(study_list_of(directory.parent).commands)
-    return tuple(
-        Records(
-            study,
-            tuple(
-                replace(run, name=f"{study}/{name}" if len(runs) > 1 else name, study=study)
-                for name, run in by_name.items()
-            ),
-            True,
-            None,
-            tuple(dict.fromkeys(commands[study])),
-        )
-        for study, by_name in runs.items()
-    )

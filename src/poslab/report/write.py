@@ -10,10 +10,11 @@ from pathlib import Path
 from poslab.analysis.results import Results, Subject, figures, subject_of
 from poslab.analysis.sheets import Sheet
 from poslab.config.text import plain
+from poslab.record.chosen import load_chosen
 from poslab.record.files import remove_unfinished, write_atomic, write_table
 from poslab.record.kept import KEPT, is_same, load_available, pack, unpack
 from poslab.record.measures import Value
-from poslab.record.reader import Records, ReportError, load_chosen
+from poslab.record.reader import Records, ReportError
 from poslab.record.schema import TABLE_SUFFIX
 from poslab.record.study_list import studies
 from poslab.report.charts import FORMATS
