@@ -110,7 +110,7 @@ def test_linear_is_stable_at_length(pos):
         results.append([output, *torch.autograd.grad(output.sum(), [q, k, v])])
     for single, double in zip(*results, strict=True):
         assert torch.isfinite(single).all()
-        torch.testing.assert_close(single.double(), double, atol=2e-3, rtol=2e-3)
+        torch.testing.assert_close(single.double(), double, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("norm", [1, 10, 40, 80])
