@@ -14,6 +14,7 @@ import pytest
 from scipy.special import ndtri
 
 from poslab.analysis.statistics import Ratio, Time, estimate, ratio
+from support.pairwise import pairwise
 
 PROMISED = 0.935  # of the studies that print a form, in which it is true
 DRAWN = 30_000  # studies of a cell, of which so many of each form are looked at:
@@ -93,17 +94,20 @@ STEADY = [(1.0, 1.0, 0.0), (1.0, 0.2, 0.0), (0.2, 1.0, 0.6), (1.0, 0.2, 0.6)]
 CUT = [(0.05, 0.0), (0.3, 0.0), (0.45, 0.0), (0.6, 0.0), (0.0, 0.2), (0.0, 0.6), (0.1, 0.6), (0.45, 0.45)]
 
 
-@pytest.mark.parametrize("n", [3, 5, 10])
-@pytest.mark.parametrize(("steady_arm", "steady_reference", "correlation"), STEADY)
+@pairwise("n, cut_arm, cut_reference, steady_arm, steady_reference, correlation", [3, 5, 10], CUT, STEADY)
 def test_each_form_is_true_in_the_studies_that_print_it(
-    n: int, steady_arm: float, steady_reference: float, correlation: float
+    n: int,
+    cut_arm: float,
+    cut_reference: float,
+    steady_arm: float,
+    steady_reference: float,
+    correlation: float,
 ) -> None:
     """With 5 to 60 % of the runs of either or of both cut off, and either five times as steady."""
-    for cut_arm, cut_reference in CUT:
-        population = Population(cut_arm, cut_reference, steady_arm, steady_reference, correlation)
-        for form, (share, judged) in coverage(population, n).items():
-            slack = 2.5 * math.sqrt(PROMISED * (1 - PROMISED) / judged)
-            assert share >= PROMISED - slack, (population, form, share, judged)
+    population = Population(cut_arm, cut_reference, steady_arm, steady_reference, correlation)
+    for form, (share, judged) in coverage(population, n).items():
+        slack = 2.5 * math.sqrt(PROMISED * (1 - PROMISED) / judged)
+        assert share >= PROMISED - slack, (form, share, judged)
 
 
 @pytest.mark.study

@@ -35,10 +35,16 @@ def one_loss(gpt, segment, place, start):
     return -logits.log_softmax(-1)[segment[place + 1]].item()
 
 
+@pytest.fixture(scope="module")
+def extrapolated():
+    """A model of one layer and what is measured of it."""
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], layers=1, context_length=CONTEXT)
+    return gpt, run(gpt)
+
+
 @pytest.mark.parametrize(("multiple", "length"), [("0.5", 8), ("1", 16), ("4", 64)])
-def test_protocols_follow_their_definitions(multiple, length):
-    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=CONTEXT)
-    result = run(gpt)
+def test_protocols_follow_their_definitions(multiple, length, extrapolated):
+    gpt, result = extrapolated
     number, block = spread(3, LONGEST // STRIDE, 40)
     for index, segment in enumerate(segments()):
         places = np.arange(LONGEST, 2 * LONGEST)

@@ -11,7 +11,7 @@ from poslab.evaluation.inspection import _bias, inspect, spaced, upper_bound
 from poslab.model.attention import Mixer, Site
 from poslab.model.positions import Geometry, Scheme, build_scheme
 from poslab.study.run.plan import plan
-from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES, make_gpt
+from support.models import ATTENTIONS, BY_TURNS, POSITIONS, SCHEMES, make_gpt
 from support.runs import make, request
 
 L = 32
@@ -125,8 +125,8 @@ def test_attention_distance_is_the_mean_over_what_is_attended_to():
         assert row["distance"] / row["queries"] == pytest.approx(np.mean([i / 2 for i in range(L // 2, L)]))
 
 
-@pytest.mark.parametrize(("pos", "attention"), PAIRS)
-def test_every_pair_is_looked_at_and_left_as_it_was(pos, attention):
+@pytest.mark.parametrize(("pos", "attention"), BY_TURNS)
+def test_a_model_is_looked_at_and_left_as_it_was(pos, attention):
     gpt = make_gpt(SCHEMES[pos], ATTENTIONS[attention], context_length=L)
     tokens = torch.from_numpy(windows()[:, :-1])
     before = gpt(tokens)

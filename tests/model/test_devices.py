@@ -11,16 +11,13 @@ from poslab.model.attention import Site, build_attention
 from poslab.model.attention.linear import CHUNK
 from poslab.model.positions import Geometry, build_scheme
 from support.devices import CUDA
-from support.models import ATTENTIONS, PAIRS, SCHEMES, make_gpt
+from support.models import ATTENTIONS, BY_TURNS, PAIRS, SCHEMES, make_gpt
 
 HEADS, HEAD_WIDTH, LENGTH = 2, 16, 300  # heads that every kernel takes, and more than two of their blocks
 # Of the norm of what is compared. bfloat16 has 8 bits: its numbers are 0.4 % apart.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 3e-2}
-ON_CPU = (
-    "rope",
-    "t5",
-    "fox",
-)  # which shows that the test is right; float64 on a CPU is for test_attention.py
+# Which shows that the test is right; float64 on a CPU is for test_attention.py.
+ON_CPU = ("rope", "t5", "fox")
 CASES = [
     pytest.param(*pair, device, marks=marks)
     for pair in PAIRS
@@ -88,7 +85,11 @@ class Copies(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize(("pos", "attention"), PAIRS)
+# Softmax and Performer share the code of linear attention and of schemes.
+WAITING = {*BY_TURNS, *((pos, "linear") for pos in ON_CPU), *(pair for pair in PAIRS if pair[1] == "flash")}
+
+
+@pytest.mark.parametrize(("pos", "attention"), sorted(WAITING))
 def test_no_pair_has_the_processor_wait_for_a_number(pos, attention, monkeypatch):
     """Forward and backward on a device without numbers: reading one raises, and a copy to it is noted."""
     monkeypatch.setattr(torch, "autocast", lambda *arguments, **options: nullcontext())  # it has none there

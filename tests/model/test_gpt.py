@@ -101,12 +101,6 @@ def test_a_scheme_refuses_lengths_that_it_has_no_value_for():
         gpt(torch.zeros(1, 17, dtype=torch.long))
 
 
-def test_last_gives_the_last_logits():
-    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"])
-    tokens = torch.randint(0, 50, (2, 20), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(gpt(tokens, last=3), gpt(tokens)[:, -3:])
-
-
 def test_flops_are_six_a_parameter_and_token_plus_attention():
     gpt = of_size("small", 50_257)
     embedded = 50_257 * 768

@@ -10,13 +10,14 @@ import torch
 from torch.nn.functional import elu, logsigmoid, softplus
 
 from poslab.model.attention import Site, build_attention
+from support.pairwise import pairwise
 from support.parity import PAIRINGS, L, attend, close, make_rope, make_scheme, scattered, scores
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
 
 HEADS_HERE, WIDTH_HERE, TOKENS = 3, 8, 11
-PLACES = pytest.mark.parametrize("places", ["consecutive", "scattered"])
+PLACES = ["consecutive", "scattered"]
 
 
 def small(name, **options):
@@ -82,28 +83,24 @@ def rotary_logit(q, k, positions, pairing, theta, *, warp=float, zeta=None, scal
 THETA = [10000.0 ** (-2 * c / WIDTH_HERE) for c in range(WIDTH_HERE // 2)]
 
 
-@PLACES
-@PAIRINGS
-@pytest.mark.parametrize(
-    ("name", "options", "theta", "warp"),
-    [
-        ("rope", {}, THETA, float),
-        ("rope_p", {"fraction": 0.5}, [*THETA[:2], 0.0, 0.0], float),
-        ("rope_p", {"fraction": 0.75}, [*THETA[:3], 0.0], float),
-        ("rope_pi", {"factor": 4.0}, [turn / 4 for turn in THETA], float),
-        ("rope_warped", {"warp": "sqrt"}, THETA, math.sqrt),
-        ("rope_warped", {"warp": "log"}, THETA, math.log1p),
-    ],
-)
-def test_rotary_scores_by_the_formula(name, options, theta, warp, pairing, places):
+ROTARY = {
+    "rope": ({}, THETA, float),
+    "rope_p": ({"fraction": 0.75}, [*THETA[:3], 0.0], float),
+    "rope_pi": ({"factor": 4.0}, [turn / 4 for turn in THETA], float),
+    "rope_warped by sqrt": ({"warp": "sqrt"}, THETA, math.sqrt),
+    "rope_warped by log": ({"warp": "log"}, THETA, math.log1p),
+}
+
+
+@pairwise("name, pairing, places", ROTARY, PAIRINGS, PLACES)
+def test_rotary_scores_by_the_formula(name, pairing, places):
+    options, theta, warp = ROTARY[name]
     q, k, positions = queries_and_keys(places)
-    ours = scores(small_rope(name, pairing=pairing, **options), q, k, positions)
+    ours = scores(small_rope(name.split()[0], pairing=pairing, **options), q, k, positions)
     assert_same_scores(ours, pair_by_pair(rotary_logit(q, k, positions, pairing, theta, warp=warp)), [q, k])
 
 
-@PLACES
-@PAIRINGS
-@pytest.mark.parametrize(("gamma", "scale_base"), [(0.4, 512.0), (1.5, 20.0)])
+@pairwise("gamma, scale_base, pairing, places", [(0.4, 512.0), (1.5, 20.0)], PAIRINGS, PLACES)
 def test_xpos_scores_by_the_formula(gamma, scale_base, pairing, places):
     q, k, positions = queries_and_keys(places)
     scheme = small_rope("xpos", pairing=pairing, gamma=gamma, scale_base=scale_base)
@@ -112,7 +109,7 @@ def test_xpos_scores_by_the_formula(gamma, scale_base, pairing, places):
     assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), [q, k])
 
 
-@PLACES
+@pytest.mark.parametrize("places", PLACES)
 def test_pope_scores_by_the_formula(places):
     q, k, positions = queries_and_keys(places)
     scheme = small("pope", base=10000.0)
@@ -141,7 +138,7 @@ def fox_gates():
     return scheme, scheme.log_gates(x), expected, [x, scheme.weight, scheme.offset]
 
 
-@PLACES
+@pytest.mark.parametrize("places", PLACES)
 def test_fox_scores_by_the_formula(places):
     q, k, positions = queries_and_keys(places)
     scheme, log_gates, expected, leaves = fox_gates()
@@ -153,7 +150,7 @@ def test_fox_scores_by_the_formula(places):
     assert_same_scores(scores(scheme, q, k, positions, log_gates), pair_by_pair(logit), [q, k, *leaves])
 
 
-@PLACES
+@pytest.mark.parametrize("places", PLACES)
 def test_kerple_scores_by_the_formula(places):
     q, k, positions = queries_and_keys(places)
     scheme = small("kerple")
@@ -168,7 +165,7 @@ def test_kerple_scores_by_the_formula(places):
     assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), [q, k, scheme.r1, scheme.r2])
 
 
-@PLACES
+@pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("threshold", [4 / L, 1.0])
 def test_fire_scores_by_the_formula(threshold, places):
     """Ours adds 1e-6 to the denominator, as the authors' code does: some 1e-6 of the quotient."""

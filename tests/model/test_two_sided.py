@@ -1,7 +1,5 @@
 """A geometry that is not causal: every pair beside plain sums, and what means nothing there is refused."""
 
-import itertools
-
 import pytest
 import torch
 
@@ -9,14 +7,15 @@ from poslab.config.schema import ConfigError, Options, PairError
 from poslab.model.attention import Attention, Mixer, Site, build_attention
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, Scheme, build_scheme
-from support.models import ATTENTIONS, POSITIONS, SCHEMES
+from support.models import ATTENTIONS, POSITIONS, SCHEMES, each_scheme_once, pairs_that_work
 
 GEOMETRY = Geometry(width=32, heads=4, context_length=64, layers=4, causal=False)
 ONE_SIDED = {"t5", "fox", "xpos"}
+PAIRS = pairs_that_work(GEOMETRY)
 
 
 def built(pos, attention):
-    """The scheme with random parameters, and the attention of its first layer; PairError where refused."""
+    """The scheme with random parameters, and the attention of its first layer."""
     scheme = build_scheme(SCHEMES[pos], GEOMETRY).double()
     stream = torch.Generator().manual_seed(7)
     with torch.no_grad():
@@ -25,18 +24,6 @@ def built(pos, attention):
     attend = build_attention(ATTENTIONS[attention], GEOMETRY, scheme.layer(0))
     attend.draw(stream)
     return scheme, attend
-
-
-def pairs():
-    for pos, attention in itertools.product(SCHEMES, ATTENTIONS):
-        try:
-            built(pos, attention)
-        except PairError:
-            continue
-        yield pos, attention
-
-
-PAIRS = list(pairs())
 
 
 def plain(attend, q, k, v, site):
@@ -68,8 +55,10 @@ def results(how, pos, attention, length):
     return [output, *(torch.zeros(()) if each is None else each for each in gradients)]
 
 
-@pytest.mark.parametrize("length", [1, 70])
-@pytest.mark.parametrize(("pos", "attention"), PAIRS)
+@pytest.mark.parametrize(
+    ("pos", "attention", "length"),
+    [*((*pair, 70) for pair in PAIRS), *(("rope", attention, 1) for attention in ATTENTIONS)],
+)
 def test_every_pair_is_its_formula_with_gradients(pos, attention, length):
     if length > (build_scheme(SCHEMES[pos], GEOMETRY).max_length or length):
         length = 64
@@ -79,7 +68,15 @@ def test_every_pair_is_its_formula_with_gradients(pos, attention, length):
     torch.testing.assert_close(ours, by_weights, atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize(("pos", "attention"), PAIRS)
+@pytest.mark.parametrize("pos", ["alibi", "kerple", "fire"])
+def test_a_bias_is_by_the_distance_to_either_side(pos):
+    scheme, _ = built(pos, "softmax")
+    before, same, after = scheme.pairwise_bias(torch.tensor([5]), torch.tensor([1, 5, 9])).unbind(dim=-1)
+    assert torch.equal(before, after)
+    assert (before != same).all()
+
+
+@pytest.mark.parametrize(("pos", "attention"), each_scheme_once(PAIRS))
 def test_a_later_token_counts_for_an_earlier_one(pos, attention):
     scheme = build_scheme(SCHEMES[pos], GEOMETRY)
     layers = [build_attention(ATTENTIONS[attention], GEOMETRY, scheme.layer(i)) for i in range(4)]

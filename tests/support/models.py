@@ -51,16 +51,24 @@ def make_gpt(
     return gpt.to(dtype)
 
 
-def pairs_that_work() -> list[tuple[str, str]]:
+def pairs_that_work(geometry: Geometry) -> list[tuple[str, str]]:
     """One arm of each scheme with every attention; a pair that cannot work says so when it is built."""
     found = []
     for pos, attention in itertools.product(SCHEMES, ATTENTIONS):
         try:
-            make_gpt(SCHEMES[pos], ATTENTIONS[attention])
+            build_attention(ATTENTIONS[attention], geometry, build_scheme(SCHEMES[pos], geometry).layer(0))
         except ConfigError:
             continue
         found.append((pos, attention))
     return found
 
 
-PAIRS = pairs_that_work()
+def each_scheme_once(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """One of the pairs of each scheme, with all attentions by turns."""
+    groups = [list(group) for _, group in itertools.groupby(pairs, key=lambda pair: pair[0])]
+    return [group[turn % len(group)] for turn, group in enumerate(groups)]
+
+
+PAIRS = pairs_that_work(Geometry(32, 4, 64, layers=4))
+
+BY_TURNS = each_scheme_once(PAIRS)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import pytest
 import torch
 from transformers import GPTNeoXConfig, LlamaConfig, T5Config
 from transformers import modeling_rope_utils as rope_utils
@@ -18,7 +17,7 @@ from support.models import SCHEMES
 
 L = 64  # the training length
 LENGTH = 150  # past L, and more than one strip of flash attention
-PAIRINGS = pytest.mark.parametrize("pairing", ["half", "interleaved"])
+PAIRINGS = ["half", "interleaved"]
 
 
 IN_FLOAT32 = (rope_utils, bloom, gpt_neox, gptj, llama)  # modules of theirs that force it

@@ -17,7 +17,7 @@ from poslab.training.batches import Loader, MadeAhead, TrainingBatches
 from poslab.training.loop import train
 from poslab.training.module import LanguageModel, learning_rate_share
 from poslab.training.observer import DivergedError
-from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES
+from support.models import ATTENTIONS, BY_TURNS, POSITIONS, SCHEMES
 from support.runs import Told, request
 
 
@@ -44,8 +44,8 @@ def resolved(config: Config) -> Config:
     return config.model_copy(update={"trainer": config.trainer.model_copy(update={"precision": precision})})
 
 
-@pytest.mark.parametrize(("pos", "attention"), PAIRS)
-def test_every_pair_learns_in_20_steps(pos, attention):
+@pytest.mark.parametrize(("pos", "attention"), BY_TURNS)
+def test_every_scheme_and_attention_learns_in_20_steps(pos, attention):
     layers = 4 if SCHEMES[pos]["scheme"] == "schedule" else 2
     losses = curve(request(pos=SCHEMES[pos], attention=ATTENTIONS[attention], model__layers=layers))
     assert len(losses) == 5
@@ -164,26 +164,29 @@ def test_a_batch_that_cannot_be_made_ahead_raises_its_error():
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "first"),
     [
-        {},
-        {"pos": POSITIONS["rope_randomised"], "trainer__accumulate": 2},  # draws positions
-        {"attention": ATTENTIONS["performer"], "trainer__schedule": "wsd"},  # has drawn a buffer
-        {"trainer__precision": "bfloat16"},
+        ({}, 20),  # nothing is left to do
+        ({"pos": POSITIONS["rope_randomised"], "trainer__accumulate": 2}, 3),  # draws positions
+        ({"attention": ATTENTIONS["performer"], "trainer__schedule": "wsd"}, 8),  # has drawn a buffer
+        ({"trainer__precision": "bfloat16"}, 3),
     ],
 )
-def test_training_goes_on_from_a_state_to_the_same_bits(changes):
-    """From steps with a validation, without one, and from one that was itself gone on to."""
-    whole, told = trained(request(**changes), keep=(3, 8, 20))
-    for first in (3, 8, 20):
-        torch.manual_seed(99)  # what a fresh process does not share
-        again, rest = trained(request(**changes), told.states[first])
-        assert rest.steps == told.steps[first:]
-        assert [_exact(row) for row in rest.rows] == [_exact(row) for row in told.rows if row["step"] > first]
-        assert rest.ended.batches == told.ended.batches
-        _same_weights(whole, again)
-    _, second = trained(request(**changes), told.states[8], keep=(11,))
-    again, rest = trained(request(**changes), second.states[11])
+def test_training_goes_on_from_a_state_to_the_same_bits(changes, first):
+    """From steps with a validation and without one."""
+    whole, told = trained(request(**changes), keep=(first,))
+    torch.manual_seed(99)  # what a fresh process does not share
+    again, rest = trained(request(**changes), told.states[first])
+    assert rest.steps == told.steps[first:]
+    assert [_exact(row) for row in rest.rows] == [_exact(row) for row in told.rows if row["step"] > first]
+    assert rest.ended.batches == told.ended.batches
+    _same_weights(whole, again)
+
+
+def test_training_goes_on_from_a_state_that_was_itself_gone_on_to():
+    whole, told = trained(request(), keep=(8,))
+    _, second = trained(request(), told.states[8], keep=(11,))
+    again, rest = trained(request(), second.states[11])
     assert rest.steps == told.steps[11:]
     assert rest.ended.batches == told.ended.batches
     _same_weights(whole, again)
