@@ -20,7 +20,7 @@ from poslab.config.schema import RunConfig
 from poslab.data.cache import prepare
 from poslab.model.gpt import build
 from poslab.study.launch.devices import peak_memory
-from poslab.training.observer import SilentObserver
+from poslab.training.observer import Observer
 
 CONF = Path(__file__).parent.parent / "conf"
 PATIENCE = 240.0  # seconds until all of them must have ended
@@ -107,7 +107,7 @@ def _run(config: RunConfig, ready: Barrier, ended: "Queue[Ended | str]") -> None
         ended.put(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
 
 
-class _Together(SilentObserver):
+class _Together(Observer):
     """Begins when all are ready to begin."""
 
     def __init__(self, ready: Barrier) -> None:

@@ -128,7 +128,7 @@ def test_a_table_that_the_manifest_does_not_list_is_not_read(name: str, tmp_path
     directory = copied("format3", tmp_path)
     (directory / name).write_text("layer,head,queries,distance\n0,0,1,1\n")
     assert figures(load_run(directory)) == figures(of("format3")) | {"study": ""}
-    assert load_run(directory).scheme == of("format3").scheme
+    assert load_run(directory).tables == of("format3").tables
 
 
 @pytest.mark.parametrize(

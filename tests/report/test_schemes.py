@@ -13,7 +13,6 @@ import pytest
 from poslab.analysis.results import Results, gather
 from poslab.measures.retrieval import Retrieval
 from poslab.record.reader import ReportError, load
-from poslab.record.schema import PROBE
 from poslab.record.writer import RunRecord
 from poslab.report.study_tables import StudyTables
 from poslab.report.write import write_report
@@ -164,7 +163,7 @@ def test_a_table_that_lacks_a_column_is_named(tmp_path: Path) -> None:
 def test_a_file_that_changed_after_the_run_ended_is_damaged(tmp_path: Path) -> None:
     directory = write_run(tmp_path, "a")
     record = RunRecord(directory)
-    record.write_table(PROBE, answers({(1.0, 0.0): 1}))
+    record.write_table(Retrieval.table, answers({(1.0, 0.0): 1}))
     seal(directory)
     assert load("made_up", tmp_path).runs[0].status == "done"
     (directory / "probe.csv").unlink()

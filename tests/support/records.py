@@ -9,6 +9,7 @@ from typing import Any
 from poslab.analysis.results import Results
 from poslab.measures.attention_distance import AttentionDistance
 from poslab.measures.position_probe import PositionProbe
+from poslab.measures.retrieval import Retrieval
 from poslab.measures.rotated_denominators import RotatedDenominators
 from poslab.measures.scheme_bias import Bias
 from poslab.measures.scheme_bound import Bound
@@ -20,7 +21,6 @@ from poslab.record.schema import (
     FORMAT,
     METRICS,
     POSITION,
-    PROBE,
     RESCALED,
     RESCALED_POSITION,
 )
@@ -252,7 +252,7 @@ def write_scheme(
     directory = write_run(runs, name, **more)
     record = RunRecord(directory)
     if probe is not None:
-        record.write_table(PROBE, probe)
+        record.write_table(Retrieval.table, probe)
     tables = {
         Bias.table: bias,
         Rotation.table: rotation,

@@ -9,7 +9,7 @@ DIRECTORY/
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ FACTS = ("dtype", "vocabulary", "separator", "documents")  # without which the f
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Text as tokens. A pickled copy maps the same files, so worker processes share the memory."""
+    """Text as tokens."""
 
     name: str  # of the source, for reports
     directory: Path
@@ -43,7 +43,6 @@ class Corpus:
     validation: NDArray[Any]  # tokens, 1-d
     validation_documents: NDArray[np.int64]  # (n, 2) begin and end in `validation`, separators outside
     token_bytes: NDArray[np.int64]  # (vocabulary,) the bytes of text that each token stands for
-    part: str = "comparison"
 
     def describe(self) -> dict[str, Any]:
         """The facts about the data in the record of a run."""
@@ -74,16 +73,7 @@ class Corpus:
             train=self.train[:cut],
             validation=self.train[cut:],
             validation_documents=np.array([[0, len(self.train) - cut]], dtype=np.int64),
-            part="tuning",
         )
-
-    def __reduce__(self) -> tuple[Callable[..., "Corpus | None"], tuple[Path, str, str]]:
-        return _reload, (self.directory, self.name, self.part)
-
-
-def _reload(directory: Path, name: str, part: str) -> "Corpus | None":
-    corpus = load(directory, name)
-    return corpus.for_tuning() if corpus is not None and part == "tuning" else corpus
 
 
 def check_lengths(corpus: Corpus, context_length: int, longest: int) -> None:

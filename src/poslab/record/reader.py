@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from poslab.config.installation import typed
-from poslab.config.text import published
 from poslab.record import losses
 from poslab.record.facts import Manifest
 from poslab.record.files import Tables, read_tables, table_records
@@ -283,7 +282,6 @@ def load_run(folder: Path, anywhere: bool = False) -> Run:
         return Run(name, "unreadable", f"{MANIFEST} cannot be read")
     if (absent := _absent(manifest)) is not None:
         return Run(name, "unreadable", f"{MANIFEST} has no valid {absent}")
-    manifest = _without_folders(manifest)
     run = Run(name, str(manifest.status), manifest.reason or "", manifest)
     if run.status == "diverged":  # it may have reached a target before
         return _with_curve(run, folder)
@@ -295,15 +293,6 @@ def load_run(folder: Path, anywhere: bool = False) -> Run:
         return replace(run, status="unreadable", reason=str(error))
     except (ArithmeticError, ValueError, csv.Error):
         return replace(run, status="unreadable", reason="its CSV files cannot be read")
-
-
-def _without_folders(manifest: Manifest) -> Manifest:
-    """Older versions recorded in which folder a text lay, which is no part of what an arm is."""
-    config = manifest.config or {}
-    data = config.get("data")
-    if (named := published(data)) == data:
-        return manifest
-    return manifest.updated(config={**config, "data": named})
 
 
 def _measured(run: Run, tables: Tables) -> Run:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,3 +46,8 @@ class RunRecord:
         """Write another file of the run in full."""
         write_atomic(self.directory / name, content)
         self.files[name] = hashlib.sha256(content).hexdigest()
+
+
+def now() -> str:
+    """The time as records have it, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

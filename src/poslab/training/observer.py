@@ -1,7 +1,7 @@
 """What training reports while it goes on, to whoever records or shows it."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 State = Mapping[str, Any]  # Lightning's checkpoint: tensors and plain values
 
@@ -10,8 +10,8 @@ class DivergedError(RuntimeError):
     """The loss is not finite."""
 
 
-class Observer(Protocol):
-    """Called by training in the first of a run's processes."""
+class Observer:
+    """Called by training in the first of a run's processes; this one does nothing."""
 
     def started(self) -> None:
         """Before the first step, after Lightning has installed its signal handlers."""
@@ -24,25 +24,7 @@ class Observer(Protocol):
 
     def checkpoint_due(self, step: int) -> bool:
         """Whether `checkpoint` is to be called: asked after each step and its row, if it has one."""
-
-    def checkpoint(self, step: int, state: State) -> None:
-        """After a step, with what training resumes from."""
-
-
-class SilentObserver:
-    """Does nothing, in the processes that write no record."""
-
-    def started(self) -> None:
-        pass
-
-    def row(self, row: Mapping[str, Any]) -> None:
-        pass
-
-    def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
-        pass
-
-    def checkpoint_due(self, step: int) -> bool:
         return False
 
     def checkpoint(self, step: int, state: State) -> None:
-        pass
+        """After a step, with what training resumes from."""

@@ -9,12 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from poslab.config.checking import check
-from poslab.config.registry import find
 from poslab.config.request import BESIDE_THE_RESULT, Config
 from poslab.config.schema import ConfigError
-from poslab.model import positions
 from poslab.model.gpt import GPT, build
-from poslab.model.positions import LearnedOptions, Scheme
 from poslab.record.facts import Manifest
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import FINAL, MANIFEST
@@ -22,8 +19,6 @@ from poslab.record.seal import DamagedError, UnreadableError
 from poslab.training.checkpoints import FORMAT, from_bytes
 
 RUN = re.compile(r".+-[0-9a-f]{12}")  # how the directory of a run is called
-# The settings that older checkpoints lack, with the values under which they were trained.
-EARLIER: Mapping[str, Any] = {"probe": {"tasks": []}, "part": "comparison"}
 
 
 @dataclass(frozen=True)
@@ -59,16 +54,6 @@ def fill_with(gpt: GPT, weights: Mapping[str, Tensor]) -> None:
         raise ConfigError("the weights do not fit the model: they were made by other code") from None
 
 
-def _with_rates(section: Mapping[str, Any]) -> dict[str, Any]:
-    """A scheme's section, those inside it too, with the rate of 1 that older checkpoints do not name."""
-    rates = {}
-    if "scheme" in section:
-        kind = find(section["scheme"], Scheme, positions.__name__, "pos.scheme")
-        rates = {"rate": 1.0} if issubclass(kind.options_class, LearnedOptions) else {}
-    inner = {key: _with_rates(value) for key, value in section.items() if isinstance(value, Mapping)}
-    return {**rates, **section, **inner}
-
-
 def load_model(directory: Path) -> GPT:
     """The trained model of a run's directory, in evaluation mode on the CPU. Raises ConfigError."""
     trained = read_trained_model(directory)
@@ -101,9 +86,8 @@ def read_trained_model(directory: Path) -> TrainedModel:
     if whose != manifest.identity:
         raise DamagedError(f"{path} is of another run than the {MANIFEST} beside it")
     try:
-        settings = {**EARLIER, **saved["config"], **BESIDE_THE_RESULT}
-        settings["trainer"] = {"scheme_rate": 1.0, **settings["trainer"], "checkpoint_seconds": 0}
-        settings["pos"] = _with_rates(settings["pos"])
+        settings = {**saved["config"], **BESIDE_THE_RESULT}
+        settings["trainer"] = {**settings["trainer"], "checkpoint_seconds": 0}
         return TrainedModel(manifest, settings, saved["weights"], int(saved["threads"]))
     except Exception as error:
         raise DamagedError(f"{path} is not a checkpoint of this version: {type(error).__name__}") from None

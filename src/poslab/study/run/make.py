@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, METRICS, PROGRESS, RUN_FILES, TOKENIZER
 from poslab.record.seal import UnreadableError, sealed
-from poslab.record.writer import RunRecord
+from poslab.record.writer import RunRecord, now
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
 from poslab.study.launch.memory import lacks_memory
@@ -43,7 +42,7 @@ from poslab.training.checkpoints import (
     trained_state,
     write_checkpoint,
 )
-from poslab.training.observer import DivergedError, Observer, SilentObserver, State
+from poslab.training.observer import DivergedError, Observer, State
 from poslab.training.trained import fill_with, read_trained_model
 
 if TYPE_CHECKING:
@@ -84,8 +83,8 @@ def run(
 
 
 @dataclass(eq=False)
-class RunMaker:
-    """Makes a run in this process; it observes the training (poslab.training.observer.Observer)."""
+class RunMaker(Observer):
+    """Makes a run in this process; it observes the training."""
 
     job: Job
     display: RunDisplay
@@ -126,7 +125,7 @@ class RunMaker:
         except Stopped as stop:
             self.stopper.disarm()
             self._record_place()
-            self.record.update(status="interrupted", reason=str(stop), finished=_now())
+            self.record.update(status="interrupted", reason=str(stop), finished=now())
             for logger in self.loggers:
                 logger.finish(sealed(self.record.manifest.as_json()), stop.status, STOP_SECONDS)
             raise
@@ -151,7 +150,7 @@ class RunMaker:
         earlier = self.record.manifest.as_json()
         begun = {
             "run": job.directory.name,
-            "started": _now(),
+            "started": now(),
             **job.facts,
             **(gpu_facts() if job.config.trainer.accelerator == "cuda" else {}),
             **earlier,
@@ -193,7 +192,7 @@ class RunMaker:
         finishes the run and sends it again. Stopped is not raised here, since the run is complete: what W&B
         lacks is sent by the next command.
         """
-        finished, stopped = _now(), None
+        finished, stopped = now(), None
         try:
             self._record_place()
             place = self.record.manifest.wandb
@@ -209,9 +208,9 @@ class RunMaker:
 
     def train_rank(self, gpt: GPT) -> None:
         """Train as one of the processes that share the batches; number 0 evaluates and writes the record."""
-        self._train(gpt, SilentObserver())
+        self._train(gpt, Observer())
 
-    # The methods of poslab.training.observer.Observer.
+    # As the observer of the training.
 
     def started(self) -> None:
         self.stopper.reinstall_handlers()
@@ -364,10 +363,6 @@ class RunMaker:
         self.notes.append(line)
         with suppress(OSError):
             print(f"poslab: {line}", file=sys.stderr, flush=True)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _out_of_memory(error: Exception) -> bool:

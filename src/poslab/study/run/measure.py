@@ -9,7 +9,7 @@ from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.job import Job
 from poslab.study.run.stopping import Stopper
-from poslab.training.observer import DivergedError, SilentObserver
+from poslab.training.observer import DivergedError, Observer
 
 
 def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> None:
@@ -23,7 +23,7 @@ def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper:
     record.update(seconds_evaluation=time.perf_counter() - started - recalibration.seconds)
 
 
-class _Recalibration(SilentObserver):
+class _Recalibration(Observer):
     """Training after the rotation is dropped. Its steps are few, so after a stop they begin again."""
 
     def __init__(self, job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> None:

@@ -9,7 +9,6 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from poslab.record.measures import mean_bits
 from poslab.record.reader import Run, load_evaluation
 from poslab.record.schema import MANIFEST, TOKENIZER
 from poslab.record.seal import DamagedError, UnreadableError
-from poslab.record.writer import RunRecord
+from poslab.record.writer import RunRecord, now
 from poslab.report.formatting import multiple, number
 from poslab.report.render.terminal import evaluation_table, print_table, terminal_width
 from poslab.study.display.run_bar import RunDisplay
@@ -206,7 +205,7 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
             **job.facts,
             **(gpu_facts() if job.config.trainer.accelerator == "cuda" else {}),
             "status": "running",
-            "started": _now(),
+            "started": now(),
             "threads": trained.threads,
             "run": trained.manifest.run,
             "evaluation": job.directory.name,
@@ -229,12 +228,8 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
         record.update(status="failed", reason=f"{type(error).__name__}: {line}")
         return record.manifest
     notes = [*(record.manifest.notes or []), *_compare_with_run(evaluation, record)]
-    record.end("done", None, notes=notes, kernel=gpt.kernel, finished=_now())
+    record.end("done", None, notes=notes, kernel=gpt.kernel, finished=now())
     return record.manifest
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _notes(then: Manifest, now: Manifest) -> list[str]:
@@ -276,8 +271,8 @@ def _show(directory: Path, manifest: Manifest) -> None:
     if (run.config.get("data") or {}).get("vocabulary") != "bytes" and (bits := _bits(run)):
         print(f"Bits a byte in sliding windows: {bits}")
     print(f"{plain(manifest.run)} of study {plain(manifest.study)}, on {_text(manifest)}")
-    for key, (was, now) in (manifest.changed or {}).items():
-        print(f"{key}: {_value(now)} instead of {_value(was)}")
+    for key, (was, is_now) in (manifest.changed or {}).items():
+        print(f"{key}: {_value(is_now)} instead of {_value(was)}")
     for note in [*(manifest.notes or []), *filter(None, [manifest.recalibration])]:
         print(f"note: {plain(note, 400)}")
     print(f"record: {directory}")
