@@ -76,7 +76,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serve(folder / "client") as serving, online(serving):
         options = wandb_options(asked.config.logger)
         assert options is not None
-        card = of_run(asked, asked.title, EVERY, EVERY, EVERY)
+        card = of_run(asked, EVERY, EVERY, EVERY)
         card = replace(card, tags=(*card.tags, *HOSTILE))
         mirror_run(options, card, directory)
         publish(STUDY, options, runs / STUDY, report)

@@ -115,7 +115,9 @@ def train(
     in_main_thread = threading.current_thread() is threading.main_thread()  # which alone handles signals
     try:
         with stopper.installed() if in_main_thread else nullcontext():
-            run(job, RunDisplay(job.title), stopper, raises=True, callbacks=callbacks, loggers=loggers)
+            run(
+                job, RunDisplay(job.request.title), stopper, raises=True, callbacks=callbacks, loggers=loggers
+            )
     except Stopped as stop:
         raise KeyboardInterrupt(str(stop)) from None
     return RunDirectory(job.directory)

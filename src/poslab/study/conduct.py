@@ -205,7 +205,7 @@ def _shared_memory(members: Sequence[Member], console: Console) -> dict[bool, li
     """
     for size, job in {each.job.size: each.job for each in reversed(members)}.items():
         if line := warning(size):
-            console.print(f"{job.title}: {line}", style="yellow")
+            console.print(f"{job.request.title}: {line}", style="yellow")
     gpus = [gpu.bytes for gpu in gpu_memory()] if any(each.task.cuda for each in members) else []
     return {False: [machine_memory().bytes], True: gpus}
 
@@ -275,4 +275,5 @@ def _failure(each: Member) -> str | None:
     if standing.status == "done" and not standing.damage:
         return None
     reason = "; ".join(standing.damage) or standing.reason or each.entry.note
-    return f"{job.title}: {reason or 'its process ended without giving a reason'} (see {job.directory})"
+    reason = reason or "its process ended without giving a reason"
+    return f"{job.request.title}: {reason} (see {job.directory})"

@@ -76,7 +76,7 @@ class Member:
             devices=trainer.devices,
             nodes=trainer.nodes,
         )
-        return cls(job, task, Entry(job.title, job.directory, "waiting"), estimate(job.size))
+        return cls(job, task, Entry(job.request.title, job.directory, "waiting"), estimate(job.size))
 
 
 class Pool:

@@ -58,7 +58,7 @@ def show_runs(jobs: Sequence[Job], console: Console) -> None:
         try:
             mirror_run(options, job.card, job.directory)
         except Exception as error:
-            console.print(f"{job.title}: W&B failed: {error_line(error)}", style="red")
+            console.print(f"{job.request.title}: W&B failed: {error_line(error)}", style="red")
 
 
 def _is_missing(job: Job, options: WandbOptions) -> bool:

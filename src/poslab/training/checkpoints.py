@@ -80,7 +80,10 @@ def newest_checkpoint(folder: Path, identity: str, note: Callable[[str], None]) 
             path.unlink(missing_ok=True)
             continue
         try:
-            return state_of(data, identity, int(name[1]))
+            state = _content(data, identity, STATE_FORMAT, STATE_KEYS)
+            if state["global_step"] == int(name[1]):
+                return state
+            raise DamagedError(f"is the state after step {state['global_step']}")
         except UnreadableError as error:
             note(f"{path} {error}: it is left out, as {path.name}{ASIDE}")
             with suppress(OSError):
@@ -88,29 +91,15 @@ def newest_checkpoint(folder: Path, identity: str, note: Callable[[str], None]) 
     return None
 
 
-def state_of(data: bytes, identity: str, step: int) -> dict[str, Any]:
-    """The state after `step` in a file whose checksum is right, from which a run resumes.
-
-    Raises UnreadableError, whose message goes on after the file's name.
-    """
-    state = _content(data, identity, STATE_FORMAT)
-    if not (state.keys() >= FACTS | STATE_KEYS and state["global_step"] == step):
-        raise DamagedError("lacks a part of the state of its run")
-    return state
-
-
 def trained_state(data: bytes, identity: str) -> dict[str, Any]:
     """What the final weights' file of a run holds: FACTS, `step`, `weights`, `validation_seconds`, `sums`.
 
-    Raises as `state_of`.
+    Raises UnreadableError, whose message continues the file's name.
     """
-    state = _content(data, identity, FORMAT)
-    if not state.keys() >= FACTS | {"step", "weights", "validation_seconds", "sums"}:
-        raise DamagedError("lacks a part of the state of its run")
-    return state
+    return _content(data, identity, FORMAT, {"step", "weights", "validation_seconds", "sums"})
 
 
-def _content(data: bytes, identity: str, number: int) -> dict[str, Any]:
+def _content(data: bytes, identity: str, number: int, keys: set[str]) -> dict[str, Any]:
     try:
         content = from_bytes(data)
         found, owner = content["format"], content["identity"]
@@ -120,6 +109,8 @@ def _content(data: bytes, identity: str, number: int) -> dict[str, Any]:
         raise UnreadableError(f"has format {found}, which this version does not read")
     if owner != identity:
         raise UnreadableError("is a state of another run")
+    if not content.keys() >= FACTS | keys:
+        raise DamagedError("lacks a part of the state of its run")
     return content
 
 

@@ -14,9 +14,9 @@ from poslab.config.schema import ConfigError
 from poslab.model.gpt import GPT, build
 from poslab.record.facts import Manifest
 from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import FINAL, MANIFEST
+from poslab.record.schema import FINAL
 from poslab.record.seal import DamagedError, UnreadableError
-from poslab.training.checkpoints import FORMAT, from_bytes
+from poslab.training.checkpoints import trained_state
 
 RUN = re.compile(r".+-[0-9a-f]{12}")  # how the directory of a run is called
 
@@ -75,19 +75,11 @@ def read_trained_model(directory: Path) -> TrainedModel:
         what = "damaged" if path.exists() else "missing"
         raise DamagedError(f"{path} is {what}: the command that made the run makes it again")
     try:
-        saved = from_bytes(path.read_bytes())
-        number, whose = saved["format"], saved["identity"]
-    except Exception as error:  # anything: the checksum is right, but the content is not what this reads
-        raise DamagedError(f"{path} is no checkpoint of a run: {type(error).__name__}") from None
-    if number != FORMAT:
-        later = isinstance(number, int) and number > FORMAT
-        advice = "use the version of poslab that wrote it" if later else "train it again"
-        raise UnreadableError(f"{path} has format {number}, which this version does not read: {advice}")
-    if whose != manifest.identity:
-        raise DamagedError(f"{path} is of another run than the {MANIFEST} beside it")
-    try:
-        settings = {**saved["config"], **BESIDE_THE_RESULT}
-        settings["trainer"] = {**settings["trainer"], "checkpoint_seconds": 0}
-        return TrainedModel(manifest, settings, saved["weights"], int(saved["threads"]))
-    except Exception as error:
-        raise DamagedError(f"{path} is not a checkpoint of this version: {type(error).__name__}") from None
+        saved = trained_state(path.read_bytes(), str(manifest.identity))
+    except UnreadableError as error:
+        raise type(error)(
+            f"{path} {error}: train it again, or use the version of poslab that wrote it"
+        ) from None
+    settings = {**saved["config"], **BESIDE_THE_RESULT}
+    settings["trainer"] = {**settings["trainer"], "checkpoint_seconds": 0}
+    return TrainedModel(manifest, settings, saved["weights"], int(saved["threads"]))

@@ -52,7 +52,7 @@ def arm(request: Request) -> str:
     return " / ".join(part for part in parts if part)
 
 
-def of_run(request: Request, title: str, identity: str, code: str, data_fingerprint: str) -> Card:
+def of_run(request: Request, identity: str, code: str, data_fingerprint: str) -> Card:
     """The card of a training run, with its settings by their names on the command line.
 
     `pos` and `attention` are the names of the options, not their sections: they can be sorted and filtered
@@ -77,7 +77,7 @@ def of_run(request: Request, title: str, identity: str, code: str, data_fingerpr
     return Card(
         group=config.study,
         job_type="train",
-        name=title,
+        name=request.title,
         tags=tuple(tag for tag in tags if tag != "comparison"),
         notes=config.question,
         config=columns,

@@ -46,13 +46,9 @@ class Job:
     facts: Mapping[str, Any]  # that its record holds from its start
 
     @property
-    def title(self) -> str:
-        return self.request.title
-
-    @property
     def card(self) -> Card:
         """How the run is shown in W&B."""
-        return of_run(self.request, self.title, self.identity, self.code.shared, self.corpus.fingerprint)
+        return of_run(self.request, self.identity, self.code.shared, self.corpus.fingerprint)
 
     @property
     def standing(self) -> Standing:

@@ -210,8 +210,6 @@ class RunMaker(Observer):
         """Train as one of the processes that share the batches; number 0 evaluates and writes the record."""
         self._train(gpt, Observer())
 
-    # As the observer of the training.
-
     def started(self) -> None:
         self.stopper.reinstall_handlers()
 

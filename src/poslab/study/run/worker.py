@@ -152,7 +152,7 @@ def _make(content: RunRequest, stopper: Stopper, in_command: bool = False) -> in
             os._exit(PROCESS_KILLED if status < 0 else 1)
 
     with process_group(request.config.trainer, launcher.ranks, command, on_lost) as number:
-        display = RunDisplay(job.title, progress=ProgressFile(job.directory))
+        display = RunDisplay(job.request.title, progress=ProgressFile(job.directory))
         if number:
             RunMaker(job, display, stopper).train_rank(build(job.config, job.corpus.vocabulary))
             return 0
