@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from poslab.config.installation import typed
+from poslab.config.text import published
 from poslab.record import losses
 from poslab.record.facts import Manifest
 from poslab.record.files import Tables, read_tables, table_records
@@ -282,6 +283,8 @@ def load_run(folder: Path, anywhere: bool = False) -> Run:
         return Run(name, "unreadable", f"{MANIFEST} cannot be read")
     if (absent := _absent(manifest)) is not None:
         return Run(name, "unreadable", f"{MANIFEST} has no valid {absent}")
+    config = manifest.config or {}  # where a text lay is no part of what an arm is
+    manifest = manifest.updated(config={**config, "data": published(config.get("data") or {})})
     run = Run(name, str(manifest.status), manifest.reason or "", manifest)
     if run.status == "diverged":  # it may have reached a target before
         return _with_curve(run, folder)

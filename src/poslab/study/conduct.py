@@ -274,6 +274,5 @@ def _failure(each: Member) -> str | None:
         return None  # a result: its learning rate is too high
     if standing.status == "done" and not standing.damage:
         return None
-    reason = "; ".join(standing.damage) or standing.reason or each.entry.note
-    reason = reason or "its process ended without giving a reason"
+    reason = "; ".join(standing.damage) or standing.reason or each.entry.note or "its process gave no reason"
     return f"{job.request.title}: {reason} (see {job.directory})"

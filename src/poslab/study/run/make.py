@@ -304,13 +304,11 @@ class RunMaker(Observer):
             fill_with(gpt, self.trained["weights"])
             ended = self.trained
             return TrainingResult(ended["step"], ended["validation_seconds"], ended["sums"]["batches"])
-        begins = self.state is None and job.request.start is not None
-        if begins:
-            assert job.request.start is not None
-            self._begin_from(job.request.start, gpt, writes=observer is self)
-        return train(
-            gpt, job.config, job.corpus, observer, self._take_state(), self.callbacks, initialise=not begins
-        )
+        start = job.request.start if self.state is None else None
+        if start is not None:
+            self._begin_from(start, gpt, writes=observer is self)
+        drawn = start is None
+        return train(gpt, job.config, job.corpus, observer, self._take_state(), self.callbacks, drawn)
 
     def _take_state(self) -> State | None:
         """The state to resume from, which is not held here any longer: it is as large as all of training."""
