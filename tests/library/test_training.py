@@ -1,15 +1,20 @@
 """poslab.compose and poslab.train: a run as a function call."""
 
+import gc
 import os
+import shutil
 import signal
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from pytorch_lightning import Callback, Trainer
 
 import poslab
 from poslab.model.positions.rope import RoPE
+from poslab.training.checkpoints import newest_checkpoint
 from poslab.training.module import LanguageModel
 from support.runs import assert_equal_results, make, request
 
@@ -96,3 +101,41 @@ def test_a_profiler_around_the_call_sees_the_operators(tmp_path: Path) -> None:
     seen = {event.key for event in profiler.key_averages()}
     assert any("attention" in name for name in seen)
     assert "aten::embedding" in seen
+
+
+def test_a_state_is_freed_once_training_has_resumed_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights are copied into the model, and a large model has no room for them twice."""
+    weights: list[weakref.ref[torch.Tensor]] = []
+    alive = []
+
+    class Stop(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *given: Any) -> None:
+            if trainer.global_step == 8:
+                raise KeyboardInterrupt
+
+    class Look(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *given: Any) -> None:
+            gc.collect()
+            alive.append(weights[0]() is not None)
+
+    def remembered(*given: Any) -> Any:
+        if (state := newest_checkpoint(*given)) is not None:
+            weights.append(weakref.ref(state["state_dict"]["gpt.embedding.weight"]))
+        return state
+
+    monkeypatch.setattr("poslab.study.run.make.newest_checkpoint", remembered)
+    asked = request(trainer__checkpoint_seconds=0)
+    with pytest.raises(SystemExit):
+        poslab.train(asked, tmp_path / "test", callbacks=[Stop()])
+    poslab.train(asked, tmp_path / "test", callbacks=[Look()])
+    assert alive
+    assert not any(alive)
+
+
+def test_a_run_that_the_disk_cannot_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = shutil.disk_usage(tmp_path)._replace(free=10)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    with pytest.raises(poslab.ConfigError, match="of the disk are free"):
+        poslab.train(request(), tmp_path / "test")

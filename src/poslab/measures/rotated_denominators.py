@@ -7,6 +7,8 @@ from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
 
 if TYPE_CHECKING:
+    import pandas
+
     from poslab.analysis.sheets import Rows
     from poslab.report.document import Section
     from poslab.report.study_tables import StudyTables
@@ -35,7 +37,8 @@ class RotatedDenominators(Measurement):
         """Of a study of one arm, which compares no losses: whether its denominators would vanish."""
         from poslab.report.cells import percent
 
-        for row in _by_arm(study) if len(study.results.arms) == 1 else []:
+        table = study.table(self) if len(study.results.arms) == 1 else None
+        for row in [] if table is None else _by_arm(study, table):
             share = percent(row, "vanished_worst_layer").text
             yield (
                 f"If {row['arm']} rotated its denominators, too, {share} % of the queries of its worst layer "
@@ -62,7 +65,7 @@ class RotatedDenominators(Measurement):
             "Linear attention rotates its numerator alone: what would be if its denominator turned, too."
         )
         sources = "rotated_denominators_arms.csv", "rotated_denominators.csv"
-        by_arm = _by_arm(study)
+        by_arm = _by_arm(study, table)
         by_head = study.records(table[["arm", "run", "seed", "layer", "head", *COUNTS]])
         return scheme_section(
             tables=(Table("Rotated denominators", caption, columns, by_arm, sources),),
@@ -70,10 +73,8 @@ class RotatedDenominators(Measurement):
         )
 
 
-def _by_arm(study: "StudyTables") -> "Rows":
+def _by_arm(study: "StudyTables", table: "pandas.DataFrame") -> "Rows":
     """rotated_denominators_arms.csv: over all layers and heads, and of the layer with most of it."""
-    if (table := study.table(RotatedDenominators())) is None:
-        return []
     heads = table.groupby("run")
     sums, layers = heads[COUNTS].sum(), table.groupby(["run", "layer"])[COUNTS].sum()
     worst = (layers.vanished / layers.queries).groupby("run").max()

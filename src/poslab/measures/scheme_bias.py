@@ -41,7 +41,7 @@ class Bias(Measurement):
     def section(self, study: "StudyTables") -> "Section":
         table = study.table(self)
         chart = None if table is None else _chart(study, table.dropna(subset="bias"))
-        findings = (*_nothing(study), *not_on_record(study, self, "biases"))
+        findings = (*_nothing(study, table), *not_on_record(study, self, "biases"))
         return scheme_section(findings, () if chart is None else (chart,))
 
 
@@ -86,11 +86,11 @@ def not_on_record(study: "StudyTables", measurement: Measurement, what: str) -> 
     return (f"Of some runs, no {what} on record: {listing(lacking)}.",) if lacking else ()
 
 
-def _nothing(study: "StudyTables") -> tuple[str, ...]:
+def _nothing(study: "StudyTables", biases: "pandas.DataFrame | None") -> tuple[str, ...]:
     """A sentence on the arms that add and turn nothing."""
     from poslab.measures.scheme_rotation import Rotation
 
-    tables = [(each.table.file, study.table(each)) for each in (Bias(), Rotation())]
+    tables = [(Bias.table.file, biases), (Rotation.table.file, study.table(Rotation()))]
     doing = {name for _, table in tables if table is not None for name in table.run}
     labels = [
         item.arm.label

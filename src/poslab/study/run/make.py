@@ -307,8 +307,7 @@ class RunMaker(Observer):
         start = job.request.start if self.state is None else None
         if start is not None:
             self._begin_from(start, gpt, writes=observer is self)
-        drawn = start is None
-        return train(gpt, job.config, job.corpus, observer, self._take_state(), self.callbacks, drawn)
+        return train(gpt, job.config, job.corpus, observer, self._take_state(), self.callbacks, start is None)
 
     def _take_state(self) -> State | None:
         """The state to resume from, which is not held here any longer: it is as large as all of training."""
