@@ -18,7 +18,8 @@ PLACES = ("src", "docs", "README.md")
 
 PHRASES = {  # by what to write instead
     "resume, continue": r"\b(go|goes|going|went|gone) on\b",
-    "run, train, finish, write": r"\b(is|are|was|were|be|been|being|has|have|not) made\b|\bmade (again|already|by)\b",
+    "run, train, finish, write": r"\b(is|are|was|were|be|been|being|has|have|not) made\b"
+    r"|\bmade (again|already|by)\b",
     "archived, stored, saved": r"\bkept\b",
     "prints, reports, names": r"\b(told|tells|is said|are said)\b",
     "only, by itself": r"\balone\b",
@@ -29,10 +30,10 @@ PHRASES = {  # by what to write instead
     "running, active": r"\bunder way\b",
     "still, anyway": r"\ball the same\b",
 }
-PRONOUNS = frozenset(
-    "each one other others shown both mine theirs own ours it this that those these such what which "
-    "everything anything nothing something another whose here there then told made some few its".split()
-)
+PRONOUNS = """
+each one other others shown both mine theirs own ours it this that those these such what which everything
+anything nothing something another whose here there then told made some few its
+""".split()
 
 
 def files(places: list[str], *suffixes: str) -> Iterator[Path]:
