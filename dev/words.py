@@ -30,10 +30,10 @@ PHRASES = {  # by what to write instead
     "running, active": r"\bunder way\b",
     "still, anyway": r"\ball the same\b",
 }
-PRONOUNS = """
-each one other others shown both mine theirs own ours it this that those these such what which everything
-anything nothing something another whose here there then told made some few its
-""".split()
+PRONOUNS = re.compile(
+    r"_*(each|one|others?|shown|both|mine|theirs|own|ours|it|this|that|those|these|such|what|which|everything"
+    r"|anything|nothing|something|another|whose|here|there|then|told|made|some|few|its)"
+)
 
 
 def files(places: list[str], *suffixes: str) -> Iterator[Path]:
@@ -59,7 +59,7 @@ def pronouns(text: str) -> Counter[str]:
             name = node.arg
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             name = node.name
-        if name.strip("_") in PRONOUNS:
+        if PRONOUNS.fullmatch(name):
             found[name] += 1
     return found
 
