@@ -4,42 +4,49 @@ import os
 import resource
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from poslab.config.schema import PairError
+from poslab.config.compose import arms
+from poslab.config.schema import ConfigError, PairError
 from poslab.loggers.send.offline import identifier
 from poslab.record.manifest import read_manifest
+from poslab.study.conduct import run_study
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.refusals import forget_refusal, record_refusal
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.checkpoints import to_bytes
 from support.commands import command, rows, start, tiny
-from support.runs import StopsAt, make, request
+from support.models import CONF
+from support.runs import StopsAt, inline, make, request
 
 MEMORY = 9 * 2**30  # bytes of address space, of which PyTorch's libraries take more than half
 
 
-def test_a_pair_that_cannot_work_is_listed_and_the_others_go_on(tmp_path):
-    settings = tiny(attention="linear", logger="local", study="x")
-    ended = command("-m", "pos=none,kerple,alibi", *settings, cwd=tmp_path)
-    assert ended.returncode == 1
-    (line,) = [line for line in ended.stderr.splitlines() if "not done" in line]
-    assert line == ended.stderr.splitlines()[-1]
+def summary(folder: Path, study: str = "test") -> list[dict[str, str]]:
+    return rows(folder / "reports" / study / "summary.csv")
+
+
+def test_a_pair_that_cannot_work_is_listed_and_the_others_go_on(tmp_path, capsys):
+    schemes = ("none", "kerple", "alibi")
+    assert run_study([inline(tmp_path, pos, "linear") for pos in schemes], "a command") == 1
+    printed = capsys.readouterr().err.splitlines()
+    (line,) = [line for line in printed if "not done" in line]
+    assert line == printed[-1]
     assert "kerple / linear / seed 0: linear attention has no O(L) form under pos.scheme=kerple" in line
     assert "choose attention=flash or softmax" in line
-    listed = {row["pos"]: (row["status"], row["reason"]) for row in rows(tmp_path / "reports/x/summary.csv")}
-    assert [listed[pos][0] for pos in ("none", "kerple", "alibi")] == ["done", "failed", "done"]
+    listed = {row["pos"]: (row["status"], row["reason"]) for row in summary(tmp_path)}
+    assert [listed[pos][0] for pos in schemes] == ["done", "failed", "done"]
     assert "choose attention=flash or softmax" in listed["kerple"][1]
 
 
 def test_a_study_without_a_pair_that_works_is_refused(tmp_path):
-    ended = command("-m", "pos=kerple,fire", "attention=linear", *tiny(logger="local"), cwd=tmp_path)
-    assert ended.returncode == 2
-    assert "choose attention=flash or softmax" in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
+    with pytest.raises(PairError, match="choose attention=flash or softmax"):
+        run_study([inline(tmp_path, pos, "linear") for pos in ("kerple", "fire")], "a command")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_without_memory_says_what_to_choose(tmp_path):
@@ -126,21 +133,20 @@ def _await(come, study) -> None:
 
 
 def test_a_swept_launcher_is_refused(tmp_path):
-    for swept in ("launcher=local,ray", "launcher.restarts=0,1"):
-        ended = command("-m", swept, *tiny(), cwd=tmp_path)
-        assert ended.returncode == 2
-        assert "cannot be swept" in ended.stderr
-        assert len(ended.stderr.splitlines()) == 1
+    launchers = ({"launcher__cores_per_run": 2}, {"launcher": arms(CONF / "launcher")["local"]})
+    for other in launchers:
+        with pytest.raises(ConfigError, match="cannot be swept"):
+            run_study([inline(tmp_path), inline(tmp_path, **other)], "a command")
 
 
-def test_two_studies_in_one_command_and_one_run_by_two_names(tmp_path):
+def test_two_studies_in_one_command_and_one_run_by_two_names(tmp_path, capsys):
     """The studies' runs have the same names; each study has one run, however often it is asked for."""
-    settings = tiny(logger="local", pos__base=500)
-    ended = command("-m", "study=a,b", "pos=rope,rope_500", *settings, cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    assert "2 runs to make" in ended.stderr
-    for name in ("a", "b"):
-        assert [row["status"] for row in rows(tmp_path / f"reports/{name}/summary.csv")] == ["done"]
+    asked = [inline(tmp_path, study=study, pos__base=500.0) for study in ("a", "b")]
+    asked += [replace(request, pos="rope_500") for request in asked]
+    assert run_study(asked, "a command") == 0
+    assert "2 runs to make" in capsys.readouterr().err
+    for study in ("a", "b"):
+        assert [row["status"] for row in summary(tmp_path, study)] == ["done"]
 
 
 def test_a_refusal_is_forgotten_once_the_pair_works(tmp_path):

@@ -15,9 +15,7 @@ from poslab.model.positions.rope import RoPE
 from poslab.record.manifest import read_manifest
 from poslab.study.conduct import run_study
 from poslab.training.module import LanguageModel
-from support.runs import assert_equal_results, make, request
-
-INLINE = {"name": "inline", "runs_per_gpu": 1, "cores_per_run": 1, "restarts": 0}
+from support.runs import assert_equal_results, inline, make, request
 
 
 @pytest.fixture(autouse=True)
@@ -29,11 +27,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def asked(folder: Path, **changes: Any) -> Any:
-    places = {"runs": str(folder / "runs"), "reports": str(folder / "reports")}
-    return request(**{"launcher": INLINE, **places, **changes})
-
-
 def only_run(folder: Path) -> Path:
     (manifest,) = folder.glob("runs/*/*/manifest.json")
     return manifest.parent
@@ -41,7 +34,7 @@ def only_run(folder: Path) -> Path:
 
 def test_a_run_in_this_process_has_the_bits_of_any_other(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
-    assert run_study([asked(tmp_path)], "a command") == 0
+    assert run_study([inline(tmp_path)], "a command") == 0
     assert torch.get_num_threads() == threads
     other = make(request(), tmp_path / "other")
     mine, theirs = only_run(tmp_path), tmp_path / "other" / "test" / str(other.run)
@@ -63,7 +56,7 @@ def test_what_a_scheme_prints_and_a_breakpoint_in_it_reach_the_user(
 
     monkeypatch.setattr(RoPE, "rotate", talkative)
     monkeypatch.setattr(sys, "breakpointhook", lambda: stops.append(sys._getframe(1).f_code.co_name))
-    assert run_study([asked(tmp_path)], "a command") == 0
+    assert run_study([inline(tmp_path)], "a command") == 0
     assert "rotated " in capsys.readouterr().out
     assert stops == ["talkative"]
 
@@ -75,7 +68,7 @@ def test_an_error_reaches_the_user_with_its_traceback(
         raise ZeroDivisionError("in the middle of a step")
 
     monkeypatch.setattr(LanguageModel, "training_step", fails)
-    assert run_study([asked(tmp_path)], "a command") == 1
+    assert run_study([inline(tmp_path)], "a command") == 1
     shown = capsys.readouterr().err
     assert "Traceback" in shown
     assert "in fails" in shown
@@ -96,12 +89,12 @@ def test_a_signal_stops_the_command_and_the_same_command_resumes_the_run(
 
     monkeypatch.setattr(LanguageModel, "training_step", stopped)
     with pytest.raises(SystemExit) as end:
-        run_study([asked(tmp_path, seed=0), asked(tmp_path, seed=1)], "a command")
+        run_study([inline(tmp_path, seed=0), inline(tmp_path, seed=1)], "a command")
     assert end.value.code == status
     interrupted = read_manifest(only_run(tmp_path))
     assert interrupted is not None
     assert interrupted.status == "interrupted"
-    assert run_study([asked(tmp_path)], "a command") == 0
+    assert run_study([inline(tmp_path)], "a command") == 0
     assert len(seen) == 20  # no step is made twice
     made = make(request(), tmp_path / "other")
     assert_equal_results(only_run(tmp_path), tmp_path / "other" / "test" / str(made.run))
@@ -109,4 +102,4 @@ def test_a_signal_stops_the_command_and_the_same_command_resumes_the_run(
 
 def test_a_run_of_several_processes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="launcher=local"):
-        run_study([asked(tmp_path, trainer__devices=2, trainer__batch_size=8)], "a command")
+        run_study([inline(tmp_path, trainer__devices=2, trainer__batch_size=8)], "a command")

@@ -14,13 +14,14 @@ from poslab.config.schema import ConfigError
 from poslab.data.windows import validation_windows
 from poslab.evaluation.losses import token_losses
 from poslab.record.manifest import read_manifest
+from poslab.study.conduct import run_study
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.start import request_of
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.trained import load_model
-from support.commands import ROOT, command, rows, tiny
+from support.commands import ROOT, rows
 from support.models import POSITIONS
 from support.runs import StopsAt, assert_equal_results, make, request
 from support.texts import options, trained_tokenizer, words
@@ -206,19 +207,18 @@ def test_a_damaged_source_is_not_used(made, tmp_path):
         asked(f"from={source}", runs=tmp_path / "sources")
 
 
-def test_a_study_of_them_names_its_source(tmp_path):
-    ended = command(*tiny(), "logger=local", "study=base", "seed=1", cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    (source,) = (tmp_path / "runs" / "base").glob("rope-*")
-    longer = ("pos.base=1e4,5e5", "context_length=64", "trainer.accelerator=cpu", "logger=local")
-    arguments = ("-m", f"from={source.relative_to(tmp_path)}", "study=longer", *longer)
+def test_a_study_of_them_names_its_source(made, tmp_path, capsys):
+    longer = ("study=longer", "context_length=64", "trainer.max_steps=5", "launcher=inline")
+    places = (f"from={made.rope}", f"reports={tmp_path / 'reports'}")
+    requests = [
+        asked(*places, *longer, f"pos.base={base}", runs=tmp_path / "runs") for base in ("1e4", "5e5")
+    ]
     for expected in ("2 runs to make", "2 of 2 runs are made already"):
-        ended = command(*arguments, cwd=tmp_path)
-        assert ended.returncode == 0, ended.stderr
-        assert expected in ended.stderr
+        assert run_study(requests, "a command") == 0
+        assert expected in capsys.readouterr().err
     facts = [(row["key"], row["value"]) for row in rows(tmp_path / "reports" / "longer" / "facts.csv")]
-    assert ("from_run", source.name) in facts
-    assert ("from_steps", "6") in facts
-    assert any(key == "configuration.from" and "rope at L 32 for 6 steps" in value for key, value in facts)
+    assert ("from_run", made.rope.name) in facts
+    assert ("from_steps", "40") in facts
+    assert any(key == "configuration.from" and "rope at L 32 for 40 steps" in value for key, value in facts)
     markdown = (tmp_path / "reports" / "longer" / "report.md").read_text()
-    assert f"{source.name} of study base, after 6 steps at L = 32" in markdown
+    assert f"{made.rope.name} of study base, after 40 steps at L = 32" in markdown

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from poslab.commands.status import main
 from poslab.record.files import write_sealed
 from poslab.record.locks import run_lock
 from poslab.record.schema import FORMAT
@@ -47,21 +48,23 @@ def place(tmp_path):
         yield tmp_path
 
 
-def status(*arguments: str, cwd: Path, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *python, str(ROOT / "train.py"), *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+@pytest.fixture
+def status(place, monkeypatch, capsys):
+    """The command in this process; its exit status, and the lines that it prints to stdout and stderr."""
+    monkeypatch.chdir(place)
+
+    def call(*arguments: str) -> tuple[int, list[str], list[str]]:
+        code = main(list(arguments))
+        printed = capsys.readouterr()
+        return code, printed.out.splitlines(), printed.err.splitlines()
+
+    return call
 
 
-def test_status_tells_how_every_run_stands(place):
-    ended = status("status", "study=mixed", cwd=place)
-    assert ended.stderr == ""
-    assert ended.stdout.splitlines() == [
+def test_status_tells_how_every_run_stands(place, status):
+    code, lines, errors = status("study=mixed")
+    assert (code, errors) == (1, [])
+    assert lines == [
         "mixed",
         "6 runs: 1 done, 1 failed, 1 running, 2 stopped, 1 waiting · about 2 min left",
         "rope / flash / seed 2 training 45 % loss 2.31",
@@ -69,17 +72,15 @@ def test_status_tells_how_every_run_stands(place):
         "stopped: rope / flash / seed 3: the same command goes on with it",
         "stopped: rope / flash / seed 4: the same command goes on with it",
     ]
-    assert ended.returncode == 1
     with run_lock(place / "runs/mixed/killed-3").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it was let go
 
 
-def test_status_is_0_without_failures_and_the_word_order_is_free(place):
+def test_status_is_0_without_failures(place, status):
     runs = place / "elsewhere" / "good"
     record(runs, "done-0", "done")
     write_sealed(runs / "study.json", {"study": "good", "runs": ["done-0"]})
-    ended = status("study=good", f"runs={place / 'elsewhere'}", "status", cwd=place)
-    assert (ended.returncode, ended.stdout) == (0, "good\n1 run: 1 done\n")
+    assert status("study=good", f"runs={place / 'elsewhere'}") == (0, ["good", "1 run: 1 done"], [])
 
 
 def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
@@ -87,7 +88,13 @@ def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
     other.mkdir()
     write_sealed(other / "study.json", {"study": "newer", "runs": ["next-0"]})
     os.utime(place / "runs/mixed/study.json", (1e9, 1e9))
-    ended = status("status", cwd=place, python=("-X", "importtime"))
+    ended = subprocess.run(  # the arguments may stand before the word
+        [sys.executable, "-X", "importtime", str(ROOT / "train.py"), "runs=runs", "status"],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ended.stdout.splitlines() == [
         "newer; there are also study=mixed",
         "1 run: 1 abandoned",
@@ -110,25 +117,25 @@ def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
         (["-m"], "'-m' is not understood"),
     ],
 )
-def test_a_status_that_cannot_be_told_is_one_line(arguments, line, place):
-    ended = status("status", *arguments, cwd=place)
-    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
-    assert line in ended.stderr
+def test_a_status_that_cannot_be_told_is_one_line(arguments, line, status):
+    code, lines, (error,) = status(*arguments)
+    assert (code, lines) == (2, [])
+    assert line in error
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"runs": 3}', "[" * 100_000])
-def test_a_damaged_list_of_runs_is_one_line(content, place):
+def test_a_damaged_list_of_runs_is_one_line(content, place, status):
     (place / "runs/mixed/study.json").write_text(content)
-    ended = status("status", "study=mixed", cwd=place)
-    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
-    assert "study.json is damaged" in ended.stderr
+    code, _, (error,) = status("study=mixed")
+    assert code == 2
+    assert "study.json is damaged" in error
 
 
-def test_a_damaged_record_is_told_as_failed(place):
+def test_a_damaged_record_is_told_as_failed(place, status):
     (place / "runs/mixed/done-0/manifest.json").write_text("{")
-    ended = status("status", "study=mixed", cwd=place)
-    assert ended.returncode == 1
-    assert re.search(r"failed: done-0: .*manifest.json is damaged", ended.stdout)
+    code, lines, _ = status("study=mixed")
+    assert code == 1
+    assert re.search(r"failed: done-0: .*manifest.json is damaged", "\n".join(lines))
 
 
 @pytest.fixture

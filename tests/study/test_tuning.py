@@ -11,12 +11,13 @@ from poslab.record.manifest import read_manifest
 from poslab.record.reader import Rates
 from poslab.record.seal import read_sealed
 from poslab.record.writer import RunRecord
+from poslab.study.conduct import run_study
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
 from poslab.study.run.plan import plan
 from poslab.study.tuning import trials, tuned
-from support.commands import command, rows, tiny
+from support.commands import rows
 from support.models import SCHEMES
-from support.runs import make, request
+from support.runs import inline, make, request
 
 
 def wanted(**changes):
@@ -161,11 +162,9 @@ def test_settings_that_would_choose_nothing_are_errors(changes, told):
 
 
 def test_the_command_tries_rates_first_and_compares_with_the_best(tmp_path):
-    grid = ["tune=learning_rate", "tune.factors=[0.5,1]", "tune.seeds=[100]", "reference=alibi"]
-    grid.append("primary=loss_1x")
-    ended = command("-m", "pos=alibi", "logger=local", *tiny(), *grid, cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    study = tmp_path / "runs" / "ablation"
+    grid = {"tune__factors": [0.5, 1.0], "tune__seeds": [100], "reference": "alibi", "primary": "loss_1x"}
+    assert run_study([inline(tmp_path, "alibi", trainer__max_steps=6, **grid)], "a command") == 0
+    study = tmp_path / "runs" / "test"
     made = [read_manifest(path.parent) for path in study.glob("*/manifest.json")]
     assert sorted((each.config["part"], each.seed) for each in made) == [
         ("comparison", 0),
@@ -174,11 +173,10 @@ def test_the_command_tries_rates_first_and_compares_with_the_best(tmp_path):
     ]
     listed = read_sealed(study / "study.json")
     assert (listed["reference"], listed["primary"]) == ("alibi", "loss_1x")
-    facts = {row["key"]: row["value"] for row in rows(tmp_path / "reports" / "ablation" / "facts.csv")}
+    facts = {row["key"]: row["value"] for row in rows(tmp_path / "reports" / "test" / "facts.csv")}
     assert facts["primary"] == "loss_1x"
-    wrong = command(*tiny(), "pos=rope", "logger=local", "reference=ropes", cwd=tmp_path)
-    assert wrong.returncode == 2
-    assert "reference=ropes is no arm of study=ablation; there are rope" in wrong.stderr
+    with pytest.raises(ConfigError, match="reference=ropes is no arm of study=test; there are alibi"):
+        run_study([inline(tmp_path, reference="ropes")], "a command")
 
 
 def test_a_run_that_another_study_has_made_is_taken_over(tmp_path: Path):

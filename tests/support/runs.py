@@ -115,6 +115,17 @@ def request(study: str = "test", **changes: Any) -> Request:
     return Request(check(Config, plain, ""), "rope", "flash")
 
 
+INLINE = {"name": "inline", "runs_per_gpu": 1, "cores_per_run": 1, "restarts": 0}
+
+
+def inline(folder: Path, pos: str = "rope", attention: str = "flash", **changes: Any) -> Request:
+    """A request that `run_study` makes in this process; runs and reports lie in `folder`."""
+    parts = {"pos": POSITIONS[pos], "attention": ATTENTIONS[attention], "launcher": INLINE}
+    places = {"runs": str(folder / "runs"), "reports": str(folder / "reports")}
+    study = changes.pop("study", "test")
+    return replace(request(study, **{**parts, **places, **changes}), pos=pos, attention=attention)
+
+
 TRACKED = {"name": "wandb", "project": "poslab", "checkpoints": True}
 
 
