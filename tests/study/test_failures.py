@@ -28,7 +28,7 @@ def test_a_pair_that_cannot_work_is_listed_and_the_others_go_on(tmp_path):
     assert ended.returncode == 1
     (line,) = [line for line in ended.stderr.splitlines() if "not done" in line]
     assert line == ended.stderr.splitlines()[-1]
-    assert "kerple / linear / seed 0: linear attention has no O(L) form under pos.scheme=kerple" in line
+    assert "kerple / linear / seed 0: the bias of pos.scheme=kerple" in line
     assert "choose attention=flash or softmax" in line
     listed = {row["pos"]: (row["status"], row["reason"]) for row in rows(tmp_path / "reports/x/summary.csv")}
     assert [listed[pos][0] for pos in ("none", "kerple", "alibi")] == ["done", "failed", "done"]

@@ -47,8 +47,8 @@ class Linear(Attention):
         tail = scheme.tail()
         if tail is None:
             raise PairError(
-                f"linear attention has no O(L) form under pos.scheme={scheme.name}: its bias never becomes "
-                "geometric. Choose attention=flash or softmax, or a scheme with a geometric bias (alibi, t5)"
+                f"the bias of pos.scheme={scheme.name} never becomes geometric, so linear attention has no "
+                "O(L) form: choose attention=flash or softmax, or a scheme with a geometric bias (alibi, t5)"
             )
         log_decay = tail.log_decay
         # Read once, since on CUDA a read waits for the device.
