@@ -23,7 +23,7 @@ REFUSED = {
     "a swept sweep": (["-m", "sweep=bases,quickstart"], "cannot be swept"),
     "a pair without a fast form": (
         ["pos=kerple", "attention=linear"],
-        "pos.scheme=kerple, whose bias never becomes geometric: choose attention=flash or softmax",
+        "pos.scheme=kerple never becomes geometric",
     ),
     "rescaling what has no rotation": (
         ["-m", "pos=rope,alibi", "evaluate.rescale=[none,pi]"],

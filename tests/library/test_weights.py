@@ -154,7 +154,7 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(runs, tmp_path):
         (lambda: poslab.load(tmp_path), "holds no finished run"),
         (lambda: poslab.load(runs[0] / "manifest.json"), "is no run: name a run directory"),
         (lambda: poslab.export(runs[0] / "manifest.json"), "is no run: name a run directory"),
-        (lambda: poslab.load(other), "other weights than the run that it lies in"),
+        (lambda: poslab.load(other), "other weights than the run"),
         (lambda: poslab.export(damaged), "is damaged"),
         (lambda: poslab.export(runs[0], tmp_path / "model.bin"), "must end in .safetensors"),
     ):

@@ -142,7 +142,7 @@ def test_axes_are_those_of_the_figures(study: Path) -> None:
         assert (time["xAxis"], time["xAxisTitle"]) == ("seconds", "training time (seconds)")
         bias = titled(found["Schemes"], "Bias by distance, layer 1")
         assert bias["metrics"] == ["scheme/bias/layer1_head0", "scheme/bias/layer1_head1"]
-        cost = titled(found["Cost"], "Training time (seconds, x) and loss at L (nats a token, y)")
+        cost = titled(found["Cost"], "Training time (seconds, x) and loss at L (nats per token, y)")
         assert (cost["xAxis"], cost["yAxis"]) == ("summary:seconds", "summary:sliding_1x")
 
 

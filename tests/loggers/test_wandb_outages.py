@@ -84,7 +84,8 @@ def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
     assert made.status == "done"
     assert made.wandb.failed
     (line,) = (line for line in capfd.readouterr().err.splitlines() if "W&B" in line)
-    assert line == f"W&B failed, and the run goes on without it: {made.wandb.failed}"
+    assert line.startswith("W&B failed")
+    assert line.endswith(made.wandb.failed)
     assert variables() == before
     show_runs([job], Console(quiet=True))
     assert read_manifest(job.directory).wandb.complete

@@ -13,7 +13,7 @@ from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.model.gpt import build
 from poslab.model.positions.randomised import Randomised
-from poslab.training.batches import Loader, MadeAhead, TrainingBatches
+from poslab.training.batches import Loader, Prefetcher, TrainingBatches
 from poslab.training.loop import train
 from poslab.training.module import LanguageModel, learning_rate_share
 from poslab.training.observer import DivergedError
@@ -125,12 +125,12 @@ def test_batches_are_a_function_of_seed_and_step():
 
 def test_batches_made_ahead_are_the_same_and_end_with_the_training():
     batches = TrainingBatches(request(trainer__accumulate=2).config, prepare(request().config.data))
-    ahead = MadeAhead(batches, pinned=False)
+    ahead = Prefetcher(batches, pinned=False)
     assert len(ahead) == 40
     for (windows, digest), (same, again) in zip(Loader(batches), ahead, strict=True):
         assert torch.equal(windows, same)
         assert digest == again
-    stopped = iter(MadeAhead(batches, pinned=False))
+    stopped = iter(Prefetcher(batches, pinned=False))
     next(stopped)
     assert [thread for thread in threading.enumerate() if thread.name == "batches"]
     stopped.close()
@@ -141,7 +141,7 @@ def test_a_loader_resumes_behind_the_items_that_it_has_given():
     batches = TrainingBatches(request(trainer__accumulate=2).config, prepare(request().config.data))
     for loader, again in (
         (Loader(batches), Loader(batches)),
-        (MadeAhead(batches, pinned=False), MadeAhead(batches, pinned=False)),
+        (Prefetcher(batches, pinned=False), Prefetcher(batches, pinned=False)),
     ):
         items = iter(loader)
         next(items), next(items)
@@ -159,7 +159,7 @@ def test_a_batch_that_cannot_be_made_ahead_raises_its_error():
 
     made = []
     with pytest.raises(OSError, match="the file is gone"):
-        made.extend(MadeAhead(Broken(request().config, prepare(request().config.data)), pinned=False))
+        made.extend(Prefetcher(Broken(request().config, prepare(request().config.data)), pinned=False))
     assert len(made) == 5
 
 

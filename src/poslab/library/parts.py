@@ -1,9 +1,9 @@
 """A positional scheme, an attention or a whole GPT by its name, initialised as poslab trains it.
 
 A name is that of an option of the command line: `rope_500k` of pos=rope_500k, `linear` of attention=linear.
-It stands for the settings in the option's file, which further arguments change. The full name of a module,
-such as `mypackage.logarithmic`, gives a part of another package. What cannot work raises ConfigError, one
-line that says what to change and which names are near.
+It selects the settings in the option's file; further arguments change them. The full name of a module, such
+as `mypackage.logarithmic`, selects a part of another package. Errors are a ConfigError of one line, with what
+to change and similar names.
 
 Shapes: B batch, H heads, T tokens, K head width, D model width.
 """
@@ -27,13 +27,13 @@ from poslab.model.attention import Attention, Mixer, Site, build_attention
 from poslab.model.gpt import GPT, initialise
 from poslab.model.positions import Geometry, LearnedOptions, Scheme, build_scheme
 
-Part = str | Mapping[str, Any]  # the name of an option, or a section as its file has it
+Part = str | Mapping[str, Any]  # the name of an option, or a section as in its file
 
 
 class CausalAttention(nn.Module):
     """Causal attention of one layer under a positional scheme, for the queries and keys of any model.
 
-    The scheme is a submodule, so that what it learns is among the parameters of the model that holds this.
+    The scheme is a submodule, so that its parameters are among those of your model.
     """
 
     def __init__(self, attention: Attention, scheme: Scheme, layer: int) -> None:
@@ -50,15 +50,15 @@ class CausalAttention(nn.Module):
         x: Float[Tensor, "B T D"] | None = None,
         positions: Int[Tensor, "T"] | None = None,
     ) -> Float[Tensor, "B H T K"]:
-        """The values up to each token, mixed by how well its query fits their keys.
+        """Return the values up to each token, mixed by how well its query fits their keys.
 
-        `q` and `k` come as they are projected: the scheme turns them and adds its bias here. `x` is what they
-        are projected from, which schemes with gates (fox) need and others leave alone. `positions` ascend;
-        None: where the scheme places the tokens at evaluation, 0, 1, 2, ... but for randomised ones. Raises
-        ValueError for other shapes, more tokens than the scheme is defined for, or a missing `x`.
+        `q` and `k` are the plain projections: this call rotates them and adds the bias. `x` is the input of
+        the projections; only schemes with gates (fox) need it. `positions` ascend; None: where the scheme
+        places the tokens at evaluation, 0, 1, 2, ... except under randomised schemes. Raise ValueError for
+        other shapes, more tokens than the scheme is defined for, or a missing `x`.
         """
         site = self._site(x, positions, q=q, k=k, v=v)
-        with torch.autocast(q.device.type, enabled=False):  # each attention chooses its own precision
+        with torch.autocast(q.device.type, enabled=False):  # the attention chooses its own precision
             return self.attention.attend(q, k, v, site)
 
     def scores(
@@ -68,7 +68,7 @@ class CausalAttention(nn.Module):
         x: Float[Tensor, "B T D"] | None = None,
         positions: Int[Tensor, "T"] | None = None,
     ) -> Float[Tensor, "B H T T"]:
-        """Softmax's logits of each query (row) on each key, under the scheme; -inf for keys it cannot see.
+        """Return softmax's logits of each query (row) on each key, under the scheme; -inf for later keys.
 
         Forms the whole matrix, in float32 at least. Arguments and errors are those of a call.
         """
@@ -81,29 +81,28 @@ class CausalAttention(nn.Module):
         x: Float[Tensor, "B T D"] | None = None,
         positions: Int[Tensor, "T"] | None = None,
     ) -> Float[Tensor, "B H T T"]:
-        """How much of each key's value each query (row) takes: a call returns these weights times `v`.
+        """Return the weights of each query (row) on the keys' values: a call returns these weights times `v`.
 
         Forms the whole matrix, in float32 at least. Arguments and errors are those of a call.
         """
         return self.attention.weights(q, k, self._site(x, positions, q=q, k=k))
 
     def _site(self, x: Tensor | None, positions: Tensor | None, **given: Tensor) -> Site:
-        """Where the layer works. Raises ValueError where queries, keys or values do not fit the scheme."""
+        """Return the layer's site. Raise ValueError where queries, keys or values do not fit the scheme."""
         q = given["q"]
         sizes = self.scheme.geometry
         expected = f"(batch, {sizes.heads}, tokens, {sizes.head_width})"
-        for name, each in given.items():
-            if each.ndim != 4 or each.shape != q.shape or each.shape[1::2] != (sizes.heads, sizes.head_width):
-                raise ValueError(
-                    f"{name} has the shape {tuple(each.shape)}, and the scheme is for {expected}"
-                )
+        for name, tensor in given.items():
+            shape = tuple(tensor.shape)
+            if len(shape) != 4 or shape != q.shape or shape[1::2] != (sizes.heads, sizes.head_width):
+                raise ValueError(f"{name} has the shape {shape}, and the scheme is for {expected}")
         length, limit = q.shape[2], self.scheme.max_length
         if limit is not None and length > limit:
             raise ValueError(f"{length} tokens, but the positional scheme is defined up to {limit}")
         layer = self.scheme.layer(self.layer)
         if x is None and type(layer).log_gates is not Scheme.log_gates:
             raise ValueError(
-                f"the gates of {self.scheme.name} come from what q and k are projected from: give x"
+                f"the gates of {self.scheme.name} need the input of the projections to q and k: give x"
             )
         if positions is None:
             positions = self.scheme.place(length, None)
@@ -111,7 +110,7 @@ class CausalAttention(nn.Module):
 
     @property
     def kernel(self) -> str:
-        """The code that the last call ran, such as `torch flash (cpu)`."""
+        """The name of the code that the last call ran, such as `torch flash (cpu)`."""
         return self.attention.kernel
 
 
@@ -125,16 +124,16 @@ def scheme(
     seed: int = 0,
     **options: Any,
 ) -> Scheme:
-    """The positional scheme that `pos=name` chooses, for a model of these sizes.
+    """Build the positional scheme that `pos=name` chooses, for a model of these sizes.
 
     `width` is that of the model, `heads` times the width of a head, and `context_length` the training length
-    L in tokens; a size that is not given is that of `model=nano` (width 128, 4 heads, 4 layers, L = 128).
-    `options` are those of the scheme in docs/settings.md, such as `base=500_000` of rope. `seed` decides the
-    initial values of what it learns, as it does in a run. Raises ConfigError.
+    L in tokens; the default sizes are those of `model=nano` (width 128, 4 heads, 4 layers, L = 128).
+    `options` are those of the scheme in docs/settings.md, such as `base=500_000` of rope. `seed` sets the
+    initial values of its parameters, as in a run. Raise ConfigError.
 
-    In a model of your own, `embed` changes the input of the first layer (sinusoidal, learned), and
-    `poslab.attention` applies all else. `rates` says at which multiple of the learning rate its parameters
-    are trained here.
+    In a model of your own, call `embed` on the input of the first layer (sinusoidal, learned);
+    `poslab.attention` applies all other hooks. `rates` returns the multiples of the learning rate that
+    poslab trains its parameters with.
     """
     _check_seed(seed)
     geometry = _sizes("nano", width, heads, layers, context_length)
@@ -144,12 +143,12 @@ def scheme(
 def attention(
     name: Part, scheme: Scheme, *, layer: int = 0, seed: int = 0, **options: Any
 ) -> CausalAttention:
-    """The attention that `attention=name` chooses, for one layer of a model under `scheme`.
+    """Build the attention that `attention=name` chooses, for one layer of a model under `scheme`.
 
-    `scheme` comes from `poslab.scheme` and has the sizes; the one called none has no effect. One scheme
-    serves all layers: each has an attention of its own, with its number as `layer`, from 0. `options` are
-    those of the attention, such as `features=128` of performer, and `seed` decides its random numbers.
-    Raises ConfigError where the two cannot work together.
+    `scheme` comes from `poslab.scheme` and has the sizes; the scheme `none` has no effect. Build one scheme
+    for all layers, and an attention for every layer, with its number as `layer`, from 0. `options` are those
+    of the attention, such as `features=128` of performer, and `seed` sets its random numbers. Raise
+    ConfigError where the two cannot work together.
     """
     if not isinstance(scheme, Scheme):
         raise ConfigError(f"scheme={scheme!r}: give the scheme itself, such as poslab.scheme('rope')")
@@ -157,14 +156,14 @@ def attention(
     sizes = scheme.geometry
     if not 0 <= layer < sizes.layers:
         raise ConfigError(f"layer={layer}: the scheme is for {sizes.layers} layers, counted from 0")
-    made = build_attention({**_attention(name), **options}, sizes, scheme.layer(layer))
-    if not isinstance(made, Attention):
+    built = build_attention({**_attention(name), **options}, sizes, scheme.layer(layer))
+    if not isinstance(built, Attention):
         raise ConfigError(
-            f"attention.kind={made.name} mixes hidden states and takes no queries and keys: "
+            f"attention.kind={built.name} mixes hidden states and takes no queries and keys: "
             "use it in poslab.gpt"
         )
-    initialise(made, seed, sizes.layers, f"blocks.{layer}.attention")
-    return CausalAttention(made, scheme, layer)
+    initialise(built, seed, sizes.layers, f"blocks.{layer}.attention")
+    return CausalAttention(built, scheme, layer)
 
 
 def gpt(
@@ -180,14 +179,14 @@ def gpt(
     seed: int = 0,
     causal: bool = True,
 ) -> GPT:
-    """The GPT that poslab trains, with its initial weights: those of a run with this seed.
+    """Build the GPT that poslab trains, with the initial weights of a run with this seed.
 
     `pos`, `attention` and `model` are names of options, as on the command line. `pos` and `attention` may
-    also be sections as an option's file has them, such as `{"scheme": "rope", "base": 500_000}`: the keys
-    that are left out are those of the file. Sizes that are not given are those of `model`, and `vocabulary`
-    is how many tokens there are, 256 for bytes. Called with tokens (B, T) it gives the logits (B, T,
-    vocabulary) of the token after each. Without `causal`, every token sees those after it too. Raises
-    ConfigError where parts do not exist or cannot work together.
+    also be sections as in an option's file, such as `{"scheme": "rope", "base": 500_000}`: keys that are left
+    out have the file's values. The default sizes are those of `model`; `vocabulary` is the number of tokens,
+    256 for bytes. Called with tokens (B, T), the GPT returns the logits (B, T, vocabulary) of the token after
+    each. Without `causal`, every token attends also to later ones. Raise ConfigError where parts do not exist
+    or cannot work together.
     """
     geometry = replace(_sizes(model, width, heads, layers, context_length), causal=causal)
     if isinstance(vocabulary, bool) or not isinstance(vocabulary, int) or vocabulary < 1:
@@ -195,10 +194,10 @@ def gpt(
     _check_seed(seed)
     built = build_scheme(_pos(pos), geometry)
     section = _attention(attention)
-    each = [build_attention(section, geometry, built.layer(index)) for index in range(geometry.layers)]
-    made = GPT(vocabulary, geometry, built, each)
-    made.initialise(seed)
-    return made
+    mixers = [build_attention(section, geometry, built.layer(index)) for index in range(geometry.layers)]
+    network = GPT(vocabulary, geometry, built, mixers)
+    network.initialise(seed)
+    return network
 
 
 def _check_seed(seed: int) -> None:
@@ -224,15 +223,15 @@ def _sizes(
 
 
 def _scheme(section: Mapping[str, Any], geometry: Geometry, seed: int) -> Scheme:
-    made = build_scheme(section, geometry)
-    initialise(made, seed, geometry.layers, "scheme")
-    return made
+    built = build_scheme(section, geometry)
+    initialise(built, seed, geometry.layers, "scheme")
+    return built
 
 
 def _pos(part: Part) -> dict[str, Any]:
     section = _section("pos", "scheme", schemes.__name__, part)
     kind = find(section.get("scheme"), Scheme, schemes.__name__, "pos.scheme")
-    # Where no file says a rate, what a scheme learns has the model's.
+    # Without a file that sets a rate, a scheme's parameters have the model's.
     rate = {"rate": 1.0} if issubclass(kind.options_class, LearnedOptions) else {}
     return {**rate, **section}
 
@@ -244,10 +243,10 @@ def _attention(part: Part) -> dict[str, Any]:
 
 
 def _section(group: str, selector: str, package: str, part: Part) -> dict[str, Any]:
-    """The section of a part; of one that is described, what is left out is as its option's file has it."""
+    """Return the section of a part; keys that a mapping leaves out have the values of the option's file."""
     conf = installed_conf()
     if not isinstance(part, str | Mapping):
-        raise ConfigError(f"{group}={part!r}: give the name of an option, or a mapping such as its file has")
+        raise ConfigError(f"{group}={part!r}: give the name of an option, or a mapping such as in its file")
     if isinstance(part, str):
         if part in conf.options(group) or "." not in part:
             return dict(load(conf.file(group, part)))
@@ -258,8 +257,8 @@ def _section(group: str, selector: str, package: str, part: Part) -> dict[str, A
     # A file may have the name that a package declares, and the caller the module's full name.
     module = module_name(name, package)
     of_part = [
-        each
-        for each in sections(conf, group).values()
-        if module_name(str(each.get(selector)), package) == module
+        section
+        for section in sections(conf, group).values()
+        if module_name(str(section.get(selector)), package) == module
     ]
     return {**next(iter(of_part), {}), **part}

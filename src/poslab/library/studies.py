@@ -24,18 +24,16 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-Table = dict[
-    str, list[Value]
-]  # columns of one length by name: what pandas.DataFrame and polars.DataFrame take
+Table = dict[str, list[Value]]  # columns of one length by name, for pandas.DataFrame and polars.DataFrame
 
-WHOSE = ("study", "run", "arm", "pos", "attention", "seed")  # the first columns of each table of runs
+RUN_COLUMNS = ("study", "run", "arm", "pos", "attention", "seed")  # the first columns of all tables of runs
 
 
 class Study:
-    """The records of a study, as `poslab.read` gives them. Losses are nats a token unless said otherwise.
+    """The records of a study, as `poslab.read` returns them. Losses are in nats per token, or a name says so.
 
-    Each table is a mapping of columns, which `pandas.DataFrame(table)` and `polars.DataFrame(table)` take as
-    it is. None stands where something was not measured or is not defined.
+    Each table is a mapping of columns, for `pandas.DataFrame(table)` and `polars.DataFrame(table)`. None
+    means not measured or not defined.
     """
 
     def __init__(self, results: Results) -> None:
@@ -43,61 +41,61 @@ class Study:
 
     @property
     def name(self) -> str:
-        """The study's name; of several, all of them."""
+        """The study's name; for several studies, all names."""
         return self._results.study
 
     @property
     def runs(self) -> Table:
-        """A row a run, whatever became of it: the columns of summary.csv, such as `sliding_8x`."""
+        """A row for every run, finished or not: the columns of summary.csv, such as `sliding_8x`."""
         return self.tables["summary"]
 
     @property
     def curves(self) -> Table:
-        """A row a validation of each run: `step`, training `tokens` and `seconds` until then, `loss`."""
+        """A row for every validation of a run: `step`, training `tokens` and `seconds` until then, `loss`."""
         return _columns(
-            whose | {"step": one.step, "tokens": one.tokens, "seconds": one.seconds}
-            | _losses([Stretch(one.nll, one.scored, one.bytes)])
-            for run, whose in self._of_runs()
-            for one in run.validations
+            columns | {"step": row.step, "tokens": row.tokens, "seconds": row.seconds}
+            | _losses([Stretch(row.nll, row.scored, row.bytes)])
+            for run, columns in self._of_runs()
+            for row in run.validations
         )  # fmt: skip
 
     @property
     def extrapolation(self) -> Table:
-        """A row a run, rotation, protocol and length: `length` in tokens, `multiple` of L, `loss`.
+        """A row for every run, rotation, protocol and length: `length` in tokens, `multiple` of L, `loss`.
 
         `rescale` is none for the model as trained; `protocol` is non_overlapping, sliding, or matched:
         non-overlapping windows scored on the targets of the sliding ones.
         """
         return _columns(
-            whose | {"rescale": rescale, "protocol": protocol, "multiple": multiple}
+            columns | {"rescale": rescale, "protocol": protocol, "multiple": multiple}
             | {"length": round(multiple * run.context_length)} | _losses(scored.values())
-            for run, whose in self._of_runs()
+            for run, columns in self._of_runs()
             for rescale, segments, _ in _measured(run)
             for (protocol, multiple), scored in segments.items()
         )  # fmt: skip
 
     @property
     def positions(self) -> Table:
-        """A row a run, rotation and position in windows of the longest length, from 0: `loss`."""
+        """A row for every run, rotation and position in windows of the longest length, from 0: `loss`."""
         return _columns(
-            whose | {"rescale": rescale, "position": position} | _losses([stretch])
-            for run, whose in self._of_runs()
+            columns | {"rescale": rescale, "position": position} | _losses([stretch])
+            for run, columns in self._of_runs()
             for rescale, _, positions in _measured(run)
             for position, stretch in sorted(positions.items())
         )
 
     def table(self, name: str) -> "pandas.DataFrame":
-        """A table of the runs, such as "extrapolation", "probe" or one of a measurement of yours.
+        """Return a table of the runs, such as "extrapolation", "probe" or that of a measurement of yours.
 
-        A row a row of each finished run's file, with the columns run, arm, pos, attention and seed before its
-        own. Raises ReportError where no run has rows of that name.
+        It has all rows of the finished runs' files, with the columns run, arm, pos, attention and seed before
+        those of the file. Raise ReportError where no run has rows of that name.
         """
         by_name = {Path(measurement.table.file).stem: measurement for measurement in measurements()}
         study = StudyTables(self._results)
         table = study.table(by_name[name]) if name in by_name else None
         if table is None:
-            there = {Path(file).stem for run in self._results.finished for file in run.tables}
-            names = sorted(there & by_name.keys())
+            stems = {Path(file).stem for run in self._results.finished for file in run.tables}
+            names = sorted(stems & by_name.keys())
             near = nearest(name, names)
             raise ReportError(f"{self.name} has no table {name!r}{near}; it has {', '.join(names)}")
         return table
@@ -108,42 +106,41 @@ class Study:
         return {name: _columns(rows, columns) for name, (columns, rows) in self._document.sheets.items()}
 
     def config(self, arm: str) -> Mapping[str, Any]:
-        """The configuration of an arm, as its first finished run has it. Raises ReportError."""
+        """Return the configuration of an arm's first finished run. Raise ReportError."""
         return self._arm(arm).arm.finished[0].config
 
     def by_seed(self, arm: str, figure: str) -> dict[int, float]:
-        """A figure of an arm's finished runs, a column of `runs`, by seed. Raises ReportError."""
+        """Return a figure of an arm's finished runs, a column of `runs`, by seed. Raise ReportError."""
         return self._arm(arm).by_seed(figure)
 
-    def difference(self, arm: str, other: str, figure: str) -> Difference | None:
-        """An arm less another on a figure, paired by seed; its p is not corrected for further comparisons.
+    def difference(self, arm: str, baseline: str, figure: str) -> Difference | None:
+        """Return an arm less a baseline on a figure, paired by seed; its p is not corrected for more tests.
 
-        None where they share no seed, or their losses do not mean the same: of another text, in windows of
-        another length, evaluated otherwise. Raises ReportError.
+        None where they share no seed, or their losses are not comparable: of different texts, in windows of
+        different lengths, by different evaluations. Raise ReportError.
         """
-        mine, theirs = self._arm(arm), self._arm(other)
-        if not all(comparable(run, theirs.arm, is_in_bits(figure)) for run in mine.arm.finished):
+        compared, base = self._arm(arm), self._arm(baseline)
+        if not all(comparable(run, base.arm, is_in_bits(figure)) for run in compared.arm.finished):
             return None
-        return paired(mine.by_seed(figure), theirs.by_seed(figure))
+        return paired(compared.by_seed(figure), base.by_seed(figure))
 
-    def time_ratio(self, arm: str, other: str) -> Ratio | None:
-        """Tokens to the study's target (75 % of the reference's budget) of an arm over another's.
+    def time_ratio(self, arm: str, baseline: str) -> Ratio | None:
+        """Return an arm's tokens to the study's target (75 % of the reference's budget) over a baseline's.
 
-        None where they share no seed. Raises ReportError.
+        None where they share no seed. Raise ReportError.
         """
-        mine, theirs = (self._arm(label).times.get("", {}) for label in (arm, other))
-        return ratio(mine, theirs)
+        return ratio(*(self._arm(label).times.get("", {}) for label in (arm, baseline)))
 
     def tokens_to(self, arm: str, loss: float) -> dict[int, float | None]:
-        """Training tokens of an arm's finished runs to a validation loss, by seed; None: not reached.
+        """Return the training tokens of an arm's finished runs to a validation loss, by seed.
 
-        Between two validations, linear in the logarithm of the tokens. Raises ReportError.
+        None: not reached. Between validations, linear in the logarithm of the tokens. Raise ReportError.
         """
         reached = {run.seed: crossing(run.validations, loss) for run in self._arm(arm).arm.finished}
         return {seed: None if at is None else at.tokens for seed, at in reached.items()}
 
     def _arm(self, label: str) -> ArmFigures:
-        """The arm of that label. Raises ReportError where the study has none, or no finished run of it."""
+        """Return the arm of that label. Raise ReportError where the study has no finished run of it."""
         finished = {item.arm.label: item for item in self._results.arms if item.rows}
         if label not in finished:
             near = nearest(label, finished)
@@ -156,7 +153,7 @@ class Study:
         return tuple(chart.name for chart in self._document.charts)
 
     def figure(self, name: str) -> "Figure":
-        """A figure as the report draws it, one or two columns of a paper wide. Raises ReportError."""
+        """Draw a figure as in the report, one or two columns of a paper wide. Raise ReportError."""
         charts = {chart.name: chart for chart in self._document.charts}
         if name not in charts:
             near = nearest(name, charts)
@@ -170,9 +167,9 @@ class Study:
         return document(self._results)
 
     def _of_runs(self) -> Iterator[tuple[Run, dict[str, Value]]]:
-        """Every run with the columns that say which one it is."""
+        """Yield every run with its RUN_COLUMNS."""
         for run, row in zip(self._results.runs, self._results.rows, strict=True):
-            yield run, {name: row.get(name) for name in WHOSE}
+            yield run, {name: row.get(name) for name in RUN_COLUMNS}
 
 
 def read(
@@ -183,21 +180,21 @@ def read(
     reference: str | None = None,
     primary: str | None = None,
 ) -> Study:
-    """A study's records, checked against their checksums; several with commas between their names.
+    """Read a study's records, checked against their checksums; several with commas between their names.
 
-    Of `ablation`, the study of commands without a name, they are those of the last command, as in its report.
-    `runs` is the folder of all studies' runs. A study that has none there is read from the records kept
+    For `ablation`, the study of commands without a name, only those of the last command, as in its report.
+    `runs` is the folder of all studies' runs. A study that has none there is read from the records archived
     beside its report in the folder `reports`. `reference` is the label of the arm that the others are
     compared with, and `primary` the figure that is tested (sliding_8x, loss_8x, ...), by default those of the
-    study, as for its report. Raises ReportError, one line, where there is no such study, arm or figure, or no
-    finished run.
+    study's report. Raise ReportError, one line, where there is no such study, arm or figure, or no finished
+    run.
     """
     records = load_available(study, Path(runs).expanduser(), Path(reports).expanduser())
     return Study(figures(records, subject_of(study), reference, primary))
 
 
 def _measured(run: Run) -> Iterator[tuple[str, Segments, Mapping[int, Stretch]]]:
-    """What a run was measured for, as trained and under each other rotation."""
+    """Yield the measured losses of a run, as trained and under each other rotation, by its name."""
     yield TRAINED, run.segments, run.positions
     for name, measured in run.rescaled.items():
         yield name, measured.segments, measured.positions
@@ -213,7 +210,7 @@ def _losses(stretches: Iterable[Stretch]) -> dict[str, Value]:
 
 
 def _columns(rows: Iterable[Mapping[str, Value]], columns: Sequence[str] = ()) -> Table:
-    """The rows by column, each of one type, as libraries of tables want them."""
+    """Return the rows by column, each of one type, as libraries of tables require."""
     listed = list(rows)
     names = dict.fromkeys([*columns, *(key for row in listed for key in row)])
     return {name: _of_one_type([row.get(name) for row in listed]) for name in names}

@@ -53,10 +53,10 @@ class RunDirectory:
         return manifest
 
     def table(self, name: str) -> pandas.DataFrame:
-        """A table of the run: "metrics", "extrapolation", "position", and what else it has as CSV files.
+        """Return a table of the run: "metrics", "extrapolation", "position", or another of its CSV files.
 
-        A column that a later version added holds NaN. Raises ConfigError where there is none of that
-        name, naming those that there are.
+        A column that a later version added holds NaN. Raise ConfigError, with the names of the tables, for
+        an unknown one.
         """
         tables = {path.stem: path for path in sorted(self.path.glob("*.csv"))}
         if name not in tables:
@@ -67,14 +67,14 @@ class RunDirectory:
         return table.reindex(columns=[*dict.fromkeys([*table.columns, *optional])])
 
     def model(self) -> GPT:
-        """The trained model, in evaluation mode on the CPU, as `poslab.load` gives it."""
+        """Return the trained model, in evaluation mode on the CPU, as `poslab.load` does."""
         return load(self.path)
 
 
 def compose(*overrides: str) -> Request:
-    """The settings of one run, from arguments as `train.py` takes them: `compose("pos=alibi", "seed=1")`.
+    """Compose the settings of one run from arguments as for `train.py`: `compose("pos=alibi", "seed=1")`.
 
-    Raises ConfigError, one line, where one of them is wrong.
+    Raise ConfigError, one line, where an argument is wrong.
     """
     conf = installed_conf()
     try:
@@ -94,15 +94,15 @@ def train(
 ) -> RunDirectory:
     """Train and evaluate the run that `compose` describes, in this process.
 
-    Its record is a folder in the folder `study`, such as runs/mine, named by its settings as `train.py` names
-    it, so that `poslab.read("mine")` and `report.py study=mine` have all runs that were trained there. What
-    the code prints, `breakpoint()` and profilers work as in any function, and what it raises is raised here;
-    the record then has status failed. A finished run is returned as it is, and one that was stopped resumes,
-    to the same bits. `loggers` and `callbacks` are Lightning's, beside those of the request: a run that is
-    finished calls none of them, and they do not tell one run from another, so name what changes a result in
-    the request (`compose("callbacks=[early_stopping]")`). Ctrl-C writes a checkpoint and raises
-    KeyboardInterrupt. The settings `runs`, `reports`, `study` and `launcher` have no effect. Raises
-    ConfigError where the settings cannot work.
+    Its record is a folder in the folder `study`, such as runs/mine, with the name that `train.py` would use,
+    so that `poslab.read("mine")` and `report.py study=mine` have all runs trained there. `print`,
+    `breakpoint()` and profilers work as in any function. An exception in the run is raised here, and the
+    record then has status failed. A finished run is returned as it is, and a stopped run resumes, to the same
+    bits. `loggers` and `callbacks` are Lightning's, added to those of the request. A finished run calls none
+    of them, and they are not part of its identity: name callbacks that change the result in the request
+    (`compose("callbacks=[early_stopping]")`). Ctrl-C writes a checkpoint and raises KeyboardInterrupt. The
+    settings `runs`, `reports`, `study` and `launcher` have no effect. Raise ConfigError where the settings
+    cannot work.
     """
     folder = Path(study).expanduser().resolve()
     if request.config.trainer.devices * request.config.trainer.nodes > 1:
@@ -112,7 +112,7 @@ def train(
     job.check_disk()
     enlist(folder, [job.directory.name], "poslab.train", config.reference, config.question, config.primary)
     stopper = Stopper()
-    in_main_thread = threading.current_thread() is threading.main_thread()  # which alone handles signals
+    in_main_thread = threading.current_thread() is threading.main_thread()  # only this handles signals
     try:
         with stopper.installed() if in_main_thread else nullcontext():
             run(

@@ -1,11 +1,10 @@
 """Trained models for other programs: loaded from a run, and exported as safetensors.
 
-    runs/<study>/<run>/model.safetensors    what `poslab export checkpoint=runs/<study>/<run>` writes
+    runs/<study>/<run>/model.safetensors    written by `poslab export checkpoint=runs/<study>/<run>`
 
-The header's metadata has under `poslab` the run's configuration and whose weights these are. The file says by
-itself which model it is, and ends no differently from any other of its kind, so that other libraries read the
-tensors. As a record is, it is sealed: the metadata hold the SHA-256 of the whole file, for which zeros stand
-while it is taken.
+The header's metadata has under `poslab` the run's name and configuration, so that no other file is needed.
+Other libraries read the tensors as from any file of this format. Like a record the file is sealed: the
+metadata hold the SHA-256 of the whole file, computed with zeros in its place.
 """
 
 import hashlib
@@ -33,19 +32,19 @@ from poslab.record.seal import UNSEALED, DamagedError, UnreadableError
 from poslab.training.trained import TrainedModel, load_model, read_trained_model
 
 SUFFIX = ".safetensors"
-FORMAT = 1  # of what stands under `poslab`
+FORMAT = 1  # of the metadata under `poslab`
 SEAL = re.compile(rb'\\"sha256\\": \\"([0-9a-f]{64})\\"')
-LENGTH = 8  # bytes that say how long the header is
-ALIGNED = 8  # bytes of which the header has a multiple
+LENGTH = 8  # bytes that hold the length of the header
+ALIGNED = 8  # bytes: the header's length is a multiple
 
 
 def load(run: str | PathLike[str]) -> GPT:
-    """The trained model of a finished run, in evaluation mode on the CPU.
+    """Load the trained model of a finished run, in evaluation mode on the CPU.
 
-    `run` is the run's directory (`runs/<study>/<run>`), its `checkpoint.pt`, or a file that `poslab.export`
-    has written, which may lie anywhere. Called with tokens (B, T) the model gives the logits (B, T,
-    vocabulary) of the token after each. Nothing is unpickled but tensors and plain values. Raises
-    ConfigError, one line, where there is no such run or a file is not as it was written.
+    `run` is the run's directory (`runs/<study>/<run>`), its `checkpoint.pt`, or a file of `poslab.export` in
+    any place. Called with tokens (B, T), the model returns the logits (B, T, vocabulary) of the token after
+    each. Unpickles only tensors and plain values. Raise ConfigError, one line, where there is no such run or
+    a file is damaged.
     """
     path = Path(run).expanduser()
     if path.suffix == SUFFIX:
@@ -59,11 +58,11 @@ def load(run: str | PathLike[str]) -> GPT:
 
 
 def export(run: str | PathLike[str], to: str | PathLike[str] | None = None) -> Path:
-    """Write the weights of a finished run as safetensors; the path of the file.
+    """Write the weights of a finished run as safetensors; return the path of the file.
 
     `run` is the run's directory and `to` the file, by default `model.safetensors` in that directory. Its
     metadata have the run's configuration as JSON, and `poslab.load` reads it back to the bit. The same run
-    gives the same bytes. Raises ConfigError where the run is not finished or damaged, or where `to` does not
+    gives the same bytes. Raise ConfigError where the run is not finished or damaged, or where `to` does not
     end in `.safetensors`.
     """
     directory = Path(run).expanduser()
@@ -85,8 +84,8 @@ def export(run: str | PathLike[str], to: str | PathLike[str] | None = None) -> P
         "config": config.result_settings(),
         "sha256": UNSEALED,
     }
-    # By today's names, which those of an older checkpoint need not be. The format keeps no two tensors in one
-    # memory: what is shared is written for each name.
+    # By today's names, also for an older checkpoint. The format allows no shared memory: a shared tensor is
+    # written for each of its names.
     weights = trained.gpt(config).state_dict()
     tensors = {name: tensor.contiguous().clone() for name, tensor in weights.items()}
     write_atomic(path, _sealed(write_tensors(tensors, {"format": "pt", "poslab": json.dumps(facts)})))
@@ -94,7 +93,7 @@ def export(run: str | PathLike[str], to: str | PathLike[str] | None = None) -> P
 
 
 def _sealed(data: bytes) -> bytes:
-    """The file with its seal, and with a header that is the same for the same content."""
+    """Return the file with its seal, and with a header that is the same for the same content."""
     header, begin = _header(data)
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))  # the library's order varies
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -107,7 +106,7 @@ def _sealed(data: bytes) -> bytes:
 
 
 def _header(data: bytes) -> tuple[dict[str, Any], int]:
-    """The header of a file, and where the tensors begin. Raises ValueError."""
+    """Return the header of a file, and where the tensors begin. Raise ValueError."""
     begin = LENGTH + int.from_bytes(data[:LENGTH], "little")
     header = json.loads(data[LENGTH:begin])
     if not isinstance(header, dict):
@@ -116,7 +115,7 @@ def _header(data: bytes) -> tuple[dict[str, Any], int]:
 
 
 def _exported(path: Path) -> GPT:
-    """The model in a file of `export`. Raises ConfigError."""
+    """Load the model in a file of `export`. Raise ConfigError."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -134,9 +133,9 @@ def _exported(path: Path) -> GPT:
 
 
 def _facts(data: bytes, path: Path) -> Mapping[str, Any]:
-    """What a file says of the model in it, if it is as it was written."""
+    """Return the metadata of a file, if its seal is right. Raise ConfigError."""
     facts: Any = None
-    with suppress(ValueError, RecursionError, KeyError, TypeError):  # whatever else the file may be
+    with suppress(ValueError, RecursionError, KeyError, TypeError):  # a file of any other kind
         header, begin = _header(data)
         facts = json.loads(header["__metadata__"]["poslab"])
     if not isinstance(facts, dict):
@@ -160,16 +159,16 @@ def _digest_without(data: bytes, begin: int, end: int) -> bytes:
 
 
 def _check_place(facts: Mapping[str, Any], path: Path) -> None:
-    """Raise DamagedError where the file lies beside the record of a run with other weights."""
+    """Raise DamagedError where the file is beside the record of a run with other weights."""
     if path.name != EXPORTED:
         return
     try:
         manifest = read_manifest(path.parent, anywhere=True)
-    except (ConfigError, OSError):  # what it says is not needed
+    except (ConfigError, OSError):  # the file is complete without it
         return
     final = None if manifest is None else (manifest.files or {}).get(FINAL)
     if final is not None and final != facts.get("checkpoint"):
-        raise DamagedError(f"{path} has other weights than the run that it lies in: export it again")
+        raise DamagedError(f"{path} has other weights than the run in this folder: export it again")
 
 
 def _config(settings: Mapping[str, Any]) -> Config:

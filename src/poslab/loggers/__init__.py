@@ -1,13 +1,13 @@
-"""A run shown while it trains, by W&B and others; what W&B has, sent and read back.
+"""Loggers that show a run while it trains (W&B, TensorBoard, others), and the exchange of records with W&B.
 
 Adding a logger is adding two files. NAME.py in this folder, or a module of another package, has one public
-class, a `LightningLogger` that makes a logger of Lightning, or a `RunLogger` where that is too little. It is
-found by the module's name. Its `options_class` declares the options; conf/logger/NAME.yaml has a section
+class: a `LightningLogger`, which makes a logger of Lightning, or a `RunLogger` where that is too little. The
+module's name finds it. Its `options_class` declares the options; conf/logger/NAME.yaml has a section
 `NAME:` with `name: NAME` and a default for every option. tensorboard.py is the one to read first.
 
-The record stays the source of every result, and no logger is a part of a run's identity. What a logger raises
-ends that logger, in one line, and not the run. The folders beside it are W&B's: send/ has what a run, an
-evaluation and a report send, fetch/ reads records and models back, dashboard/ makes a study's views.
+The record stays the source of every result, and no logger is a part of a run's identity. An exception in a
+logger is printed in one line and ends that logger, not the run. The folders here are W&B's: send/ sends runs,
+evaluations and reports, fetch/ downloads records and models, dashboard/ makes a study's views.
 """
 
 import re
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
     from pytorch_lightning.loggers import Logger
 
 LOGGERS = "poslab.loggers"  # the package of poslab's own
-DIRECTORY = "{directory}"  # in an argument of a class of Lightning: the run's folder
-FINISH_SECONDS = 180.0  # that a logger has at the end to send what is left
-PATH = re.compile(r"(?<![\w:/])/(?:[^\s/'\"]+/)+")  # records are published: no path of the machine
+DIRECTORY = "{directory}"  # in an argument of a class of Lightning: replaced by the run's folder
+FINISH_SECONDS = 180.0  # that a logger has at the end to send its remaining data
+PATH = re.compile(r"(?<![\w:/])/(?:[^\s/'\"]+/)+")  # removed from errors: records are published
 
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """What a logger is told of the run that it is to show."""
+    """The run that a logger is to show."""
 
     config: Config
     card: Card  # its name, tags and settings, as tables show them
     directory: Path
     manifest: Manifest  # so far
     rows: Sequence[Mapping[str, Any]]  # of metrics.csv so far: not empty where an interrupted run resumes
-    stop: Callable[[str], None]  # stops the run, called with the name of whoever asks, from any thread
+    stop: Callable[[str], None]  # stops the run; takes the name of the caller, such as W&B; for any thread
 
 
 class RunLogger(ABC):
-    """Shows a run. Each process of an interrupted run opens a new one, with the rows so far."""
+    """Shows a run. Each process of an interrupted run opens a new logger, with the rows so far."""
 
     options_class: ClassVar[type[Options]] = Options
     title: str = "a logger"  # in messages
@@ -62,11 +62,11 @@ class RunLogger(ABC):
 
     @property
     def wanted(self) -> bool:
-        """Whether nothing in the environment switches it off."""
+        """False where a variable of the environment switches the logger off."""
         return True
 
     def __init__(self, options: Any) -> None:
-        """Raises ConfigError where a package that it needs is missing."""
+        """Raise ConfigError where a package that the logger needs is missing."""
         self.options = options
 
     @abstractmethod
@@ -79,25 +79,25 @@ class RunLogger(ABC):
 
     @abstractmethod
     def finish(self, manifest: str, exit_code: int) -> None:
-        """Show the end of the run, whose files are all written; `manifest` is the text of its manifest.
+        """Show the end of the run. All its files are written; `manifest` is the text of its manifest.
 
-        Called in a thread of its own. Returns once all is sent.
+        Called in a thread of its own; returns once all is sent.
         """
 
     def abandon(self) -> None:  # noqa: B027 - most hold nothing
-        """Release what it holds without waiting, after a failure or while `finish` is still running."""
+        """Release files and processes without waiting, after a failure or while `finish` is still running."""
 
 
 class LightningLogger(RunLogger):
-    """Hands the settings, the curve and the final figures to a logger of Lightning.
+    """Passes the settings, the curve and the final figures to a logger of Lightning.
 
-    `train/loss` and `validation/loss` are in nats a token, by the optimizer step, and the figures of
+    `train/loss` and `validation/loss` are in nats per token, by the optimizer step, and the figures of
     summary.csv are `summary/...`. A resumed run logs its earlier rows again.
     """
 
     @abstractmethod
     def make(self, directory: Path) -> "Logger":
-        """The logger for the run in `directory`. Import Lightning here: it takes seconds."""
+        """Return the logger for the run in `directory`. Import Lightning here: it takes seconds."""
 
     def open(self, run: OpenedRun) -> None:
         self._logger, self._directory, self._step = self.make(run.directory), run.directory, 0
@@ -123,7 +123,7 @@ class LightningLogger(RunLogger):
 
 
 class _OfClass(LightningLogger):
-    """A class of Lightning that a configuration names, as +logger.NAME={_target_: CLASS} does."""
+    """A logger of a Lightning class that the configuration names: +logger.NAME={_target_: CLASS}."""
 
     def __init__(self, key: str, section: Mapping[str, Any]) -> None:
         super().__init__(Options())
@@ -140,7 +140,7 @@ class _OfClass(LightningLogger):
 
 
 class _Given(LightningLogger):
-    """A logger of Lightning that the caller has made."""
+    """A logger of Lightning that the caller passes."""
 
     def __init__(self, logger: "Logger") -> None:
         super().__init__(Options())
@@ -150,8 +150,8 @@ class _Given(LightningLogger):
         return self.logger
 
 
-def made(key: str, section: Mapping[str, Any]) -> RunLogger:
-    """The logger that a section of a configuration describes, not opened. Raises ConfigError."""
+def build_logger(key: str, section: Mapping[str, Any]) -> RunLogger:
+    """Return the logger that a section of a configuration describes, not opened. Raise ConfigError."""
     if "_target_" in section:
         return _OfClass(f"logger.{key}", section)
     where = "logger" if section["name"] == WANDB else f"logger.{key}"
@@ -160,27 +160,27 @@ def made(key: str, section: Mapping[str, Any]) -> RunLogger:
 
 
 def checked(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """A configuration's loggers with every option, also those that variables of the environment set.
+    """Return a configuration's loggers with every option, also those that variables of the environment set.
 
-    Raises ConfigError where there is no such logger, it has no such option, or a package of it is missing.
+    Raise ConfigError for an unknown logger or option, and where a package that a logger needs is missing.
     """
     return {
-        key: {**section, **made(key, section).options.model_dump(mode="json")}
+        key: {**section, **build_logger(key, section).options.model_dump(mode="json")}
         for key, section in sections.items()
     }
 
 
 def open_loggers(run: OpenedRun, given: Sequence["Logger"] = ()) -> "list[Guarded]":
-    """The loggers of the run's configuration and those that the caller has made, opened.
+    """Open and return the loggers of the run's configuration, then those that the caller passes.
 
-    Raises ConfigError where a class that the configuration names is no logger.
+    Raise ConfigError where a class that the configuration names is no logger.
     """
-    loggers = [made(key, section) for key, section in run.config.logger.items()]
+    loggers = [build_logger(key, section) for key, section in run.config.logger.items()]
     return [Guarded(logger, run) for logger in (*loggers, *map(_Given, given)) if logger.wanted]
 
 
 class Guarded:
-    """Calls a logger until it fails, which is printed in one line and noted in `place`."""
+    """Calls a logger until it fails; the failure is printed in one line and noted in `place`."""
 
     def __init__(self, logger: RunLogger, run: OpenedRun) -> None:
         self._logger: RunLogger | None = logger
@@ -191,7 +191,7 @@ class Guarded:
             self._fail(error)
             if isinstance(error, ConfigError):
                 raise
-        except BaseException:  # the run is stopped meanwhile
+        except BaseException:  # the run is stopped while the logger opens
             logger.abandon()
             raise
         self.place = logger.place
@@ -212,13 +212,13 @@ class Guarded:
         try:
             thread.start()
             thread.join(FINISH_SECONDS if wait is None else wait)
-        finally:  # also where the run is stopped meanwhile
+        finally:  # also where the run is stopped while it waits
             given_up, self._logger = self._logger is not None, None
             if given_up:
                 logger.abandon()
         if given_up and wait is None:
             print(
-                f"{logger.title} did not finish in {FINISH_SECONDS:g} s; what is not sent is on disk",
+                f"{logger.title} did not finish in {FINISH_SECONDS:g} s; data that was not sent is on disk",
                 file=sys.stderr,
             )
 
@@ -238,7 +238,7 @@ class Guarded:
             return
         reason = error_line(error)
         self._note(failed=reason)
-        print(f"{logger.title} failed, and the run goes on without it: {reason}", file=sys.stderr, flush=True)
+        print(f"{logger.title} failed; the run continues without it: {reason}", file=sys.stderr, flush=True)
         with suppress(Exception):
             logger.abandon()
 
@@ -248,5 +248,5 @@ class Guarded:
 
 
 def error_line(error: Exception) -> str:
-    """An error in one line, without directories."""
+    """Return an error in one line, without directories."""
     return f"{type(error).__name__}: {PATH.sub('', without_secrets(one_line(error)))[:300]}"

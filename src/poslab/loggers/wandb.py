@@ -1,4 +1,4 @@
-"""Weights & Biases: online where there is a login and the server answers, else offline, for later."""
+"""Weights & Biases: online where there is a login and the server answers, else offline, to be sent later."""
 
 import os
 from collections.abc import Mapping
@@ -10,20 +10,20 @@ from pydantic import Field, field_validator, model_validator
 from poslab.config.request import PROJECT, WANDB
 from poslab.config.schema import Options
 from poslab.config.text import IN_A_URL
-from poslab.loggers import OpenedRun, RunLogger, made
+from poslab.loggers import OpenedRun, RunLogger, build_logger
 
 
 class WandbOptions(Options):
     project: str | None = Field(
-        min_length=1, max_length=128, description=f"null: what WANDB_PROJECT says, else {PROJECT}"
+        min_length=1, max_length=128, description=f"null: the value of WANDB_PROJECT, else {PROJECT}"
     )
     entity: str | None = Field(
-        default=None, description="the account or team; null: what WANDB_ENTITY says, else your account's own"
+        default=None, description="the account or team; null: the value of WANDB_ENTITY, else your account"
     )
-    tags: list[str] | None = Field(description="beside poslab's own; null: those in WANDB_TAGS, by commas")
+    tags: list[str] | None = Field(description="added to poslab's; null: those in WANDB_TAGS, by commas")
     checkpoints: bool = Field(description="whether each finished run's weights are sent as an artifact")
     console: bool = Field(
-        default=False, description="whether what a run prints is sent, without paths and secrets"
+        default=False, description="whether a run's output is sent, without paths and secrets"
     )
     system_statistics: bool = Field(
         default=False,
@@ -36,7 +36,7 @@ class WandbOptions(Options):
     @model_validator(mode="before")
     @classmethod
     def _by_variables(cls, given: Any) -> Any:
-        """What W&B's own variables say, where a setting is null."""
+        """Replace settings that are null by the values of W&B's own variables."""
         by_variables = {
             "project": os.environ.get("WANDB_PROJECT") or PROJECT,
             "entity": os.environ.get("WANDB_ENTITY") or None,
@@ -53,7 +53,7 @@ class WandbOptions(Options):
 
 
 class Wandb(RunLogger):
-    """A run of W&B's in this process. W&B's own process, which sends what is logged, ends with it."""
+    """A W&B run of this process. W&B's own process, which sends the data, ends with this one."""
 
     options_class = WandbOptions
     options: WandbOptions
@@ -72,7 +72,8 @@ class Wandb(RunLogger):
         self.place, self._held = {}, ExitStack()
         self._held.enter_context(own_variables(run.directory))
         self._held.callback(forget_client)
-        self._alone = wandb.setup().most_recent_active_run is None  # no run of the caller's is open
+        # Where the caller has a W&B run open, its client is not killed.
+        self._owns_client = wandb.setup().most_recent_active_run is None
         self._run = TrackedRun(self.options, run.card, run.directory, run.manifest, run.rows, run.stop)
         self.place = self._run.place
 
@@ -86,16 +87,16 @@ class Wandb(RunLogger):
     def abandon(self) -> None:
         from poslab.loggers.send.login import kill_client
 
-        if self._alone:
+        if self._owns_client:
             kill_client()
         self._held.close()
 
 
 def wandb_options(sections: Mapping[str, Mapping[str, Any]]) -> WandbOptions | None:
-    """The options of W&B among a configuration's loggers; None where it is not used. Raises ConfigError."""
-    section = next((each for each in sections.values() if each.get("name") == WANDB), None)
+    """Return W&B's options among a configuration's loggers, None where it is not used. Raise ConfigError."""
+    section = next((section for section in sections.values() if section.get("name") == WANDB), None)
     if section is None:
         return None
-    logger = made(WANDB, section)
+    logger = build_logger(WANDB, section)
     assert isinstance(logger, Wandb)
     return logger.options if logger.wanted else None

@@ -1,4 +1,4 @@
-"""A pre-norm GPT (Radford et al. 2019) whose positional scheme and attention are parts put into it.
+"""A pre-norm GPT (Radford et al. 2019) with a positional scheme and attentions passed as parts.
 
 Shapes: B batch, T tokens, D width, H heads, K head width, V vocabulary.
 """
@@ -37,7 +37,7 @@ class Block(nn.Module):
         super().__init__()
         if isinstance(attention, Attention):
             attention.add_projections()
-        # In this order, which the last bit of the gradients' norm depends on.
+        # The last bit of the gradients' norm depends on this order.
         self.norm_attention = nn.LayerNorm(geometry.width)
         self.attention = attention
         self.norm_perceptron = nn.LayerNorm(geometry.width)
@@ -50,7 +50,7 @@ class Block(nn.Module):
         positions: Int[Tensor, "T"],
         last: int | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """With `last`, the output of the final `last` tokens alone (B last D), which costs much less."""
+        """With `last`, return the output of only the final `last` tokens (B last D), at a much lower cost."""
         mixed = self.attention(self.norm_attention(x), Site(scheme, positions, last=last))
         x = (x if last is None else x[:, -last:]) + mixed
         return x + self.perceptron(self.norm_perceptron(x))
@@ -71,7 +71,7 @@ class GPT(nn.Module):
         self.embedding = nn.Embedding(vocabulary, geometry.width)
         self.blocks = nn.ModuleList(Block(geometry, attention) for attention in attentions)
         self.norm = nn.LayerNorm(geometry.width)
-        self._compiled: list[Callable[..., Any]] = []  # the blocks, once they are
+        self._compiled: list[Callable[..., Any]] = []  # the blocks, after `compile_blocks`
         self.register_load_state_dict_pre_hook(_with_todays_names)  # type: ignore[no-untyped-call]
 
     def forward(
@@ -80,9 +80,9 @@ class GPT(nn.Module):
         last: int | None = None,
         positions: Int[Tensor, "T"] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each; with `last`, after the final `last` tokens alone: B last V.
+        """Return the logits of the token after each; with `last`, after only the final `last` (B last V).
 
-        `positions` are those of the tokens; None: where the scheme places them at evaluation. Raises
+        `positions` are those of the tokens; None: where the scheme places them at evaluation. Raise
         ValueError for more tokens than the scheme is defined for.
         """
         length = tokens.shape[1]
@@ -93,24 +93,24 @@ class GPT(nn.Module):
             positions = self.scheme.place(length, None)
         positions = positions.to(tokens.device)
         x = self.scheme.embed(self.embedding(tokens), positions)
-        # Evaluation has many shapes, for each of which a block would be compiled anew.
+        # Not compiled at evaluation, which has many shapes: a block would be compiled for each.
         blocks: Iterable[Callable[..., Any]] = (self.training and self._compiled) or self.blocks
         for index, block in enumerate(blocks):
-            # In the last block, tokens that are not wanted are keys and values only.
+            # In the last block, tokens before the final `last` are keys and values only.
             scored = last if index == len(self.blocks) - 1 else None
             x = block(x, self.scheme.layer(index), positions, scored)
         return linear(self.norm(x), self.embedding.weight)
 
     def compile_blocks(self) -> None:
-        """Have PyTorch compile the blocks, for training alone: evaluation runs them as they are.
+        """Have PyTorch compile the blocks for training; evaluation runs them uncompiled.
 
-        Block by block and not as a whole, since the blocks share one compilation, however many they are.
-        Hooks inside of a block are compiled with it, so they have to be there before the first step.
+        Block by block and not as a whole, since all blocks share one compilation. Hooks inside of a block
+        are compiled with it, so register them before the first step.
         """
         self._compiled = [torch.compile(block, dynamic=False) for block in self.blocks]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Of a copy or a pickle, whose blocks are not compiled."""
+        """Return the state of a copy or a pickle, without compiled blocks."""
         return {**super().__getstate__(), "_compiled": []}  # type: ignore[no-untyped-call]
 
     @property
@@ -119,11 +119,11 @@ class GPT(nn.Module):
         return ", ".join(dict.fromkeys(block.attention.kernel for block in self.blocks))  # type: ignore[union-attr,misc]
 
     def initialise(self, seed: int) -> None:
-        """GPT-2's initialisation: N(0, 0.02), projections into the residual over sqrt(2 layers), biases 0.
+        """Draw GPT-2's initial weights: N(0, 0.02), residual projections over sqrt(2 layers), biases 0.
 
         Every parameter is drawn from a stream of its own, named by the seed and the parameter, so that all
         schemes start from the same shared weights whatever parameters they add. Vectors of a scheme or a
-        mixer keep the values that its constructor gave them, and its `draw` comes last.
+        mixer keep the values of its constructor, and its `draw` comes last.
         """
         initialise(self, seed, len(self.blocks))
 
@@ -131,10 +131,10 @@ class GPT(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def training_flops(self, tokens: int) -> float:
-        """Floating-point operations of a forward and a backward pass over `tokens` tokens in windows of L.
+        """Return the floating-point operations of forward and backward over `tokens` tokens in windows of L.
 
-        6 N + 12 (layers D L) a token (Chowdhery et al. 2022, appendix B), N the parameters in the matrices
-        that tokens are multiplied by. By this convention the work is the same under every scheme and
+        6 N + 12 (layers D L) per token (Chowdhery et al. 2022, appendix B), with N the parameters of the
+        matrices that multiply tokens. By this convention the number is the same under every scheme and
         attention, and the causal mask saves nothing.
         """
         matrices = sum(
@@ -167,12 +167,12 @@ def initialise(part: nn.Module, seed: int, layers: int, where: str = "") -> None
             module.draw(named_stream(seed, name))
 
 
-# The projections of attention and the layers of the perceptron lay in the block itself once.
+# In older versions attention's projections and the perceptron's layers were attributes of the block.
 MOVED = re.compile(r"^(blocks\.\d+\.)(attention\.(?=(query_key_value|project_attention)\.)|perceptron\.)")
 
 
 def drawn_as(name: str) -> str:
-    """The name that the initial values of a parameter are drawn by, and that older checkpoints know it by."""
+    """Return the name that seeds a parameter's initial values, and that older checkpoints use."""
     return MOVED.sub(r"\1", name)
 
 
@@ -184,15 +184,15 @@ def _with_todays_names(gpt: nn.Module, weights: dict[str, Any], prefix: str, *_:
 
 
 def named_stream(seed: int, name: str) -> torch.Generator:
-    """A generator of random numbers for this seed and name alone."""
+    """Return a generator of random numbers that depends only on this seed and name."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
 def build_parts(config: RunConfig) -> tuple[Geometry, Scheme, list[Mixer]]:
-    """The geometry, the scheme and a mixer for each layer, as a configuration chooses them.
+    """Build the geometry, the scheme and a mixer for each layer, as a configuration chooses them.
 
-    Raises ConfigError where they cannot work together.
+    Raise ConfigError where they cannot work together.
     """
     size = config.model
     geometry = Geometry(size.width, size.heads, config.context_length, size.layers)
@@ -202,5 +202,5 @@ def build_parts(config: RunConfig) -> tuple[Geometry, Scheme, list[Mixer]]:
 
 
 def build(config: RunConfig, vocabulary: int) -> GPT:
-    """The model that a configuration describes; `initialise` draws its weights. Raises ConfigError."""
+    """Build the model that a configuration describes; `initialise` draws its weights. Raise ConfigError."""
     return GPT(vocabulary, *build_parts(config))

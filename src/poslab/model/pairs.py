@@ -1,4 +1,4 @@
-"""Which attention works under which scheme: the table in docs/schemes.md, made by trying every pair.
+"""Which attention works under which scheme: tries every pair, for the table in docs/schemes.md.
 
 `poslab grid` prints it in Markdown.
 """
@@ -17,7 +17,7 @@ GEOMETRY = Geometry(width=64, heads=2, context_length=64, layers=4)
 
 
 def grid(conf: Conf) -> str:
-    """The table in Markdown: a row a scheme, a column an attention; below, why some pairs cannot work."""
+    """Return the table in Markdown: schemes as rows, attentions as columns, then why some pairs fail."""
     schemes = {section["scheme"]: section for section in one_for_each_scheme(sections(conf, "pos")).values()}
     attentions = sections(conf, "attention")
     lines = [
@@ -33,7 +33,7 @@ def grid(conf: Conf) -> str:
 
 
 def _cell(pos: dict[str, Any], attention: dict[str, Any], reasons: dict[str, int]) -> str:
-    """The form in which the pair works (with the kernel that ran), or a dash and the number of the reason."""
+    """Return the form that the pair works in, with the kernel that ran, or a dash and the reason's number."""
     scheme = build_scheme(pos, GEOMETRY)
     layer = scheme.layer(0)
     try:

@@ -1,8 +1,8 @@
 """How a rotation's frequencies are changed to reach further: interpolation, NTK, YaRN, Llama 3.1.
 
-Each function takes theta (radians a token, float64, C pairs, fastest first, width W = 2 C) and returns the
-frequencies to turn by instead. The schemes rope_pi, rope_ntk, ... train with them; `evaluate.rescale`
-evaluates a model under them that was trained without (class Rescaling).
+Each function takes theta (radians per token, float64, C pairs, fastest first, width W = 2 C) and returns the
+new frequencies. The schemes rope_pi, rope_ntk, ... train with them; `evaluate.rescale` evaluates a model
+under them that was trained without (class Rescaling).
 """
 
 import math
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 # YaRN, section 3.2: pairs that turn once or less in the training length are interpolated fully, those that
-# turn 32 times or more are left alone.
+# turn 32 times or more are unchanged.
 YARN_SLOW, YARN_FAST = 1.0, 32.0
 
 
@@ -65,7 +65,7 @@ def yarn(theta: Float[Tensor, "C"], factor: float, context_length: int) -> Float
 
 
 def _pair_that_turns(logarithm: Float[Tensor, "C"], turns: float) -> Float[Tensor, ""]:
-    """The fractional number of the pair that turns `turns` times a token; log theta is linear in it."""
+    """Return the fractional number of the pair with `turns` turns per token; log theta is linear in it."""
     target = math.log(2 * math.pi * turns)
     right = (logarithm > target).sum().clamp(1, logarithm.shape[0] - 1)  # extrapolates past both ends
     # Not logarithm[right], for which the processor would have to read the number from a GPU.
@@ -101,7 +101,7 @@ class Rescaling:
     def frequencies(
         self, theta: Float[Tensor, "C"], length: int | Tensor, context_length: int
     ) -> Float[Tensor, "C"]:
-        """What to turn by instead of theta in a sequence of `length` tokens, after training at L."""
+        """Return the frequencies that replace theta in a sequence of `length` tokens, after training at L."""
         return METHODS[self.method](theta, self.factor, length, context_length)
 
     @property

@@ -1,8 +1,8 @@
-"""Whether a positional scheme keeps its contract: what can be tried of any, without knowing its formula.
+"""Whether a positional scheme keeps its contract: the checks that need no knowledge of its formula.
 
-Each check is made with random parameters in float64, under every attention that the scheme goes with. The
-project's tests compare poslab's own schemes with formulas and other implementations besides; the author of a
-scheme in another package has `poslab check-scheme` for this.
+Each check uses random parameters in float64, under every attention that the scheme works with. The project's
+tests also compare poslab's own schemes with formulas and other implementations; for schemes of other packages
+there is `poslab check-scheme`.
 
 Shapes: H heads, T tokens, K head width, D model width.
 """
@@ -26,19 +26,19 @@ TOLERANCE = 1e-9  # absolute and relative, of float64
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a check gave."""
+    """The result of a check."""
 
     title: str
     passed: bool
-    note: str = ""  # what is wrong, or why there was nothing to try
+    note: str = ""  # why it failed, or why it was not tried
 
 
 def check_scheme(
     section: Mapping[str, Any], attentions: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Outcome]:
-    """Try the scheme of a `pos` section under the `attention` sections by name, one check after the other.
+    """Check the scheme of a `pos` section, then under each of the `attention` sections (by name).
 
-    Raises ConfigError where the scheme cannot be built.
+    Raise ConfigError where the scheme cannot be built.
     """
     geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, context_length=LENGTH // 2, layers=4)
     trial = _Trial(section, geometry)
@@ -66,7 +66,7 @@ def check_scheme(
 
 
 def _outcome(title: str, check: Callable[[], str]) -> Outcome:
-    """A check raises AssertionError, or whatever a scheme raises; its result says what it left out."""
+    """Run a check, which returns what it left out; AssertionError and errors of the scheme are failures."""
     try:
         return Outcome(title, True, check())
     except AssertionError as error:
@@ -125,7 +125,7 @@ class _Trial:
             assert tensor is None or bool(torch.isfinite(tensor).all()), "a hook gives what is not finite"
         acts = (
             not torch.equal(embedded, self.x),
-            any(each.shape != self.q.shape or not torch.equal(each, self.q) for each in turned),
+            any(x.shape != self.q.shape or not torch.equal(x, self.q) for x in turned),
             bias is not None,
             gates is not None,
         )
@@ -136,23 +136,21 @@ class _Trial:
         length = min(self.length - SHIFT, 50)
         if length < 2:
             return "not tried: it is defined for too few tokens"
-        here = torch.arange(length)
-        same = torch.allclose(self._logits(here), self._logits(here + SHIFT), atol=1e-8, rtol=1e-8)
+        start = torch.arange(length)
+        same = torch.allclose(self._logits(start), self._logits(start + SHIFT), atol=1e-8, rtol=1e-8)
         claimed = self.whole.shift_invariant
         if claimed:
-            assert same, (
-                f"logits change when queries and keys move by {SHIFT} tokens, and it says they do not"
-            )
-        return "" if claimed or not same else "it says that logits change with a shift, and here they did not"
+            assert same, f"shift_invariant is True, but logits change when tokens move by {SHIFT}"
+        return "" if claimed or not same else "shift_invariant is False, but logits do not change here"
 
     def _logits(self, positions: Tensor) -> Tensor:
         count, scheme = len(positions), self.scheme
         embedded = self.whole.embed(self.x[:, :count], positions) - self.x[:, :count]
-        q, k = (scheme.logit_features(each[..., :count, :]) for each in (self.q, self.k))
+        q, k = (scheme.logit_features(x[..., :count, :]) for x in (self.q, self.k))
         logits = scheme.rotate_queries(q, positions) @ scheme.rotate_keys(k, positions).mT
         bias = scheme.pairwise_bias(positions, positions)
         logits = logits if bias is None else logits + bias
-        # What is added to the input moves the logits through it.
+        # A change of the input changes the logits.
         return (logits + embedded.sum(dim=-1)[:, None, :, None]).tril()
 
     def tail(self) -> str:
@@ -164,56 +162,55 @@ class _Trial:
         assert values is not None
         steps = values.double().diff(dim=-1)
         expected = tail.log_decay.double()[:, None].expand_as(steps)
-        _assert_close(steps, expected, f"past {tail.horizon} tokens the bias changes otherwise than it says")
+        _assert_close(steps, expected, f"past {tail.horizon} tokens the bias does not change by log_decay")
         return ""
 
     def gradients(self) -> str:
-        parameters = [each for each in self.whole.parameters() if each.requires_grad]
-        if not parameters:
+        learned = {name: weight for name, weight in self.whole.named_parameters() if weight.requires_grad}
+        if not learned:
             return "not tried: it has no parameters"
         embedded = self.whole.embed(self.x, self.whole.place(self.length, None))
         output = self.attention({"kind": "softmax"}).attend(self.q, self.k, self.v, self.site(self.length))
         total = output.square().sum() + embedded.square().sum()
-        gradients = torch.autograd.grad(total, parameters, allow_unused=True)
-        names = [name for name, each in self.whole.named_parameters() if each.requires_grad]
-        unused = [name for name, each in zip(names, gradients, strict=True) if each is None]
+        gradients = torch.autograd.grad(total, list(learned.values()), allow_unused=True)
+        unused = [name for name, gradient in zip(learned, gradients, strict=True) if gradient is None]
         first = [name for name in unused if self.whole.layer(0) is self.whole]
         assert not first, f"nothing depends on its parameters {', '.join(first)}"
-        finite = all(bool(torch.isfinite(each).all()) for each in gradients if each is not None)
+        finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients if gradient is not None)
         assert finite, "a gradient is not finite"
         return ""
 
     def causal(self, section: Mapping[str, Any]) -> str:
-        """Tokens after a token change nothing at it; where the scheme says so, not by their number either."""
+        """Check that later tokens change no earlier one, nor their number unless `length_dependent`."""
         built, cut = self.attention(section), self.length // 2
         before = built.attend(self.q, self.k, self.v, self.site(self.length))[..., :cut, :]
         later = (torch.arange(self.length) >= cut).double()[:, None]
-        q, k, v, x = (each + later for each in (self.q, self.k, self.v, self.x))
+        q, k, v, x = (tensor + later for tensor in (self.q, self.k, self.v, self.x))
         after = built.attend(q, k, v, self.site(self.length, x))[..., :cut, :]
         _assert_close(after, before, "later tokens change what an earlier one takes")
         if self.whole.length_dependent:
-            return "the number of later tokens may matter, as it says"
-        q, k, v = (each[..., :cut, :] for each in (self.q, self.k, self.v))
-        alone = built.attend(q, k, v, self.site(cut))
-        _assert_close(alone, before, "the number of later tokens changes an earlier one")
+            return "the number of later tokens may matter: length_dependent is True"
+        q, k, v = (x[..., :cut, :] for x in (self.q, self.k, self.v))
+        shorter = built.attend(q, k, v, self.site(cut))
+        _assert_close(shorter, before, "the number of later tokens changes an earlier one")
         return ""
 
     def plain(self, section: Mapping[str, Any]) -> str:
-        """Against the T x T matrix of weights, with the gradients of all that comes in and of the scheme."""
+        """Compare with the T x T matrix of weights: outputs, and gradients of all inputs and parameters."""
         results = []
-        for how in (_attended, _by_weights):
+        for attend in (_attended, _by_weights):
             built = self.attention(section)
-            leaves = [each.clone().requires_grad_() for each in (self.q, self.k, self.v, self.x)]
-            output = how(built, leaves[:3], self.site(self.length, leaves[3]))
+            leaves = [tensor.clone().requires_grad_() for tensor in (self.q, self.k, self.v, self.x)]
+            output = attend(built, leaves[:3], self.site(self.length, leaves[3]))
             upstream = torch.randn(
                 output.shape, generator=torch.Generator().manual_seed(3), dtype=output.dtype
             )
             inputs = [*leaves, *self.scheme.parameters()]
             gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
-            results.append([output, *(torch.zeros(()) if each is None else each for each in gradients)])
-        for number, (ours, reference) in enumerate(zip(*results, strict=True)):
-            what = "a gradient" if number else "the output"
-            _assert_close(ours, reference, f"{what} is not that of the plain products")
+            results.append([output, *(torch.zeros(()) if x is None else x for x in gradients)])
+        for number, (tensor, reference) in enumerate(zip(*results, strict=True)):
+            name = "a gradient" if number else "the output"
+            _assert_close(tensor, reference, f"{name} differs from that of the plain products")
         return ""
 
     def chunks(self, section: Mapping[str, Any]) -> str:
@@ -237,6 +234,6 @@ def _by_weights(attention: Attention, inputs: Sequence[Tensor], site: Site) -> T
     return attention.weights(q, k, site) @ v
 
 
-def _assert_close(ours: Tensor, reference: Tensor, message: str) -> None:
-    if not torch.allclose(ours, reference, atol=TOLERANCE, rtol=TOLERANCE):
-        raise AssertionError(f"{message}: by {(ours - reference).abs().max().item():.2g} at most")
+def _assert_close(x: Tensor, reference: Tensor, message: str) -> None:
+    if not torch.allclose(x, reference, atol=TOLERANCE, rtol=TOLERANCE):
+        raise AssertionError(f"{message}: by {(x - reference).abs().max().item():.2g} at most")

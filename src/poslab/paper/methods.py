@@ -1,4 +1,4 @@
-"""How a study was made, in the words of a methods section: every number from the records."""
+"""How a study was run, in the words of a methods section, with every number from the records."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from poslab.report.formatting import count, quantity
 
 @dataclass(frozen=True)
 class Cited:
-    """A piece of a sentence: its text and the keys of what is cited after it."""
+    """A piece of a sentence: its text and the keys of the references after it."""
 
     text: str
     keys: tuple[str, ...] = ()
 
 
 def paragraph(results: Results) -> Iterator[Cited]:
-    """The methods paragraph, piece by piece; where arms differ in a value, all its values stand there."""
+    """Yield the methods paragraph, piece by piece; where arms differ in a value, with all its values."""
     every = _Values(results)
     model = every.of("model")
     yield Cited("We trained decoder-only Transformers in the style of GPT-2", cited("always", "model"))
@@ -50,7 +50,7 @@ def paragraph(results: Results) -> Iterator[Cited]:
         f"clipped at norm {trainer('clip_norm')}). The learning rate rose to {rates} in "
         f"{trainer('warmup_steps')} steps and then followed the schedule {trainer('schedule')}"
     )
-    yield Cited(f"{_own_rates(results)}. ")
+    yield Cited(f"{_scheme_rates(results)}. ")
     yield from _sources_of_weights(results)
     if results.tunings:
         yield Cited("The learning rate of each arm was chosen on seeds and text of its own. ")
@@ -65,7 +65,7 @@ def paragraph(results: Results) -> Iterator[Cited]:
 
 
 class _Values:
-    """What the finished runs have in common, or all their values."""
+    """The value that all finished runs have in common, or all their values."""
 
     def __init__(self, results: Results) -> None:
         self.runs = results.finished
@@ -74,7 +74,7 @@ class _Values:
         return listing(list(dict.fromkeys(value(run) for run in self.runs)), 6)
 
     def of(self, section: str) -> Callable[[str], str]:
-        """The values of a section of the configuration, by name."""
+        """Return a function of a setting's name to its values, in a section of the configuration."""
 
         def value(name: str) -> str:
             return self(lambda run: plain((run.config.get(section) or {}).get(name, "(not recorded)"), 40))
@@ -83,7 +83,7 @@ class _Values:
 
 
 def _compared(results: Results) -> Iterator[Cited]:
-    """The arms, each with its sources where its scheme or attention is first named, and what else differs."""
+    """Yield the arms, with sources where a scheme or attention is first named, and other differences."""
     attentions = {item.arm.attention for item in results.arms}
     cited_before: set[str] = set()
     yield Cited(
@@ -104,9 +104,9 @@ def _compared(results: Results) -> Iterator[Cited]:
         yield Cited(
             f", all under {attentions.pop()} attention", _sources("attention", config.get("attention"))
         )
-    others = [key for key in differing(results) if not key.startswith(("pos.", "attention."))]
-    if others:
-        yield Cited(f". The arms also differ in {listing(others, 12)}")
+    settings = [key for key in differing(results) if not key.startswith(("pos.", "attention."))]
+    if settings:
+        yield Cited(f". The arms also differ in {listing(settings, 12)}")
 
 
 def _sources(kind: str, options: Any) -> tuple[str, ...]:
@@ -115,21 +115,21 @@ def _sources(kind: str, options: Any) -> tuple[str, ...]:
     return cited(kind, str(options.get("scheme" if kind == "scheme" else "kind")))
 
 
-def _own_rates(results: Results) -> str:
-    """At which multiples of the learning rate the parameters of schemes trained, where not at 1."""
-    own = scheme_rates(item.arm for item in results.arms)
-    rates = [f"{rate:g} times for {label}" for label, rate in own.items()]
-    words = f"; what a scheme itself learns trained at a multiple of this rate, {listing(rates, 20)}"
+def _scheme_rates(results: Results) -> str:
+    """Return the multiples of the learning rate for the parameters of schemes, where not 1."""
+    multiples = scheme_rates(item.arm for item in results.arms)
+    rates = [f"{rate:g} times for {label}" for label, rate in multiples.items()]
+    words = f"; the parameters of schemes trained at a multiple of this rate, {listing(rates, 20)}"
     return words if rates else ""
 
 
 def _sources_of_weights(results: Results) -> Iterator[Cited]:
-    """Of the arms that go on from a finished run, how that was trained."""
+    """Yield how the finished runs were trained that arms began from."""
     for item in results.arms:
         origins = [run.manifest.origin for run in item.arm.finished if run.manifest.origin]
         if origins:
-            steps = listing(list(dict.fromkeys(str(each.steps) for each in origins)), 6)
-            lengths = listing(list(dict.fromkeys(str(each.context_length) for each in origins)), 6)
+            steps = listing(list(dict.fromkeys(str(origin.steps) for origin in origins)), 6)
+            lengths = listing(list(dict.fromkeys(str(origin.context_length) for origin in origins)), 6)
             yield Cited(
                 f"{item.arm.label} began with weights that had been trained for {steps} steps, the last of "
                 f"them in windows of {lengths} tokens. "
@@ -164,14 +164,14 @@ def _tested(results: Results) -> Iterator[Cited]:
         return
     text = "this text" if results.one_text else "these texts"
     yield Cited(
-        f" and give 95 % Student-t intervals over them, which hold the chance of the seeds alone, on {text}"
+        f" and give 95 % Student-t intervals over them, which measure only the chance of the seeds, on {text}"
     )
     if results.primary is None:
         yield Cited(". ")
         return
     yield Cited(
         f"; arms are compared on the {cells.figure_words(results.primary)} by paired t tests, corrected "
-        f"with the {len(results.claims)} claims that are made in all by Holm's method"
+        f"by Holm's method over all {len(results.claims)} claims"
     )
     yield Cited("", cited("always", "tests"))
     yield Cited(". ")

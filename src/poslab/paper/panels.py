@@ -1,4 +1,4 @@
-"""The figure of a paper: what is tested, the loss by position and the loss in training side by side."""
+"""The figure of a paper: the tested figure, the loss by position and the loss in training side by side."""
 
 import io
 import re
@@ -18,41 +18,41 @@ from poslab.report.sections.convergence import section as convergence
 from poslab.report.sections.extrapolation import section as extrapolation
 from poslab.report.sections.extrapolation import tested_chart
 
-BESIDE = ("loss_by_position", "validation_loss")  # the panels after the one that is tested
+BESIDE = ("loss_by_position", "validation_loss")  # the panels after the tested figure
 ENGINE = "pdflatex"  # measures the text of a PGF figure
 LETTERS = "abcd"
 ROOM = 30  # letters that fit beside each other under a panel
 
 
 def panels(results: Results) -> list[LineChart]:
-    """The charts that stand side by side: those of them that the study has."""
+    """Return the charts for the panels that the study has."""
     first = tested_chart(results)
-    others: list[Chart] = [*extrapolation(results).charts, *convergence(results).charts]
-    named = {chart.name: chart for chart in others if isinstance(chart, LineChart)}
-    shown = [*([] if first is None else [first]), *(named[one] for one in BESIDE if one in named)]
-    return [replace(chart, ticks=_thinned(chart.ticks)) for chart in shown]
+    charts: list[Chart] = [*extrapolation(results).charts, *convergence(results).charts]
+    named = {chart.name: chart for chart in charts if isinstance(chart, LineChart)}
+    beside = [named[name] for name in BESIDE if name in named]
+    return [replace(chart, ticks=_thinned(chart.ticks)) for chart in (first, *beside) if chart is not None]
 
 
 def caption(charts: Sequence[LineChart]) -> str:
-    """What each panel shows; a sentence that captions share stands at the end, once."""
-    sentences = [re.split(r"(?<=\.) (?=[A-Z])", chart.caption) for chart in charts]
-    shared = [one for one in sentences[0] if all(one in other for other in sentences)] if charts else []
+    """Return the panels' captions, with sentences that all share once at the end."""
+    captions = [re.split(r"(?<=\.) (?=[A-Z])", chart.caption) for chart in charts]
+    shared = [text for text in captions[0] if all(text in texts for texts in captions)] if charts else []
     parts = [
-        " ".join([f"({letter}) {chart.title}.", *(one for one in own if one not in shared)])
-        for letter, chart, own in zip(LETTERS, charts, sentences, strict=False)
+        " ".join([f"({letter}) {chart.title}.", *(text for text in texts if text not in shared)])
+        for letter, chart, texts in zip(LETTERS, charts, captions, strict=False)
     ]
     return " ".join([*parts, *shared])
 
 
 def _thinned(ticks: tuple[tuple[float, str], ...]) -> tuple[tuple[float, str], ...]:
-    """Every second tick from the last one, until their labels fit under a panel."""
+    """Drop every second tick, counted from the last, until the labels fit under a panel."""
     while len(ticks) > 2 and sum(len(label) + 2 for _, label in ticks) > ROOM:
         ticks = ticks[::-1][::2][::-1]
     return ticks
 
 
 def draw(charts: Sequence[LineChart]) -> dict[str, bytes]:
-    """The figure as PDF, and as PGF where LaTeX is there to measure its text; the same bytes each time."""
+    """Return the figure as PDF, and as PGF if LaTeX is installed to measure text; the same bytes always."""
     with canvas.style():
         figure = _drawn(charts)
         figure.draw_without_rendering()
@@ -64,8 +64,8 @@ def draw(charts: Sequence[LineChart]) -> dict[str, bytes]:
 
 
 def _drawn(charts: Sequence[LineChart]) -> Figure:
-    """As wide as both columns; each panel has its own scale, all have one legend."""
-    series = {one.arm: one.label for chart in charts for one in chart.series}
+    """Draw the panels over both columns; every panel has its own scale, all have one legend."""
+    series = {line.arm: line.label for chart in charts for line in chart.series}
     legend = list(series.items()) if len(series) <= paper.MANY else []
     columns = paper.legend_columns(legend, 140) if legend else 1
     rows = -(-len(legend) // columns)
@@ -84,11 +84,11 @@ def _drawn(charts: Sequence[LineChart]) -> Figure:
 
 
 def _pgf(figure: Figure) -> bytes:
-    """The figure as LaTeX draws it in its own type: every text becomes LaTeX that prints as it stands."""
+    """Return the figure for LaTeX to draw in its own type: every text is escaped, so that it prints as is."""
     import matplotlib
     from matplotlib.backends.backend_pgf import FigureCanvasPgf
 
-    for axis in (one for axes in figure.axes for one in (axes.xaxis, axes.yaxis)):
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         formatter = axis.get_major_formatter()
         if isinstance(formatter, FixedFormatter):
             axis.set_major_formatter(FixedFormatter([escape_latex(text) for text in formatter.seq]))

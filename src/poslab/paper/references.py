@@ -1,4 +1,4 @@
-"""Who is cited for what a study used: references.bib by scheme, attention and change of rotation."""
+"""The references for the parts of a study: references.bib by scheme, attention and change of rotation."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,33 +16,33 @@ KEYWORDS = re.compile(r",\n  keywords\s*= \{([^}]*)\}", re.DOTALL)
 
 @dataclass(frozen=True)
 class Reference:
-    """An entry, and what it is cited for: ("scheme", "rope")."""
+    """An entry and the subjects that cite it, such as ("scheme", "rope")."""
 
     key: str
-    text: str  # BibTeX, without our keywords
+    text: str  # BibTeX, without poslab's keywords
     subjects: frozenset[tuple[str, str]]
 
 
 @cache
 def references() -> tuple[Reference, ...]:
-    """Every entry of references.bib, in its order."""
+    """Return every entry of references.bib, in its order."""
     entries = []
     for match in ENTRY.finditer(FILE.read_text(encoding="utf-8")):
         words = KEYWORDS.search(match[0])
         assert words is not None, match[1]
-        subjects = (one.split() for one in words[1].split(","))
+        subjects = (subject.split() for subject in words[1].split(","))
         pairs = frozenset((kind, name) for kind, name in subjects)
         entries.append(Reference(match[1], KEYWORDS.sub("", match[0]), pairs))
     return tuple(entries)
 
 
 def cited(kind: str, name: str) -> tuple[str, ...]:
-    """The keys of what is cited for it, in the order of references.bib; none where nothing is known."""
-    return tuple(one.key for one in references() if (kind, name) in one.subjects)
+    """Return the keys of the references for a subject, in the order of references.bib."""
+    return tuple(reference.key for reference in references() if (kind, name) in reference.subjects)
 
 
 def used(runs: Iterable[Run]) -> dict[tuple[str, str], None]:
-    """Everything that these runs used and that may have a source, each once."""
+    """Return the subjects of these runs that may have a reference, as keys in order."""
     subjects: dict[tuple[str, str], None] = {}
     for run in runs:
         subjects |= dict.fromkeys(("scheme", name) for name in _schemes(run.config.get("pos")))
@@ -54,23 +54,23 @@ def used(runs: Iterable[Run]) -> dict[tuple[str, str], None]:
 
 
 def bibliography(subjects: Iterable[tuple[str, str]]) -> str:
-    """A .bib file with the entries of all these and of what every run has, in the order of references.bib."""
+    """Return a .bib file with the entries of these subjects and of all runs, in references.bib's order."""
     wanted = set(subjects)
-    shown = [
-        one.text
-        for one in references()
-        if one.subjects & wanted or any(kind == "always" for kind, _ in one.subjects)
+    entries = [
+        reference.text
+        for reference in references()
+        if reference.subjects & wanted or any(kind == "always" for kind, _ in reference.subjects)
     ]
-    return "\n\n".join(shown) + "\n"
+    return "\n\n".join(entries) + "\n"
 
 
 def without_source(subjects: Sequence[tuple[str, str]]) -> list[str]:
-    """The names among them that references.bib has no entry for."""
+    """Return the names of the subjects without an entry in references.bib."""
     return [name for kind, name in subjects if not cited(kind, name)]
 
 
 def _schemes(options: Any) -> Iterator[str]:
-    """The scheme of these options and every scheme inside it."""
+    """Yield the scheme of these options and every scheme inside it."""
     if isinstance(options, Mapping):
         if isinstance(options.get("scheme"), str):
             yield options["scheme"]

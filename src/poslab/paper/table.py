@@ -1,4 +1,4 @@
-"""The narrow table of a paper: an arm a row, chosen columns, the best loss in bold, a mark for a test."""
+"""The narrow table of a paper: a row per arm, chosen columns, the best loss in bold, a mark for a test."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ STAR = Markup("$^{*}$")
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table as LaTeX sets it: `rows` are cells that are already LaTeX."""
+    """A table for LaTeX: the cells in `rows` are LaTeX already."""
 
     caption: str
     columns: tuple[Column, ...]
@@ -33,16 +33,15 @@ class PaperTable:
 
 
 def choices(results: Results) -> dict[str, Column]:
-    """The columns that a paper's table may have, by the names that columns= takes."""
+    """Return the possible columns of a paper's table, by the names that columns= takes."""
     known = {column.key: column for column in arms_table(results).columns[1:]}
     known |= {"seeds": known.pop("seeds_finished")}
     protocol = cells.loss_family(results)
     lengths = [k for k in results.multiples if f"{protocol}_{name(k)}" in known]
-    for other in cells.LOSSES:  # both protocols, whichever is tested
+    for family, title in cells.LOSSES.items():  # both protocols, whichever is tested
         for k in lengths:
-            known[f"{other}_{name(k)}"] = Column(
-                f"{other}_{name(k)}", length_words(k), cells.loss, f"{cells.LOSSES[other]}, nats per token"
-            )
+            key = f"{family}_{name(k)}"
+            known[key] = Column(key, length_words(k), cells.loss, f"{title}, nats per token")
     against = f"Against {results.reference.arm.label}"
     known["difference"] = Column("difference", against, lambda row, key: difference(results, row))
     speed = cells.mean(lambda value, half: quantity(value))
@@ -55,22 +54,22 @@ def is_loss(column: str) -> bool:
 
 
 def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTable:
-    """The arms, the best rank first, with the columns of these names, or with those of the report's answer.
+    """Return the arms, best rank first, with the columns of these names, or those of the report's answer.
 
-    Raises ReportError where there is no such column, naming those that there are.
+    Raise ReportError, which names the possible columns, for an unknown one.
     """
     known = choices(results)
     chosen = list(dict.fromkeys(names or _default(results, known)))
-    if unknown := [one for one in chosen if one not in known]:
+    if unknown := [column for column in chosen if column not in known]:
         raise ReportError(
             f"columns={','.join(unknown)}: the paper's table has no such column; there are "
             f"{listing(list(known), len(known))}"
         )
-    columns = (cells.arm_column(results), *(known[one] for one in chosen))
+    columns = (cells.arm_column(results), *(known[column] for column in chosen))
     records = ranked_rows(results)
-    shown = [[column.show(row, column.key) for column in columns] for row in records]
+    lines = [[column.show(row, column.key) for column in columns] for row in records]
     best = {
-        i: _best(results, column.key, records, [row[i] for row in shown])
+        i: _best(results, column.key, records, [row[i] for row in lines])
         for i, column in enumerate(columns)
         if is_loss(column.key)
     }
@@ -80,7 +79,7 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
             _latex(cell, j in best.get(i, ()), columns[i].key == "difference" and row[0].text in claimed)
             for i, cell in enumerate(row)
         )
-        for j, row in enumerate(shown)
+        for j, row in enumerate(lines)
     )
     return PaperTable(_caption(results, chosen), columns, rows)
 
@@ -89,15 +88,15 @@ def _default(results: Results, known: Mapping[str, Column]) -> list[str]:
     protocol = cells.loss_family(results)
     losses = dict.fromkeys(f"{protocol}_{name(k)}" for k in (1.0, results.tested_multiple))
     chosen = list(losses) if len(results.arms) == 1 else ["rank", *losses, "difference"]
-    return [one for one in chosen if one in known]
+    return [column for column in chosen if column in known]
 
 
 def _best(results: Results, key: str, records: Sequence[Row], column: Sequence[Cell]) -> set[int]:
-    """The rows in bold: the lowest mean, and of the tested loss every arm that is not separated from it."""
+    """Return the rows in bold: the lowest mean, and in the tested loss the arms not separated from it."""
     if key == results.primary and results.ranks:
         return {j for j, row in enumerate(records) if row.get("rank_best") == 1}
     if results.seeds < 2:
-        return set()  # of one seed no winner is claimed
+        return set()  # no winner is claimed from one seed
     values = [cell.value for cell in column if cell.value is not None]
     return {j for j, cell in enumerate(column) if values and cell.value == min(values)}
 
@@ -111,8 +110,8 @@ def _latex(cell: Cell, bold: bool, star: bool) -> Markup:
 
 
 def _caption(results: Results, names: Sequence[str]) -> str:
-    """What the columns are, and how sure."""
-    lengths = [one for one in names if is_loss(one)]
+    """Return the meaning of the columns, and how sure they are."""
+    lengths = [column for column in names if is_loss(column)]
     sentences = [
         f"Losses in {counted} at the training length L and past it; lower is better."
         for counted in dict.fromkeys(map(unit, lengths))

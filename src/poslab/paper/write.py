@@ -21,16 +21,16 @@ from poslab.report.sections.answer import sentences
 FOLDER = "paper"
 SUFFIXES = (".tex", ".bib", ".pdf", ".pgf")
 TEMPLATES = Path(__file__).parent / "templates"
-BREAKABLE = re.compile(r"([=,/._+-])")  # where a long command line may go on in the next line
+BREAKABLE = re.compile(r"([=,/._+-])")  # where a long command line may continue in the next line
 SETTING = "configuration."
 
 
 def write_paper(results: Results, directory: Path, columns: Sequence[str] | None = None) -> Path:
     """Write the paper kit of `results` into `directory`/paper, and return that folder.
 
-    figure.pdf (and figure.pgf where LaTeX is there), table.tex, methods.tex, settings.tex, references.bib,
-    and paper.tex, a two-column document of them all. The same records give the same bytes. `columns` are
-    those of table.tex (table.choices). Raises ReportError where there is no such column.
+    figure.pdf (and figure.pgf where LaTeX is installed), table.tex, methods.tex, settings.tex,
+    references.bib, and paper.tex, a two-column document of them all. The same records give the same bytes.
+    `columns` are those of table.tex (table.choices). Raise ReportError for an unknown one.
     """
     table = paper_table(results, columns)
     folder = directory / FOLDER
@@ -62,7 +62,7 @@ def write_paper(results: Results, directory: Path, columns: Sequence[str] | None
 
 
 def _settings(results: Results) -> list[tuple[str, str]]:
-    """The whole configuration of the run that stands for the study, by key."""
+    """Return the whole configuration of the run that represents the study, by key."""
     rows = [(str(row["key"]), str(row["value"])) for row in facts_sheet(results)[1]]
     return [(key.removeprefix(SETTING), value) for key, value in rows if key.startswith(SETTING)]
 
@@ -79,5 +79,5 @@ def _environment() -> Environment:
 
 
 def _breakable(text: str) -> Markup:
-    """A command line or a key that may go on in the next line after any of its separators."""
+    """Return a command line or a key that may continue in the next line after any of its separators."""
     return Markup(BREAKABLE.sub("\\1\\\\allowbreak{}", escape_latex(text)))

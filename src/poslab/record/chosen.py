@@ -1,4 +1,4 @@
-"""Records of run directories that are named one by one, of one study or of several."""
+"""Records of single run directories, of one study or of several."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,9 +9,9 @@ from poslab.record.schema import MANIFEST
 
 
 def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:
-    """Their records, by study, in the order given.
+    """Return the records of run directories, by study, in the order given.
 
-    Raises ReportError where one is no run directory, or given twice.
+    Raise ReportError for a directory that is no run's, or is given twice.
     """
     runs: dict[str, dict[str, Run]] = {}
     commands: dict[str, list[str]] = {}

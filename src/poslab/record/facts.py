@@ -8,16 +8,16 @@ from poslab.record.schema import TABLE_SUFFIX
 
 
 class Facts(BaseModel):
-    """Facts on record. What other versions know besides is kept as it is; None: not on record."""
+    """Facts on record; None: not on record. Unknown fields of other versions are preserved."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     def updated(self, **fields: Any) -> Self:
-        """The same with other values of some fields. Raises pydantic.ValidationError."""
+        """Return a copy with other values of some fields. Raise pydantic.ValidationError."""
         return type(self).model_validate({**self.as_json(), **fields})
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that are on record, as plain values in the order of this module."""
+        """Return the fields on record, as plain values in the order of this module."""
         return self.model_dump(exclude_unset=True)
 
 
@@ -25,21 +25,21 @@ class DataFacts(Facts):
     """The text that a run was trained on."""
 
     name: str | None = None
-    fingerprint: str | None = None  # SHA-256 of its content and of how that is read
-    content: str | None = None  # of its content alone, which is the fingerprint of older records
-    vocabulary: int | None = None  # how many tokens there are to tell apart
+    fingerprint: str | None = None  # SHA-256 of its content and of the settings that read it
+    content: str | None = None  # SHA-256 of only its content, which is the fingerprint of older records
+    vocabulary: int | None = None  # the number of different tokens
     train_tokens: int | None = None
     validation_tokens: int | None = None
     documents: int | None = None
 
-    def is_text_of(self, other: "DataFacts") -> bool:
+    def is_text_of(self, data: "DataFacts") -> bool:
         """Whether both are of the same text; one of them may be of an older version."""
-        mine, others = ({facts.fingerprint, facts.content} - {None} for facts in (self, other))
-        return bool(mine & others)
+        same = {self.fingerprint, self.content} & {data.fingerprint, data.content}
+        return bool(same - {None})
 
 
 class WandbPlace(Facts):
-    """Where a run is in W&B, and how much of it. At first only the `id` is known."""
+    """Where a run is in W&B, and how much of it was sent. At first only the `id` is known."""
 
     id: str | None = None
     mode: str | None = None  # online | offline
@@ -47,22 +47,22 @@ class WandbPlace(Facts):
     path: str | None = None  # of the offline files, from the run's directory
     project: str | None = None
     entity: str | None = None
-    checkpoints: bool | None = None  # whether the weights go there too
-    console: bool | None = None  # whether what it printed does
+    checkpoints: bool | None = None  # whether the weights are sent
+    console: bool | None = None  # whether the run's output is sent
     because: str | None = None  # why it is offline although there is a login
-    failed: str | None = None  # why W&B has not all of it
+    failed: str | None = None  # why W&B does not have all of it
     complete: bool | None = None
 
 
 class RunOrigin(Facts):
-    """The finished run that a run goes on from, `from=RUN`."""
+    """The finished run that a run begins from, `from=RUN`."""
 
     study: str | None = None
     run: str | None = None
     identity: str | None = None
     checkpoint: str | None = None  # SHA-256 of its weights
-    steps: int | None = None  # optimizer steps that the weights had had, of all runs before
-    tokens: int | None = None  # trained in these
+    steps: int | None = None  # optimizer steps of the weights, over all earlier runs
+    tokens: int | None = None  # training tokens in these steps
     context_length: int | None = None
     # Of the run's own validation windows before its first step.
     validation_nll: float | None = None
@@ -70,24 +70,24 @@ class RunOrigin(Facts):
 
 
 class SourceState(Facts):
-    """The checkout that a run was made from."""
+    """The checkout that a run used."""
 
     commit: str | None = None
     modified: bool | None = None  # whether its src/ or conf/ differed from the commit
 
 
 class Hardware(Facts):
-    """The machine that a run was made on."""
+    """The machine of a run: what the run could use of it."""
 
     processor: str | None = None
-    gpus: list[str] | None = None  # that it could use
-    cores: int | None = None  # that it could use
-    memory_bytes: int | None = None  # that it could use, swap included
+    gpus: list[str] | None = None
+    cores: int | None = None
+    memory_bytes: int | None = None  # with swap
     system: str | None = None
 
 
 class Manifest(Facts):
-    """What was run, on what, and how it ended."""
+    """The settings of a run, its machine and its end."""
 
     format: int | None = None
     study: str | None = None
@@ -98,38 +98,38 @@ class Manifest(Facts):
     pos: str | None = None
     attention: str | None = None
     seed: int | None = None
-    config: dict[str, Any] | None = None  # what decides the result
-    origin: RunOrigin | None = None  # what it goes on from; none: drawn weights
-    code: str | None = None  # fingerprints: what every run trains by,
-    code_parts: str | None = None  # the run's own scheme and attention,
-    code_evaluation: str | None = None  # and what measures a trained model
+    config: dict[str, Any] | None = None  # the settings that decide the result
+    origin: RunOrigin | None = None  # the run that it begins from; None: drawn weights
+    code: str | None = None  # fingerprints of the training code that all runs share,
+    code_parts: str | None = None  # of the run's scheme and attention,
+    code_evaluation: str | None = None  # and of the evaluation
     data: DataFacts | None = None
     versions: dict[str, str] | None = None
-    source: SourceState | None = None  # none where poslab is installed, or there is no git
+    source: SourceState | None = None  # None where poslab is installed, or there is no git
     hardware: Hardware | None = None
     device: str | None = None
-    threads: int | None = None  # that PyTorch splits its sums by
+    threads: int | None = None  # of PyTorch: the bits of sums depend on them
     precision: str | None = None
     started: str | None = None  # ISO 8601
     finished: str | None = None
     notes: list[str] | None = None
-    processes: int | None = None  # that have worked on it
+    processes: int | None = None  # the number of processes that have trained it
     wandb: WandbPlace | None = None
     parameters: int | None = None
     max_length: int | None = None  # in tokens, past which the scheme has no value
-    tokens: int | None = None  # trained
+    tokens: int | None = None  # of training
     flops: int | float | None = None
-    seconds: int | float | None = None  # of training alone
+    seconds: int | float | None = None  # of training only
     kernel: str | None = None
     seconds_validation: int | float | None = None
     batches: str | None = None  # SHA-256 over the training batches
-    recalibration: str | None = None  # why there is no line of `drop`
+    recalibration: str | None = None  # why `drop` was not measured
     seconds_evaluation: int | float | None = None
     memory_bytes: int | None = None
     files: dict[str, str] | None = None  # the SHA-256 of each file of an ended run
-    taken_from: str | None = None  # the study whose run this is a copy of
+    taken_from: str | None = None  # the study that this run is copied from
 
-    # Of an evaluation of a trained model again.
+    # Of a later evaluation of a trained model.
     evaluation: str | None = None
     trained_identity: str | None = None
     checkpoint: str | None = None  # SHA-256 of the weights
@@ -137,7 +137,7 @@ class Manifest(Facts):
 
     @property
     def corpus(self) -> DataFacts:
-        """What is on record of the text."""
+        """The facts of the text; empty where there are none."""
         return self.data or DataFacts()
 
     @property

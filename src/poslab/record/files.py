@@ -1,6 +1,6 @@
 """Files that survive a crash: replaced in one step, sealed with their SHA-256, patient with a full disk.
 
-And CSV files that are read only where they are as they were written.
+And CSV files that are read only where their SHA-256 is right.
 """
 
 import csv
@@ -23,17 +23,17 @@ from poslab.record.schema import MANIFEST, TableSchema
 from poslab.record.seal import DamagedError, sealed
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the errors of a full disk
-UNFINISHED = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}")  # as tempfile names what will be the file `name`
-ROOM = 1.0  # seconds between two looks whether a full disk has room again
+UNFINISHED = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}")  # tempfile's name of the later file `name`
+ROOM = 1.0  # seconds between two tries whether a full disk has room again
 
 Row = tuple[str, ...]
-Tables = Mapping[str, bytes]  # what CSV files hold, by their names
+Tables = Mapping[str, bytes]  # the contents of CSV files, by name
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Replace `path` by `content` in one step that survives a crash: write beside, sync, rename, sync.
 
-    On a full disk it prints a line and waits for room: what is there stays as it is, and nothing is lost.
+    On a full disk it prints a line and waits for room: the old file stays, and nothing is lost.
     """
     data = content.encode() if isinstance(content, str) else content
     waited = removed = False
@@ -41,7 +41,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         try:
             _replace(path, data)
         except FileNotFoundError:
-            if removed:  # once, another command took the unfinished file for one that was left behind
+            if removed:  # the first time, another command has removed the unfinished file as left behind
                 raise
             removed = True
         except OSError as error:
@@ -58,7 +58,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 
 def _print(line: str) -> None:
-    with suppress(OSError):  # where it goes to a file on the same disk
+    with suppress(OSError):  # stderr may be a file on the same disk
         print(f"poslab: {line}", file=sys.stderr, flush=True)
 
 
@@ -83,15 +83,15 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
-    """Write what `read_sealed` reads."""
+    """Write a sealed file, which `read_sealed` reads."""
     write_atomic(path, sealed(value))
 
 
 def remove_unfinished(folder: Path, is_own: Callable[[str], bool]) -> None:
-    """Remove the unfinished files that killed processes have left in `folder` beside files of their own.
+    """Remove the unfinished files of killed processes in `folder`.
 
-    Only plain files whose name is one that `write_atomic` gives, for a name that `is_own`; none where the
-    folder is a link. Whoever writes such a file at that moment writes it again.
+    Only plain files with a name of `write_atomic` for a file that `is_own`; none where the folder is a link.
+    A process that is writing such a file writes it again.
     """
     if folder.is_symlink():
         return
@@ -102,7 +102,7 @@ def remove_unfinished(folder: Path, is_own: Callable[[str], bool]) -> None:
 
 
 def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """A CSV with a header; floats are written so that reading gives back the same bits. Its SHA-256."""
+    """Write a CSV with a header, and floats that are read back to the same bits; return its SHA-256."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
     writer.writeheader()
@@ -112,9 +112,9 @@ def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, 
 
 
 def read_tables(directory: Path, digests: Mapping[str, str]) -> dict[str, bytes]:
-    """What the CSV files of a run's directory hold, those whose SHA-256 its manifest lists.
+    """Return the contents of a run's CSV files, by name; `digests` are their SHA-256 in its manifest.
 
-    Raises DamagedError where one of them is missing or not as it was written, or lies elsewhere.
+    Raise DamagedError where a file is missing or damaged, or lies outside the directory.
     """
     tables = {}
     for name, digest in digests.items():
@@ -131,10 +131,10 @@ def read_tables(directory: Path, digests: Mapping[str, str]) -> dict[str, bytes]
 
 
 def table_rows(tables: Tables, schema: TableSchema, columns: tuple[str, ...] | None = None) -> Iterable[Row]:
-    """The cells of a table's `columns`, by default of all that it must have, in this order.
+    """Return the cells of a table's `columns`, by default of all required ones, in this order.
 
-    Those of an optional column that it lacks are empty. Raises DamagedError where the table is not among
-    `tables`, lacks a column that it must have or has a broken row.
+    The cells of a missing optional column are empty. Raise DamagedError where the table is not among
+    `tables`, lacks a required column or has a broken row.
     """
     name = schema.file
     if name not in tables:
@@ -155,5 +155,5 @@ def table_rows(tables: Tables, schema: TableSchema, columns: tuple[str, ...] | N
 
 
 def table_records(tables: Tables, schema: TableSchema) -> list[dict[str, str]]:
-    """The rows of a table by column. Raises DamagedError as `table_rows` does."""
+    """Return the rows of a table by column. Raise DamagedError as `table_rows` does."""
     return [dict(zip(schema.columns, row, strict=True)) for row in table_rows(tables, schema)]

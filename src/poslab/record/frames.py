@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 def frame(runs: Iterable[Run], schema: TableSchema) -> "pandas.DataFrame | None":
     """Return the rows of a table of every run that has it; None where no run has a row.
 
-    The columns run, pos, attention and seed stand before those of the table. An optional column that a file
-    lacks is NaN. Raises ReportError where a table cannot be read.
+    The columns run, pos, attention and seed come before those of the table. An optional column that a file
+    lacks is NaN. Raise ReportError where a table cannot be read.
     """
     having = [run for run in runs if schema.file in run.tables]
     if not having:
         return None
-    import pandas  # for a second: only where there is a table to read
+    import pandas  # takes a second: only where there is a table to read
 
     frames = []
     for run in having:
@@ -30,7 +30,7 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> "pandas.DataFrame | None"
             raise ReportError(f"{run.name}: {schema.file} cannot be read: {error}") from None
         if absent := [column for column in schema.columns if column not in rows]:
             raise ReportError(f"{run.name}: {schema.file} has no column {absent[0]}")
-        if rows.empty:  # its columns have no type, which would become that of the others
+        if rows.empty:  # its columns have no type, and would change the type of the result's
             continue
         keys = {"run": run.name, "pos": run.pos, "attention": run.attention, "seed": run.seed}
         columns = dict.fromkeys([*keys, *schema.columns, *schema.optional])

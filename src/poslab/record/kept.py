@@ -1,18 +1,18 @@
-"""The records of a study in one file beside its report, so that the report can be made again from git.
+"""The archive of a study's records in one file beside its report, to write the report again from git.
 
     <reports>/<study>/records.tar.xz
         <study>/study.json
         <study>/<run>/manifest.json
         <study>/<run>/<table>.csv    those that the manifest lists
 
-It holds what a report reads of every run, whatever became of it, and nothing else: no weights and no logs.
-The same records give the same bytes: names are sorted, and times, owners and permissions are the same for all
-files. It is published, so only the last name is left of a path of the machine; a sealed file in which there
-was one gets a new seal.
+It holds only what a report reads of every run, finished or not: no weights and no logs. The same records give
+the same bytes: names are sorted, and times, owners and permissions are the same for all files. Archives are
+published, so paths of the machine are cut to their last name, and a sealed file with such a path gets a new
+seal.
 
-What is read may come from anybody. So nothing but plain files with the names above is taken out, up to a
-limit in all, into a temporary directory that is removed at once; then their seals and checksums are checked
-as those of run directories are.
+An archive may come from anybody. So only plain files with the names above are extracted, up to a limit in
+all, into a temporary directory that is removed at once; their seals and checksums are checked as for run
+directories.
 """
 
 import io
@@ -34,37 +34,37 @@ from poslab.record.study_list import recorded_runs, studies
 
 KEPT = "records.tar.xz"
 LARGEST = 512 * 2**20  # bytes of all files together: the records of more than a thousand runs
-DECODER_MEMORY = 128 * 2**20  # bytes; what is written here needs 9 MiB
+DECODER_MEMORY = 128 * 2**20  # bytes; archives of `pack` need 9 MiB
 
 
-def load_available(names: str, runs: Path, kept: Path | None) -> tuple[Records, ...]:
-    """The records of a study, or of several with commas between their names.
+def load_available(names: str, runs: Path, reports: Path | None) -> tuple[Records, ...]:
+    """Load the records of a study, or of several with commas between their names.
 
-    A study that has none in `runs` is read from its file in `kept`, a folder of reports, where that is given.
-    Raises ReportError.
+    A study without records in `runs` is read from its archive in the folder `reports`, unless that is None.
+    Raise ReportError.
     """
     recorded = studies(runs, recorded=True)
-    others = [] if kept is None else [study for study in kept_studies(kept) if study not in recorded]
-    requested = requested_studies(names, [*recorded, *others])
+    archived = [] if reports is None else kept_studies(reports)
+    requested = requested_studies(names, list(dict.fromkeys([*recorded, *archived])))
     several = len(requested) > 1
     with no_collecting():
         return tuple(
             load_study(runs / study, several)
-            if kept is None or study in recorded
-            else load_kept(kept / study / KEPT, study, several)
+            if reports is None or study in recorded
+            else load_kept(reports / study / KEPT, study, several)
             for study in requested
         )
 
 
 def kept_studies(reports: Path) -> list[str]:
-    """The names of the studies whose records are kept in `reports`."""
+    """Return the names of the studies with an archive in `reports`."""
     return sorted(path.parent.name for path in reports.glob(f"[!.]*/{KEPT}") if path.is_file())
 
 
 def load_kept(path: Path, study: str, several: bool = False) -> Records:
-    """The records of `study` in the file `path`; of several studies a run's name says which it is of.
+    """Load the records of `study` from the archive `path`; with `several`, run names begin with the study.
 
-    Raises ReportError where the file is damaged or holds anything but records of this study.
+    Raise ReportError where the file is damaged or holds anything but records of this study.
     """
     if path.stat().st_size > LARGEST:
         raise ReportError(f"{path} is too large: the records of a study are at most {LARGEST >> 20} MiB")
@@ -72,9 +72,9 @@ def load_kept(path: Path, study: str, several: bool = False) -> Records:
 
 
 def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Records:
-    """The records of `study` in what `pack` has made, the content of the file `path`.
+    """Load the records of `study` from the bytes of `pack`, the content of the file `path`.
 
-    Raises ReportError as `load_kept` does.
+    Raise ReportError as `load_kept` does.
     """
     with tempfile.TemporaryDirectory(prefix="poslab-records-") as temporary:
         for name, content in _files(_decompressed(packed, path), path, study):
@@ -90,7 +90,7 @@ def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Reco
 
 
 def is_same(packed: bytes, path: Path) -> bool:
-    """Whether the file `path` holds the same records, perhaps compressed by another version of xz."""
+    """Whether the file `path` holds the same records, even if compressed by another version of xz."""
     try:
         return _decompressed(path.read_bytes(), path) == _decompressed(packed, path)
     except (OSError, ReportError):
@@ -111,19 +111,19 @@ def _decompressed(packed: bytes, path: Path) -> bytes:
 
 
 def _files(archive: bytes, path: Path, study: str) -> Iterator[tuple[str, bytes]]:
-    """The names and contents of the files in a tar archive. Raises ReportError for whatever is not plain."""
+    """Yield the names and contents of the files in a tar archive. Raise ReportError for other entries."""
     seen: set[str] = set()
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
             for entry in tar:
-                shown = plain(entry.name, 100)
+                name = plain(entry.name, 100)  # safe to print
                 content = tar.extractfile(entry) if entry.isreg() else None
                 if content is None:
-                    raise ReportError(f"{path} holds {shown!r}, which is no plain file")
+                    raise ReportError(f"{path} holds {name!r}, which is no plain file")
                 if entry.name in seen or not _is_of_a_record(entry.name):
-                    raise ReportError(f"{path} holds {shown!r}, which is no file of a record, or twice")
+                    raise ReportError(f"{path} holds {name!r}, which is no file of a record, or twice")
                 if entry.name.partition("/")[0] != study:
-                    raise ReportError(f"{path} holds {shown!r}, which is of another study than study={study}")
+                    raise ReportError(f"{path} holds {name!r}, which is of another study than study={study}")
                 seen.add(entry.name)
                 yield entry.name, content.read()
     except tarfile.TarError:
@@ -144,24 +144,24 @@ def _is_of_a_record(name: str) -> bool:
 
 
 def _damaged(path: Path) -> ReportError:
-    return ReportError(f"{path} is damaged: it is not as it was written")
+    return ReportError(f"{path} is damaged: its content has changed since it was written")
 
 
 def pack(folder: Path) -> bytes:
-    """The records of the study in `folder` as one file, which `unpack` reads.
+    """Return the records of the study in `folder` as the bytes of an archive, which `unpack` reads.
 
-    Raises ReportError where they cannot be kept, and OSError.
+    Raise ReportError where they cannot be archived, and OSError.
     """
     if not is_file_name(folder.name):
-        raise ReportError(f"study={plain(folder.name, 60)} cannot be kept: its name begins with a dot")
+        raise ReportError(f"study={plain(folder.name, 60)} cannot be archived: its name begins with a dot")
     files = _read(folder)
     size = sum(map(len, files.values()))
     if size > LARGEST:
         raise ReportError(
-            f"study={folder.name} has {size >> 20} MiB of records, and at most {LARGEST >> 20} MiB are kept"
+            f"study={folder.name} has {size >> 20} MiB of records; the limit is {LARGEST >> 20} MiB"
         )
     archive = io.BytesIO()
-    # The oldest of tar's formats that all programs read; it has no room for anything that is not set here.
+    # The oldest of tar's formats that all programs read; it has no fields but those set here.
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT, encoding="utf-8") as tar:
         for name, content in sorted(files.items()):
             entry = tarfile.TarInfo(f"{folder.name}/{name}")
@@ -169,12 +169,12 @@ def pack(folder: Path) -> bytes:
             try:
                 tar.addfile(entry, io.BytesIO(content))
             except ValueError:  # a name with more letters than the format has room for
-                raise ReportError(f"{plain(entry.name)} cannot be kept: its name is too long") from None
+                raise ReportError(f"{plain(entry.name)} cannot be archived: its name is too long") from None
     return lzma.compress(archive.getvalue())
 
 
 def _read(folder: Path) -> dict[str, bytes]:
-    """What a report reads of a study's folder, by the names in it, with no path of the machine."""
+    """Return the files of a study's folder that a report reads, by name, with no path of the machine."""
     files: dict[str, bytes] = {}
     with suppress(FileNotFoundError):
         files[STUDY_LIST] = published_file((folder / STUDY_LIST).read_bytes())
@@ -182,13 +182,13 @@ def _read(folder: Path) -> dict[str, bytes]:
         content = (folder / run / MANIFEST).read_bytes()
         files[f"{run}/{MANIFEST}"] = published_file(content)
         for name in filter(is_file_name, _manifest(content).tables):
-            with suppress(OSError):  # a report says of the run that the file is missing
+            with suppress(OSError):  # a report then lists the run with its missing file
                 files[f"{run}/{name}"] = (folder / run / name).read_bytes()
     return files
 
 
 def _manifest(content: bytes) -> Manifest:
-    """Empty where this version cannot read it: then a report reads no table of the run either."""
+    """Return the manifest, empty where this version cannot read it: a report then reads no table either."""
     try:
         return parse_manifest(content)
     except UnreadableError:
@@ -196,10 +196,10 @@ def _manifest(content: bytes) -> Manifest:
 
 
 def published_file(content: bytes) -> bytes:
-    """A file of JSON in which only the last name of each path is left; nothing of a damaged one."""
+    """Cut every path in a file of JSON to its last name; return nothing for a damaged file."""
     try:
         facts = unsealed(content, "")
     except DamagedError:
         return b""
-    shown = published(facts)
-    return content if shown == facts else sealed(shown).encode()
+    public = published(facts)
+    return content if public == facts else sealed(public).encode()

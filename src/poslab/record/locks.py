@@ -1,4 +1,4 @@
-"""Locks that die with their process: who makes a run, who writes a study's files."""
+"""Locks that end with their process: of the process that trains a run, or writes a study's files."""
 
 import errno
 import fcntl
@@ -11,7 +11,7 @@ from typing import TextIO
 from poslab.record.files import FULL, ROOM
 
 LOOK = 0.05  # seconds between two tries
-GLANCE = 1.0  # seconds that a lock is tried for: whoever only looks whether it is taken holds it for less
+GLANCE = 1.0  # seconds that a lock is tried for: `is_taken` holds it for less
 
 
 WAY_OUT = "keep the records on a local disk, or on a network drive that is mounted with locks"
@@ -23,9 +23,9 @@ class TakenError(RuntimeError):
 
 
 def take(file: int, kind: int, path: Path, way_out: str) -> None:
-    """Lock the open `file` at `path`. Raises BlockingIOError where another process has it.
+    """Lock the open `file` at `path`. Raise BlockingIOError where another process has it.
 
-    On a file system without locks the OSError names the path, and the `way_out`.
+    On a file system without locks, raise OSError with the path and the `way_out`.
     """
     try:
         fcntl.flock(file, kind)
@@ -38,7 +38,7 @@ def take(file: int, kind: int, path: Path, way_out: str) -> None:
 
 @contextmanager
 def holding(path: Path, wait: float = GLANCE) -> Iterator[None]:
-    """Holds the lock file `path`. Raises TakenError after `wait` seconds while another process does."""
+    """Hold the lock file `path`. Raise TakenError after `wait` seconds while another process has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _opened(path) as file:
         until = time.monotonic() + wait
@@ -54,7 +54,7 @@ def holding(path: Path, wait: float = GLANCE) -> Iterator[None]:
 
 
 def _opened(path: Path) -> TextIO:
-    """The lock file, made where it is not there; on a full disk, when there is room."""
+    """Open the lock file, or create it; on a full disk, wait for room."""
     while True:
         try:
             return path.open("a")
@@ -67,8 +67,8 @@ def _opened(path: Path) -> TextIO:
 def is_taken(path: Path) -> bool:
     """Whether another process holds the lock file `path`.
 
-    To ask is to take the lock, shared, and to let it go at once. Many may ask at the same time; whoever wants
-    the lock in the moment for which a free one is taken tries again.
+    This takes the lock, shared, and releases it at once. Many processes may do so at the same time; `holding`
+    tries again where it meets such a moment.
     """
     try:
         with path.open() as file:
@@ -81,5 +81,5 @@ def is_taken(path: Path) -> bool:
 
 
 def run_lock(directory: Path) -> Path:
-    """The lock of whoever makes the run in `directory`: beside it, so that the run can be removed."""
+    """Return the lock for training the run in `directory`: beside it, so that the run can be removed."""
     return directory.parent / f".{directory.name}.lock"

@@ -1,4 +1,4 @@
-"""The manifest of a run directory, and whether the files that it lists are as they were written."""
+"""The manifest of a run directory, and the check of the files that it lists."""
 
 import hashlib
 import os
@@ -18,10 +18,10 @@ SECTIONS = ("data", "wandb")  # fields that have fields
 
 
 class OtherFormatError(UnreadableError):
-    """A sound record that a version before this one, or after it, has written."""
+    """A sound record of a version before this one, or after it."""
 
     def __init__(self, name: object, number: int) -> None:
-        """`name` is what the message calls the manifest."""
+        """`name` is the manifest's name in the message."""
         older = number < FORMAT
         self.status: Literal["older", "newer"] = "older" if older else "newer"
         advice = "train it again" if older else "use the version of poslab that wrote it"
@@ -30,9 +30,9 @@ class OtherFormatError(UnreadableError):
 
 
 def read_manifest(directory: Path, anywhere: bool = False) -> Manifest | None:
-    """The manifest of a run directory, None where there is none yet.
+    """Read the manifest of a run directory, None where there is none yet.
 
-    Raises UnreadableError; unless it may lie `anywhere`, also where it is of a run of another directory.
+    Raise UnreadableError; unless it may lie `anywhere`, also where it is of a run of another directory.
     """
     path = directory / MANIFEST
     try:
@@ -45,24 +45,24 @@ def read_manifest(directory: Path, anywhere: bool = False) -> Manifest | None:
 
 
 def check_directory(manifest: Manifest, directory: Path, name: object = MANIFEST) -> None:
-    """Raise DamagedError where a record is of another run than the directory that it lies in.
+    """Raise DamagedError where a record is of another run than its directory.
 
-    A record that is whole may still be in the wrong place: copied, moved, or restored to it by mistake.
+    A whole record may be in the wrong place: copied, moved, or restored to it by mistake.
     """
-    own = Path(os.path.abspath(directory)).name
+    folder = Path(os.path.abspath(directory)).name
     recorded = manifest.run if manifest.evaluation is None else manifest.evaluation
-    if recorded is not None and recorded != own:
-        other = f"{plain(recorded, 120)} (move it to a folder of that name)"
-        raise DamagedError(f"{name} is the record of {other}, not of this run")
-    if manifest.evaluation is None and manifest.identity is not None and not own.endswith(manifest.identity):
+    if recorded is not None and recorded != folder:
+        run = f"{plain(recorded, 120)} (move it to a folder of that name)"
+        raise DamagedError(f"{name} is the record of {run}, not of this run")
+    identity = manifest.identity
+    if manifest.evaluation is None and identity is not None and not folder.endswith(identity):
         raise DamagedError(f"{name} is of the identity {plain(manifest.identity, 40)}, not of this run")
 
 
 def parse_manifest(data: bytes, name: object = MANIFEST) -> Manifest:
-    """The manifest of a run from the bytes of its file, which messages call `name`.
+    """Parse the manifest of a run from the bytes of its file; `name` is its name in messages.
 
-    Raises DamagedError, and OtherFormatError where it is sound and of a format that this version does not
-    read.
+    Raise DamagedError, and OtherFormatError for a sound one of a format that this version does not read.
     """
     facts = unsealed(data, name)
     number = facts.get("format")
@@ -89,13 +89,13 @@ def remove_record(directory: Path) -> None:
 
 
 def _field(error: ValidationError) -> str:
-    """The first field that is not as it must be, by its dotted name."""
+    """Return the dotted name of the first invalid field."""
     name, *inside = error.errors()[0]["loc"]
     return f"{name}.{inside[0]}" if name in SECTIONS and inside else str(name)
 
 
 def damaged_files(directory: Path, files: Mapping[str, str] | None) -> list[str]:
-    """The names of `files`, SHA-256 by name as a manifest lists them, that are missing or changed."""
+    """Return the names of missing or changed files; `files` are the SHA-256 by name in a manifest."""
     return [name for name, digest in (files or {}).items() if _digest(directory / name) != digest]
 
 

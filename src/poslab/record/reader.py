@@ -1,4 +1,4 @@
-"""Records of a study, read and checked: what cannot be read is listed with its reason, never dropped."""
+"""Records of a study, read and checked: unreadable ones are listed with their reason, never dropped."""
 
 import csv
 import gc
@@ -20,16 +20,16 @@ from poslab.record.schema import MANIFEST, METRICS, RESCALED, RESCALED_POSITION,
 from poslab.record.seal import UnreadableError
 from poslab.record.study_list import NewerListError, StudyList, read_study_list, recorded_runs, studies
 
-PART = "part"  # what a run of a study is for, in its configuration
-TUNING = "tuning"  # it helps to choose a learning rate; any other is one of the comparison
+PART = "part"  # the key of a run's purpose in its configuration
+TUNING = "tuning"  # for choosing a learning rate; any other value: for the comparison
 
 
 class ReportError(ValueError):
-    """A report that cannot be made; the message is one line that says what to do."""
+    """A report that cannot be written; the message is one line with what to do."""
 
 
 class Rates(NamedTuple):
-    """What tuning chooses for an arm: fields of `trainer`."""
+    """The rates that tuning chooses for an arm: fields of `trainer`."""
 
     learning_rate: float
     scheme_rate: float = 1.0
@@ -41,10 +41,10 @@ def _number(value: object) -> float | None:
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory. The measurements are there for finished runs alone."""
+    """One run directory. Only finished runs have measurements."""
 
-    name: str  # its directory, in its study's folder where the report is on several
-    status: str  # as the manifest has it, or not started, unreadable, older, newer
+    name: str  # its directory, after its study where the report is on several studies
+    status: str  # that of the manifest, or not started, unreadable, older, newer
     reason: str = ""
     manifest: Manifest = field(default_factory=Manifest)  # empty where it could not be read
     validations: tuple[Validation, ...] = ()
@@ -61,7 +61,7 @@ class Run:
 
     @property
     def tunes(self) -> bool:
-        """Whether it was made to choose a learning rate: it has validation losses and no other."""
+        """Whether its purpose is to choose a learning rate: it then has only validation losses."""
         return self.readable and self.config.get(PART) == TUNING
 
     @property
@@ -70,7 +70,7 @@ class Run:
 
     @property
     def rates(self) -> "Rates | None":
-        """What tuning chooses; a record from before there was a scheme's rate has 1."""
+        """The rates that tuning chooses; in records without a scheme's rate that is 1."""
         scheme_rate = _number(self.config["trainer"].get("scheme_rate", 1.0))
         if self.learning_rate is None or scheme_rate is None:
             return None
@@ -78,12 +78,12 @@ class Run:
 
     @property
     def readable(self) -> bool:
-        """Whether the manifest says which arm this run belongs to."""
+        """Whether the manifest has the settings, and so the arm, of this run."""
         return self.manifest.config is not None
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What decides its result."""
+        """The settings that decide its result."""
         return self.manifest.config or {}
 
     @property
@@ -106,16 +106,16 @@ class Run:
 
     @property
     def budget(self) -> int:
-        """Training tokens asked for: steps x windows a step x L."""
+        """The requested training tokens: steps x windows per step x L."""
         trainer = self.config["trainer"]
         return int(trainer["max_steps"]) * int(trainer["batch_size"]) * self.context_length
 
     @property
     def steps(self) -> tuple[int, int]:
-        """Optimizer steps made, and asked for; a callback may end training early."""
-        asked = int(self.config["trainer"]["max_steps"])
+        """The optimizer steps done, and requested; a callback may end training early."""
+        requested = int(self.config["trainer"]["max_steps"])
         tokens = self.manifest.tokens
-        return (asked if tokens is None else tokens * asked // self.budget), asked
+        return (requested if tokens is None else tokens * requested // self.budget), requested
 
     @property
     def max_length(self) -> int | None:
@@ -124,7 +124,7 @@ class Run:
 
     @property
     def rescalings(self) -> tuple[str, ...]:
-        """The rotations it was measured under besides its own: those asked for, and any others on record."""
+        """The other rotations that it was measured under: the requested ones, and any others on record."""
         return tuple(dict.fromkeys([*_rescalings(self.config), *self.rescaled]))
 
     @property
@@ -137,18 +137,18 @@ class Run:
 
     @property
     def vocabulary(self) -> int | None:
-        """How many tokens there are to tell apart: nats a token compare within one vocabulary only."""
+        """The number of different tokens: nats per token compare only within one vocabulary."""
         return self.manifest.corpus.vocabulary
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Of Python and of packages that may move the last digits."""
+        """Versions of Python and of packages that may change the last digits."""
         return self.manifest.versions or {}
 
 
 @dataclass(frozen=True)
 class Records:
-    """All runs of a study, in the order asked for; the reference and tested figure that it names, if any."""
+    """All runs of a study, in the order requested, and the reference and tested figure that it names."""
 
     study: str
     runs: tuple[Run, ...]
@@ -158,12 +158,12 @@ class Records:
     question: str | None = None  # what the study is to answer
     primary: str | None = None  # the figure that its report tests, such as sliding_8x
     kept: Path | None = None  # the file that they were read from, None: the run directories
-    # Of commands before the last one, in the study of commands without a name: listed, but not compared.
+    # In the study of commands without a name, those before the last one: listed, but not compared.
     earlier: tuple[Run, ...] = ()
     earlier_commands: tuple[str, ...] = ()
 
     def whole(self) -> "Records":
-        """The same records with the runs of earlier commands among those that are compared."""
+        """Return the records with the runs of earlier commands among those that are compared."""
         return replace(
             self,
             runs=(*self.earlier, *self.runs),
@@ -174,20 +174,20 @@ class Records:
 
 
 def load(study: str, runs: Path) -> Records:
-    """The records of `study` under `runs`. Raises ReportError where there is no such study."""
+    """Load the records of `study` under `runs`. Raise ReportError where there is no such study."""
     (records,) = load_studies(study, runs)
     return records
 
 
 def load_studies(names: str, runs: Path) -> tuple[Records, ...]:
-    """The records of a study, or of several with commas between their names. Raises ReportError."""
+    """Load the records of a study, or of several with commas between their names. Raise ReportError."""
     requested = requested_studies(names, studies(runs, recorded=True))
     with no_collecting():
         return tuple(load_study(runs / study, len(requested) > 1) for study in requested)
 
 
 def requested_studies(names: str, known: list[str]) -> list[str]:
-    """The studies between the commas of `names`. Raises ReportError where one is not among the `known`."""
+    """Return the studies between the commas of `names`. Raise ReportError for one not among the `known`."""
     requested = names.split(",")
     for study in requested:
         if not study:
@@ -201,7 +201,7 @@ def requested_studies(names: str, known: list[str]) -> list[str]:
 
 @contextmanager
 def no_collecting() -> Iterator[None]:
-    """Records are millions of plain values without cycles: to look through them takes longer than to read."""
+    """Pause Python's collector: scanning millions of values without cycles takes longer than reading them."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -212,7 +212,7 @@ def no_collecting() -> Iterator[None]:
 
 
 def load_study(folder: Path, several: bool = False) -> Records:
-    """The records in a study's folder. Of several studies a run's name says which it is of."""
+    """Load the records in a study's folder; with `several`, names of runs begin with the study's."""
     listed = study_list_of(folder)
     names = dict.fromkeys([*listed.latest, *listed.runs, *recorded_runs(folder)])
     within = f"{folder.name}/" if several else ""
@@ -242,8 +242,8 @@ def load_study(folder: Path, several: bool = False) -> Records:
 def _choices(known: list[str]) -> str:
     if not known:
         return f"train one first: {typed('train')} -m pos=rope,alibi"
-    shown = ", ".join(known[:8])
-    return f"studies with records: {shown}" + (f" and {len(known) - 8} more" if len(known) > 8 else "")
+    names = ", ".join(known[:8])
+    return f"studies with records: {names}" + (f" and {len(known) - 8} more" if len(known) > 8 else "")
 
 
 def _short(text: str) -> str:
@@ -251,7 +251,7 @@ def _short(text: str) -> str:
 
 
 def study_list_of(folder: Path) -> StudyList:
-    """What a study was asked for, nothing where it has no list. Raises ReportError where that is not read."""
+    """Read the list of a study, an empty one where it has none. Raise ReportError where it cannot be read."""
     try:
         return read_study_list(folder) or StudyList(folder.name)
     except UnreadableError as error:
@@ -264,9 +264,9 @@ def study_list_of(folder: Path) -> StudyList:
 
 
 def load_run(folder: Path, anywhere: bool = False) -> Run:
-    """The record of one run directory; what cannot be read has a status and a reason that says why.
+    """Load the record of one run directory; an unreadable one has a status and a reason.
 
-    A record is not read where it is of another directory's run, unless it may lie `anywhere`.
+    A record of another directory's run is not read, unless it may lie `anywhere`.
     """
     name = folder.name
     try:
@@ -283,10 +283,10 @@ def load_run(folder: Path, anywhere: bool = False) -> Run:
         return Run(name, "unreadable", f"{MANIFEST} cannot be read")
     if (absent := _absent(manifest)) is not None:
         return Run(name, "unreadable", f"{MANIFEST} has no valid {absent}")
-    config = manifest.config or {}  # where a text lay is no part of what an arm is
+    config = manifest.config or {}  # the path of a text is not part of an arm
     manifest = manifest.updated(config={**config, "data": published(config.get("data") or {})})
     run = Run(name, str(manifest.status), manifest.reason or "", manifest)
-    if run.status == "diverged":  # it may have reached a target before
+    if run.status == "diverged":  # it may have reached a target first
         return _with_curve(run, folder)
     if run.status != "done":
         return run
@@ -299,22 +299,22 @@ def load_run(folder: Path, anywhere: bool = False) -> Run:
 
 
 def _measured(run: Run, tables: Tables) -> Run:
-    """The run with what a finished one has measured. Raises DamagedError, ValueError and csv.Error."""
+    """Add the measurements of a finished run. Raise DamagedError, ValueError and csv.Error."""
     run = replace(run, validations=losses.validations(tables))
     return run if run.tunes else _with_evaluation(run, tables)
 
 
 def load_evaluation(folder: Path, manifest: Manifest) -> Run:
-    """A finished evaluation of a trained model as if it were a run, which has no curve.
+    """Load a finished evaluation of a trained model as a run without a curve.
 
-    Raises DamagedError, and ValueError and csv.Error where its tables make no sense.
+    Raise DamagedError, and ValueError and csv.Error where its tables make no sense.
     """
     run = Run(folder.name, "done", "", manifest, study=str(manifest.study))
     return _with_evaluation(run, read_tables(folder, manifest.tables))
 
 
 def _with_evaluation(run: Run, tables: Tables) -> Run:
-    """The run with what its trained model was measured for. Raises DamagedError, ValueError and csv.Error."""
+    """Add the measurements of the trained model. Raise DamagedError, ValueError and csv.Error."""
     rescaled = _rescalings(run.config) or {RESCALED.file, RESCALED_POSITION.file} & tables.keys()
     return replace(
         run,
@@ -326,7 +326,7 @@ def _with_evaluation(run: Run, tables: Tables) -> Run:
 
 
 def _with_curve(run: Run, folder: Path) -> Run:
-    """A run that diverged with its validations; where they cannot be read, its reason says so."""
+    """Add the validations of a diverged run, or to its reason why they cannot be read."""
     try:
         return replace(run, validations=losses.validations(_metrics(folder, run.manifest)))
     except UnreadableError as error:
@@ -337,7 +337,7 @@ def _with_curve(run: Run, folder: Path) -> Run:
 
 
 def metrics_rows(folder: Path, manifest: Manifest) -> list[dict[str, str]]:
-    """The rows of metrics.csv as they are written. Raises DamagedError."""
+    """Return the rows of metrics.csv as text. Raise DamagedError."""
     return table_records(_metrics(folder, manifest), METRICS)
 
 
@@ -354,7 +354,7 @@ def _rescalings(config: Mapping[str, Any]) -> list[str]:
 
 
 def _absent(manifest: Manifest) -> str | None:
-    """The first field without which a run belongs to no arm, or None."""
+    """Return the first missing field that an arm needs, or None."""
     config = manifest.config or {}
     trainer = config.get("trainer")
     checks = {

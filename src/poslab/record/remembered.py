@@ -1,8 +1,8 @@
-"""What was worked out before, in the user's cache: whoever asks can work it out again.
+"""Computed values in the user's cache, which can all be computed again.
 
-A file is a guess that may be missing, damaged or old: then it holds nothing. So it is neither synced nor
-waited for where the disk is full, unlike the files of a record. Values are found by a key that names all they
-were worked out from, such as a SHA-256 of its content, so that no change of the inputs can find an old value.
+A file that is missing, damaged or old holds nothing. So, unlike the files of a record, it is not synced, and
+nothing waits for it on a full disk. The key of a value names all of its inputs, such as a SHA-256 of their
+content, so that changed inputs never find an old value.
 """
 
 import os
@@ -18,22 +18,22 @@ class Remembered:
     """Values that JSON can hold, by their keys, in the file `path`; `save` writes it."""
 
     def __init__(self, path: Path, most: int) -> None:
-        """Of more than `most` values the oldest are forgotten."""
+        """Of more than `most` values the oldest are dropped."""
         self.path = path
         self.most = most
         self._values = _read(path)
         self._saved = set(self._values)
 
     def get(self, key: str) -> Any:
-        """The value, None where there is none."""
+        """Return the value, None where there is none."""
         return self._values.get(key)
 
     def put(self, key: str, value: Any) -> None:
-        """Remember a value, which others may change no more, in this process and from `save` on in others."""
+        """Store a value, which must not change any more: for this process, and after `save` for others."""
         self._values[key] = value
 
     def save(self) -> None:
-        """Write what is new; where that is impossible, nothing happens."""
+        """Write new values; an error of the file system is ignored."""
         if self._values.keys() <= self._saved:
             return
         newest = dict([*self._values.items()][-self.most :])

@@ -1,7 +1,7 @@
-"""JSON that is read only as it was written: it ends with the SHA-256 of all its bytes.
+"""JSON with a seal, the SHA-256 of all its bytes at its end; a changed file is not read.
 
-Apart from the files of a record, since prepared data are sealed too and decide what a run is: a change here
-makes every finished run stale.
+In a module of its own, since prepared data are sealed too and are part of a run's identity: a change of this
+code makes every finished run stale.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ class UnreadableError(ConfigError):
 
 
 class DamagedError(UnreadableError):
-    """A file that is not as it was written, or holds what no run can have measured."""
+    """A file that has changed since it was written, or holds what no run can have measured."""
 
 
 def sealed(value: Mapping[str, Any]) -> str:
-    """JSON that ends with the SHA-256 of all its bytes, for which zeros stand while it is taken."""
+    """Return JSON that ends with the SHA-256 of all its bytes, computed with zeros in its place."""
     text = json.dumps({**value, "sha256": UNSEALED}, indent=2, ensure_ascii=False) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()
     head, _, tail = text.rpartition(UNSEALED)
@@ -34,17 +34,17 @@ def sealed(value: Mapping[str, Any]) -> str:
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """The value of a `sealed` file. Raises FileNotFoundError, and DamagedError where a bit is not right."""
+    """Return the value of a `sealed` file. Raise FileNotFoundError, and DamagedError for a changed bit."""
     return unsealed(path.read_bytes(), path)
 
 
 def unsealed(data: bytes, name: object) -> dict[str, Any]:
-    """The value of a `sealed` text, which the message of a DamagedError calls `name`."""
+    """Return the value of a `sealed` text. Raise DamagedError with a message about `name`."""
     seal = re.search(rb'"sha256": "([0-9a-f]{64})"\n\}\n$', data)
     if seal is not None:
         begin, end = seal.span(1)
         if hashlib.sha256(data[:begin] + UNSEALED.encode() + data[end:]).hexdigest().encode() == seal[1]:
-            # Whoever writes a seal may have sealed what is no JSON.
+            # A right seal may still be on a text that is no JSON.
             with suppress(ValueError, RecursionError):
                 value: dict[str, Any] = json.loads(data)
                 value.pop("sha256")

@@ -1,6 +1,6 @@
-"""study.json: the runs that a study was asked for, its question, reference, tested figure and commands.
+"""study.json: the requested runs of a study, its question, reference, tested figure and commands.
 
-It holds no result: where it is lost, the study's command writes it anew from the runs.
+It holds no result: where it is lost, the study's command writes it again from the runs.
 """
 
 import os
@@ -16,32 +16,32 @@ from poslab.record.locks import holding
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError, UnreadableError, unsealed
 
-FORMAT = 3  # of the lists that this version writes; earlier ones do not say which format they have
-UNNAMED = "ablation"  # the study of commands without study=; its report is on the last of them
-WAIT = 600.0  # seconds that a command waits for another one that writes the same list
+FORMAT = 3  # of the lists that this version writes; the earliest have no number
+UNNAMED = "ablation"  # the study of commands without study=; its report is on the last command
+WAIT = 600.0  # seconds that a command waits for another command that writes the same list
 
 
 @dataclass(frozen=True)
 class StudyList:
-    """A study as it was asked for."""
+    """A study as requested by its commands."""
 
     study: str
-    runs: tuple[str, ...] = ()  # names of directories in the study's folder, in the order asked for
+    runs: tuple[str, ...] = ()  # names of directories in the study's folder, in the order requested
     reference: str | None = None  # the arm that the others are compared with
     question: str | None = None  # what the study is to answer
     commands: tuple[str, ...] = ()
     primary: str | None = None  # the figure that the report tests; None, as in older lists: the default
-    latest: tuple[str, ...] = ()  # of the runs, those of the last command, where the report is on these alone
+    latest: tuple[str, ...] = ()  # the runs of the last command, where the report is only on these
 
 
 class NewerListError(UnreadableError):
-    """A sound list that a version after this one has written."""
+    """A sound list of a version after this one."""
 
 
 def read_study_list(folder: Path) -> StudyList | None:
-    """The list of the study in `folder`, None where it has none.
+    """Read the list of the study in `folder`, None where it has none.
 
-    Raises NewerListError, DamagedError, also where it is the list of another study, and OSError.
+    Raise NewerListError, DamagedError, also where it is the list of another study, and OSError.
     """
     path = folder / STUDY_LIST
     try:
@@ -54,9 +54,9 @@ def read_study_list(folder: Path) -> StudyList | None:
 
 
 def parse_study_list(data: bytes, name: object) -> StudyList:
-    """A list from the bytes of its file, which messages call `name`.
+    """Parse a list from the bytes of its file; `name` is its name in messages.
 
-    Raises DamagedError, and NewerListError where it is sound and of a format that is not read.
+    Raise DamagedError, and NewerListError for a sound list of a newer format.
     """
     facts = unsealed(data, name)
     number = facts.get("format", 1)
@@ -71,7 +71,7 @@ def parse_study_list(data: bytes, name: object) -> StudyList:
 
 
 def _checked(facts: Mapping[str, Any]) -> StudyList:
-    """What has the wrong type is left out, and so is a run's name that would lead out of the study."""
+    """Leave out fields of the wrong type, and names of runs that would lead out of the study."""
     commands = facts.get("commands")
     return StudyList(
         _text(facts.get("study")) or "",
@@ -100,11 +100,11 @@ def enlist(
     question: str | None = None,
     primary: str | None = None,
 ) -> None:
-    """Add runs to the list of the study in `folder`, in the order in which they were asked for.
+    """Add runs to the list of the study in `folder`, in the order in which they were requested.
 
-    Without a `reference`, `question` or `primary` those of the list stay, except in the study of commands
-    without a name: there all three are those of the last command, whose runs are marked as the latest.
-    Raises TakenError where another command holds the list for long, and NewerListError.
+    Without a `reference`, `question` or `primary` those of the list stay. In the study of commands without a
+    name, all three are those of the last command, and its runs are marked as the latest. Raise TakenError
+    where another command holds the list for more than WAIT seconds, and NewerListError.
     """
     with holding(folder / ".study.lock", WAIT):
         remove_unfinished(folder, STUDY_LIST.__eq__)
@@ -113,7 +113,7 @@ def enlist(
         if folder.name == UNNAMED:
             known = replace(known, reference=None, question=None, primary=None)
             commands = dict.fromkeys([*(line for line in known.commands if line != command), command])
-        # A run that was asked for but never begun, perhaps of older code, is not waited for any more.
+        # Earlier requested runs that never began, perhaps of older code, are dropped.
         begun = [name for name in known.runs if (folder / name / MANIFEST).exists()]
         write_study_list(
             folder,
@@ -130,7 +130,7 @@ def enlist(
 
 
 def write_study_list(folder: Path, listed: StudyList) -> None:
-    """Write what `read_study_list` reads."""
+    """Write the list, for `read_study_list`."""
     write_sealed(folder / STUDY_LIST, {"format": FORMAT, **asdict(listed)})
 
 
@@ -138,20 +138,19 @@ def _known(folder: Path) -> StudyList:
     try:
         return read_study_list(folder) or StudyList(folder.name)
     except DamagedError as error:
-        print(f"poslab: {error} and is made again from the runs", file=sys.stderr)
+        print(f"poslab: {error} and is written again from the runs", file=sys.stderr)
         return StudyList(folder.name, tuple(recorded_runs(folder)))
 
 
 def recorded_runs(folder: Path) -> list[str]:
-    """The names of the runs in a study's folder that have begun."""
+    """Return the names of the runs in a study's folder that have begun."""
     return sorted(path.parent.name for path in folder.glob(f"[!.]*/{MANIFEST}"))
 
 
 def studies(runs: Path, recorded: bool = False) -> list[str]:
-    """The studies in `runs`, the one that was asked for last first.
+    """Return the studies in `runs`, the last requested first.
 
-    Where `recorded`, those with at least one record, whatever their folders are called, the one with the
-    newest record first.
+    With `recorded`, those with at least one record, under any folder name, the newest record first.
     """
     newest: dict[str, float] = {}
     for path in runs.glob(f"*/[!.]*/{MANIFEST}" if recorded else f"*/{STUDY_LIST}"):

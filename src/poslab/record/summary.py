@@ -26,12 +26,12 @@ def row(
     targets: tuple[Target, ...] = (),
     interval: tuple[int, int] | None = None,
 ) -> dict[str, Value]:
-    """A run's row of summary.csv. Figures are there for the runs that count alone.
+    """Return a run's row of summary.csv. Only runs that count have figures.
 
-    What depends on other runs is there where it is given: the `label` of its arm, the `targets` to reach, and
-    the `interval` of training tokens that all runs have in common.
+    Figures that depend on other runs need an argument: the `label` of its arm, the `targets` to reach, or the
+    `interval` of training tokens that all runs have in common.
     """
-    # A run that tunes is in no arm: a mean over the rows of an arm is one over its own runs.
+    # Runs that tune are in no arm, so that a mean over the rows of an arm is over its compared runs.
     named = ("tuning_of", "arm") if run.tunes else ("arm", "tuning_of")
     figures: dict[str, Value] = {"study": run.study, "run": run.directory, named[0]: label, named[1]: None}
     figures |= {"status": plain(run.status, 40), "reason": plain(run.reason) or None}
@@ -90,17 +90,16 @@ def _text(value: str | None) -> str | None:
 
 
 def _reached(run: Run, target: Target) -> dict[str, Value]:
-    there = measures.crossing(run.validations, target.loss)
+    reached = measures.crossing(run.validations, target.loss)
+    without = None if reached else measures.tokens_without(run.validations, target.loss)
     figures: dict[str, Value] = {
-        f"tokens_to_target{target.suffix}": there.tokens if there else None,
-        f"reached{target.suffix}": there is not None,
-        f"tokens_without_target{target.suffix}": None
-        if there
-        else measures.tokens_without(run.validations, target.loss),
+        f"tokens_to_target{target.suffix}": reached.tokens if reached else None,
+        f"reached{target.suffix}": reached is not None,
+        f"tokens_without_target{target.suffix}": without,
     }
     if target.suffix == "":
         flops, tokens = run.manifest.flops, run.manifest.tokens
-        figures["steps_to_target"] = there.steps if there else None
-        figures["seconds_to_target"] = there.seconds if there else None
-        figures["flops_to_target"] = flops * there.tokens / tokens if there and flops and tokens else None
+        figures["steps_to_target"] = reached.steps if reached else None
+        figures["seconds_to_target"] = reached.seconds if reached else None
+        figures["flops_to_target"] = flops * reached.tokens / tokens if reached and flops and tokens else None
     return figures

@@ -1,6 +1,6 @@
-"""Which runs of a study a living command is to make, so that others tell them from runs that nobody makes.
+"""The runs of a study that a running command will train, so that others see which runs are abandoned.
 
-A command says so in a file beside the runs, which it locks until it ends, however it ends:
+A command lists them in a file beside the runs, and locks the file until it ends, in whatever way:
 
     <study>/.command-<12 hexadecimal digits>.json      the names of its runs
 """
@@ -19,12 +19,12 @@ PATTERN = f".command-{'[0-9a-f]' * 12}.json"
 
 @contextmanager
 def announced(directories: Iterable[Path]) -> Iterator[None]:
-    """While inside, `names_under_way` of other commands names the runs in these directories."""
+    """List the runs in these directories for `names_under_way` of other commands, until the end."""
     directories = list(directories)
     with ExitStack() as stack:
         for folder in dict.fromkeys(directory.parent for directory in directories):
             names = [directory.name for directory in directories if directory.parent == folder]
-            with suppress(OSError):  # a file system without locks, or a full one: then nobody is told
+            with suppress(OSError):  # on a file system without locks, or a full one, runs are not listed
                 stack.enter_context(_announced(folder, names))
         yield
 
@@ -44,9 +44,9 @@ def _announced(folder: Path, names: list[str]) -> Iterator[None]:
 
 
 def names_under_way(folder: Path) -> set[str]:
-    """The runs of the study in `folder` that living commands are to make.
+    """Return the runs of the study in `folder` that running commands will train.
 
-    The files of commands that were killed are removed.
+    Remove the files of commands that were killed.
     """
     names: set[str] = set()
     for path in folder.glob(PATTERN):
@@ -59,7 +59,7 @@ def names_under_way(folder: Path) -> set[str]:
 
 
 def queued_names(folder: Path) -> set[str]:
-    """The runs that a launcher may have put into a cluster's queue, where they outlive their command."""
+    """Return the runs that a launcher may have queued on a cluster, which continue without their command."""
     names: set[str] = set()
     for path in (folder / ".launcher").glob("slurm.json"):
         with suppress(OSError, ValueError):

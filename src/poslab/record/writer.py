@@ -1,4 +1,4 @@
-"""The record of one run, written as the run goes on."""
+"""The record of one run, written while the run trains."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -15,10 +15,10 @@ class RunRecord:
     """The manifest and the files of one run."""
 
     def __init__(self, directory: Path, manifest: Manifest | None = None) -> None:
-        """`manifest` is what an earlier process wrote of the same run."""
+        """`manifest` is that of an earlier process of the same run."""
         self.directory = directory
         self.manifest = manifest or Manifest()
-        self.files: dict[str, str] = {}  # the SHA-256 of what was written, by name
+        self.files: dict[str, str] = {}  # the SHA-256 of the written files, by name
 
     def update(self, **fields: Any) -> None:
         """Set fields of the manifest and write it."""
@@ -30,7 +30,7 @@ class RunRecord:
         write_sealed(self.directory / MANIFEST, manifest.as_json())
 
     def ended(self, status: Status, reason: str | None, **fields: Any) -> Manifest:
-        """The manifest of the closed record, whose files must from then on be as they are now."""
+        """Return the manifest of the closed record; its files must not change afterwards."""
         return self.manifest.updated(status=status, reason=reason, files=self.files, **fields)
 
     def end(self, status: Status, reason: str | None, **fields: Any) -> None:
@@ -49,5 +49,5 @@ class RunRecord:
 
 
 def now() -> str:
-    """The time as records have it, in UTC."""
+    """Return the time in the form of records, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""The batches of a training, each by the seed and the step alone, made ahead of a GPU that is at work."""
+"""The batches of a training, drawn by the seed and the step, and prefetched for a GPU."""
 
 import hashlib
 import queue
@@ -15,7 +15,7 @@ from poslab.data.questions import with_questions
 from poslab.data.windows import training_batch
 
 AHEAD = 3  # batches that wait for the GPU
-POLL_SECONDS = 0.1  # after which a thread that waits looks whether the training has ended
+POLL_SECONDS = 0.1  # after which a waiting thread checks whether the training has ended
 
 Batch = tuple[Tensor, bytes]  # windows (B, T+1), and their SHA-256
 
@@ -23,8 +23,8 @@ Batch = tuple[Tensor, bytes]  # windows (B, T+1), and their SHA-256
 class TrainingBatches:
     """Item i is this process's share of microbatch i % accumulate of step `first_step` + i // accumulate.
 
-    The batch of a step depends on the seed and the step alone. It is cut into accumulate * world parts, of
-    which each of the `world` processes takes every `world`th one.
+    The batch of a step depends only on the seed and the step. It is split into accumulate * world parts, and
+    every one of the `world` processes takes each `world`th part.
     """
 
     def __init__(
@@ -54,16 +54,17 @@ class TrainingBatches:
             windows = with_questions(
                 windows, list(probe.tasks), probe.share, self.config.seed, self.first_step + step
             )
-        own = np.array_split(windows, options.accumulate * self.world)[part * self.world + self.rank]
-        return torch.from_numpy(own), hashlib.sha256(own.tobytes()).digest()
+        parts = np.array_split(windows, options.accumulate * self.world)
+        share = parts[part * self.world + self.rank]
+        return torch.from_numpy(share), hashlib.sha256(share.tobytes()).digest()
 
 
 class Loader:
-    """The items of `batches` in order. Lightning keeps its `position` in checkpoints, and restores it."""
+    """The items of `batches` in order. Lightning saves its `position` in checkpoints, and restores it."""
 
     def __init__(self, batches: TrainingBatches) -> None:
         self.batches = batches
-        self.position = 0  # of the item that comes next
+        self.position = 0  # of the next item
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -80,15 +81,15 @@ class Loader:
             yield batch
 
     def _items(self) -> Iterator[Batch]:
-        """Each made when it is asked for."""
+        """Yield the items, each drawn on request."""
         return (self.batches[index] for index in range(self.position, len(self)))
 
 
-class MadeAhead(Loader):
-    """A loader whose items are made by a thread while the ones before are trained on.
+class Prefetcher(Loader):
+    """A loader that draws items in a thread while earlier ones are trained on.
 
-    With `pinned` in memory that a GPU copies from by itself, so that the copy is not waited for. A batch that
-    cannot be made raises its error where it is asked for.
+    With `pinned`, in memory that a GPU copies from by itself, so that training does not wait for the copy. An
+    error in drawing a batch is raised where the batch is requested.
     """
 
     def __init__(self, batches: TrainingBatches, pinned: bool) -> None:

@@ -1,10 +1,10 @@
-"""The files of a run's weights: states that it resumes from, and the final weights that it leaves.
+"""The files of a run's weights: states that it resumes from, and the final weights.
 
     <run>/checkpoints/00000400-5f2b1c0d9e8a7766.pt     the step, and the first digits of the content's SHA-256
-    <run>/checkpoint.pt                                the final weights, whose SHA-256 is in the manifest
+    <run>/checkpoint.pt                                the final weights; their SHA-256 is in the manifest
 
-Files are written whole or not at all and checked when they are read. A state's name holds its checksum: a
-second file for it could be lost in a crash between the two.
+Files are written whole or not at all and checked when they are read. A state's name has its checksum, since a
+crash could come between two files.
 """
 
 import hashlib
@@ -21,13 +21,13 @@ from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.seal import DamagedError, UnreadableError
 
 FORMAT = 2  # of the final weights
-STATE_FORMAT = 3  # of a state: Lightning's checkpoint, with what says whose it is
-STATES = 2  # of a run: should the newest be damaged, there is the one before
+STATE_FORMAT = 3  # of a state: Lightning's checkpoint, with the keys below
+STATES = 2  # of a run: if the newest is damaged, the run resumes from the one before
 NAME = re.compile(r"(\d{8,})-([0-9a-f]{16})\.pt")
-ASIDE = ".other"  # behind the name of a file that is named as a state but is of another run
+ASIDE = ".other"  # after the name of a file that is named as a state but belongs to another run
 
-# Beside whose a file is (format, identity), in both kinds: the settings, PyTorch's threads, the rows of
-# metrics.csv so far, and the kernel of the attention.
+# In both kinds of files, beside the format and the run's identity: the settings, PyTorch's threads, the rows
+# of metrics.csv so far, and the kernel of the attention.
 FACTS = {"config", "threads", "rows", "kernel"}
 STATE_KEYS = {
     "global_step",
@@ -41,14 +41,14 @@ STATE_KEYS = {
 
 
 def to_bytes(content: Mapping[str, Any]) -> bytes:
-    """`content` is tensors and plain values only, so that loading with weights_only=True is enough."""
+    """Serialise `content`: only tensors and plain values, so that weights_only=True can load it."""
     buffer = io.BytesIO()
     torch.save(dict(content), buffer)
     return buffer.getvalue()
 
 
 def from_bytes(data: bytes) -> dict[str, Any]:
-    """The content that `to_bytes` was given, tensors on the CPU. Unpickles tensors and plain values only."""
+    """Return the content of `to_bytes`, tensors on the CPU. Unpickles only tensors and plain values."""
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
@@ -57,23 +57,23 @@ def write_checkpoint(folder: Path, step: int, content: Mapping[str, Any]) -> Non
     data = to_bytes(content)
     path = folder / f"{step:08d}-{hashlib.sha256(data).hexdigest()[:16]}.pt"
     write_atomic(path, data)
-    others = [older for older in _newest_first(folder) if older != path]
-    for old in others[STATES - 1 :]:
+    earlier = [state for state in _newest_first(folder) if state != path]
+    for old in earlier[STATES - 1 :]:
         old.unlink(missing_ok=True)
 
 
 def newest_checkpoint(folder: Path, identity: str, note: Callable[[str], None]) -> dict[str, Any] | None:
-    """The newest whole state of the run `identity`.
+    """Return the newest whole state of the run `identity`.
 
-    Others are left out, with a line to `note`: damaged ones are removed, and those whose checksum is right
-    but which are not of this run get another name: they neither count as its states nor are removed.
+    Other files are skipped, with a line to `note`: damaged ones are removed; those with the right checksum
+    that are not of this run are renamed, so that they neither count as its states nor are removed.
     """
     for path in _newest_first(folder):
         name = NAME.fullmatch(path.name)
         assert name is not None
         try:
             data = path.read_bytes()
-        except FileNotFoundError:  # another of the run's processes has left it out meanwhile
+        except FileNotFoundError:  # another process of the run has removed it meanwhile
             continue
         if hashlib.sha256(data).hexdigest()[:16] != name[2]:
             note(f"{path} is damaged and is left out")
@@ -92,9 +92,9 @@ def newest_checkpoint(folder: Path, identity: str, note: Callable[[str], None]) 
 
 
 def trained_state(data: bytes, identity: str) -> dict[str, Any]:
-    """What the final weights' file of a run holds: FACTS, `step`, `weights`, `validation_seconds`, `sums`.
+    """Return the content of a run's final file: FACTS, `step`, `weights`, `validation_seconds`, `sums`.
 
-    Raises UnreadableError, whose message continues the file's name.
+    Raise UnreadableError, with a message that continues the file's name.
     """
     return _content(data, identity, FORMAT, {"step", "weights", "validation_seconds", "sums"})
 
@@ -103,7 +103,7 @@ def _content(data: bytes, identity: str, number: int, keys: set[str]) -> dict[st
     try:
         content = from_bytes(data)
         found, owner = content["format"], content["identity"]
-    except Exception:  # whatever it is, no state is in it
+    except Exception:  # any: the file holds no state
         raise DamagedError("holds no state of a run") from None
     if found != number:
         raise UnreadableError(f"has format {found}, which this version does not read")
@@ -117,7 +117,7 @@ def _content(data: bytes, identity: str, number: int, keys: set[str]) -> dict[st
 def remove_states(folder: Path) -> None:
     """Remove the states of a run that needs them no more, and their folder if nothing else is in it.
 
-    Nothing is removed through a link: whoever has made one knows what else lies there.
+    Nothing is removed through a link: its target may hold other files.
     """
     if folder.is_symlink():
         return
@@ -129,7 +129,7 @@ def remove_states(folder: Path) -> None:
 
 
 def is_state(name: str) -> bool:
-    """Whether a file is called as a state is."""
+    """Whether a file has the name of a state."""
     return NAME.fullmatch(name) is not None
 
 

@@ -28,7 +28,7 @@ from poslab.data.windows import validation_windows
 from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
 from poslab.model.rescaling import Rescaling
-from poslab.training.batches import Loader, MadeAhead, TrainingBatches
+from poslab.training.batches import Loader, Prefetcher, TrainingBatches
 from poslab.training.module import LanguageModel
 from poslab.training.observer import DivergedError, Observer, State
 
@@ -39,8 +39,8 @@ LIGHTNING_PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 class ValidationCallback(lightning.Callback):
     """Validates at evenly spaced steps and reports rows, steps and states to the observer.
 
-    Times are seconds; those of training exclude validation. Other callbacks have their hooks of validation
-    called, with `validation/loss` and `train/loss`, nats a token, in `trainer.callback_metrics`.
+    Times are seconds; those of training exclude validation. The validation hooks of other callbacks are
+    called, with `validation/loss` and `train/loss`, in nats per token, in `trainer.callback_metrics`.
     """
 
     def __init__(self, config: RunConfig, corpus: Corpus, observer: Observer) -> None:
@@ -48,14 +48,14 @@ class ValidationCallback(lightning.Callback):
         self.validation_steps = {math.ceil(steps * (index + 1) / count) for index in range(count)}
         self.windows = validation_windows(corpus, config.evaluate.validation_windows, config.context_length)
         self.window_bytes = int(corpus.token_bytes[self.windows[:, 1:]].sum())
-        self.tokens_a_step = config.trainer.batch_size * config.context_length
+        self.tokens_per_step = config.trainer.batch_size * config.context_length
         self.observer = observer
         self.io = StateInMemory()
         self.random: RandomState | None = None
         self.step = 0  # steps done
         self.training_seconds = self.validation_seconds = 0.0
-        self.resumed = time.perf_counter()  # when training began or went on
-        self.last_row = (0, 0.0)  # its step and its seconds
+        self.resumed = time.perf_counter()  # when training began or resumed
+        self.last_row = (0, 0.0)  # the step and the seconds of the last row
         self.stopped = False  # whether a callback has ended the training
 
     def state_dict(self) -> dict[str, Any]:
@@ -94,23 +94,23 @@ class ValidationCallback(lightning.Callback):
         if trainer.global_step == self.step:  # not the last microbatch of a step
             return
         self.step = trainer.global_step
-        rate = self.step * self.tokens_a_step / self._elapsed()
+        rate = self.step * self.tokens_per_step / self._elapsed()
         assert isinstance(module, LanguageModel)
         # Not the loss in `outputs`: Lightning divides it by the number of microbatches.
         self.observer.step(self.step, module.last_loss.item, rate)
         if self.step in self.validation_steps:
-            others = [each for each in trainer.callbacks if each is not self]  # type: ignore[attr-defined]
-            for callback in others:
+            callbacks = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
+            for callback in callbacks:
                 callback.on_validation_start(trainer, module)
                 callback.on_validation_epoch_start(trainer, module)
             train, validation = self._validate(trainer, module)
-            if others:  # takes milliseconds
+            if callbacks:  # takes milliseconds
                 module.log_dict({"train/loss": train, "validation/loss": validation}, batch_size=1)
-            for callback in others:
+            for callback in callbacks:
                 callback.on_validation_epoch_end(trainer, module)
                 callback.on_validation_end(trainer, module)
         self.stopped = trainer.should_stop
-        # All of a run's processes take part in a checkpoint, which the first one writes.
+        # All of a run's processes take part in a checkpoint, and the first one writes it.
         if trainer.strategy.reduce_boolean_decision(self.observer.checkpoint_due(self.step), all=False):
             trainer.save_checkpoint(StateInMemory.PATH)
             if (state := self.io.take()) is not None:
@@ -125,18 +125,18 @@ class ValidationCallback(lightning.Callback):
         return self.training_seconds + time.perf_counter() - self.resumed
 
     def _validate(self, trainer: lightning.Trainer, module: LanguageModel) -> tuple[float, float]:
-        """Report a row; the losses of training since the last one and of validation, in nats a token."""
-        sums = module.take_sums()  # waits for the device, so the clock below counts finished work
+        """Report a row; return the losses of training since the last and of validation, in nats per token."""
+        sums = module.pop_metrics()  # waits for the device, so the clock below counts finished work
         self.training_seconds = self._elapsed()
         self.resumed = now = time.perf_counter()
         with trainer.precision_plugin.forward_context():
             nll = float(token_losses(module.gpt, self.windows).sum())
         step, seconds = self.last_row
-        tokens = (self.step - step) * self.tokens_a_step  # since the last row
+        tokens = (self.step - step) * self.tokens_per_step  # since the last row
         self.observer.row(
             {
                 "step": self.step,
-                "tokens": self.step * self.tokens_a_step,
+                "tokens": self.step * self.tokens_per_step,
                 "seconds": self.training_seconds,
                 **sums,
                 "validation_nll": nll,
@@ -155,7 +155,7 @@ class ValidationCallback(lightning.Callback):
 
 
 class StateInMemory(CheckpointIO):
-    """Keeps Lightning's checkpoint in memory: the observer writes it to disk."""
+    """Holds Lightning's checkpoint in memory: the observer writes it to disk."""
 
     PATH = "a run's state"
 
@@ -163,7 +163,7 @@ class StateInMemory(CheckpointIO):
         self.state: State | None = None
 
     def take(self) -> State | None:
-        """The checkpoint, which is then no longer kept."""
+        """Return the checkpoint and release it."""
         state, self.state = self.state, None
         return state
 
@@ -183,9 +183,9 @@ class StateInMemory(CheckpointIO):
 class TrainingResult:
     """Facts about a training that has ended."""
 
-    step: int  # the last one: before trainer.max_steps where a callback has ended training
+    step: int  # the last step: before trainer.max_steps where a callback has ended training
     validation_seconds: float
-    batches: str  # SHA-256 over the batches that made the weights, in their order
+    batches: str  # SHA-256 over the batches trained on, in their order
 
 
 def train(
@@ -199,10 +199,10 @@ def train(
 ) -> TrainingResult:
     """Train `gpt` in place up to step `trainer.max_steps`, as a resolved configuration chooses.
 
-    `callbacks` are beside those of the configuration. A `state` from an earlier call is resumed, to the same
-    bits; without one initial weights are drawn, unless the model has them (`initialise` is False). Raises
+    `callbacks` are added to those of the configuration. A `state` from an earlier call is resumed, to the
+    same bits; without one initial weights are drawn, unless the model has them (`initialise` is False). Raise
     DivergedError as soon as a validation has a loss that is not finite, ConfigError where a callback of the
-    configuration cannot be made.
+    configuration cannot be instantiated.
     """
     torch.manual_seed(config.seed)
     if state is None and initialise:
@@ -222,11 +222,11 @@ def train(
 
 
 def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, observer: Observer) -> GPT:
-    """A copy of a trained `gpt` without its rotation, trained on for `evaluate.recalibration_steps` steps.
+    """Return a copy of a trained `gpt` without rotation, trained `evaluate.recalibration_steps` more steps.
 
     At length L, as in DroPE (Gelberg et al. 2025, arXiv 2512.12167), with the run's optimizer settings and
     its schedule over these steps, a tenth of them warm-up, on the batches that follow those of training.
-    Raises DivergedError.
+    Raise DivergedError.
     """
     copied = copy.deepcopy(gpt)
     copied.scheme.rescale(Rescaling("drop", 1.0))
@@ -248,7 +248,7 @@ def _fit(
     recorder: ValidationCallback,
     callbacks: Sequence[lightning.Callback] = (),
 ) -> None:
-    """Take all steps, or those after the state in `recorder.io`."""
+    """Train all steps, or those after the state in `recorder.io`."""
     options = config.trainer
     with quiet_lightning():
         trainer = lightning.Trainer(
@@ -261,8 +261,8 @@ def _fit(
             precision=LIGHTNING_PRECISION[options.precision],  # type: ignore[arg-type]
             max_steps=options.max_steps,
             accumulate_grad_batches=options.accumulate,
-            callbacks=[*callbacks, recorder],  # last: a checkpoint holds what the others did in this step
-            # Lightning itself validates nothing. EarlyStopping looks here whether an epoch has validations.
+            callbacks=[*callbacks, recorder],  # last: a checkpoint holds the others' state after this step
+            # Lightning itself validates nothing. EarlyStopping reads here whether an epoch has validations.
             val_check_interval=1,
             check_val_every_n_epoch=None,
             logger=False,
@@ -276,12 +276,12 @@ def _fit(
                 f"{trainer.world_size} processes for {options.devices * options.nodes} devices"
             )
         batches = TrainingBatches(config, corpus, module.first_step, trainer.global_rank, trainer.world_size)
-        # On a CPU a thread that makes batches ahead would take its time from the steps.
+        # On a CPU a prefetching thread would take time from the steps.
         cuda = trainer.strategy.root_device.type == "cuda"
         try:
             trainer.fit(
                 module,
-                MadeAhead(batches, pinned=True) if cuda else Loader(batches),
+                Prefetcher(batches, pinned=True) if cuda else Loader(batches),
                 ckpt_path=None if recorder.io.state is None else StateInMemory.PATH,
             )
         finally:
@@ -313,7 +313,7 @@ def _set_random_state(state: RandomState) -> None:
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Silence Lightning's lines about devices and workers, about which a user can do nothing."""
+    """Silence Lightning's lines about devices and workers, which a user cannot change."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings():

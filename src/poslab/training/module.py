@@ -21,7 +21,7 @@ DECAY_SHARE = 0.2  # of the steps, in the linear decay of a warm-up, stable, dec
 
 
 class LanguageModel(lightning.LightningModule):
-    """Next-token prediction. It logs nothing: loop.py reads the sums that it adds up."""
+    """Next-token prediction. It logs nothing: loop.py reads its sums."""
 
     def __init__(
         self,
@@ -30,13 +30,13 @@ class LanguageModel(lightning.LightningModule):
         seed: int,
         first_step: int = 0,
     ) -> None:
-        """`first_step` is the number of Lightning's step 0, by which a scheme may draw positions."""
+        """`first_step` is the number of Lightning's step 0; the step seeds the positions of some schemes."""
         super().__init__()
         self.gpt = gpt
         self.options = options
         self.seed = seed
         self.first_step = first_step
-        self.last_loss = torch.zeros(())  # nats a token, of the last microbatch
+        self.last_loss = torch.zeros(())  # nats per token, of the last microbatch
         # Sums since the last row of metrics.csv, and the digest of all batches.
         self.nll_sum = torch.zeros((), dtype=torch.float64)
         self.token_count = 0
@@ -53,9 +53,9 @@ class LanguageModel(lightning.LightningModule):
 
     def training_step(self, batch: tuple[Int[Tensor, "B T+1"], bytes], index: int) -> Float[Tensor, ""]:
         windows, digest = batch
-        # Over the batches as they were trained on: one repeated or left out after a crash changes the digest.
+        # Over the batches trained on: a batch repeated or left out after a crash changes the digest.
         self.batches = hashlib.sha256(self.batches.encode() + digest).hexdigest()
-        # Schemes that draw positions draw by the seed and the step alone, the same for all microbatches.
+        # Schemes that draw positions use only the seed and the step, the same for all microbatches.
         step = self.first_step + index // self.options.accumulate
         stream = named_stream(self.seed, f"positions/{step}")
         positions = self.gpt.scheme.place(windows.shape[1] - 1, stream)
@@ -68,15 +68,15 @@ class LanguageModel(lightning.LightningModule):
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             # At every step, since process 0 writes the state of all of them.
             torch.distributed.all_reduce(nll)
-            count *= torch.distributed.get_world_size()  # each has as many tokens as the others
+            count *= torch.distributed.get_world_size()  # all have the same number of tokens
         self.nll_sum = self.nll_sum.to(loss.device) + nll
         self.token_count += count
         return loss
 
     def configure_optimizers(self) -> Any:
-        """AdamW (Loshchilov and Hutter 2019), by groups, and the schedule by steps.
+        """Return AdamW (Loshchilov and Hutter 2019), by groups, and the schedule by steps.
 
-        Matrices are decayed, vectors are not, nor what a scheme learns, which has a rate of its own.
+        Matrices are decayed; vectors and the parameters of schemes, which have rates of their own, are not.
         """
         rates = self.gpt.scheme.rates()
         shared = [parameter for parameter in self.gpt.parameters() if parameter not in rates]
@@ -109,8 +109,8 @@ class LanguageModel(lightning.LightningModule):
         self.gradient_norm_sum = self.gradient_norm_sum.to(norm.device) + norm.detach()
         self.gradient_norm_count += 1
 
-    def take_sums(self) -> dict[str, float]:
-        """Loss in all, tokens and mean gradient norm since the last call, by columns of metrics.csv."""
+    def pop_metrics(self) -> dict[str, float]:
+        """Return the summed loss, tokens and mean gradient norm since the last call, as in metrics.csv."""
         sums = {
             "train_nll": self.nll_sum.item(),
             "train_tokens": self.token_count,
@@ -122,7 +122,7 @@ class LanguageModel(lightning.LightningModule):
 
 
 def learning_rate_share(options: TrainerOptions) -> Callable[[int], float]:
-    """By step, counted from 0, the share of `learning_rate` to train with: warm-up, then the schedule."""
+    """Return the factor on `learning_rate` as a function of the step from 0: warm-up, then the schedule."""
     after_warmup = SCHEDULES[options.schedule]
 
     def share(step: int) -> float:

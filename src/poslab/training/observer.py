@@ -1,4 +1,4 @@
-"""What training reports while it goes on, to whoever records or shows it."""
+"""The reports of a running training, for code that records or shows them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ class DivergedError(RuntimeError):
 
 
 class Observer:
-    """Called by training in the first of a run's processes; this one does nothing."""
+    """Called by training in the first of a run's processes; this base class does nothing."""
 
     def started(self) -> None:
         """Before the first step, after Lightning has installed its signal handlers."""
@@ -20,11 +20,11 @@ class Observer:
         """After each validation; `row` is a row of metrics.csv."""
 
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
-        """After each step. `loss()`, in nats a token, waits for the device."""
+        """After each step. `loss()`, in nats per token, waits for the device."""
 
     def checkpoint_due(self, step: int) -> bool:
-        """Whether `checkpoint` is to be called: asked after each step and its row, if it has one."""
+        """Whether to call `checkpoint`; asked after each step and its row, if it has one."""
         return False
 
     def checkpoint(self, step: int, state: State) -> None:
-        """After a step, with what training resumes from."""
+        """After a step; training can resume from `state`."""

@@ -1,4 +1,4 @@
-"""How a run begins that goes on from a finished one: with its weights, and all else as at a first step."""
+"""The start of a run from a finished run's weights: all else is as at a first step."""
 
 import torch
 
@@ -10,7 +10,7 @@ from poslab.model.gpt import GPT
 
 
 def loss_before(gpt: GPT, config: RunConfig, corpus: Corpus) -> tuple[float, int]:
-    """The loss on the run's validation windows before its first step: nats in all, and tokens."""
+    """Return the loss on the run's validation windows before its first step: summed nats, and tokens."""
     windows = validation_windows(corpus, config.evaluate.validation_windows, config.context_length)
     cuda = config.trainer.accelerator == "cuda"
     placed = gpt.to("cuda") if cuda else gpt

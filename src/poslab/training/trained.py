@@ -1,4 +1,4 @@
-"""The trained model that a finished run has left, checked against the checksums of its record."""
+"""The trained model of a finished run, checked against the checksums of its record."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from poslab.record.schema import FINAL
 from poslab.record.seal import DamagedError, UnreadableError
 from poslab.training.checkpoints import trained_state
 
-RUN = re.compile(r".+-[0-9a-f]{12}")  # how the directory of a run is called
+RUN = re.compile(r".+-[0-9a-f]{12}")  # the name of a run's directory
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class TrainedModel:
     """A finished run's record and weights, checked against their checksums."""
 
     manifest: Manifest
-    settings: Mapping[str, Any]  # the whole configuration that it was trained with, to be checked as Config
+    settings: Mapping[str, Any]  # the whole configuration of its training, to be checked as Config
     weights: Mapping[str, Tensor]
-    threads: int  # that PyTorch split its sums over
+    threads: int  # of PyTorch in training: the bits of sums depend on them
 
     @property
     def digest(self) -> str:
@@ -40,40 +40,40 @@ class TrainedModel:
         return self.weights["embedding.weight"].shape[0]
 
     def gpt(self, config: Config) -> GPT:
-        """The model that `config` describes with these weights, in evaluation mode. Raises ConfigError."""
+        """Build the model of `config` with these weights, in evaluation mode. Raise ConfigError."""
         gpt = build(config, self.vocabulary)
         fill_with(gpt, self.weights)
         return gpt.eval()
 
 
 def fill_with(gpt: GPT, weights: Mapping[str, Tensor]) -> None:
-    """Put weights into a model. Raises ConfigError where they are not all of its weights."""
+    """Put weights into a model. Raise ConfigError where they are not all of its weights."""
     try:
         gpt.load_state_dict(dict(weights))
     except RuntimeError:  # its message has a line for each name
-        raise ConfigError("the weights do not fit the model: they were made by other code") from None
+        raise ConfigError("the weights do not fit the model: they are from other code") from None
 
 
 def load_model(directory: Path) -> GPT:
-    """The trained model of a run's directory, in evaluation mode on the CPU. Raises ConfigError."""
+    """Return the trained model of a run's directory, in evaluation mode on the CPU. Raise ConfigError."""
     trained = read_trained_model(directory)
     return trained.gpt(check(Config, trained.settings, ""))
 
 
 def read_trained_model(directory: Path) -> TrainedModel:
-    """The trained model of a run's directory. Raises ConfigError, DamagedError where a file is damaged."""
-    # A model may lie in a folder of any name, as one from W&B does, but not in that of another run.
+    """Read the trained model of a run's directory. Raise ConfigError, DamagedError for a damaged file."""
+    # A folder may have any name, as for a model from W&B, but not that of another run.
     manifest = read_manifest(directory, anywhere=RUN.fullmatch(directory.name) is None)
     files = (manifest and manifest.files) or {}
     if manifest is None or FINAL not in files:
-        there = directory.is_dir()
+        exists = directory.is_dir()
         raise ConfigError(
-            f"{directory} {'holds no finished run' if there else 'does not exist: name a run directory'}"
+            f"{directory} {'holds no finished run' if exists else 'does not exist: name a run directory'}"
         )
     path = directory / FINAL
     if damaged_files(directory, {FINAL: files[FINAL]}):
-        what = "damaged" if path.exists() else "missing"
-        raise DamagedError(f"{path} is {what}: the command that made the run makes it again")
+        state = "damaged" if path.exists() else "missing"
+        raise DamagedError(f"{path} is {state}: the command that trained the run trains it again")
     try:
         saved = trained_state(path.read_bytes(), str(manifest.identity))
     except UnreadableError as error:

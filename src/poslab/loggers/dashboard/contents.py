@@ -1,4 +1,4 @@
-"""What a study's runs have measured, from their records or from W&B: it decides the study's panels."""
+"""What a study's runs have measured, from their records or from W&B: this decides the study's panels."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -26,10 +26,10 @@ FAILURE = "failure_position"
 
 @dataclass(frozen=True)
 class Contents:
-    """What any run of a study has; multiples are those of the training length L."""
+    """What at least one run of a study has measured; multiples are those of the training length L."""
 
     question: str
-    runs: int  # that compare; trials of a learning rate are not among them
+    runs: int  # the number of runs that compare; trials of a learning rate are not counted
     multiples: tuple[float, ...]  # with a loss over sliding windows
     rescaled: tuple[str, ...]  # methods
     retrieval: tuple[tuple[str, float, tuple[str, ...]], ...]  # task, multiple, and the keys of its line
@@ -46,16 +46,16 @@ class Contents:
 
 
 def from_records(study: str, runs: Path) -> Contents:
-    """What the records in `runs`/`study` hold. Raises ReportError where there are none."""
+    """Return the contents of the records in `runs`/`study`. Raise ReportError where there are none."""
     compared = [run for run in load(study, runs).runs if run.readable and not run.tunes]
     keys = {key for run in compared for key in _keys(run)}
-    # Of settings that differ besides, a record does not say how the command line named them.
+    # Other settings that differ are left out: a record does not have their names on the command line.
     arms = [f"{run.pos} / {run.attention}" for run in compared]
     return _contents(keys, [_question(runs / study)], len(compared), arms)
 
 
 def from_wandb(runs: Iterable[Any]) -> Contents:
-    """What W&B has of a study, from its training runs as `wandb.Api` gives them."""
+    """Return the contents of a study from its training runs, as `wandb.Api` returns them."""
     compared = [run for run in runs if run.config.get("part") != "tuning"]
     keys = {key for run in compared for key in run.summary_metrics}
     keys |= {key for run in compared for key in (run.historyKeys or {}).get("keys", ())}
@@ -64,7 +64,7 @@ def from_wandb(runs: Iterable[Any]) -> Contents:
 
 
 def _keys(run: Run) -> Iterable[str]:
-    """The keys under which W&B has what a record holds."""
+    """Yield the keys under which W&B has the figures of a record."""
     yield from summary(run)
     for row in chart_rows(run):
         yield from row
@@ -72,7 +72,7 @@ def _keys(run: Run) -> Iterable[str]:
 
 def _contents(keys: Collection[str], questions: Iterable[object], runs: int, arms: Iterable[str]) -> Contents:
     heads: dict[int, list[int]] = {}
-    for layer, head in sorted((int(one), int(other)) for one, other in _matches(BIAS, keys)):
+    for layer, head in sorted((int(layer), int(head)) for layer, head in _matches(BIAS, keys)):
         heads.setdefault(layer, []).append(head)
     question = next((text for text in questions if isinstance(text, str) and text.strip()), "")
     return Contents(
@@ -94,7 +94,7 @@ def _retrieval(keys: Iterable[str]) -> tuple[tuple[str, float, tuple[str, ...]],
     for key in sorted(keys):
         if match := RETRIEVAL.fullmatch(key):
             lines.setdefault((match[1], float(match[2].replace("_", "."))), []).append(key)
-    return tuple((task, multiple, tuple(own)) for (task, multiple), own in sorted(lines.items()))
+    return tuple((task, multiple, tuple(line)) for (task, multiple), line in sorted(lines.items()))
 
 
 def _matches(pattern: re.Pattern[str], keys: Iterable[str]) -> Iterable[tuple[str, ...]]:
@@ -102,7 +102,7 @@ def _matches(pattern: re.Pattern[str], keys: Iterable[str]) -> Iterable[tuple[st
 
 
 def _question(folder: Path) -> str | None:
-    """What the study is to answer, if its list says so and can be read."""
+    """Return the question of the study, None where its list has none or cannot be read."""
     try:
         listed = read_study_list(folder)
     except (OSError, ValueError):

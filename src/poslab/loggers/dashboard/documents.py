@@ -12,14 +12,14 @@ from poslab.analysis.palette import arm_numbers, look
 from poslab.config.installation import typed
 from poslab.loggers.dashboard import words
 from poslab.loggers.dashboard.contents import Contents
-from poslab.loggers.dashboard.panels import ARM, Group, groups, headline, identifier, shown
+from poslab.loggers.dashboard.panels import ARM, Group, groups, headline, identifier, limit
 
 COLUMNS = 3  # panels beside each other in a workspace
 WIDE, HIGH = 12, 8  # a report's panel, of the 24 columns of its grid
 
 
 def view_name(study: str) -> str:
-    """W&B's own name of the study's view: the same every time, so that the view is found again."""
+    """Return W&B's name of the study's view: the same every time, so that the view is found again."""
     return f"nw-{identifier('view', study)}-v"
 
 
@@ -28,7 +28,7 @@ def report_title(study: str) -> str:
 
 
 def report_description(study: str) -> str:
-    """What tells the study's Report from one that somebody wrote by hand under the same title."""
+    """Return the text that distinguishes the study's Report from one written by hand under the same title."""
     return (
         f"Made by {typed('dashboard')} study={study}, which replaces what is written here when it is given "
         "again. Clone it to keep a version of your own."
@@ -36,13 +36,13 @@ def report_description(study: str) -> str:
 
 
 def is_made_here(description: str, study: str) -> bool:
-    """Whether a Report has the description that the study's has, however the command was typed."""
+    """Whether a Report has the description of the study's Report, however the command was typed."""
     return description.startswith("Made by ") and f" study={study}, which replaces what " in description
 
 
 def make_workspace(study: str, contents: Contents, entity: str, project: str) -> ws.Workspace:
-    """The study's view: its runs alone, an arm a line, its panels in sections."""
-    made = ws.Workspace(
+    """Return the study's view: only its runs, a line per arm, its panels in sections."""
+    workspace = ws.Workspace(
         entity=entity,
         project=project,
         name=study,
@@ -57,7 +57,7 @@ def make_workspace(study: str, contents: Contents, entity: str, project: str) ->
             )
             for group in groups(contents, f"{study}/workspace")
         ],
-        settings=ws.WorkspaceSettings(max_runs=shown(contents), point_visualization_method="downsampling"),
+        settings=ws.WorkspaceSettings(max_runs=limit(contents), point_visualization_method="downsampling"),
         runset_settings=ws.RunsetSettings(
             filters=_of_study(study),
             groupby=[ws.Config(ARM)],
@@ -66,18 +66,18 @@ def make_workspace(study: str, contents: Contents, entity: str, project: str) ->
             pinned_columns=[f"summary:{name}" for name in ("status", "parameters", *headline(contents))],
         ),
     )
-    made._internal_name = view_name(study)
-    made._internal_runset_id = identifier(study, "workspace", "runs")
-    return made
+    workspace._internal_name = view_name(study)
+    workspace._internal_runset_id = identifier(study, "workspace", "runs")
+    return workspace
 
 
 def make_report(
     study: str, contents: Contents, entity: str, project: str, *, resolve: bool = True
 ) -> wr.Report:
-    """The study's Report. Where `resolve`, saving it asks the server for the project of its runs.
+    """Return the study's Report. With `resolve`, saving it asks the server for the project of its runs.
 
-    Else its panels show the runs of whichever project it is saved in, which is the same one. Text from
-    configurations stands in paragraphs as plain text: W&B reads Markdown in its Markdown blocks alone.
+    Without, its panels show the runs of the project that it is saved in, which is the same one. Text from
+    configurations is in paragraphs, as plain text: W&B reads Markdown only in its Markdown blocks.
     """
     reading: list[Any] = [
         wr.TableOfContents(),
@@ -122,19 +122,19 @@ def make_report(
 
 
 def specification(document: ws.Workspace | wr.Report) -> Any:
-    """What is sent to W&B of a document, as JSON."""
+    """Return the part of a document that is sent to W&B, as JSON."""
     return json.loads(document._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
 
 
 def colours(contents: Contents) -> dict[str, str]:
-    """The colour of each arm, by its name in W&B: that of its scheme in every figure of poslab."""
+    """Return the colour of each arm, by its name in W&B: that of its scheme in every figure of poslab."""
     parts = [[*name.split(" / "), ""][:2] for name in contents.arms]
     numbers = arm_numbers((pos, attention) for pos, attention in parts)
     return {name: look(number).light for name, number in zip(contents.arms, numbers, strict=True)}
 
 
 def _of_study(study: str) -> expr.And:
-    """The runs of the study that compare: neither trials of a learning rate nor the study's own report."""
+    """Select the runs of the study that compare: no trials of a learning rate, no report of the study."""
     return expr.And(
         expr.Config("study") == study,
         expr.Metric("JobType") == "train",
@@ -143,7 +143,7 @@ def _of_study(study: str) -> expr.And:
 
 
 def _placed(group: Group) -> list[Any]:
-    """The panels of a section, two beside each other."""
+    """Return the panels of a section, placed two beside each other."""
     panels = list(group.panels)
     for i, panel in enumerate(panels):
         panel.layout = wr.Layout(x=WIDE * (i % 2), y=HIGH * (i // 2), w=WIDE, h=HIGH)

@@ -16,7 +16,7 @@ from poslab.loggers.dashboard.contents import FAILURE, Contents
 Panel = wr.LinePlot | wr.BarPlot | wr.ScatterPlot | wr.ParallelCoordinatesPlot
 
 ARM = "arm"  # the configuration key that runs are grouped by
-SHOWN = 100  # lines or bars at least, where W&B's own limit is 10
+LINES = 100  # or bars, the least limit of a panel; W&B's own is 10
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ DEPTH = Axis("retrieval/depth", "depth of the statement in the window (0 start, 
 DISTANCE = Axis("scheme/distance", "distance between query and key (tokens), log scale", log=True)
 LAYER = Axis("attention_distance/layer", "layer, counted from 0")
 
-LOSS = "loss (nats a token)"
+LOSS = "loss (nats per token)"
 BITS = "bits per byte"
-GAIN = "loss at L less loss there (nats a token)"
-CURSE = "non-overlapping less sliding (nats a token)"
+GAIN = "loss at L less loss at the length (nats per token)"
+CURSE = "non-overlapping less sliding (nats per token)"
 ATTENDED = "mean distance of attention (tokens)"
 
 
@@ -53,7 +53,7 @@ class Group:
 
 
 def groups(contents: Contents, place: str) -> tuple[Group, ...]:
-    """The sections that a study with such contents has; `place` tells its panels' ids from others'."""
+    """Return the sections of a study with such contents; `place` makes its panels' ids unique."""
     found = {
         "Convergence": _convergence(contents),
         "Extrapolation": _extrapolation(contents),
@@ -61,22 +61,22 @@ def groups(contents: Contents, place: str) -> tuple[Group, ...]:
         "Schemes": _schemes(contents),
     }
     sections = []
-    for name, panels in found.items():
-        made = tuple(panels)
-        for panel in made:
+    for name, found_panels in found.items():
+        panels = tuple(found_panels)
+        for panel in panels:
             panel._id = identifier(place, name, str(panel.title))
-        if made:
-            sections.append(Group(name, made))
+        if panels:
+            sections.append(Group(name, panels))
     return tuple(sections)
 
 
 def identifier(*names: str) -> str:
-    """An id of 12 letters and digits that is the same whenever it is made of the same names."""
+    """Return an id of 12 letters and digits, the same for the same names."""
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
 
 
 def headline(contents: Contents) -> dict[str, tuple[str, str]]:
-    """The summary figures that say most, in the order of reading, each with its title and unit."""
+    """Return the most important summary figures, in the order of reading, each with its title and unit."""
     if not contents.multiples:
         return {}
     figures = {"sliding_1x": ("Sliding-window loss at L", LOSS)}
@@ -129,30 +129,30 @@ def _extrapolation(contents: Contents) -> Iterable[Panel]:
 
 def _cost(contents: Contents) -> Iterable[Panel]:
     speed, memory = "cost/tokens_per_second", "cost/memory_gigabytes"
-    yield _lines(contents, "Speed by tokens", "training tokens a second", TOKENS, [speed])
+    yield _lines(contents, "Speed by tokens", "training tokens per second", TOKENS, [speed])
     yield _lines(contents, "Memory by tokens", "highest memory so far (gigabytes)", TOKENS, [memory])
     figures = {
-        "tokens_per_second": ("Speed over the whole training", "training tokens a second"),
+        "tokens_per_second": ("Speed over the whole training", "training tokens per second"),
         "seconds": ("Training time", "seconds"),
         "parameters": ("Parameters", "trained numbers"),
         "flops": ("Training FLOPs", "floating-point operations"),
     }
     for metric, (title, unit) in figures.items():
         yield _bars(contents, title, unit, metric)
-    # Without an evaluation yet, the loss that is there is the last validation's.
+    # Before the evaluation, the only loss is the last validation's.
     loss, words = "validation/loss.last", "last validation loss"
     if contents.multiples:
         loss, words = "sliding_1x", "loss at L"
     yield wr.ScatterPlot(
-        title=f"Training time (seconds, x) and {words} (nats a token, y)",
+        title=f"Training time (seconds, x) and {words} (nats per token, y)",
         x=wr.SummaryMetric("seconds"),
         y=wr.SummaryMetric(loss),
     )
     columns = {"parameters": "parameters", "flops": "FLOPs", "seconds": "seconds"}
-    columns |= {"tokens_per_second": "tokens a second", loss: f"{words} (nats a token)"}
+    columns |= {"tokens_per_second": "tokens per second", loss: f"{words} (nats per token)"}
     if contents.longest is not None:
         far = f"{contents.longest:g}"
-        columns[f"sliding_{far}x"] = f"loss at {far} L (nats a token)"
+        columns[f"sliding_{far}x"] = f"loss at {far} L (nats per token)"
     yield wr.ParallelCoordinatesPlot(
         title="Cost and loss of each run",
         columns=[
@@ -169,7 +169,7 @@ def _schemes(contents: Contents) -> Iterable[Panel]:
     for layer, heads in contents.bias:
         metrics = [f"scheme/bias/layer{layer}_head{head}" for head in heads]
         title = f"Bias by distance, layer {layer}"
-        yield _lines(contents, title, "added to a logit, a line a head", DISTANCE, metrics)
+        yield _lines(contents, title, "added to a logit, a line per head", DISTANCE, metrics)
     if contents.bound:
         metrics = [f"scheme/bound/layer{layer}" for layer in contents.bound]
         title = "Upper bound of RoPE's decay by distance"
@@ -189,7 +189,7 @@ def _lines(
     metrics: list[str],
     range_y: tuple[float | None, float | None] = (None, None),
 ) -> wr.LinePlot:
-    """Lines as measured: not smoothed, no point left out."""
+    """Draw lines as measured: not smoothed, no point left out."""
     return wr.LinePlot(
         title=title,
         x=axis.metric,
@@ -204,15 +204,15 @@ def _lines(
         groupby_rangefunc="minmax",
         smoothing_factor=0,
         smoothing_type="none",
-        max_runs_to_show=shown(contents),
-        # Buckets of one width would lump together what a logarithmic axis shows apart; this draws every
-        # point of a run that has at most 1,500.
+        max_runs_to_show=limit(contents),
+        # Draws every point of a run with at most 1,500. Buckets of equal width would merge the first points
+        # of a logarithmic axis.
         point_visualization_method="sampling",
     )
 
 
 def _bars(contents: Contents, title: str, unit: str, metric: str) -> wr.BarPlot:
-    # A mean over seeds of which some reach "at least" so far, or never fail, would be no figure of the arm.
+    # A mean would be wrong: some seeds reach "at least" the longest length, or never fail.
     worst = metric.startswith(("usable_length", FAILURE))
     return wr.BarPlot(
         title=title,
@@ -223,11 +223,11 @@ def _bars(contents: Contents, title: str, unit: str, metric: str) -> wr.BarPlot:
         groupby=wr.Config(ARM),
         groupby_aggfunc="min" if worst else "mean",
         groupby_rangefunc="minmax",
-        max_runs_to_show=shown(contents),
-        max_bars_to_show=shown(contents),
+        max_runs_to_show=limit(contents),
+        max_bars_to_show=limit(contents),
     )
 
 
-def shown(contents: Contents) -> int:
-    """How many lines or bars a panel may show: all."""
-    return max(SHOWN, contents.runs)
+def limit(contents: Contents) -> int:
+    """Return how many lines or bars a panel may show: all."""
+    return max(LINES, contents.runs)

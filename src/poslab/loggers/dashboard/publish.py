@@ -22,11 +22,11 @@ from poslab.loggers.send.login import logged_in
 from poslab.record.files import write_atomic
 
 OFFLINE = ("offline", "disabled", "dryrun")  # values of WANDB_MODE
-PAGE = 100  # runs a request
+PAGE = 100  # runs per request
 
 
 def why_offline() -> str | None:
-    """Why W&B is not used: WANDB_MODE forbids it or there is no login; None where it is used."""
+    """Return why W&B is not used: WANDB_MODE forbids it or there is no login; None where it is used."""
     mode = os.environ.get("WANDB_MODE", "")
     if mode in OFFLINE:
         return f"WANDB_MODE={mode}"
@@ -38,7 +38,7 @@ def project_exists(account: Account) -> bool:
 
 
 def training_runs(study: str, account: Account) -> list[Any]:
-    """The training runs of a study that W&B has."""
+    """Return the training runs of a study that W&B has."""
     if not project_exists(account):
         return []
     filters = of_study(study, ["train"])
@@ -46,7 +46,7 @@ def training_runs(study: str, account: Account) -> list[Any]:
 
 
 def publish(study: str, contents: Contents, account: Account) -> tuple[str, str]:
-    """Save the view and the Report over those of earlier calls; their URLs. Raises what the client raises."""
+    """Save the view and the Report over those of earlier calls; return their URLs."""
     if not project_exists(account):
         account.api.create_project(account.project, account.entity)
     view = make_workspace(study, contents, account.entity, account.project)
@@ -59,7 +59,7 @@ def publish(study: str, contents: Contents, account: Account) -> tuple[str, str]
 
 
 def write_files(study: str, contents: Contents, project: str, entity: str | None, folder: Path) -> None:
-    """Write what `publish` would send as workspace.json and report.json, the same bytes every time."""
+    """Write the documents of `publish` to workspace.json and report.json, the same bytes every time."""
     workspace = make_workspace(study, contents, entity or "", project)
     report = make_report(study, contents, entity or "", project, resolve=False)
     where = {"project": project, **({"entity": entity} if entity else {})}
@@ -78,18 +78,18 @@ def _write(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def _view_id(study: str, account: Account) -> str:
-    """W&B's id of the study's view, empty where there is none yet."""
+    """Return W&B's id of the study's view, empty where there is none yet."""
     try:
         view = get_view_dict(account.entity, account.project, view_name(study)[len("nw-") : -len("-v")])
     except json.JSONDecodeError:
         raise
-    except ValueError:  # the project is there, so that this says that the view is not
+    except ValueError:  # the project exists, so it is the view that does not
         return ""
     return str(view["id"])
 
 
 def _report_id(study: str, account: Account) -> str:
-    """W&B's id of the study's Report, empty where there is none yet. One written by hand is left alone."""
+    """Return W&B's id of the study's Report, empty where there is none; one written by hand is skipped."""
     for report in account.api.reports(account.path):
         if report.display_name == report_title(study) and is_made_here(report.description, study):
             return str(report.id)

@@ -1,4 +1,4 @@
-"""A project in W&B, opened for reading: its entity, its folder in the cache, and errors as one line each."""
+"""A project in W&B, opened for reading: its entity, its folder in the cache, and errors in one line each."""
 
 import atexit
 import os
@@ -18,7 +18,7 @@ RETRIES = 3  # of a download that fails; W&B's own 20 take minutes where a serve
 
 
 class SourceError(Exception):
-    """W&B does not deliver; one line, and the exit status: 2 where the user can mend it, else 1."""
+    """W&B does not deliver. Has one line for the user and the exit status: 2 if they can mend it, else 1."""
 
     def __init__(self, line: str, status: int) -> None:
         super().__init__(line)
@@ -39,12 +39,12 @@ class Account:
 
     @property
     def folder(self) -> Path:
-        """The folder of the user's cache for what is downloaded from the project."""
+        """The folder of the user's cache for downloads from the project."""
         return cache_directory().parent / "wandb" / self.entity / self.project
 
 
 def open_account(project: str | None, entity: str | None) -> Account:
-    """The project, by default that of a run: WANDB_PROJECT, else `poslab`. Raises SourceError."""
+    """Open a project, by default that of a run: WANDB_PROJECT, else `poslab`. Raise SourceError."""
     if not logged_in():
         raise SourceError("not logged in to W&B: run `wandb login`, or set WANDB_API_KEY", 2)
     if not answers():  # W&B's own client may try for more than a minute
@@ -71,30 +71,30 @@ def open_account(project: str | None, entity: str | None) -> Account:
 
 
 def default_project() -> str:
-    """The project of a run whose command names none."""
+    """Return the project of runs where the command names none."""
     return os.environ.get("WANDB_PROJECT") or PROJECT
 
 
 def of_study(study: str, kinds: Sequence[str]) -> dict[str, Any]:
-    """The filter of W&B's for a study's runs of these job types: its group, or WANDB_RUN_GROUP's."""
+    """Return W&B's filter for a study's runs of these job types: by its group, or WANDB_RUN_GROUP's."""
     return {"$or": [{"group": study}, {"config.study": study}], "jobType": {"$in": list(kinds)}}
 
 
 @contextmanager
-def asking(what: str) -> Iterator[None]:
-    """Turn whatever the client raises inside into a SourceError that names `what` W&B did not deliver."""
+def asking(subject: str) -> Iterator[None]:
+    """Raise the client's errors as a SourceError that names the `subject` of the request."""
     try:
         yield
     except SourceError:
         raise
     except Exception as error:
-        raise SourceError(f"W&B does not deliver {what}: {_line(error)}", 1) from None
+        raise SourceError(f"W&B does not deliver {subject}: {_line(error)}", 1) from None
 
 
 def http_status(error: BaseException) -> int | None:
-    """The status of the server's answer that an error of the client is about, if it is about one."""
-    for each in (error, error.__cause__, getattr(error, "exc", None)):
-        status = getattr(getattr(each, "response", None), "http_status", None)
+    """Return the HTTP status of the server's answer behind an error of the client, None without an answer."""
+    for source in (error, error.__cause__, getattr(error, "exc", None)):
+        status = getattr(getattr(source, "response", None), "http_status", None)
         if isinstance(status, int) and status:
             return status
     return None

@@ -26,12 +26,12 @@ class ArtifactName:
     name: str  # with version or alias
 
     def account(self, project: str | None, entity: str | None) -> Account:
-        """The project that the name gives, else the one that is given here. Raises SourceError."""
+        """Open the project in the name, else the one that the arguments give. Raise SourceError."""
         return open_account(self.project or project, self.entity or entity)
 
 
 def resolve_checkpoint(name: str) -> Path | ArtifactName:
-    """The run directory whose path, or whose checkpoint, is `name`; else an artifact. Raises ConfigError."""
+    """Return the run directory with the path or checkpoint `name`; else an artifact. Raise ConfigError."""
     if not name:
         raise ConfigError("checkpoint= lacks a name")
     path = Path(os.path.expanduser(name))
@@ -50,13 +50,13 @@ def resolve_checkpoint(name: str) -> Path | ArtifactName:
 
 
 def fetch_model(account: Account, name: str) -> tuple[Path, str]:
-    """Download checkpoint, manifest and tokenizer of artifact `name`; their folder, and its full name.
+    """Download checkpoint, manifest and tokenizer of artifact `name`; return their folder and its full name.
 
-    Whether they belong together is not checked here. Raises SourceError.
+    The caller checks whether they belong together. Raise SourceError.
     """
     artifact = _artifact(account, name)
     with _reading(account, name):
-        version = f"{name.partition(':')[0]}:{artifact.version}"  # `latest` is another one tomorrow
+        version = f"{name.partition(':')[0]}:{artifact.version}"  # `latest` changes with the next upload
     folder = account.folder / "artifacts" / re.sub(r"[^\w.-]|^\.", "_", version)
     with holding(folder.parent / f".{folder.name}.lock", LOCK_SECONDS), _reading(account, name):
         entries = artifact.manifest.entries
@@ -71,7 +71,7 @@ def fetch_model(account: Account, name: str) -> tuple[Path, str]:
 
 
 def fetch_run_of(account: Account, name: str) -> Path:
-    """Download the record of the run that logged the artifact; its directory. Raises SourceError."""
+    """Download the record of the run that logged the artifact; return its directory. Raise SourceError."""
     artifact = _artifact(account, name)
     with _reading(account, name):
         run = artifact.logged_by()

@@ -1,7 +1,7 @@
 """The record of one run in W&B: listed, checked, and downloaded into a run directory of the cache.
 
-Names and contents come from outside: a record is used only as far as its seal and checksums are right, and no
-name may lead out of its folder.
+Names and contents come from outside: only files with the right seal and checksum are used, and no name may
+lead out of its folder.
 """
 
 import base64
@@ -26,7 +26,7 @@ PREFIX = "record/"  # of the record among the files of a run
 
 @dataclass(frozen=True)
 class RemoteRecord:
-    """A run as W&B holds it. `files` are those of its record, by their names in its directory."""
+    """A run in W&B. `files` are those of its record, by their names in its directory."""
 
     run: Any  # of wandb.Api
     title: str
@@ -38,7 +38,7 @@ class RemoteRecord:
 
     @property
     def name(self) -> str:
-        """Of its directory."""
+        """The name of its directory."""
         return str(self.manifest.run)
 
     @property
@@ -48,7 +48,7 @@ class RemoteRecord:
 
 
 def list_record(run: Any) -> RemoteRecord:
-    """The files of a run's record in W&B, none of them downloaded."""
+    """List the files of a run's record in W&B, without downloading any."""
     with asking(f"the files of {run.id}"):
         files = {str(file.name): file for file in run.files(per_page=500)}
     record = {name.removeprefix(PREFIX): file for name, file in files.items() if name.startswith(PREFIX)}
@@ -56,7 +56,7 @@ def list_record(run: Any) -> RemoteRecord:
 
 
 def read_record(remote: RemoteRecord, study: str | None, cached: Mapping[str, Path]) -> RemoteRecord:
-    """The record with its manifest, or with a problem where that is not a manifest of a run of `study`.
+    """Return the record with its manifest, or with a problem where this is no manifest of a run of `study`.
 
     `cached` are the manifests in the cache by their MD5, which are not downloaded again.
     """
@@ -76,7 +76,7 @@ def read_record(remote: RemoteRecord, study: str | None, cached: Mapping[str, Pa
 
 
 def _misuse(manifest: Manifest, study: str | None) -> str:
-    """Why a manifest with a right seal is not used; empty where it is."""
+    """Return why a manifest with a right seal is not used; empty where it is used."""
     if study is not None and manifest.study != study:
         return f"says that it is of study {str(manifest.study)[:60]!r}"
     names = (manifest.study, manifest.run, *(manifest.files or {}))
@@ -84,9 +84,9 @@ def _misuse(manifest: Manifest, study: str | None) -> str:
 
 
 def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[str]]:
-    """Make `directory` equal to W&B's record; how many tables were downloaded, and a line for each bad one.
+    """Make `directory` equal to W&B's record; return the number of tables downloaded and a line per bad one.
 
-    A table that is missing or damaged in W&B is missing in `directory`: a report says so of the run.
+    A table that is missing or damaged in W&B is missing in `directory`: a report names the run.
     """
     tables, problems, count = remote.tables, [], 0
     for name in damaged_files(directory, tables):
@@ -110,7 +110,7 @@ def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[st
 
 
 def download(file: Any) -> bytes | None:
-    """The content of a file in W&B; None where it is listed but not there, since W&B lists a file early."""
+    """Return the content of a file in W&B; None where it is not there yet: W&B lists files early."""
     with asking(f"{file.name} of {file.run.id}"), tempfile.TemporaryDirectory() as folder:
         try:
             file.download(root=folder, replace=True).close()
@@ -126,7 +126,7 @@ def _content(file: Any | None) -> bytes | None:
 
 
 def cached_manifests(study: Path) -> dict[str, Path]:
-    """The manifests in the cache by their MD5 as W&B writes it."""
+    """Return the manifests in the cache by their MD5 as W&B writes it."""
     return {md5(path.read_bytes()): path for path in study.glob(f"[!.]*/{MANIFEST}")}
 
 

@@ -1,11 +1,11 @@
-"""Studies downloaded from W&B into run directories, whose report is the same as where the runs were made.
+"""Studies downloaded from W&B into run directories, for the same report as where they were run.
 
     <cache>/wandb/<entity>/<project>/runs/<study>/<run>/     manifest.json and tables
                                     .../<study>/study.json   of the study's report run
 
-A run keeps its record in W&B under record/. The report run of a study keeps its list as record/study.json,
-and under record/runs/<run>/ the records of runs that W&B has no run of: refused before they began, or copied
-from another study.
+A run in W&B has its record under record/. The report run of a study has the study's list in
+record/study.json, and under record/runs/<run>/ the records of runs that are not in W&B: runs refused before
+they began, or copied from another study.
 """
 
 import re
@@ -45,9 +45,10 @@ Result = TypeVar("Result")
 
 
 def fetch_study(account: Account, study: str, console: Console) -> Path:
-    """Download a study into the cache and print on `console` what it lacks; the folder of the studies.
+    """Download a study into the cache, print on `console` what is missing; return the folder of the studies.
 
-    Raises SourceError, and TakenError where another command downloads the same study for long.
+    Raise SourceError, and TakenError where another command downloads the same study for more than
+    LOCK_SECONDS.
     """
     if not NAME.fullmatch(study):
         raise SourceError(f"study={plain(study, 60)!r} cannot be the name of a study", 2)
@@ -59,7 +60,7 @@ def fetch_study(account: Account, study: str, console: Console) -> Path:
 
 
 def fetch_run(account: Account, run: Any) -> Path:
-    """Download one run's record; its directory. Raises SourceError where it has none."""
+    """Download one run's record; return its directory. Raise SourceError where the run has none."""
     record = read_record(list_record(run), None, {})
     if record.problem:
         raise SourceError(f"W&B: {plain(record.title)} {plain(record.problem)}", 2)
@@ -71,28 +72,27 @@ def fetch_run(account: Account, run: Any) -> Path:
 
 
 def _download(account: Account, study: str, folder: Path, console: Console) -> list[str]:
-    """Download the study into `folder`; a line for each thing that is missing, damaged or ambiguous."""
+    """Download the study into `folder`; return a line for each missing, damaged or ambiguous record."""
     runs = _listed(account, study)
     listed = _at_once(list_record, runs, "listing", console)
-    reports = sorted((each for each in listed if each.run.job_type == REPORT), key=_created, reverse=True)
+    reports = [record for record in listed if record.run.job_type == REPORT]
+    reports.sort(key=_created, reverse=True)
     names, lines = _plan(reports[0] if reports else None, study, folder)
-    records = [*(each for each in listed if each.run.job_type == TRAIN), *_records_of_report(reports)]
-    records = _at_once(
-        partial(read_record, study=study, cached=cached_manifests(folder)), records, "downloading", console
-    )
-    chosen, choices = _newest_records(each for each in records if not each.problem)
-    lines += [f"{each.title} {each.problem}" for each in records if each.problem] + choices
+    records = [record for record in listed if record.run.job_type == TRAIN]
+    read = partial(read_record, study=study, cached=cached_manifests(folder))
+    records = _at_once(read, [*records, *_records_of_report(reports)], "downloading", console)
+    chosen, choices = _newest_records(record for record in records if not record.problem)
+    lines += [f"{record.title} {record.problem}" for record in records if record.problem] + choices
     lines += [
-        f"{each.title}: its record says running, W&B says {each.run.state}"
-        for each in chosen.values()
-        if each.manifest.status == "running" and each.run.state != "running"
+        f"{record.title}: its record says running, W&B says {record.run.state}"
+        for record in chosen.values()
+        if record.manifest.status == "running" and record.run.state != "running"
     ]
     if not chosen:
         raise SourceError(f"W&B: no record of study={study} in {account.path}: {'; '.join(lines[:3])}", 2)
     folder.mkdir(parents=True, exist_ok=True)
-    downloads = _at_once(
-        lambda each: download_record(each, folder / each.name), list(chosen.values()), "downloading", console
-    )
+    items = [(record, folder / record.name) for record in chosen.values()]
+    downloads = _at_once(lambda item: download_record(*item), items, "downloading", console)
     lines += [line for _, problems in downloads for line in problems]
     unreadable = _write_unreadable(records, [name for name in names if name not in chosen], folder)
     for directory in folder.glob("[!.]*/"):
@@ -105,7 +105,7 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
 
 
 def _listed(account: Account, study: str) -> list[Any]:
-    """The runs of a study in W&B. Raises SourceError where there are none."""
+    """Return the runs of a study in W&B. Raise SourceError where there are none."""
     kinds = (TRAIN, REPORT)
     with asking(f"the runs of study={study} in {account.path}"):
         try:
@@ -123,10 +123,10 @@ def _listed(account: Account, study: str) -> list[Any]:
 
 
 def _plan(report: RemoteRecord | None, study: str, folder: Path) -> tuple[list[str], list[str]]:
-    """The runs that the study lists, whose list is written here; and a line where there is no list."""
+    """Write the study's list into `folder`; return its runs, and a line where there is no list."""
     path, file = folder / STUDY_LIST, None if report is None else report.files.get(STUDY_LIST)
-    here = path.read_bytes() if path.exists() else b""
-    content = None if file is None else here if file.md5 == md5(here) else download(file)
+    cached = path.read_bytes() if path.exists() else b""
+    content = None if file is None else cached if file.md5 == md5(cached) else download(file)
     if content is None:
         path.unlink(missing_ok=True)
         return [], [f"no report run of the study has its {STUDY_LIST}: runs are listed by name"]
@@ -138,25 +138,25 @@ def _plan(report: RemoteRecord | None, study: str, folder: Path) -> tuple[list[s
     if problem:
         path.unlink(missing_ok=True)
         return [], [f"{STUDY_LIST} of the report run {problem}: runs are listed by name"]
-    if content != here:
+    if content != cached:
         write_atomic(path, content)
     return list(listed.runs), []
 
 
 def _records_of_report(reports: Sequence[RemoteRecord]) -> list[RemoteRecord]:
-    """The records, in the newest report run, of runs that W&B has no run of."""
+    """Return the records in the newest report run: of runs that are not in W&B."""
     files: dict[str, dict[str, Any]] = {}
     for name, file in reports[0].files.items() if reports else ():
         if match := re.fullmatch(r"runs/([^/]+)/([^/]+)", name):
             files.setdefault(match[1], {})[match[2]] = file
-    return [RemoteRecord(reports[0].run, f"{name} (of the report run)", own) for name, own in files.items()]
+    return [RemoteRecord(reports[0].run, f"{run} (of the report run)", files[run]) for run in files]
 
 
 def _newest_records(records: Iterable[RemoteRecord]) -> tuple[dict[str, RemoteRecord], list[str]]:
-    """Of W&B runs with the same record the one that ended last, by directory; a line for each choice."""
+    """Return, by directory, the last to end of the W&B runs with the same record; and a line per choice."""
     same: dict[str, list[RemoteRecord]] = {}
-    for each in records:
-        same.setdefault(str(each.manifest.identity or each.name), []).append(each)
+    for record in records:
+        same.setdefault(str(record.manifest.identity or record.name), []).append(record)
     chosen: dict[str, RemoteRecord] = {}
     lines = []
     for group in same.values():
@@ -168,9 +168,9 @@ def _newest_records(records: Iterable[RemoteRecord]) -> tuple[dict[str, RemoteRe
 
 
 def _newest(record: RemoteRecord) -> tuple[bool, bool, str, str]:
-    """The order of records: an ended run's before others, a run's own before a copy in the report run."""
-    own, manifest = record.run.job_type == TRAIN, record.manifest
-    return manifest.status in ENDED, own, str(manifest.finished), _created(record)
+    """Return the sort key of records: ended runs last, and a copy in the report run before the run's own."""
+    manifest = record.manifest
+    return manifest.status in ENDED, record.run.job_type == TRAIN, str(manifest.finished), _created(record)
 
 
 def _created(record: RemoteRecord) -> str:
@@ -178,15 +178,15 @@ def _created(record: RemoteRecord) -> str:
 
 
 def _write_unreadable(records: Iterable[RemoteRecord], names: Collection[str], folder: Path) -> set[str]:
-    """Write manifests that cannot be read where their runs are listed, so that the report says why."""
+    """Write the unreadable manifests of listed runs, for the report to name the reason; return the names."""
     written = set()
-    for each in records:
-        if each.unreadable:
-            identity = each.run.config.get("identity")
+    for record in records:
+        if record.unreadable:
+            identity = record.run.config.get("identity")
             for name in names:
                 if identity and name.endswith(f"-{identity}"):
                     remove_record(folder / name)
-                    write_atomic(folder / name / MANIFEST, each.content)
+                    write_atomic(folder / name / MANIFEST, record.content)
                     written.add(name)
     return written
 
@@ -194,7 +194,7 @@ def _write_unreadable(records: Iterable[RemoteRecord], names: Collection[str], f
 def _at_once(
     act: Callable[[Item], Result], items: Sequence[Item], name: str, console: Console
 ) -> list[Result]:
-    """The results of `act` on the items, several at the same time, with a bar on a terminal."""
+    """Return the results of `act` on the items, several at the same time, with a bar on a terminal."""
     with ThreadPoolExecutor(THREADS) as pool:
         results = pool.map(act, items)
         bar = {"console": console, "transient": True, "disable": not console.is_terminal}

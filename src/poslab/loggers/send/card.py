@@ -8,11 +8,8 @@ from typing import Any, Literal
 from poslab.config.request import Request
 from poslab.config.text import one_line, plain, published, visible
 
-LONGEST_TAG, LONGEST_NAME, LONGEST_NOTES = (
-    64,
-    128,
-    500,
-)  # characters that W&B takes; of notes, that a study has
+LONGEST_TAG, LONGEST_NAME = 64, 128  # characters: W&B's limits
+LONGEST_NOTES = 500  # characters: the limit of a study's question
 
 
 @dataclass(frozen=True)
@@ -28,18 +25,18 @@ class Card:
 
 
 def as_sent(card: Card, tags: Iterable[str] = ()) -> Card:
-    """The card as W&B's own variables have it, with `tags` besides and with texts that W&B takes.
+    """Return the card with the values of W&B's own variables, with `tags` added, in texts that W&B takes.
 
-    They are cut to its limits, without control characters and empty or double tags. Of a path of this machine
-    only the last name is left.
+    They are cut to its limits, without control characters and empty or double tags. A path of this machine
+    is cut to its last name.
     """
-    own = os.environ if card.job_type != "report" else {}
+    variables = os.environ if card.job_type != "report" else {}
     texts = (one_line(tag, LONGEST_TAG).strip() for tag in (*card.tags, *tags))
-    notes = card.notes or own.get("WANDB_NOTES")
+    notes = card.notes or variables.get("WANDB_NOTES")
     return replace(
         card,
         group=one_line(os.environ.get("WANDB_RUN_GROUP") or card.group, LONGEST_NAME),
-        name=one_line(own.get("WANDB_NAME") or card.name, LONGEST_NAME),
+        name=one_line(variables.get("WANDB_NAME") or card.name, LONGEST_NAME),
         tags=tuple(dict.fromkeys(text for text in texts if text)),
         notes=notes and plain(notes, LONGEST_NOTES),
         config=visible(published(dict(card.config))),
@@ -47,16 +44,16 @@ def as_sent(card: Card, tags: Iterable[str] = ()) -> Card:
 
 
 def arm(request: Request) -> str:
-    """One name for all runs that differ in their seed alone, whatever command they are from."""
+    """Return the name of all runs that differ only in their seed, whichever command they are from."""
     parts = (request.pos, request.attention, " ".join(request.non_default_settings), request.trial)
     return " / ".join(part for part in parts if part)
 
 
 def of_run(request: Request, identity: str, code: str, data_fingerprint: str) -> Card:
-    """The card of a training run, with its settings by their names on the command line.
+    """Return the card of a training run, with its settings by their names on the command line.
 
-    `pos` and `attention` are the names of the options, not their sections: they can be sorted and filtered
-    by, and are what a W&B sweep sets.
+    `pos` and `attention` are the names of the options, not their sections: W&B's tables sort and filter by
+    them, and a W&B sweep sets them.
     """
     config = request.config
     settings = config.result_settings()

@@ -1,6 +1,6 @@
 """A finished record as W&B shows it: rows of charts with their x axes, tables, and the run's summary.
 
-Every number is the one that the report has from the same record.
+Every number is the report's for the same record.
 """
 
 import math
@@ -25,7 +25,7 @@ AXES = {
     "rescaled/*": "rescaled/length",
 }
 BY_LENGTH = ("loss", "bits_per_byte", "context_gain", "early_token_curse")
-# What a run is sorted and filtered by in W&B, beside its losses: figures of summary.csv, by these names.
+# The figures of summary.csv that W&B sorts and filters runs by, beside the losses.
 HEADLINE = (
     "status",
     "reason",
@@ -59,7 +59,7 @@ class Sheet:
 
 
 def training_row(row: Mapping[str, Any]) -> dict[str, float]:
-    """A row of metrics.csv, of text or numbers, with losses in nats a token and bits a byte."""
+    """Convert a row of metrics.csv, of text or numbers; losses are in nats per token and bits per byte."""
     metrics: dict[str, float] = {
         "tokens": int(row["tokens"]),
         "step": int(row["step"]),
@@ -79,14 +79,14 @@ def training_row(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def wandb_key(name: str) -> str:
-    """A name of letters, digits and underscores, as W&B sorts and filters by: loss_0.5x is loss_0_5x."""
+    """Return a name of letters, digits and underscores, for W&B's filters: loss_0.5x is loss_0_5x."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def chart_rows(run: Run) -> Iterator[Row]:
-    """Rows of the charts: a point of each chart beside points of the others, each with its x axis of AXES.
+    """Yield rows with a point of each chart, and with the charts' x axes of AXES.
 
-    Side by side they are as few rows as the longest chart has points: W&B numbers every row as a step.
+    There are as many rows as the longest chart has points, since W&B numbers every row as a step.
     """
     charts = (
         _extrapolation(run),
@@ -99,13 +99,13 @@ def chart_rows(run: Run) -> Iterator[Row]:
 
 
 def axes() -> dict[str, str]:
-    """The x axis of each family of charts, a metric in the same row."""
-    measured = {f"{each.family}/*": f"{each.family}/{each.axis}" for each in measurements() if each.axis}
-    return AXES | measured
+    """Return the x axis of each family of charts, a metric in the same row."""
+    charts = [measurement for measurement in measurements() if measurement.axis]
+    return AXES | {f"{chart.family}/*": f"{chart.family}/{chart.axis}" for chart in charts}
 
 
 def _curves(run: Run) -> Iterator[Iterable[Row]]:
-    """The points of the measurements' charts, those of one family by their common x."""
+    """Yield the points of the measurements' charts, those of one family by their common x."""
     families: dict[str, dict[float, Row]] = {}
     for measurement in measurements():
         if not measurement.axis or (table := frame([run], measurement.table)) is None:
@@ -122,8 +122,8 @@ def _curves(run: Run) -> Iterator[Iterable[Row]]:
 
 
 def _positions(run: Run) -> Iterator[Row]:
-    for each in measures.position_bins(run):
-        yield {"position/position": each.center, "position/loss": each.loss}
+    for position_bin in measures.position_bins(run):
+        yield {"position/position": position_bin.center, "position/loss": position_bin.loss}
 
 
 def _extrapolation(run: Run) -> Iterator[Row]:
@@ -131,7 +131,7 @@ def _extrapolation(run: Run) -> Iterator[Row]:
     figures = measures.extrapolation(run, lengths)
     for k in lengths:
         row = {family: figures[f"{family}_{name(k)}"] for family in BY_LENGTH}
-        row |= {shown: figures[f"{family}_{name(k)}"] for family, shown in SLIDING.items()}
+        row |= {metric: figures[f"{family}_{name(k)}"] for family, metric in SLIDING.items()}
         known = {f"extrapolation/{key}": value for key, value in row.items() if isinstance(value, float)}
         if known:
             yield {"extrapolation/length": k * run.context_length, **known}
@@ -139,8 +139,7 @@ def _extrapolation(run: Run) -> Iterator[Row]:
 
 def _rescaled(run: Run) -> Iterator[Row]:
     for method, measured in run.rescaled.items():
-        other = replace(run, segments=measured.segments, positions=measured.positions)
-        for row in _extrapolation(other):
+        for row in _extrapolation(replace(run, segments=measured.segments, positions=measured.positions)):
             if "extrapolation/loss" in row:
                 yield {
                     "rescaled/length": row["extrapolation/length"],
@@ -149,14 +148,14 @@ def _rescaled(run: Run) -> Iterator[Row]:
 
 
 def sheets(run: Run) -> dict[str, Sheet]:
-    """The tables of a run that have rows."""
+    """Return the tables of a run that have rows."""
     cells = {key: value for key, value in figures(run).items() if value is not None}
     tables = {
         "summary": Sheet(tuple(cells), (tuple(cells.values()),)) if run.segments else Sheet((), ()),
         "extrapolation": _sheet(_extrapolation(run)),
         "position": _sheet(
-            {"first": each.first, "last": each.last, "loss": each.loss}
-            for each in measures.position_bins(run)
+            {"first": position_bin.first, "last": position_bin.last, "loss": position_bin.loss}
+            for position_bin in measures.position_bins(run)
         ),
         "rescaled": _sheet(_rescaled(run)),
     }
@@ -177,10 +176,10 @@ def _sheet(rows: Iterable[Mapping[str, Value]]) -> Sheet:
 
 
 def summary(run: Run) -> dict[str, Value]:
-    """What the run is sorted and filtered by: some twenty figures, by the names of summary.csv.
+    """Return the figures that W&B sorts and filters the run by: some twenty, by the names of summary.csv.
 
     Losses are those at L and further, in both kinds of windows; the table `summary` has all figures. Empty
-    ones are left out, except what an earlier stop has set.
+    figures are left out, except those that an earlier stop has set.
     """
     cells = figures(run)
     lengths = [k for k in measures.multiples([run]) if k >= 1]
@@ -199,6 +198,6 @@ def summary(run: Run) -> dict[str, Value]:
 
 
 def figures(run: Run) -> dict[str, Value]:
-    """The run's cells of summary.csv that need no other run, by names that W&B takes."""
+    """Return the run's cells of summary.csv that need no other run, by names that W&B takes."""
     cells = summary_row(run, None, measures.multiples([run])) | measured_figures([run])[run.name]
     return {wandb_key(key): value for key, value in cells.items()}

@@ -1,4 +1,4 @@
-"""An evaluation as a W&B run of its own, beside the run whose model it evaluates."""
+"""An evaluation as a W&B run of its own, beside the run of its model."""
 
 import sys
 from collections.abc import Mapping
@@ -17,16 +17,16 @@ from poslab.record.schema import MANIFEST
 def mirror_evaluation(
     options: WandbOptions | None, directory: Path, manifest: Manifest, artifact: str | None
 ) -> Mapping[str, Any] | None:
-    """Send a sealed evaluation to W&B once; its place, or None where it was sent before or W&B failed.
+    """Send a sealed evaluation to W&B once; return its place, None where it was sent before or W&B failed.
 
-    A failure is printed and costs nothing else: the record is complete without W&B.
+    A failure is printed and has no other effect: the record is complete without W&B.
     """
     if options is None or manifest.wandb:
         return None
     try:
         return _mirror(options, directory, manifest, artifact)
     except Exception as error:  # the server, a full disk, a setting of W&B's own that is wrong
-        print(f"W&B failed, and the evaluation is recorded without it: {error}", file=sys.stderr)
+        print(f"W&B failed; the evaluation is recorded without it: {error}", file=sys.stderr)
         return None
 
 

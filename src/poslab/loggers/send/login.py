@@ -16,19 +16,19 @@ ANSWER_SECONDS = 5.0  # that a server has to answer before a run goes offline
 
 
 def in_wandb_sweep() -> bool:
-    """Whether an agent of a W&B sweep runs this command: it has chosen the id of the run that it follows."""
+    """Whether an agent of a W&B sweep runs this command: the agent has then chosen the id of the run."""
     return bool(os.environ.get("WANDB_SWEEP_ID") and os.environ.get("WANDB_RUN_ID"))
 
 
 def requested_place(options: WandbOptions) -> dict[str, Any]:
-    """The options that decide where a run is in W&B, and what W&B has of it."""
+    """Return the options that decide where a run is in W&B, and which of its files are sent."""
     place = {"project": options.project, "entity": options.entity, "checkpoints": options.checkpoints}
-    # Named only where it is asked for: otherwise W&B lacks nothing of runs that it had before.
+    # Only where it is on: runs that were sent before the option existed count as complete.
     return {**place, "console": True} if options.console else place
 
 
 def mode() -> tuple[str | None, str | None]:
-    """The mode to open a run in, and the reason where a run is offline despite a login.
+    """Return the mode to open a run in, and the reason where a run is offline despite a login.
 
     None leaves the mode to W&B's own settings (`wandb offline`). Without a login the server is not called.
     """
@@ -40,7 +40,7 @@ def mode() -> tuple[str | None, str | None]:
 
 
 def server() -> str:
-    """The address of W&B's server, or of the one that `wandb login --host` has written to W&B's settings."""
+    """Return the address of W&B's server, or of the server that `wandb login --host` has set."""
     folder = Path(os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb").expanduser()
     settings = configparser.ConfigParser(interpolation=None)
     with suppress(configparser.Error, OSError, UnicodeDecodeError):
@@ -50,7 +50,7 @@ def server() -> str:
 
 
 def answers() -> bool:
-    """Whether the server answers at all, if with an error; W&B's own client would try for minutes."""
+    """Whether the server answers, even with an error; W&B's own client would try for minutes."""
     try:
         with urllib.request.urlopen(server(), timeout=ANSWER_SECONDS):
             return True
@@ -73,10 +73,10 @@ def logged_in() -> bool:
 
 
 def forget_client() -> None:
-    """End the client's own process, and forget its settings, unless the caller has a run of W&B's open.
+    """End the client's own process, and forget its settings, unless the caller has a W&B run open.
 
-    By itself the client does so when Python ends, and prints a traceback where its process has died, as it
-    does of what some servers answer.
+    Otherwise the client does so when Python ends, and prints a traceback where its process has died, as
+    after some servers' answers.
     """
     import wandb
 
@@ -86,7 +86,7 @@ def forget_client() -> None:
 
 
 def kill_client() -> None:
-    """Kill the client's own process, and forget its settings: what is not sent stays on disk."""
+    """Kill the client's own process, and forget its settings. Data that was not sent stays on disk."""
     import wandb
 
     with suppress(AttributeError):  # it has none

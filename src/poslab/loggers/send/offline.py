@@ -11,26 +11,26 @@ from pathlib import Path
 from poslab.loggers.send.login import in_wandb_sweep
 from poslab.record.facts import WandbPlace
 
-# The number at the end tells directories of one second apart.
+# The number at the end distinguishes directories of the same second.
 NAME = re.compile(r"(offline-)?run-(?P<begun>\d{8}_\d{6})-(?P<id>.+?)(-\d{1,2})?")
-VIEW = "leet"  # in a study's folder: what `wandb leet` opens
+VIEW = "leet"  # in a study's folder: the folder for `wandb leet`
 
 
 def identifier(folder: Path) -> str | None:
-    """W&B's id of the run that a directory belongs to."""
+    """Return W&B's id of the run that a directory belongs to, None where it is no directory of W&B's."""
     match = NAME.fullmatch(folder.name)
     return match["id"] if match else None
 
 
 def run_id(directory: Path, known: WandbPlace | None) -> str:
-    """W&B's id of a run: an agent's of a sweep, else the one on record, that of W&B's files, or a new one."""
+    """Return W&B's id of a run: from a sweep's agent, the record, or W&B's files; else a new id."""
     if in_wandb_sweep():
         return os.environ["WANDB_RUN_ID"]
     return (known and known.id) or _last_identifier(directory) or secrets.token_hex(4)
 
 
 def _last_identifier(directory: Path) -> str | None:
-    """The id under which W&B last tracked a run directory, online or offline."""
+    """Return the id under which W&B last tracked a run directory, online or offline."""
     identifiers = [
         (path.name.removeprefix("offline-"), known)
         for path in (directory / "wandb").glob("*run-*-*")
@@ -40,30 +40,30 @@ def _last_identifier(directory: Path) -> str | None:
 
 
 def offline_folders(directory: Path) -> list[Path]:
-    """The offline directories below a run directory, the oldest first."""
+    """Return the offline directories below a run directory, the oldest first."""
     return sorted(path for path in (directory / "wandb").glob("offline-run-*") if identifier(path))
 
 
 def written(folder: Path) -> int:
-    """Bytes that W&B has written of the run."""
+    """Return the size of W&B's files of the run, in bytes."""
     return sum(path.stat().st_size for path in folder.glob("*.wandb"))
 
 
 def show_in_terminal(folder: Path, directory: Path) -> None:
-    """Let `wandb leet runs/<study>/leet` show a run, whose W&B files are in `folder`, by links there.
+    """Link a run's W&B files in `folder` to where `wandb leet runs/<study>/leet` shows them.
 
-    leet shows the runs of one folder, by the names of their directories there.
+    leet shows the runs of one folder, by the names of their directories in it.
     """
     match = NAME.fullmatch(folder.name)
     if not match:
         return
     view, run = directory.parent / VIEW, directory.name
-    shown = view / f"run-{match['begun']}-{run}"
-    earlier = [path for path in view.glob(f"run-*-{escape(run)}") if path != shown]
+    linked = view / f"run-{match['begun']}-{run}"
+    earlier = [path for path in view.glob(f"run-*-{escape(run)}") if path != linked]
     with suppress(OSError):  # a file system without links
-        shown.mkdir(parents=True, exist_ok=True)
-        link = shown / f"run-{run}.wandb"
+        linked.mkdir(parents=True, exist_ok=True)
+        link = linked / f"run-{run}.wandb"
         link.unlink(missing_ok=True)
-        link.symlink_to(os.path.relpath(folder / f"run-{match['id']}.wandb", shown))
+        link.symlink_to(os.path.relpath(folder / f"run-{match['id']}.wandb", linked))
     for path in earlier:
         shutil.rmtree(path, ignore_errors=True)

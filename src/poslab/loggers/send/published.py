@@ -1,4 +1,4 @@
-"""Which report of a study W&B has, by its digest; without W&B's client, which takes a second to import."""
+"""Which report of a study W&B has, by its digest. W&B's client, which takes a second, is not imported."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ def is_published(options: WandbOptions, runs: Path, report: Path) -> bool:
 
 
 def known_place(runs: Path) -> dict[str, Any]:
-    """What is on record of the report's run in W&B; nothing where that is damaged or of another study."""
+    """Return the record of the report's run in W&B; empty where it is damaged or of another study."""
     try:
         place = read_sealed(runs / PLACE)
     except (FileNotFoundError, DamagedError):
@@ -28,12 +28,12 @@ def known_place(runs: Path) -> dict[str, Any]:
 
 
 def report_digest(options: WandbOptions, runs: Path, report: Path) -> str:
-    """The SHA-256 of a report, its study's list and where in W&B they belong."""
+    """Return the SHA-256 of a report, its study's list and their place in W&B."""
     return _digest([*report_files(report), runs / STUDY_LIST], requested_place(options))
 
 
 def report_files(report: Path) -> list[Path]:
-    """What of a report goes to W&B."""
+    """Return the files of a report that are sent to W&B."""
     return sorted(path for path in report.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 

@@ -1,4 +1,4 @@
-"""A study's report in W&B: a run of job type report, whose artifact is the page with its files."""
+"""A study's report in W&B: a run of job type report, with the page and its files as an artifact."""
 
 import csv
 import math
@@ -29,12 +29,12 @@ from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import UnreadableError
 from poslab.record.study_list import StudyList, read_study_list, recorded_runs
 
-NAMES = ("run", "code", "data_fingerprint")  # columns whose hexadecimal digits may look like a number
+NAMES = ("run", "code", "data_fingerprint")  # columns of text: hexadecimal digits may look like a number
 TABLES = ("arms", "summary", "pairs", "differences")
 
 
 def publish(study: str, options: WandbOptions, runs: Path, report: Path) -> Mapping[str, Any]:
-    """Send the report to W&B, to the run that had it before; its place.
+    """Send the report to W&B, to the run that had it before; return its place.
 
     `runs` is the study's folder of run directories, `report` the folder of its page.
     """
@@ -84,7 +84,7 @@ def _show(run: Any, study: str, runs: Path, report: Path) -> None:
     for path in (runs / STUDY_LIST, *_unlogged(runs)):
         within = path.relative_to(runs)
         save_file(run, str(within if path.parent == runs else Path("runs") / within), path.read_bytes())
-    shown: dict[str, Any] = {
+    row: dict[str, Any] = {
         f"figures/{path.stem}": wandb.Image(str(path)) for path in sorted(report.glob("figures/*.png"))
     }
     for name in TABLES:
@@ -92,8 +92,8 @@ def _show(run: Any, study: str, runs: Path, report: Path) -> None:
         if path.exists():
             with path.open(newline="") as file:
                 columns, *rows = csv.reader(file)
-            shown[f"tables/{name}"] = _table(columns, rows)
-    run.log(shown)
+            row[f"tables/{name}"] = _table(columns, rows)
+    run.log(row)
     page = wandb.Artifact(f"report-{artifact_name(study)}", "report", metadata={"study": study})
     for path in report_files(report):
         page.add_file(str(path), name=str(path.relative_to(report)), skip_cache=True)
@@ -101,7 +101,7 @@ def _show(run: Any, study: str, runs: Path, report: Path) -> None:
 
 
 def _unlogged(runs: Path) -> Iterator[Path]:
-    """The files of listed runs that W&B has no run of, such as pairs that cannot work together."""
+    """Yield the files of listed runs that are not in W&B, such as pairs that cannot work together."""
     for name in recorded_runs(runs):
         with suppress(UnreadableError):
             manifest = read_manifest(runs / name)
@@ -117,7 +117,7 @@ def _link_evaluations(run: Any, names: Iterable[str]) -> None:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> wandb.Table:
-    """A table with numbers in the columns whose cells are all finite numbers, except those of NAMES."""
+    """Return a table with numbers in the columns of finite numbers only, except those of NAMES."""
     cells = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in columns]
     typed: list[list[float | str | None]] = []
     for name, column in zip(columns, cells, strict=True):

@@ -30,23 +30,23 @@ from poslab.record.seal import sealed
 from poslab.record.writer import RunRecord
 
 ONLINE_SECONDS = 20  # that W&B's server has to answer before a run goes offline
-FINISH_SECONDS = 120  # to send the rest; what is not sent by then stays on disk, for `wandb sync`
-FLUSH_SECONDS = 2  # between two writes of an offline run's file, which a kill can cost
+FINISH_SECONDS = 120  # to send the rest; data not sent by then stays on disk, for `wandb sync`
+FLUSH_SECONDS = 2  # between two writes of an offline run's file: what a kill can lose
 OBJECTIVE = "objective"  # the metric of a W&B sweep: one number, while validation/loss has its best and last
 HERE = Path("/proc/self/cwd")  # names a process's working directory without its path, on Linux
-CONSOLE = "output.log"  # what W&B shows as a run's log
+CONSOLE = "output.log"  # W&B's name of a run's log
 FOLDER = "record"  # of the record, among a run's files in W&B
 SETTINGS: dict[str, Any] = {
     "silent": True,
-    "reinit": "create_new",  # leaves alone what run of W&B's the caller may have open
+    "reinit": "create_new",  # keeps a W&B run open that the caller has opened
     "console": "off",
     "init_timeout": ONLINE_SECONDS,
     "save_code": False,
     "finish_timeout": FINISH_SECONDS,
-    "finish_timeout_raises": True,  # or else it is unknown whether all was sent
+    "finish_timeout_raises": True,  # without it nobody knows whether all was sent
     "host": "",
     "program": "train.py",  # not its path
-    "disable_git": True,  # the address of a repository says who and where
+    "disable_git": True,  # the address of a repository names its owner
     "x_disable_meta": True,  # no host name, no user, no files of the working directory
     "x_disable_stats": True,
     "x_transaction_log_flush_interval": FLUSH_SECONDS,
@@ -57,8 +57,8 @@ class TrackedRun:
     """A run in W&B: online where there is a login and the server answers, else offline.
 
     Offline, W&B cannot append to the files of an earlier process, so the whole curve is written again. The
-    earlier files are removed once as much of the new ones is on disk, since they may hold more points than
-    the checkpoint from which the run goes on.
+    earlier files may hold more points than the checkpoint from which the run resumes, and are removed once
+    the new ones are as large.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class TrackedRun:
         rows: Iterable[Mapping[str, Any]],
         stop: Callable[[str], None] | None = None,
     ) -> None:
-        """`rows` is the curve so far; `stop` is called, from another thread, when the run is stopped in W&B.
+        """Open the run; `rows` is the curve so far. `stop` is called, from a thread, on a stop in W&B.
 
-        Without `stop` the run has been trained before, and W&B is shown nothing of this machine's use.
+        None for `stop`: the run is trained already, and this machine's use is not sent.
         """
         self.options = options
         self.directory = directory
@@ -118,13 +118,13 @@ class TrackedRun:
         self._remove_replaced()
 
     def _log_training(self, row: Mapping[str, Any]) -> None:
-        shown = training_row(row)
+        metrics = training_row(row)
         if login.in_wandb_sweep():
-            shown[OBJECTIVE] = shown["validation/loss"]
-        _log(self.run, shown, int(row["step"]))
+            metrics[OBJECTIVE] = metrics["validation/loss"]
+        _log(self.run, metrics, int(row["step"]))
 
     def _save_console(self) -> None:
-        """Save what the run has printed so far, in the file that W&B shows as the run's log."""
+        """Save the run's output so far in the file that W&B shows as its log."""
         path = self.directory / LOG
         if not self.options.console or not path.exists():
             return
@@ -187,7 +187,7 @@ def mirror_run(options: WandbOptions, card: Card, directory: Path) -> None:
 def open_run(
     options: WandbOptions, card: Card, directory: Path, number: str, **more: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """A W&B run, and how to find it again; offline where the server does not answer or refuses.
+    """Open a W&B run, offline where the server does not answer or refuses; return the run and its place.
 
     `number` is W&B's id of the run, and `more` are settings of W&B's.
     """
@@ -211,18 +211,18 @@ def open_run(
         run = wandb.init(**arguments, mode=mode)  # type: ignore[arg-type]
         if not run.offline and wandb.setup().ensure_service().owns_service:
             _stage_without_paths()
-    except Exception as error:  # also what the client does not expect of a server, which ends its own process
+    except Exception as error:  # also an answer that the client does not expect, which ends its own process
         if mode not in ("online", None):
             raise
         because = one_line(error, 200) or type(error).__name__
-        login.forget_client()  # or else it still has a run of this id
+        login.forget_client()  # which would still have a run of this id
         run = wandb.init(**arguments, mode="offline")
     atexit.register(login.forget_client)
     return run, _place(run, options, directory, because)
 
 
 def _place(run: Any, options: WandbOptions, directory: Path, because: str | None) -> dict[str, Any]:
-    """How to find the run again, for a manifest: no path of the machine."""
+    """Return how to find the run again, for a manifest: no path of the machine."""
     place: dict[str, Any] = {"id": run.id, "mode": "offline" if run.offline else "online"}
     path = Path(run.dir).parent.resolve().relative_to(directory.resolve()) if run.offline else None
     place |= {"url": None if run.offline else run.url, "path": None if path is None else str(path)}
@@ -230,9 +230,9 @@ def _place(run: Any, options: WandbOptions, directory: Path, because: str | None
 
 
 def define_axes(run: Any) -> None:
-    """Set the x axis of each chart: tokens for curves, with the best validation loss; `axes` for the others.
+    """Set the x axis of each chart: tokens for curves, `axes` for the others.
 
-    Without more in the summary: what a run is sorted by is put there at its end.
+    Of these metrics only the best and last validation loss are in W&B's summary; `summary` adds the rest.
     """
     for name in ("tokens", "step", "seconds"):
         run.define_metric(name, hidden=True)
@@ -245,19 +245,19 @@ def define_axes(run: Any) -> None:
 
 
 def artifact_name(name: str) -> str:
-    """A run's name in the name of an artifact, in letters that W&B allows and short enough for a prefix."""
+    """Return a run's name for an artifact's, in characters that W&B allows and short enough for a prefix."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-110:]
 
 
 def _add(artifact: wandb.Artifact, path: Path) -> None:
-    """Add a file without W&B's copy of it in the user's home; named as staged files are."""
+    """Add a file, named as staged files are, without W&B's copy of it in the user's home."""
     staging = os.environ.get("WANDB_DATA_DIR", "")
     named = _from_here(path) if Path(staging).is_relative_to(HERE) else path
     artifact.add_file(str(named), policy="immutable", skip_cache=True)
 
 
 def log_charts(opened: Any, run: Run, step: int) -> None:
-    """Log the charts and tables of a record from `step` on, except what the server has already."""
+    """Log the charts and tables of a record from `step`, except the rows that the server has already."""
     rows: list[dict[str, Any]] = [dict(row) for row in chart_rows(run)]
     tables = {
         f"tables/{name}": wandb.Table(columns=visible(sheet.columns), data=visible(sheet.rows))
@@ -272,15 +272,15 @@ def log_charts(opened: Any, run: Run, step: int) -> None:
 
 
 def _log(opened: Any, row: Mapping[str, Any], step: int) -> None:
-    if step >= opened.starting_step:  # or else the server has the row already
-        # Committed at once, or else W&B would wait for the next row, and a crash would lose this one.
+    if step >= opened.starting_step:  # earlier rows are on the server
+        # Committed at once: W&B would wait for the next row, and a crash would lose this one.
         opened.log(dict(row), step=step, commit=True)
 
 
 def save_file(opened: Any, name: str, content: bytes) -> None:
-    """Save a file of the record among the run's in W&B; offline, beside what is to be synced.
+    """Save a file of the record among the run's files in W&B; offline, among the files to be synced.
 
-    Of a path of the machine only the last name is left.
+    A path of the machine is cut to its last name.
     """
     if name.endswith(".json"):
         content = published_file(content)
@@ -292,17 +292,17 @@ def save_file(opened: Any, name: str, content: bytes) -> None:
 
 @contextmanager
 def own_variables(folder: Path) -> Iterator[None]:
-    """Set W&B's variables for what poslab sends from inside, and restore them afterwards.
+    """Set W&B's variables for the calls inside, and restore them afterwards.
 
-    Files are staged below `folder`, not in the user's home, unless WANDB_DATA_DIR says where. A service of
-    W&B's agent is not used: it would not end with this process.
+    Files are staged in WANDB_DATA_DIR, by default below `folder`, not in the user's home. A service of W&B's
+    agent is not used: it would not end with this process.
     """
     before = {name: os.environ.get(name) for name in ("WANDB_DATA_DIR", "WANDB_SILENT", "WANDB_SERVICE")}
     os.environ.setdefault("WANDB_DATA_DIR", str(folder / "wandb"))
-    os.environ.setdefault("WANDB_SILENT", "true")  # or else it prints how it has logged in
+    os.environ.setdefault("WANDB_SILENT", "true")  # no message about the login
     os.environ.pop("WANDB_SERVICE", None)
     try:
-        # Or else W&B imports pandas, for a second, to see that None and a table are no DataFrames.
+        # Without this W&B imports pandas, for a second, to see that None and a table are no DataFrames.
         with patch.object(wandb.util, "pd_available", False):
             yield
     finally:
@@ -313,9 +313,9 @@ def own_variables(folder: Path) -> Iterator[None]:
 
 
 def _stage_without_paths() -> None:
-    """Name the folder where W&B stages files by the working directory, which W&B's own process shares.
+    """Give W&B's staging folder relative to the working directory, which W&B's own process shares.
 
-    It sends the paths of staged files. Offline they stay absolute: `wandb sync` finds them from anywhere.
+    W&B sends the paths of staged files. Offline they stay absolute: `wandb sync` finds them from anywhere.
     """
     staging = os.environ.get("WANDB_DATA_DIR")
     if staging and HERE.exists():
@@ -323,6 +323,6 @@ def _stage_without_paths() -> None:
 
 
 def _from_here(path: Path) -> Path:
-    """The path by the working directory; as it is where it leads out of it."""
+    """Return the path by the working directory, unchanged where it leads out of it."""
     absolute, directory = path.absolute(), Path.cwd()
     return HERE / absolute.relative_to(directory) if absolute.is_relative_to(directory) else path

@@ -1,4 +1,4 @@
-"""The contract of a mixer: how the tokens of a layer exchange information. Attention is one.
+"""The contract of a mixer, such as attention: how the tokens of a layer exchange information.
 
 A mixer is one module of this package, or of another (poslab.config.registry), named by `kind:` in its YAML
 file in conf/attention, with one public subclass of Mixer. It overrides
@@ -6,24 +6,23 @@ file in conf/attention, with one public subclass of Mixer. It overrides
     form           how it computes: exact, fused or O(L)
     options_class  the keys of its YAML file beside `kind`, where there are any
     two_sided      True where it also serves a Geometry that is not causal
-    __init__       to make its weights, and to raise PairError for a scheme that it cannot serve
+    __init__       creates its weights; raises PairError for a scheme that it cannot serve
     forward        hidden states into hidden states
-    draw           to draw random numbers that belong to the model, such as Performer's features
+    draw           draws random numbers that belong to the model, such as Performer's features
 
 An attention is a subclass of Attention, which projects queries, keys and values. In place of `forward` it
 overrides
 
     attend         the result: a mean of the values up to each token
-    weights        the same as a T x T matrix, where it is not softmax, or as some rows of it; inspection, the
-                   last block at evaluation and tests use it
+    weights        the T x T matrix of the same mean, or some rows of it, where this is not softmax; for
+                   inspection, the last block at evaluation, and tests
 
 A mixer knows no scheme by name: it calls the scheme's hooks where its mathematics has a place for them.
-`Attention.scores` shows all of them: what is multiplied (`logit_features`), how it is turned
-(`rotate_queries`, `rotate_keys`), and what is added (`pairwise_bias`, `log_gates`). Its parameters start as
-GPT-2's do (poslab.model.gpt.initialise: matrices are drawn, vectors stay as constructed).
+`Attention.scores` shows all of them: the factors (`logit_features`), their rotation (`rotate_queries`,
+`rotate_keys`), and the summands (`pairwise_bias`, `log_gates`). Its parameters start as GPT-2's do
+(poslab.model.gpt.initialise: matrices are drawn, vectors stay as constructed).
 
-Shapes: B batch, H heads, T tokens, D model width, K head width, Q the queries that rows of a matrix are
-formed for.
+Shapes: B batch, H heads, T tokens, D model width, K head width, Q queries, the rows of a matrix.
 """
 
 from collections.abc import Mapping
@@ -39,21 +38,21 @@ from poslab.config.schema import Options, PairError
 from poslab.model.kernels.matmul import Linear
 from poslab.model.positions import Geometry, Scheme
 
-MOST_ROWS = 128  # up to so many final queries are served by their rows of weights, without `attend`
+MOST_ROWS = 128  # the most final queries that use their rows of `weights` instead of `attend`
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where a mixer works: the scheme of its layer, the tokens' positions, and the layer's gates."""
+    """The place of a mixer: the scheme of its layer, the tokens' positions, and the layer's gates."""
 
     scheme: Scheme
     positions: Int[Tensor, "T"]  # ascending; 0, 1, 2, ... where `scheme.geometry.consecutive`
-    log_gates: Float[Tensor, "B H T"] | None = None  # what `scheme.log_gates` returns for the layer's input
-    last: int | None = None  # the final tokens, where `forward` is wanted for these only
+    log_gates: Float[Tensor, "B H T"] | None = None  # `scheme.log_gates` of the layer's input
+    last: int | None = None  # the number of final tokens to compute; None: all
 
 
 class Mixer(nn.Module):
-    """How the tokens of one layer mix; where the geometry is causal, none takes anything from a later one."""
+    """How the tokens of a layer mix; where the geometry is causal, no token depends on later ones."""
 
     options_class: ClassVar[type[Options]] = Options
     # exact: forms all T x T scores; fused: softmax without that matrix; O(L): time and memory grow as T does
@@ -61,7 +60,7 @@ class Mixer(nn.Module):
     two_sided: ClassVar[bool] = False
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
-        """`scheme` is the one of this layer. Raises PairError where the two cannot work together."""
+        """`scheme` is that of this layer. Raise PairError where the two cannot work together."""
         super().__init__()
         self.options = options
         self.geometry = geometry
@@ -74,31 +73,31 @@ class Mixer(nn.Module):
 
     @property
     def name(self) -> str:
-        """Its `attention.kind`: the name of its module, of one in another package the full name."""
+        """Its `attention.kind`: the name of its module, in another package the full name."""
         return part_name(type(self), __name__)
 
     def forward(self, x: Float[Tensor, "B T D"], site: Site) -> Float[Tensor, "B T D"]:
-        """What each token takes from the others. With `site.last`, that of the final tokens (B last D).
+        """Return each token's mix of the tokens up to it; with `site.last`, of the final tokens (B last D).
 
         Called under the trainer's autocast. Sets `kernel`.
         """
         raise NotImplementedError
 
     def draw(self, stream: torch.Generator) -> None:
-        """Set initial values other than GPT-2's, from `stream` alone."""
+        """Set initial values other than GPT-2's, with random numbers only from `stream`."""
 
 
 class Attention(Mixer):
     """Values mixed by how well queries fit their keys.
 
-    Within a block it projects them; without one (`poslab.attention`) the caller gives them to `attend`.
+    In a block it projects all three; without a block (`poslab.attention`) the caller passes them to `attend`.
     """
 
     query_key_value: Linear
     project_attention: Linear
 
     def add_projections(self) -> None:
-        """Make the matrices of a layer of the GPT."""
+        """Create the matrices of a layer of the GPT."""
         width = self.geometry.width
         self.query_key_value = Linear(width, 3 * width)
         self.project_attention = Linear(width, width)
@@ -116,10 +115,10 @@ class Attention(Mixer):
     def projected(
         self, x: Float[Tensor, "B T D"], site: Site
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Site]:
-        """Queries, keys and values, and the site with the layer's gates."""
-        # Split first, then into heads: so their gradients are laid side by side without a further copy.
+        """Return queries, keys and values, and the site with the layer's gates."""
+        # Split before the heads, so that the gradients are concatenated without a further copy.
         parts = self.query_key_value(x).chunk(3, dim=-1)
-        q, k, v = (each.unflatten(-1, (self.geometry.heads, -1)).transpose(1, 2) for each in parts)
+        q, k, v = (part.unflatten(-1, (self.geometry.heads, -1)).transpose(1, 2) for part in parts)
         return q, k, v, Site(site.scheme, site.positions, site.scheme.log_gates(x))
 
     def attend(
@@ -129,7 +128,7 @@ class Attention(Mixer):
         v: Float[Tensor, "B H T K"],
         site: Site,
     ) -> Float[Tensor, "B H T K"]:
-        """The values up to each token, mixed by how well its query fits their keys. Sets `kernel`.
+        """Return the values up to each token, mixed by how well its query fits their keys. Sets `kernel`.
 
         Called with autocast off, in the dtype of the queries: an attention chooses its working precision.
         """
@@ -143,9 +142,9 @@ class Attention(Mixer):
         site: Site,
         last: int,
     ) -> Float[Tensor, "B H last K"]:
-        """What `attend` gives the final `last` tokens, without the others where that is less work.
+        """Return `attend` of the final `last` tokens, without the others where that is less work.
 
-        A few tokens are served by their rows of `weights`, whatever code `attend` runs; `kernel` stays then.
+        For a few tokens it uses their rows of `weights`, whatever code `attend` runs; `kernel` then stays.
         """
         length = q.shape[-2]
         if last > min(MOST_ROWS, length // 2):
@@ -156,17 +155,17 @@ class Attention(Mixer):
     def weights(
         self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
     ) -> Float[Tensor, "B H Q T"]:
-        """How much of each key's value (last axis) each query takes: attend(q, k, v, site) is weights @ v.
+        """Return each query's weights on the values (last axis): attend(q, k, v, site) is weights @ v.
 
-        Rows of the queries from the one numbered `first` on. Softmax of the scores, unless overridden. In
-        float32 at least, whatever the dtype of q and k.
+        The rows begin at the query numbered `first`. Softmax of the scores, unless overridden. In float32 at
+        least, whatever the dtype of q and k.
         """
         return self.scores(q, k, site, first).softmax(dim=-1)
 
     def scores(
         self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
     ) -> Float[Tensor, "B H Q T"]:
-        """Softmax's logits: q·k / sqrt(K) and all that is added; -inf for keys that a query does not see."""
+        """Return softmax's logits: q·k / sqrt(K) plus biases and gates; -inf for keys outside the mask."""
         scheme, positions = site.scheme, site.positions
         scale = q.shape[-1] ** -0.5
         working = torch.promote_types(q.dtype, torch.float32)
@@ -177,12 +176,12 @@ class Attention(Mixer):
 
 
 def distances(positions: Int[Tensor, "T"], start: int, stop: int) -> Int[Tensor, "Q N"]:
-    """How far the keys [0, stop) lie behind the queries [start, stop); negative for keys after the query."""
+    """Return how far keys [0, stop) are before queries [start, stop); negative for keys after the query."""
     return positions[start:stop, None] - positions[:stop]
 
 
 def cumulative_log_gates(log_gates: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
-    """F_t, the sum of the gates' logarithms up to token t, in float64.
+    """Return F_t, the sum of the gates' logarithms up to token t, in float64.
 
     The logit of query i on key j gains F_i - F_j, the gates after j up to i: at most 0.
     """
@@ -190,9 +189,9 @@ def cumulative_log_gates(log_gates: Float[Tensor, "B H T"]) -> Float[Tensor, "B 
 
 
 def added_to_logits(site: Site, dtype: torch.dtype, first: int = 0) -> Float[Tensor, "B H Q T"]:
-    """Bias, gates and any causal mask (-inf) of every key and of the queries from number `first` on.
+    """Return bias, gates and any causal mask (-inf) of all keys and of the queries from number `first`.
 
-    B or H is 1 where all have the same. From the first query on it is a T x T matrix: for references alone.
+    B or H is 1 where all are equal. With `first` 0 it is a T x T matrix: only for references.
     """
     positions = site.positions
     added = torch.zeros(1, 1, 1, 1, dtype=dtype, device=positions.device)
@@ -208,9 +207,9 @@ def added_to_logits(site: Site, dtype: torch.dtype, first: int = 0) -> Float[Ten
 
 
 def build_attention(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Mixer:
-    """The mixer that the `attention` section of a configuration describes, for a layer under `scheme`.
+    """Build the mixer that the `attention` section of a configuration describes, for a layer under `scheme`.
 
-    Raises ConfigError, and PairError where the scheme cannot work under it.
+    Raise ConfigError, and PairError where the scheme cannot work under it.
     """
     kind = find(section.get("kind"), Mixer, __name__, "attention.kind")
     return kind(options_of(section, kind, "kind", "attention"), geometry, scheme)

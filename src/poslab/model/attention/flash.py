@@ -7,8 +7,8 @@ another one, and named in the run record:
     torch flash         no bias: CPU in any dtype (short sequences in blocks, kernels/cpu_causal.py), CUDA in
                         float16 or bfloat16
     torch flash, in one call
-                        the same on a CPU, where PyTorch lacks the private operators that blocks are made by
-    torch efficient     no bias: CUDA in float32, heads whose width is a multiple of 4
+                        the same on a CPU, where PyTorch lacks the private operators for blocks
+    torch efficient     no bias: CUDA in float32, head widths that are multiples of 4
     torch flash, sliding bias
                         a bias by distance and no gates, positions 0, 1, 2, ...: CPU (kernels/sliding.py)
     flex attention      CUDA: the rest, where heads are 16 to 256 wide (kernels/flex.py)
@@ -16,7 +16,7 @@ another one, and named in the run record:
     strips, checkpointed
                         a bias by both positions, likewise (below)
     torch attention, two-sided
-                        a geometry that is not causal: what PyTorch chooses
+                        a geometry that is not causal: PyTorch's choice of a kernel
 """
 
 from functools import cache
@@ -62,7 +62,7 @@ class Flash(Attention):
                 return flex.attend(q, k, v, site, scale)
             self.kernel = "strips, checkpointed"
             return pairwise_strips(q, k, v, site, scale)
-        # Positions that are drawn (pos.scheme=randomised) lie anywhere below the scheme's context length.
+        # Drawn positions (pos.scheme=randomised) are anywhere below the scheme's context length.
         reach = q.shape[-2] if scheme.geometry.consecutive else scheme.geometry.context_length
         bias = scheme.bias(torch.arange(reach, device=q.device))
         # The fused CUDA kernels take heads of up to 256 numbers.
@@ -102,7 +102,7 @@ class Flash(Attention):
         site: Site,
         scale: float,
     ) -> Float[Tensor, "B H T K"]:
-        """PyTorch's own choice of a kernel; a bias is formed as a T x T matrix."""
+        """Attend by PyTorch's own choice of a kernel; a bias is formed as a T x T matrix."""
         self.kernel = f"torch attention, two-sided ({q.device.type})"
         positions = site.positions
         bias = site.scheme.pairwise_bias(positions, positions)
@@ -113,14 +113,14 @@ class Flash(Attention):
 
 
 def _has_blocks() -> bool:
-    """Whether PyTorch's private operators are there. Not tried inside of a graph, which it would break."""
+    """Whether PyTorch's private operators exist. In a graph, which a trial would break: True."""
     return is_compiling() or available()
 
 
 def _fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     width = v.shape[-1]
-    # The kernels take heads whose numbers lie side by side; rotated heads of two numbers do not.
-    q, k, v = (each if each.stride(-1) == 1 else each.contiguous() for each in (q, k, _as_wide(v, q)))
+    # The kernels need the numbers of a head to be contiguous; those of rotated heads of width 2 are not.
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, _as_wide(v, q)))
     # In half precision the kernel's backward pass takes longer in blocks.
     blocks = q.device.type == "cpu" and q.dtype.itemsize >= 4
     if blocks and BLOCK < q.shape[-2] <= longest() and not is_compiling() and available():
@@ -132,7 +132,7 @@ def _fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) -
 
 
 def _as_wide(v: Tensor, q: Tensor) -> Tensor:
-    """v, padded with zeros to the width of q: the fused kernels take no other, and PoPE doubles that of q."""
+    """Return v padded with zeros to the width of q: fused kernels need equal widths; PoPE doubles q's."""
     missing = q.shape[-1] - v.shape[-1]
     return v if missing == 0 else pad(v, (0, missing))
 

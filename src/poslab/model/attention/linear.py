@@ -3,13 +3,13 @@
     out_i = sum_{j<=i} w_ij <phi(q_i), phi(k_j)> v_j / sum_{j<=i} w_ij <phi(q_i), phi(k_j)>
 
 with w_ij = exp(bias(p_i - p_j)) prod_{j<l<=i} f_l: a bias and gates multiply the kernel where softmax adds
-them to its logarithm. A rotation turns phi(q) and phi(k), in the numerator alone (RoFormer, equation 19): the
+them to its logarithm. A rotation turns phi(q) and phi(k), only in the numerator (RoFormer, equation 19): the
 rotated product can be negative, and as a denominator it could vanish. All of it in float32 at least.
 
 Where the bias is geometric past a horizon M (a scheme's `tail`), both sums take O(T) time and memory: exact
 weights for the keys less than about M back, and one decayed sum over all keys before those. A bias without
-such a tail is refused when the model is built. On both sides, where the geometry is not causal, the sums are
-over all keys, without weights w.
+such a tail is refused when the model is built. Where the geometry is not causal, the sums are over all keys,
+without weights w.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ from poslab.model.attention import Attention, Site, added_to_logits, cumulative_
 from poslab.model.kernels.chunked import ChunkedAttention, PairWeights
 from poslab.model.positions import Geometry, Scheme
 
-CHUNK = {"cpu": 64, "cuda": 128}  # queries whose products are formed at a time; no effect but on rounding
+CHUNK = {"cpu": 64, "cuda": 128}  # queries per step; affects only rounding and speed
 
 
 class Linear(Attention):
@@ -32,8 +32,8 @@ class Linear(Attention):
 
     form = "O(L)"
     two_sided = True
-    chunk: int | None = None  # None: as CHUNK has it for the device
-    products: torch.dtype | None = None  # of the factors of large products; None: that of all else
+    chunk: int | None = None  # None: CHUNK of the device
+    products: torch.dtype | None = None  # of the factors of large products; None: the working precision
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
         super().__init__(options, geometry, scheme)
@@ -47,15 +47,15 @@ class Linear(Attention):
         tail = scheme.tail()
         if tail is None:
             raise PairError(
-                f"linear attention has no O(L) form under pos.scheme={scheme.name}, whose bias never becomes "
-                "geometric: choose attention=flash or softmax, or a scheme whose bias does (alibi, t5)"
+                f"the bias of pos.scheme={scheme.name} never becomes geometric, so linear attention has no "
+                "O(L) form: choose attention=flash or softmax, or a scheme with a geometric bias (alibi, t5)"
             )
         log_decay = tail.log_decay
-        # Looked at once, since on CUDA a look waits for the device.
+        # Read once, since on CUDA a read waits for the device.
         self.decays = log_decay.requires_grad or log_decay.is_meta or bool(log_decay.any())
 
     def feature_map(self, x: Float[Tensor, "B H T K"], queries: bool) -> Float[Tensor, "B H T W"]:
-        """phi of queries or of keys, positive."""
+        """Return phi of queries or of keys, positive."""
         return EluPlusOne.apply(x)  # type: ignore[no-untyped-call]
 
     def attend(
@@ -67,8 +67,8 @@ class Linear(Attention):
     ) -> Float[Tensor, "B H T K"]:
         self.kernel = "linear, chunked"
         chunk = min(self.chunk or CHUNK[q.device.type], q.shape[-2])
-        # CUDA multiplies it many times faster, and the queries have no more digits anyway. Not under gates,
-        # whose gradient is a long sum of differences, in which rounded products do not cancel.
+        # CUDA multiplies bfloat16 many times faster, and the queries have no more digits. Not under gates:
+        # their gradient is a long sum of differences, in which rounded products do not cancel.
         fast = q.is_cuda and q.dtype == torch.bfloat16 and site.log_gates is None
         half = torch.bfloat16 if fast else self.products
         q, k, turned_q, turned_k = self._features(q, k, site)
@@ -86,17 +86,17 @@ class Linear(Attention):
     def weights(
         self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
     ) -> Float[Tensor, "B H Q T"]:
-        """Under a rotation some weights are negative, and those of a query need not sum to 1."""
+        """Return the weights; under a rotation some are negative, and those of a query need not sum to 1."""
         q, k, turned_q, turned_k = self._features(q, k, site)
         q, turned_q = q[..., first:, :], turned_q[..., first:, :]
         added = added_to_logits(site, q.dtype, first)
-        # A constant a query cancels in the quotient; this one keeps exp from overflowing.
+        # A constant per query cancels in the quotient; this one keeps exp from overflowing.
         pair = (added - added.amax(dim=-1, keepdim=True).detach()).exp()
         denominator = (q @ k.mT * pair).sum(dim=-1, keepdim=True)
         return turned_q @ turned_k.mT * pair / denominator
 
     def _features(self, q: Tensor, k: Tensor, site: Site) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """phi(q), phi(k), and both rotated."""
+        """Return phi(q), phi(k), and both rotated."""
         working = torch.promote_types(q.dtype, torch.float32)
         q, k = self.feature_map(q.to(working), True), self.feature_map(k.to(working), False)
         scheme, positions = site.scheme, site.positions
@@ -120,7 +120,7 @@ class EluPlusOne(Function):
 
 
 def pair_weights(site: Site, like: Float[Tensor, "B H T W"], chunk: int, decays: bool) -> PairWeights:
-    """The weights w at a site, in the dtype and on the device of `like`; `decays`: log_decay is not all 0."""
+    """Return the weights w in the dtype and on the device of `like`; `decays`: log_decay is not all 0."""
     scheme, positions = site.scheme, site.positions
     tail = scheme.tail()
     assert tail is not None  # Linear's constructor refuses such a scheme
@@ -129,7 +129,7 @@ def pair_weights(site: Site, like: Float[Tensor, "B H T W"], chunk: int, decays:
     reach = max(lag + chunk, tail.horizon + 1)
     if scheme.geometry.consecutive:
         distance = (tokens[lag:, None] - tokens)[None]
-    else:  # positions that are drawn can lie anywhere below L; those outside the sequence are not read
+    else:  # drawn positions are anywhere below L; indices outside the sequence are not read
         starts = torch.arange(0, len(positions), chunk, device=like.device)
         near = positions[(starts[:, None] + tokens).clamp(0, len(positions) - 1)]
         distance = near[:, lag:, None] - near[:, None, :]
@@ -139,7 +139,9 @@ def pair_weights(site: Site, like: Float[Tensor, "B H T W"], chunk: int, decays:
     if bias is None:
         by_distance = like.new_zeros(1, reach)
     else:
-        shifted = bias - bias.amax(dim=-1, keepdim=True).detach()  # a constant a head cancels in the quotient
+        shifted = (
+            bias - bias.amax(dim=-1, keepdim=True).detach()
+        )  # a constant per head cancels in the quotient
         by_distance = shifted.to(like.dtype)
         log_decay = tail.log_decay.to(like.device, torch.float64)
         at_horizon = shifted[:, tail.horizon].double() - tail.horizon * log_decay

@@ -3,8 +3,8 @@
     phi(x) = exp(omega x' - |x'|^2 / 2) / sqrt(features),  x' = x / K^(1/4)          (lemma 1)
 
 so that <phi(q), phi(k)> is an unbiased estimate of exp(<q, k> / sqrt K), softmax's kernel. The rows of omega
-are orthogonal in blocks of K and as long as Gaussian vectors; `draw` draws them from the run's seed, for each
-layer its own, and the checkpoint holds them.
+are orthogonal in blocks of K and have the lengths of Gaussian vectors; `draw` draws those of each layer from
+the run's seed, and the checkpoint holds them.
 """
 
 import torch
@@ -44,7 +44,7 @@ class Performer(Linear):
         for _ in range(-(-features // width)):
             square = torch.empty(width, width, dtype=torch.float64).normal_(generator=stream)
             orthogonal, triangle = torch.linalg.qr(square)
-            # QR is unique up to signs; with those of a positive diagonal the directions are uniform.
+            # QR is unique up to signs; with the signs of a positive diagonal the directions are uniform.
             blocks.append(orthogonal.T * triangle.diagonal().sign()[:, None])
         lengths = torch.empty(features, width, dtype=torch.float64).normal_(generator=stream).norm(dim=-1)
         self.omega.copy_(torch.cat(blocks)[:features] * lengths[:, None])
@@ -53,9 +53,9 @@ class Performer(Linear):
         scaled = x * x.shape[-1] ** -0.25
         omega = self.omega.to(x.dtype)
         exponent = scaled @ omega.T - scaled.square().sum(dim=-1, keepdim=True) / 2
-        # A constant for each query, and one for all keys, cancels in the quotient, so it may bring exp into
-        # float32's range. The keys' must not depend on them, or later keys would change earlier tokens: no
-        # exponent of a key is above |omega|^2 / 2, about K / 2, which float32 holds for heads up to 120 wide.
+        # A constant for each query, and one for all keys, cancels in the quotient, and brings exp into
+        # float32's range. That of the keys must not depend on the keys, or later ones would change earlier
+        # tokens: no exponent of a key is above |omega|^2 / 2, about K / 2, which is in range up to K = 120.
         if queries:
             constant = exponent.amax(dim=-1, keepdim=True).detach()
         else:

@@ -1,4 +1,4 @@
-"""Softmax attention as it is written (Vaswani et al. 2017, equation 1): the reference for every other one.
+"""Softmax attention by its formula (Vaswani et al. 2017, equation 1): the reference for the other kinds.
 
 It forms the (B, H, T, T) scores, in float32 at least.
 """

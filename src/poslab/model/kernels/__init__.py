@@ -3,7 +3,7 @@
 matmul      products and GELU on a CPU
 cpu_causal  softmax attention on a CPU in blocks of queries, short sequences
 sliding     the same under a bias by distance, at any length
-strips      softmax attention in plain products: what no fused kernel takes
+strips      softmax attention in plain products, for all cases without a fused kernel
 flex        softmax attention on CUDA by FlexAttention
 chunked     linear attention in O(T)
 """

@@ -1,11 +1,11 @@
-"""Causal kernel attention in O(T) time and memory, a chunk of queries after another, forward and backward.
+"""Causal kernel attention in O(T) time and memory, chunk by chunk of the queries, forward and backward.
 
     out_i = sum_{j<=i} w_ij <q_i, k_j> v_j / sum_{j<=i} w_ij <q_i, k_j>
 
-A chunk of queries meets its own keys and the `lag` before them by exact weights. All keys before those, whose
-weights are geometric, it meets by one state, their decayed sum, which the keys join as they become far.
-Backward goes the other way: it forms the near weights of each chunk again, and finds the states that forward
-has kept. Written by hand, since autograd would keep every chunk's matrices, and would give each slice of the
+A chunk of queries has exact weights on its own keys and on the `lag` keys before them. All keys before those
+have geometric weights: they enter one state, their decayed sum, once they are far. Backward runs from the
+last chunk to the first: it forms the near weights of each chunk again, and reads the states that forward has
+saved. Written by hand, since autograd would save every chunk's matrices, and would give each slice of the
 keys a gradient as long as the sequence.
 
 Shapes: R = B H rows, W width of queries and keys, U that of the plain ones, V of values, N chunks.
@@ -23,8 +23,8 @@ from torch.autograd import Function
 class PairWeights(NamedTuple):
     """log w_ij = log_near + F_i - F_j for a near key, at_horizon + D_i - D_j + F_i - F_j for a far one.
 
-    Where the bias does not grow no weight is above 1. In `log_near` N is 1 where all chunks have the same
-    weights, and H where all heads have.
+    Where the bias does not grow, no weight is above 1. In `log_near`, N is 1 where all chunks have the same
+    weights, and H is 1 where all heads have.
     """
 
     log_near: Float[Tensor, "N H chunk lag+chunk"]  # -inf for keys after the query
@@ -36,12 +36,12 @@ class PairWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A chunk of queries and the keys that it has to do with, as tokens of the sequence."""
+    """A chunk of queries and its keys, as tokens of the sequence."""
 
     number: int
     queries: slice
-    near: slice  # the keys that the queries meet by exact weights; those before by the state
-    leaving: slice  # the keys that join the state behind this chunk; none behind the last
+    near: slice  # the keys with exact weights; those before are in the state
+    leaving: slice  # the keys that enter the state after this chunk; none after the last
 
 
 class _Weights:
@@ -53,7 +53,7 @@ class _Weights:
         self.logarithms, self.lag = logarithms, logarithms.lag
         self.size = logarithms.log_near.shape[-2]
         self.exact = logarithms.log_near.exp() if logarithms.gate_sums is None else None
-        # Of each query, of each key and of the state behind each chunk: (R, T or N, 1); None: 1
+        # Of each query, of each key and of the state after each chunk: (R, T or N, 1); None: 1
         self.of_queries = self.of_keys = self.of_states = None
         _, at_horizon, decay, gate_sums, lag = logarithms
         if decay is None and gate_sums is None:
@@ -89,12 +89,12 @@ class _Weights:
         return chunks
 
     def near(self, chunk: _Chunk) -> Float[Tensor, "B H queries keys"]:
-        """Of a chunk's queries on the keys near them. B or H is 1 where all have the same."""
+        """Return the weights of a chunk's queries on the near keys. B or H is 1 where all are equal."""
         if self.exact is not None:
             return self.part(self.exact, chunk)[None]
         log_near, gate_sums = self.part(self.logarithms.log_near, chunk), self.logarithms.gate_sums
         assert gate_sums is not None
-        # Counted from the chunk's first token in float64, so that near keys keep all digits in float32.
+        # Relative to the chunk's first token in float64, so that near keys keep all digits in float32.
         origin = gate_sums[..., chunk.queries.start, None]
         row, column = (
             (gate_sums[..., tokens] - origin).to(log_near.dtype) for tokens in (chunk.queries, chunk.near)
@@ -104,7 +104,7 @@ class _Weights:
     def part(
         self, near: Float[Tensor, "N H chunk lag+chunk"], chunk: _Chunk
     ) -> Float[Tensor, "H queries keys"]:
-        """What of `log_near`, or of a tensor like it, belongs to a chunk."""
+        """Return the part of `log_near`, or of a tensor of its shape, for a chunk."""
         rows, keys = chunk.queries, chunk.near
         first = rows.start - self.lag  # the key of the first column
         return near[chunk.number if len(near) > 1 else 0][
@@ -114,12 +114,12 @@ class _Weights:
     def multiply(
         self, scores: Float[Tensor, "R queries keys"], near: Float[Tensor, "B H queries keys"]
     ) -> Float[Tensor, "R queries keys"]:
-        """`scores` times near weights, in place."""
+        """Multiply `scores` by near weights, in place."""
         scores.view(self.batch, self.heads, *scores.shape[1:]).mul_(near)
         return scores
 
     def every_row(self, near: Float[Tensor, "B H queries keys"]) -> Float[Tensor, "R queries keys"]:
-        """Without a copy where all rows have the same."""
+        """Expand near weights to all rows, without a copy where all are equal."""
         rows = self.batch * self.heads
         if near.shape[:2] == (1, 1):
             return near[0].expand(rows, -1, -1)
@@ -127,11 +127,11 @@ class _Weights:
 
 
 class ChunkedAttention(Function):
-    """The quotient above, differentiable by every tensor that it is made of.
+    """The quotient above, differentiable by all of its tensors.
 
-    Where `plain_q` and `plain_k` are given, the denominator is theirs: <plain_q_i, sum_j w_ij plain_k_j>,
-    which needs no products of single queries and keys. With `half` the factors of the large products are
-    rounded to that dtype, and the products summed up in float32.
+    With `plain_q` and `plain_k`, the denominator is <plain_q_i, sum_j w_ij plain_k_j>, which needs no
+    products of single queries and keys. With `half`, the factors of the large products are rounded to that
+    dtype, and the products summed up in float32.
     """
 
     @staticmethod
@@ -159,7 +159,7 @@ class ChunkedAttention(Function):
             weighted_k = torch.empty_like(plain_q)  # sum_j w_ij plain_k_j
         output, denominator = torch.empty_like(v), v.new_empty(*v.shape[:2], 1)
         state = v.new_zeros(len(v), q.shape[2], v.shape[2])  # the decayed sum of k_j v_j over the far keys
-        total = torch.zeros_like(summed_k[:, :1])  # that of the denominator's keys
+        total = torch.zeros_like(summed_k[:, :1])  # the decayed sum of the denominator's keys
         states = []
         for chunk in weights.chunks():
             rows, near, leaving = chunk.queries, chunk.near, chunk.leaving
@@ -182,12 +182,12 @@ class ChunkedAttention(Function):
             output[:, rows] = numerator.div_(below)
             states += [state, total]
             if leaving.stop > leaving.start:
-                here = slice(chunk.number, chunk.number + 1)
+                index = slice(chunk.number, chunk.number + 1)
                 keys = _times(k[:, leaving], weights.of_keys, leaving)
-                state = _add_product(_times(state, weights.of_states, here), keys.mT, v[:, leaving], half)
+                state = _add_product(_times(state, weights.of_states, index), keys.mT, v[:, leaving], half)
                 keys = keys if weighted_k is None else _times(summed_k[:, leaving], weights.of_keys, leaving)
-                total = _times(total, weights.of_states, here) + keys.sum(dim=1, keepdim=True)
-        # All by this one call, so that what is kept is freed after backward, and seen by whoever counts it.
+                total = _times(total, weights.of_states, index) + keys.sum(dim=1, keepdim=True)
+        # Saved by this call, so that all is freed after backward, and hooks on saved tensors count it.
         ctx.save_for_backward(
             q, k, v, plain_q, summed_k, *weights.logarithms[:4], output, denominator, weighted_k, *states
         )
@@ -205,10 +205,9 @@ class ChunkedAttention(Function):
 
 
 class _Gradients:
-    """The gradients of all inputs, as they grow from the last chunk to the first.
+    """The gradients of all inputs, summed up from the last chunk to the first.
 
-    `d_x` is the gradient of x. Those of the state and the total are by what they are before the last chunk
-    that was passed.
+    `d_x` is the gradient of x. `d_state` and `d_total` are by the values before the chunk passed last.
     """
 
     def __init__(self, ctx: Any, gradient: Float[Tensor, "B H T V"]) -> None:
@@ -218,23 +217,22 @@ class _Gradients:
         self.weights = _Weights(gradient.shape, PairWeights(saved[5], saved[6], saved[7], saved[8], ctx.lag))
         self.half = ctx.half
         self.gradient = gradient.reshape(self.output.shape)
-        self.d_q = torch.empty_like(self.q)  # each chunk writes its own rows
+        self.d_q = torch.empty_like(self.q)  # every chunk writes its own rows
         self.d_k, self.d_v, self.d_state, self.d_total = (
             torch.zeros_like(x) for x in (self.k, self.v, *self.states[:2])
         )
         separate = self.weighted_k is not None
         self.d_plain_q = torch.empty_like(self.plain_q) if separate else None
         self.d_plain_k = torch.zeros_like(self.summed_k) if separate else None
-        # d log w: of the near pairs; summed up for each query over its far keys; for each key over the
-        # queries that it is far from
+        # d log w of the near pairs, its sum for each query over far keys, for each key over far queries
         self.d_near = torch.zeros_like(saved[5]) if needed[5] else None
         self.by_query = torch.zeros_like(self.denominator) if needed[6] or needed[7] else None
         self.by_key = torch.zeros_like(self.denominator) if needed[7] else None
         self.gates = needed[8]
 
     def through_leaving_keys(self, chunk: _Chunk) -> None:
-        """From the state behind a chunk to the keys that joined it and the state before."""
-        leaving, here = chunk.leaving, slice(chunk.number, chunk.number + 1)
+        """Pass the gradient of the state after a chunk to the keys that entered it and the state before."""
+        leaving, index = chunk.leaving, slice(chunk.number, chunk.number + 1)
         factor = self.weights.of_keys
         self.d_v[:, leaving] += _product(_times(self.k[:, leaving], factor, leaving), self.d_state, self.half)
         d_k = _product(self.v[:, leaving], self.d_state.mT, self.half)
@@ -247,11 +245,11 @@ class _Gradients:
             _add_scalar_products(self.by_key, leaving, d_plain_k, self.summed_k[:, leaving])
         self.d_k[:, leaving] += d_k
         _add_scalar_products(self.by_key, leaving, d_k, self.k[:, leaving])
-        self.d_state = _times(self.d_state, self.weights.of_states, here)
-        self.d_total = _times(self.d_total, self.weights.of_states, here)
+        self.d_state = _times(self.d_state, self.weights.of_states, index)
+        self.d_total = _times(self.d_total, self.weights.of_states, index)
 
     def through_near_keys(self, chunk: _Chunk) -> None:
-        """From a chunk's output to its queries, the keys near them and the state of those far from them."""
+        """Pass the gradient of a chunk's output to its queries, the near keys and the far keys' state."""
         rows, near, half = chunk.queries, chunk.near, self.half
         queries, keys, values = self.q[:, rows], self.k[:, near], self.v[:, near]
         weight = self.weights.near(chunk)
@@ -285,7 +283,7 @@ class _Gradients:
         d_below: Float[Tensor, "R queries 1"],
         d_weighted_k: Float[Tensor, "R queries U"] | None,
     ) -> Float[Tensor, "R queries W"]:
-        """The part of the queries' gradient that comes by the far keys."""
+        """Return the part of the queries' gradient from the far keys."""
         rows, factor = chunk.queries, self.weights.of_queries
         state, total = self.states[2 * chunk.number : 2 * chunk.number + 2]
         queries, d_top = self.q[:, rows], _times(d_top, factor, rows)
@@ -308,7 +306,7 @@ class _Gradients:
         d_weight: Float[Tensor, "R queries keys"],
         weight: Float[Tensor, "R queries keys"],
     ) -> None:
-        """Add the gradient of a chunk's near logarithms. Weighted scores and theirs serve as weights do."""
+        """Add the gradient of a chunk's near log weights: w d_w, or equally weighted scores times theirs."""
         if self.d_near is None:
             return
         part = self.weights.part(self.d_near, chunk)
@@ -317,7 +315,7 @@ class _Gradients:
             part.addcmul_(d_weight[rows], weight[rows])
 
     def of_inputs(self, shape: torch.Size) -> list[Tensor | None]:
-        """In the order of ChunkedAttention's inputs; `shape` begins with B, H and T."""
+        """Return the gradients in the order of ChunkedAttention's inputs; `shape` begins with B, H and T."""
         d_horizon = d_decay = d_gates = None
         if self.by_query is not None:
             d_decay = self.by_query.reshape(shape[:3]).double().sum(dim=0)
@@ -341,25 +339,25 @@ class _Gradients:
 
 
 def _product(
-    one: Float[Tensor, "R X Y"], other: Float[Tensor, "R Y Z"], half: torch.dtype | None
+    left: Float[Tensor, "R X Y"], right: Float[Tensor, "R Y Z"], half: torch.dtype | None
 ) -> Float[Tensor, "R X Z"]:
-    """The matrix product; with `half` that of the rounded factors, summed up in float32."""
+    """Return the matrix product; with `half` that of the rounded factors, summed up in float32."""
     if half is None:
-        return torch.bmm(one, other)
-    one, other = one.to(half), other.to(half)
-    if one.is_cuda:
-        return torch.bmm(one, other, out_dtype=torch.float32)
-    return torch.bmm(one.float(), other.float())  # float32 holds the products exactly
+        return torch.bmm(left, right)
+    left, right = left.to(half), right.to(half)
+    if left.is_cuda:
+        return torch.bmm(left, right, out_dtype=torch.float32)
+    return torch.bmm(left.float(), right.float())  # float32 holds the products exactly
 
 
 def _add_product(
     x: Float[Tensor, "R X Z"],
-    one: Float[Tensor, "R X Y"],
-    other: Float[Tensor, "R Y Z"],
+    left: Float[Tensor, "R X Y"],
+    right: Float[Tensor, "R Y Z"],
     half: torch.dtype | None,
 ) -> Float[Tensor, "R X Z"]:
-    """x plus the product, as a new tensor; x may be broadcast."""
-    return torch.baddbmm(x, one, other) if half is None else x + _product(one, other, half)
+    """Return x plus the product, as a new tensor; x may be broadcast."""
+    return torch.baddbmm(x, left, right) if half is None else x + _product(left, right, half)
 
 
 def _times(x: Float[Tensor, "R N X"], factor: Float[Tensor, "R T 1"] | None, tokens: slice) -> Tensor:
@@ -367,8 +365,8 @@ def _times(x: Float[Tensor, "R N X"], factor: Float[Tensor, "R T 1"] | None, tok
 
 
 def _add_scalar_products(
-    sums: Float[Tensor, "R T 1"] | None, tokens: slice, one: Float[Tensor, "R N X"], other: Tensor
+    sums: Float[Tensor, "R T 1"] | None, tokens: slice, left: Float[Tensor, "R N X"], right: Tensor
 ) -> None:
-    """Add <one, other> of each token, where the sums are wanted."""
+    """Add <left, right> of each token to `sums`, unless that is None."""
     if sums is not None:
-        sums[:, tokens] += (one * other).sum(dim=-1, keepdim=True)
+        sums[:, tokens] += (left * right).sum(dim=-1, keepdim=True)

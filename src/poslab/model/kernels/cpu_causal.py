@@ -1,8 +1,8 @@
 """Causal softmax attention by PyTorch's fused kernel for CPUs, a block of queries at a time.
 
-The kernel leaves out the keys after a query in pieces of 512 alone. So up to that length it forms every
-score, of which the mask takes nearly half away again. Called for each block of queries, with the keys up to
-its last one, it forms few of those: at 512 tokens it takes two thirds of the time.
+The kernel leaves out the keys after a query only in pieces of 512. So up to that length it forms every score,
+and the mask removes nearly half of them. Called for each block of queries, with the keys up to its last one,
+it forms few of those: at 512 tokens it takes two thirds of the time.
 
 Shapes: R queries of a block, N keys, W width of queries, keys and values.
 """
@@ -18,8 +18,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 BLOCK = 64  # queries of a call
-# The most tokens that go by blocks: for more of them one call leaves out enough. Several threads wait for one
-# another at the end of every call.
+# The most tokens for blocks: for more, one call leaves out enough. Several threads wait for one another at
+# the end of every call.
 LONGEST, LONGEST_ON_ONE_THREAD = 512, 1024
 
 # Private operators, which another version of PyTorch may lack: see `available`.
@@ -29,7 +29,7 @@ backward_kernel: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attent
 
 @cache
 def available() -> bool:
-    """Whether this PyTorch has the kernel as it is called here; tried once, against plain products."""
+    """Whether this PyTorch has the kernel with these arguments; tried once, against plain products."""
     x = torch.linspace(-1, 1, 8, device="cpu", dtype=torch.float32).view(1, 1, 4, 2)
     table = _causal(x)
     try:
@@ -46,7 +46,7 @@ def available() -> bool:
 
 
 def longest() -> int:
-    """The most tokens for which blocks are faster than one call."""
+    """Return the most tokens for which blocks are faster than one call."""
     return LONGEST_ON_ONE_THREAD if torch.get_num_threads() == 1 else LONGEST
 
 
@@ -81,10 +81,10 @@ def attend_in_blocks(
     table: Float[Tensor, "1 #H R T"],
     scale: float,
 ) -> tuple[Float[Tensor, "B H T W"], Float[Tensor, "B H T"]]:
-    """The mixed values, and the logarithm of the sum of each query's exponentiated scores.
+    """Return the mixed values, and the logarithm of the sum of each query's exponentiated scores.
 
-    `table` is what is added to the scores of the last R queries, R the smaller of BLOCK and T: a bias by
-    distance and -inf for the keys after a query. Of every other block it is a part.
+    `table` is added to the scores of the last R queries, R the smaller of BLOCK and T: a bias by distance,
+    and -inf for the keys after a query. The other blocks use a part of it.
     """
     output = torch.empty_like(q.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
     logsumexp = table.new_empty(q.shape[:-1])
@@ -105,10 +105,10 @@ def gradients_in_blocks(
     table: Float[Tensor, "1 #H R T"],
     scale: float,
 ) -> tuple[Float[Tensor, "B H T W"], Float[Tensor, "B H T W"], Float[Tensor, "B H T W"]]:
-    """The gradients of q, k and v, from what `attend_in_blocks` took and gave."""
+    """Return the gradients of q, k and v, from the arguments and results of `attend_in_blocks`."""
     q_gradient = torch.empty_like(output)
     k_gradient = v_gradient = torch.empty(0)
-    # From the last block on, whose keys are all there are: its gradients are the sums that others add to.
+    # The last block first: it has all keys, so its gradients are the tensors that the others are added to.
     for rows, keys, mask in reversed([*_blocks(table)]):
         q_gradient[:, :, rows], of_k, of_v = backward_kernel(
             gradient[:, :, rows],
@@ -131,9 +131,9 @@ def gradients_in_blocks(
 
 
 def _blocks(table: Float[Tensor, "1 #H R T"]) -> Iterator[tuple[slice, slice, Float[Tensor, "1 #H R N"]]]:
-    """The queries of each block, its keys, and its part of the table.
+    """Yield the queries of each block, its keys, and its part of the table.
 
-    All blocks but the first have R queries, so each ends as the last one does, whose distances the table has.
+    All blocks but the first have R queries, so their distances are those of the last block's table.
     """
     size, length = table.shape[-2:]
     for stop in range((length - 1) % size + 1, length + 1, size):
@@ -142,7 +142,7 @@ def _blocks(table: Float[Tensor, "1 #H R T"]) -> Iterator[tuple[slice, slice, Fl
 
 
 def _causal(q: Float[Tensor, "B H T W"]) -> Float[Tensor, "1 1 R T"]:
-    """The table without a bias."""
+    """Return the table without a bias."""
     length = q.shape[-2]
     rows = min(BLOCK, length)
     working = torch.promote_types(q.dtype, torch.float32)

@@ -1,12 +1,12 @@
-"""Softmax attention on CUDA under what has no other fused form, by FlexAttention (Dong et al. 2024).
+"""Softmax attention on CUDA for schemes without another fused form, by FlexAttention (Dong et al. 2024).
 
-PyTorch compiles one kernel that changes each score where it is formed (arXiv 2412.05496). What is added to a
-score is read from tensors: a bias by distance from a table, a bias by both positions from a strip of queries,
-gates from their sums. Gradients are added up in the places that were read, so what is learned trains. Blocks
-of keys that lie after all of a block's queries are left out.
+PyTorch compiles one kernel that changes each score where it is formed (arXiv 2412.05496). Biases and gates
+are read from tensors: a bias by distance from a table, a bias by both positions from a strip of queries,
+gates from their sums. Gradients are summed at the places that were read, so learned biases train. Blocks of
+keys after all of a block's queries are left out.
 
-The tensors are arguments of the compiled function or made inside one graph with it: with a break in between,
-PyTorch has lost a bias's gradient without a word (pytorch/pytorch#162228).
+The tensors are arguments of the compiled function or computed in the same graph: with a break in between,
+PyTorch has lost a bias's gradient without a warning (pytorch/pytorch#162228).
 
 Shapes: Q queries of a strip, N distances or keys, W width of queries and keys after the rotation.
 """
@@ -24,7 +24,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from poslab.model.attention import Site, cumulative_log_gates
 
 BLOCK = 128  # queries and keys in a block of the mask
-STRIP = 4 * BLOCK  # queries whose bias by both positions is there at a time
+STRIP = 4 * BLOCK  # queries that have their bias by both positions in memory at a time
 NARROWEST, WIDEST = 16, 256  # head widths that the kernel takes
 STEP = 256.0  # sums of gates are split into multiples of this and the rest
 
@@ -42,13 +42,13 @@ def attend(
     site: Site,
     scale: float,
 ) -> Float[Tensor, "B H T K"]:
-    """Causal softmax attention of queries and keys that are turned already, with all that is added."""
+    """Causal softmax attention of rotated queries and keys, with the scheme's bias and gates."""
     working = torch.promote_types(q.dtype, torch.float32)
     coarse, fine = (None, None) if site.log_gates is None else split_sums(site.log_gates, working)
     if not site.scheme.by_distance:
         return _InStrips.apply(q, k, v, coarse, fine, site, scale, *site.scheme.parameters())  # type: ignore[no-untyped-call]
     geometry = site.scheme.geometry
-    # Positions that are drawn (pos.scheme=randomised) lie anywhere below the scheme's context length.
+    # Drawn positions (pos.scheme=randomised) are anywhere below the scheme's context length.
     reach = q.shape[-2] if geometry.consecutive else geometry.context_length
     bias = site.scheme.bias(torch.arange(reach, device=q.device))
     table = None if bias is None else bias.to(working)
@@ -59,9 +59,9 @@ def attend(
 class _InStrips(Function):
     """Attention under a bias by both positions, STRIP queries at a time, formed again in backward.
 
-    What a perceptron leaves for backward is many times a strip, so it is not kept. This is not
+    A perceptron's tensors for backward are many times a strip, so they are not saved. This is not
     torch.utils.checkpoint, under which the uncompiled backward of FlexAttention gives a learned bias wrong
-    gradients without a word (PyTorch 2.13, which asks saved tensors whether they require one).
+    gradients without a warning (PyTorch 2.13, which asks saved tensors whether they require one).
     """
 
     @staticmethod
@@ -85,21 +85,21 @@ class _InStrips(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, coarse, fine = ctx.saved_tensors
         wide = torch.promote_types(q.dtype, torch.float32)
-        keys, values = (each.detach().requires_grad_() for each in (k, v))
+        keys, values = (x.detach().requires_grad_() for x in (k, v))
         sums = None if fine is None else fine.detach().requires_grad_()
         shared = [keys, values, *([] if sums is None else [sums]), *ctx.parameters]
-        totals = [torch.zeros_like(each, dtype=torch.promote_types(each.dtype, wide)) for each in shared]
+        totals = [torch.zeros_like(x, dtype=torch.promote_types(x.dtype, wide)) for x in shared]
         q_gradients = []
         for (start, rows), (_, row_gradient) in zip(_strips(q), _strips(gradient), strict=True):
             with torch.enable_grad():
                 queries = rows.detach().requires_grad_()
                 mixed = _strip(start, queries, keys, values, coarse, sums, ctx.site, ctx.scale)
-            own, *others = torch.autograd.grad(mixed, [queries, *shared], row_gradient, allow_unused=True)
-            q_gradients.append(own)
-            for total, other in zip(totals, others, strict=True):
-                if other is not None:
-                    total += other
-        summed = iter(total.to(each.dtype) for total, each in zip(totals, shared, strict=True))
+            strip, *parts = torch.autograd.grad(mixed, [queries, *shared], row_gradient, allow_unused=True)
+            q_gradients.append(strip)
+            for total, part in zip(totals, parts, strict=True):
+                if part is not None:
+                    total += part
+        summed = iter(total.to(x.dtype) for total, x in zip(totals, shared, strict=True))
         k_gradient, v_gradient = next(summed), next(summed)
         fine_gradient = None if fine is None else next(summed)
         return (
@@ -115,7 +115,7 @@ class _InStrips(Function):
 
 
 def _strips(rows: Float[Tensor, "B H T W"]) -> Iterator[tuple[int, Float[Tensor, "B H Q W"]]]:
-    """The number of each strip's first row, and its rows."""
+    """Yield the number of each strip's first row, and its rows."""
     for start in range(0, rows.shape[-2], STRIP):
         yield start, rows[..., start : start + STRIP, :]
 
@@ -138,17 +138,17 @@ def _strip(
 
 
 def _number(value: int, device: torch.device) -> Int[Tensor, "1"]:
-    """Made on the device: copied there, it would have the processor wait."""
+    """Create the number on the device: a copy would make the processor wait."""
     return torch.full((1,), value, dtype=torch.int32, device=device)
 
 
 def split_sums(
     log_gates: Float[Tensor, "B H T"], dtype: torch.dtype
 ) -> tuple[Float[Tensor, "B H T"], Float[Tensor, "B H T"]]:
-    """The gates' sums F as coarse + fine, coarse a multiple of STEP, which float32 holds exactly.
+    """Return the gates' sums F as coarse + fine, coarse a multiple of STEP, which float32 holds exactly.
 
     So the difference of two sums keeps its digits far from the sequence's start, where F is large. The
-    gradient goes through `fine`.
+    gradient passes through `fine`.
     """
     sums = cumulative_log_gates(log_gates)
     coarse = (sums.detach() / STEP).round() * STEP
@@ -166,7 +166,7 @@ def attend_with(
     first: Int[Tensor, "1"],
     scale: float,
 ) -> Float[Tensor, "B H Q K"]:
-    """Attention of the queries from number `first` on, a multiple of BLOCK, on all keys up to each.
+    """Causal attention of the queries from number `first`, a multiple of BLOCK.
 
     `bias` is by distance, or of these queries and all keys; `coarse` + `fine` are the sums of gates.
     """
@@ -178,8 +178,8 @@ def attend_with(
         elif bias is not None:
             score = score + bias[h, query, key]
         if coarse is not None and fine is not None:
-            # The gradient at `row` is nothing but rounding, since softmax ignores what shifts a whole row. In
-            # half precision it is what `key` has too much, which the sums over tokens would add up.
+            # The gradient at `row` is only rounding, since softmax ignores a shift of a whole row. In half
+            # precision it cancels the same rounding at `key`, which the sums over tokens would add up.
             score = score + (coarse[b, h, row] - coarse[b, h, key])
             score = score + (fine[b, h, row] - fine[b, h, key])
         return score
@@ -189,16 +189,16 @@ def attend_with(
 
     mask = _blocks(first, q.shape[-2], k.shape[-2], causal)
     mixed = flex_attention(q, k, v, score_mod=added, block_mask=mask, scale=scale)
-    assert isinstance(mixed, Tensor)  # it returns more where more is asked for
+    assert isinstance(mixed, Tensor)  # other arguments would add results
     return mixed
 
 
 def _blocks(first: Int[Tensor, "1"], queries: int, keys: int, causal: Callable[..., Tensor]) -> BlockMask:
-    """For each block of queries, the block of keys on the diagonal in part and all before it in whole."""
+    """Mask, for each block of queries, the keys on the diagonal in part; blocks before it are whole."""
     row_count, column_count = -(-queries // BLOCK), -(-keys // BLOCK)
     rows = first // BLOCK + torch.arange(row_count, dtype=torch.int32, device=first.device)
     columns = torch.arange(column_count, dtype=torch.int32, device=first.device)
-    in_part = ((columns + rows[:, None]) % column_count).to(torch.int32)  # the diagonal one comes first
+    in_part = ((columns + rows[:, None]) % column_count).to(torch.int32)  # the diagonal block is first
     return BlockMask.from_kv_blocks(
         torch.ones_like(rows)[None, None],
         in_part[None, None],
@@ -211,7 +211,7 @@ def _blocks(first: Int[Tensor, "1"], queries: int, keys: int, causal: Callable[.
 
 
 def kernel(device: torch.device) -> Callable[..., Tensor]:
-    """`attend_with`; on CUDA compiled, with an error and never the slow form where that cannot be done."""
+    """Return `attend_with`, on CUDA compiled; a failed compilation is an error, never the slow form."""
     return _compiled() if device.type == "cuda" else attend_with
 
 

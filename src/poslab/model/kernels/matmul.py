@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 # PyTorch multiplies float32 on a CPU by MKL. oneDNN, a part of PyTorch too, is faster at the shapes of a GPT
 # (on Zen 4 by a tenth to a third), but for the gradient of the weights. Other processors were not measured.
-# The operator is private, so another version of PyTorch may lack it: see `_one_dnn_is_right`.
+# The operator is private, and another version of PyTorch may lack it: see `_one_dnn_is_right`.
 _one_dnn: Any = None
 if platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
     _one_dnn = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
@@ -35,7 +35,7 @@ class Linear(nn.Linear):
 
 
 class GeluLinear(Linear):
-    """`gelu` of a layer's output, in fewer passes than one after the other."""
+    """`gelu` of a layer's output, in fewer passes than the two functions."""
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
         if not _use_one_dnn(x, self.weight):
@@ -48,14 +48,14 @@ class GeluLinear(Linear):
 def linear(
     x: Float[Tensor, "... D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"] | None = None
 ) -> Float[Tensor, "... N"]:
-    """x W^T + b."""
+    """Return x W^T + b."""
     if not _use_one_dnn(x, weight):
         return nn.functional.linear(x, weight, bias)
     return _Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
 
 
 def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """GELU in GPT-2's form, with a tanh (Hendrycks and Gimpel 2016, section 2)."""
+    """Return GELU in GPT-2's form, with a tanh (Hendrycks and Gimpel 2016, section 2)."""
     if not _plain(x) or x.dtype.itemsize < 4:
         return nn.functional.gelu(x, approximate="tanh")
     return _Gelu.apply(x)  # type: ignore[no-untyped-call]
@@ -74,7 +74,7 @@ def _use_one_dnn(x: Tensor, weight: Tensor) -> bool:
 
 @cache
 def _one_dnn_is_right() -> bool:
-    """Whether oneDNN's operator gives what PyTorch's functions give; tried once."""
+    """Whether oneDNN's operator agrees with PyTorch's functions; tried once."""
     x, weight = torch.linspace(-1, 1, 12, device="cpu", dtype=torch.float32).view(2, 2, 3)
     plain = nn.functional.linear(x, weight, x[0, :2])
     expected = plain, nn.functional.gelu(plain, approximate="tanh"), nn.functional.linear(x, weight)
@@ -111,7 +111,7 @@ class _Product(Function):
 
 
 class _ProductGelu(Function):
-    """gelu(x W^T + b): GELU takes the place of the product, and its gradient is summed while in the cache."""
+    """gelu(x W^T + b): GELU overwrites the product, and its gradient is summed while it is in the cache."""
 
     @staticmethod
     def forward(
@@ -132,7 +132,7 @@ class _ProductGelu(Function):
         inner = torch.empty_like(slope)  # the gradient of the product
         of_bias = weight.new_zeros(len(weight))
         rows = max(1, ELEMENTS // len(weight))
-        parts = (each.flatten(0, -2).split(rows) for each in (gradient, slope, inner))
+        parts = (tensor.flatten(0, -2).split(rows) for tensor in (gradient, slope, inner))
         for part, by, output in zip(*parts, strict=True):
             of_bias += torch.mul(part, by, out=output).sum(dim=0)
         return *_gradients(ctx, inner, x, weight), of_bias if ctx.needs_input_grad[2] else None
@@ -141,7 +141,7 @@ class _ProductGelu(Function):
 def _gradients(
     ctx: Any, gradient: Float[Tensor, "... N"], x: Float[Tensor, "... D"], weight: Float[Tensor, "N D"]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Of a product's first two arguments, x and W, those gradients that are wanted."""
+    """Return the gradients of a product's x and W, None where autograd does not need one."""
     of_x = of_weight = None
     if ctx.needs_input_grad[0]:
         of_x = _one_dnn(gradient, weight.t(), None, "none", [], "")
@@ -151,7 +151,7 @@ def _gradients(
 
 
 class _Gelu(Function):
-    """GELU with a tanh, its derivative computed with it."""
+    """GELU with a tanh, computed together with its derivative."""
 
     @staticmethod
     def forward(ctx: Any, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -170,7 +170,7 @@ class _Gelu(Function):
 
 
 def _gelu(x: Float[Tensor, "E"], output: Float[Tensor, "E"], slope: Float[Tensor, "E"] | None) -> None:
-    """Write x sigmoid(2 c (x + a x^3)), which may take the place of x, and its derivative, part by part.
+    """Write x sigmoid(2 c (x + a x^3)) to `output`, which may be x, and its derivative, part by part.
 
     1 + tanh(y) = 2 sigmoid(2 y), and on a CPU PyTorch's sigmoid is several times as fast as its tanh.
     """
@@ -180,7 +180,7 @@ def _gelu(x: Float[Tensor, "E"], output: Float[Tensor, "E"], slope: Float[Tensor
         part = x[start : start + ELEMENTS]
         end = start + len(part)
         gate, rest = buffers[:, : len(part)]
-        if slope is not None:  # before `output`, which may take the place of x: 2 c (1 + 3 a x^2)
+        if slope is not None:  # before `output`, which may be x: 2 c (1 + 3 a x^2)
             torch.addcmul(scale, part, part, value=3 * SCALE * CUBIC, out=slope[start:end])
         torch.addcmul(scale, part, part, value=SCALE * CUBIC, out=gate).mul_(part).sigmoid_()
         result = torch.mul(part, gate, out=output[start:end])

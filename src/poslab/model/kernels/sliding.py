@@ -2,18 +2,18 @@
 
 The kernel adds a mask to the scores, and a matrix of biases costs more to read than the scores to form. But
 each row of that matrix is the next one moved by one token: with the queries in backward order all rows are
-views of one vector a head, two sequences long, and the mask is no more than that. It is -inf ahead of the
-query, so it is the causal mask as well. Every distance has its own bias, to the last digit at any length.
+views of one vector per head, two sequences long, which serves as the mask. It is -inf ahead of the query, so
+it is also the causal mask. Every distance has its own bias, to the last digit at any length.
 
-Blocks of queries meet the keys up to their last one, less those that are too far to count: where
+Blocks of queries use the keys up to their last query, except those too far to count: where
 
     bias(t) - bias(0) < -(2 |q||k| / sqrt(K) + log(T / eps) + 2)
 
-a key weighs less than eps / (7 T) times what the query itself does, eps the distance of 1 to the next number,
-and all such keys of a query together less than the rounding of its sum. They get -inf: under ALiBi that is
+a key weighs less than eps / (7 T) times the query's own key, eps the distance of 1 to the next number, and
+all such keys of a query together weigh less than the rounding of its sum. They get -inf: under ALiBi that is
 most of a long sequence, and subnormal weights would slow a processor down several times.
 
-Short sequences go by cpu_causal.py, from a table of that vector's last rows in forward order.
+Short sequences use cpu_causal.py, with a table of that vector's last rows in forward order.
 
 Shapes: N distances or keys, M the numbers of the vector of a head, W width of queries, keys and values.
 """
@@ -39,9 +39,9 @@ from poslab.model.kernels.strips import StripScores, near_bias_gradient, strip_g
 
 SHORT = 512  # up to here blocks of one table (cpu_causal.py): there few keys are too far to count
 BLOCK = 256  # queries of a call in forward, keys of one in backward
-LONG_BLOCK, LONG = 768, 4096  # from LONG tokens on; the kernel takes larger tiles for 768 queries and more
-WORTH = 64  # nats between the biases of a head, below which all keys count without a look at their norms
-STEP = 64  # the keys that count begin at a multiple of this
+LONG_BLOCK, LONG = 768, 4096  # from LONG tokens; the kernel uses larger tiles for 768 queries and more
+WORTH = 64  # nats between the biases of a head; below it all keys count, and norms are not computed
+STEP = 64  # the first key that counts is a multiple of this
 
 
 class Sliding(Function):
@@ -59,8 +59,8 @@ class Sliding(Function):
     ) -> Float[Tensor, "B H T W"]:
         """`bias` has the dtype of q, or float32.
 
-        `constant_from`: a distance from which on the bias grows by a fixed number a token, so that what is
-        learned moves all of it alike; None: there is none, or the growth is learned.
+        `constant_from`: a distance from which the bias grows by a fixed number per token, so that learning
+        shifts all of that part equally; None: there is no such distance, or the growth is learned.
         """
         length = q.shape[-2]
         reach = _reach(q, k, bias[:, :length], scale)
@@ -96,8 +96,8 @@ class Sliding(Function):
         q, k, v, bias, output, logsumexp = ctx.saved_tensors
         learned, length = ctx.needs_input_grad[3], q.shape[-2]
         near = length if ctx.constant_from is None else max(1, ctx.constant_from)
-        # A fused kernel gives no gradient to the bias. Where most distances have one of their own, plain
-        # products for all gradients are faster than the kernel and then the products for this one.
+        # A fused kernel has no gradient of the bias. Where most distances have a gradient of their own, plain
+        # products for all gradients are faster than the kernel plus the products for the bias.
         if learned and 2 * near > length:
             scores = StripScores(q, k, bias, None, None, ctx.scale)
             exact = strip_gradients(scores, v, output, gradient, True, False)
@@ -105,17 +105,17 @@ class Sliding(Function):
         bias_gradient = None
         if learned:
             known = near_bias_gradient(q, k, v, bias, ctx.scale, output, logsumexp, gradient, near)
-            # Softmax ignores what shifts a whole row: the gradients of its scores sum to 0.
+            # Softmax ignores a shift of a whole row: the gradients of its scores sum to 0.
             bias_gradient = torch.zeros_like(bias)
             bias_gradient[:, :near] = known
             bias_gradient[:, near] = -known.sum(dim=1)
         vector = _vector(bias[:, :length], ctx.reach)
         given = (gradient, q, k, v, output, logsumexp)
         if length <= SHORT:
-            one, two, three = gradients_in_blocks(*given, _table(vector), ctx.scale)
+            gradients = gradients_in_blocks(*given, _table(vector), ctx.scale)
         else:
-            one, two, three = _blocks_backward(*given, vector, ctx.reach, ctx.scale)
-        return one, two, three, bias_gradient, None, None
+            gradients = _blocks_backward(*given, vector, ctx.reach, ctx.scale)
+        return *gradients, bias_gradient, None, None
 
 
 def _blocks_backward(
@@ -129,9 +129,9 @@ def _blocks_backward(
     reach: Sequence[int],
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v, a block of keys at a time, each with all queries that it counts for."""
+    """Return the gradients of q, k and v, a block of keys at a time, with the queries that it counts for."""
     length = q.shape[-2]
-    gradient, q, output = (each.flip(-2) for each in (gradient, q, output))
+    gradient, q, output = (x.flip(-2) for x in (gradient, q, output))
     logsumexp = logsumexp.flip(-1)
     q_gradient = torch.zeros_like(q, dtype=torch.promote_types(q.dtype, torch.float32))
     k_gradient, v_gradient = torch.empty_like(k), torch.empty_like(v)
@@ -139,7 +139,7 @@ def _blocks_backward(
         for heads, stop in _groups([min(length, last + far) for far in reach]):
             rows = slice(length - stop, length - first)
             mask = _mask(vector[heads], (first, stop), (first, last))
-            one, two, three = backward_kernel(
+            of_q, of_k, of_v = backward_kernel(
                 gradient[:, heads, rows],
                 q[:, heads, rows],
                 k[:, heads, first:last],
@@ -151,14 +151,14 @@ def _blocks_backward(
                 attn_mask=mask,
                 scale=scale,
             )
-            q_gradient[:, heads, rows] += one
-            k_gradient[:, heads, first:last] = two
-            v_gradient[:, heads, first:last] = three
+            q_gradient[:, heads, rows] += of_q
+            k_gradient[:, heads, first:last] = of_k
+            v_gradient[:, heads, first:last] = of_v
     return q_gradient.flip(-2).to(q.dtype), k_gradient, v_gradient
 
 
 def _vector(bias: Float[Tensor, "H N"], reach: Sequence[int]) -> Float[Tensor, "H M"]:
-    """The bias from the longest distance to 0, -inf for keys out of reach, and for each token ahead."""
+    """Return the bias from the longest distance to 0; -inf for keys out of reach and for tokens ahead."""
     vector = torch.cat([bias.flip(-1), bias.new_full((len(bias), bias.shape[1] - 1), -torch.inf)], dim=1)
     for head, distance in enumerate(reach):
         vector[head, : bias.shape[1] - 1 - distance] = -torch.inf
@@ -168,7 +168,7 @@ def _vector(bias: Float[Tensor, "H N"], reach: Sequence[int]) -> Float[Tensor, "
 def _mask(
     vector: Float[Tensor, "H M"], queries: tuple[int, int], keys: tuple[int, int]
 ) -> Float[Tensor, "1 H Q N"]:
-    """What is added to the scores of these queries, last one first, on these keys: a view."""
+    """Return the mask of these queries, the last first, on these keys: a view."""
     length = (vector.shape[1] + 1) // 2
     size = (1, len(vector), queries[1] - queries[0], keys[1] - keys[0])
     begin = vector.storage_offset() + length - queries[1] + keys[0]
@@ -176,7 +176,7 @@ def _mask(
 
 
 def _table(vector: Float[Tensor, "H M"]) -> Float[Tensor, "1 H R T"]:
-    """What is added to the scores of the last queries, first one first, as cpu_causal.py takes it."""
+    """Return the mask of the last queries, the first first, for cpu_causal.py."""
     length = (vector.shape[1] + 1) // 2
     return _mask(vector, (max(0, length - cpu_causal.BLOCK), length), (0, length)).flip(-2)
 
@@ -188,7 +188,7 @@ def _blocks(length: int) -> Iterator[tuple[int, int]]:
 
 
 def _groups(ends: Sequence[int]) -> Iterator[tuple[slice, int]]:
-    """Heads next to one another whose range of keys or queries has the same end, and that end."""
+    """Yield slices of neighbouring heads with the same end of their range of keys or queries, and the end."""
     first = 0
     for end, heads in groupby(ends):
         stop = first + len(list(heads))
@@ -199,11 +199,11 @@ def _groups(ends: Sequence[int]) -> Iterator[tuple[slice, int]]:
 def _reach(
     q: Float[Tensor, "B H T W"], k: Float[Tensor, "B H T W"], bias: Float[Tensor, "H N"], scale: float
 ) -> list[int]:
-    """For each head the largest distance at which a key counts (see above)."""
+    """Return for each head the largest distance at which a key counts (see above)."""
     length = q.shape[-2]
     if (bias[:, :1] - bias).amax() < WORTH:
         return [length - 1] * len(bias)
-    norms = [each.to(bias.dtype).square().sum(dim=-1).amax(dim=(0, 2)).sqrt() for each in (q, k)]
+    norms = [x.to(bias.dtype).square().sum(dim=-1).amax(dim=(0, 2)).sqrt() for x in (q, k)]
     largest = scale * norms[0] * norms[1]
     least = bias[:, 0] - 2 * largest - (log(length / torch.finfo(bias.dtype).eps) + 2)
     # Not "at least": where a norm is NaN, all keys count.

@@ -1,8 +1,8 @@
 """Softmax attention in plain products, a strip of queries at a time, formed again in backward.
 
 It takes every bias by distance, gates, and positions with gaps, in any dtype and on any device;
-`pairwise_strips` takes a bias by both positions. What no fused
-kernel takes comes here, and so do the gradients of a learned bias, which the one for CPUs does not give.
+`pairwise_strips` takes a bias by both positions. It serves all cases without a fused kernel, and the
+gradients of a learned bias, which the fused kernel for CPUs does not compute.
 
 Shapes: Q queries of a strip, N distances or keys, W width of queries and keys after the rotation, R rows and
 M columns of a table that holds the bias of every strip.
@@ -19,12 +19,12 @@ from torch.utils.checkpoint import checkpoint
 
 from poslab.model.attention import Site, cumulative_log_gates, distances
 
-STRIP = 64  # queries a strip
-LIVE = 2**19  # scores formed at a time, where a batch can be cut: 2 MB in float32, which a cache holds
+STRIP = 64  # queries per strip
+LIVE = 2**19  # scores formed at a time, where a batch can be split: 2 MB in float32, which a cache holds
 
 
 def strips(length: int) -> list[tuple[int, int]]:
-    """The first query of each strip and the one after its last."""
+    """Return the first query of each strip and the query after its last."""
     return [(start, min(start + STRIP, length)) for start in range(0, length, STRIP)]
 
 
@@ -77,7 +77,7 @@ class Strips(Function):
 
 
 class StripScores:
-    """What softmax takes, of any strip of queries and the keys up to its last one, in the dtype of `bias`."""
+    """Softmax's logits of any strip of queries and the keys up to its last query, in the dtype of `bias`."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class StripScores:
         self.k = k.to(bias.dtype).contiguous()
         self.bias, self.gate_sums, self.positions, self.scale = bias, gate_sums, positions, scale
         self.length = q.shape[-2]
-        # Every strip of consecutive positions is a piece of one table, whose last columns are its own tokens.
+        # Every strip of consecutive positions is a piece of one table; the last columns are its own tokens.
         self.table = None
         if positions is None:
             rows = min(STRIP, self.length)
@@ -102,7 +102,7 @@ class StripScores:
             self.table = within.masked_fill_(distance < 0, -torch.inf)
 
     def parts(self) -> Iterator[tuple[int, int, slice, Float[Tensor, "H Q N"]]]:
-        """A strip's first query, the one after its last, a part of the batch, and the bias with the mask."""
+        """Yield a strip's first query, the query after its last, a part of the batch, and bias plus mask."""
         batch, heads = self.q.shape[:2]
         for start, stop in strips(self.length):
             if self.table is not None:
@@ -119,14 +119,14 @@ class StripScores:
     ) -> Float[Tensor, "B H Q N"]:
         scores = self.q[part, :, start:stop] @ self.k[part, :, :stop].mT
         if self.gate_sums is not None:
-            # Counted from the strip's start in float64, so that near keys keep all digits in float32.
+            # Relative to the strip's start in float64, so that near keys keep all digits in float32.
             sums = self.gate_sums[part]
             counted = (sums[..., :stop] - sums[..., start, None]).to(scores.dtype)
             scores.add_(counted[..., start:, None]).sub_(counted[..., None, :])
         return scores.add_(added).softmax(dim=-1)
 
     def new_sums(self) -> Float[Tensor, "H R M"]:
-        """Where `add_to` sums up over the batch, by strip: like the table, or by distance without one."""
+        """Return zeros for `add_to`: in the table's shape, or by distance where there is no table."""
         return torch.zeros_like(self.bias if self.table is None else self.table)
 
     def add_to(self, sums: Tensor, start: int, stop: int, values: Float[Tensor, "B H Q N"]) -> None:
@@ -138,7 +138,7 @@ class StripScores:
             sums.index_add_(1, distance.flatten(), summed.flatten(1))
 
     def by_distance(self, sums: Tensor) -> Float[Tensor, "H N"]:
-        """The sums of `add_to` by distance."""
+        """Return the sums of `add_to` by distance."""
         if self.table is None:
             return sums
         result = torch.zeros_like(self.bias)
@@ -147,8 +147,8 @@ class StripScores:
 
     def _piece(self, start: int, stop: int) -> tuple[slice, slice, slice]:
         assert self.table is not None
-        own = self.table.shape[2] - self.table.shape[1]  # the column of the strip's first token
-        return slice(None), slice(stop - start), slice(own - start, own + stop - start)
+        first = self.table.shape[2] - self.table.shape[1]  # the column of the strip's first token
+        return slice(None), slice(stop - start), slice(first - start, first + stop - start)
 
     def _distances(self, start: int, stop: int) -> Int[Tensor, "Q N"]:
         assert self.positions is not None
@@ -156,14 +156,14 @@ class StripScores:
 
 
 def table_distances(rows: int, before: int, device: torch.device) -> Int[Tensor, "R M"]:
-    """How far each of `before + rows` consecutive tokens lies behind each of the last `rows`."""
+    """Return how far each of `before + rows` consecutive tokens is before each of the last `rows`."""
     return torch.arange(rows, device=device)[:, None] + before - torch.arange(before + rows, device=device)
 
 
 def sums_of_diagonals(values: Float[Tensor, "H R M"]) -> Float[Tensor, "H M-R+1"]:
-    """The sums of values whose `table_distances` are 0, 1, ... M - R."""
+    """Return the sums of the values at `table_distances` 0, 1, ... M - R."""
     heads, rows, columns = values.shape
-    # Each row of a copy is longer by `rows`; read with rows one longer still, it stands one further left.
+    # Rows of the copy are longer by `rows`; with a stride one longer, each row starts one column later.
     wide = values.new_zeros(heads, rows, columns + rows)
     wide[..., :columns] = values
     width = columns - rows + 1
@@ -179,7 +179,7 @@ def strip_gradients(
     bias_needed: bool,
     gates_needed: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """The gradients of q, k, v, the bias and the gates' sums, in the dtype of the scores."""
+    """Return the gradients of q, k, v, the bias and the gates' sums, in the dtype of the scores."""
     values, upstream, shared = _of_softmax(v, output, gradient, scores.bias.dtype)
     q_gradient = torch.empty_like(scores.q)
     k_gradient, v_gradient = torch.zeros_like(scores.k), torch.zeros_like(values)
@@ -197,8 +197,8 @@ def strip_gradients(
             scores.add_to(bias_sums, start, stop, score_gradient)
         if gates_gradient is not None:
             gates_gradient[keys] -= score_gradient.sum(dim=-2)
-            # Nothing but rounding, since softmax ignores what shifts a whole row. In half precision it is
-            # what the line above has too much, which the sums over tokens would add up.
+            # Only rounding, since softmax ignores a shift of a whole row. In half precision it cancels the
+            # rounding of the line above, which the sums over tokens would add up.
             gates_gradient[rows] += score_gradient.sum(dim=-1)
         q_gradient[rows] = score_gradient @ scores.k[keys]
         k_gradient[keys] += score_gradient.mT @ scores.q[rows]
@@ -217,7 +217,7 @@ def near_bias_gradient(
     gradient: Float[Tensor, "B H T K"],
     near: int,
 ) -> Float[Tensor, "H near"]:
-    """The gradient of the bias at distances below `near`, from strips of no more keys than those need.
+    """Return the gradient of the bias at distances below `near`, from strips of only the keys needed.
 
     `logsumexp` is that of each query's scores, from the fused kernel.
     """
@@ -230,9 +230,10 @@ def near_bias_gradient(
         first = max(0, start - near)
         piece = (slice(None), slice(stop - start), slice(near - start + first, near - start + stop))
         windows = max(1, LIVE // (heads * (stop - start) * (stop - first)))
-        for part in (slice(one, one + windows) for one in range(0, batch, windows)):
+        for window in range(0, batch, windows):
+            part = slice(window, window + windows)
             rows, keys = (part, slice(None), slice(start, stop)), (part, slice(None), slice(first, stop))
-            # Other distances need no mask, since sums of diagonals keep them apart.
+            # Other distances need no mask, since they are on other diagonals.
             scores = (q[rows] @ k[keys].mT).add_(table[piece])
             weights = scores.sub_(logsumexp[rows][..., None]).exp_()
             score_gradient = (upstream[rows] @ values[keys].mT).sub_(shared[rows]).mul_(weights)
@@ -246,7 +247,7 @@ def _of_softmax(
     gradient: Float[Tensor, "B H T K"],
     working: torch.dtype,
 ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T 1"]]:
-    """Values, the upstream gradient, and what softmax's Jacobian subtracts from a query's weight gradients:
+    """Return values, upstream gradient, and the term that softmax's Jacobian subtracts from weight gradients:
 
     sum_j weight_ij d weight_ij = <d output_i, output_i>.
     """

@@ -1,19 +1,19 @@
-"""The contract of a positional scheme: how a model knows where its tokens stand.
+"""The contract of a positional scheme: how a model knows the positions of its tokens.
 
 A scheme is one module of this package, or of another (poslab.config.registry), named by `scheme:` in its YAML
 file in conf/pos, with one public subclass of Scheme. The other keys of the YAML file are the fields of its
-`options_class`. It overrides the hooks that it needs; as they stand here, none has an effect:
+`options_class`. It overrides the hooks that it needs; those of the base class have no effect:
 
     embed(x, positions)            changes the input                                  sinusoidal, learned
-    rotate(x, positions)           turns queries and keys                             RoPE and its kin
+    rotate(x, positions)           rotates queries and keys                           RoPE and its variants
     bias(distance)                 is added to the logits, by distance                T5, ALiBi, KERPLE
     pairwise_bias(queries, keys)   is added to the logits, by both positions          FIRE
     log_gates(x)                   is added to the logits, by every token in between  FoX
-    logit_features(x)              changes what softmax attention multiplies          YaRN, PoPE
+    logit_features(x)              changes the factors of softmax attention's logits  YaRN, PoPE
     place(length, stream)          chooses the tokens' positions                      randomised
     layer(index)                   gives each layer a scheme of its own               schedule, FoX
 
-It says what it is where that differs from the defaults:
+It declares its properties where they differ from the defaults:
 
     max_length       the longest sequence that it is defined for                      learned, xPos
     shift_invariant  False where logits depend on more than the distance              sinusoidal, FIRE
@@ -21,18 +21,18 @@ It says what it is where that differs from the defaults:
     can_rotate       the widths that it can rotate                                    RoPE: even ones
     two_sided        True where it also means something for keys after a query        RoPE, ALiBi
     tail()           where its bias becomes geometric, which linear attention needs   T5, ALiBi
-    relative_rotation what its rotation does at a distance, for the record             RoPE, PoPE
-    rescale          whether a trained rotation can turn by other frequencies         RoPE, PoPE
+    relative_rotation the factor of its rotation at a distance, for the record         RoPE, PoPE
+    rescale          whether a trained rotation can use other frequencies             RoPE, PoPE
 
 Its parameters start as GPT-2's do (GPT.initialise: matrices N(0, 0.02), vectors as constructed); `draw` sets
-any others. They train without weight decay, at a multiple of the learning rate that its YAML file says: a
-scheme with parameters has LearnedOptions. Settings that cannot work raise ConfigError in the constructor and
-say what to choose instead.
+any others. They train without weight decay, at a multiple of the learning rate that its YAML file sets: a
+scheme with parameters has LearnedOptions. The constructor raises ConfigError for settings that cannot work,
+with a message that names what to choose instead.
 The tests compare every scheme with its own hooks in plain sums under every attention, and check that it is
-causal, is what it says it is, and that each of its options has an effect.
+causal, has the properties that it declares, and that each of its options has an effect.
 
-Shapes: B batch, T tokens, D model width, H heads, K head width, W width of what is rotated (K, or the
-features of linear attention), V its width afterwards (W; 2 W under PoPE), C rotated pairs, Q queries, N keys
+Shapes: B batch, T tokens, D model width, H heads, K head width, W width of the rotated vectors (K, or the
+features of linear attention), V their width after it (W; 2 W under PoPE), C rotated pairs, Q queries, N keys
 or distances.
 """
 
@@ -56,10 +56,10 @@ class Geometry:
 
     width: int  # D
     heads: int  # H
-    context_length: int  # L, the training length in tokens; positions that are drawn lie below it
+    context_length: int  # L, the training length in tokens; drawn positions are below it
     layers: int
     consecutive: bool = True  # positions are 0, 1, 2, ...; False: ascending with gaps
-    causal: bool = True  # no token sees later ones; False: each sees all
+    causal: bool = True  # no token attends to later ones; False: every token attends to all
 
     @property
     def head_width(self) -> int:
@@ -77,21 +77,21 @@ class Tail:
 class LearnedOptions(Options):
     """The options of a scheme that has parameters of its own.
 
-    Adam moves a parameter by about the learning rate a step, whatever its gradient: right for weights of
-    0.02, and far too little for biases that matter from one nat on.
+    Adam changes a parameter by about the learning rate per step, whatever its gradient: right for weights of
+    0.02, and far too little for biases, which matter from about one nat.
     """
 
     rate: float = Field(gt=0, description="times trainer.learning_rate, for the scheme's own parameters")
 
 
 class Scheme(nn.Module):
-    """A positional scheme without effect: what every other one starts from."""
+    """A positional scheme without effect: the base class of all others."""
 
     options_class: ClassVar[type[Options]] = Options
     two_sided: ClassVar[bool] = False
 
     def __init__(self, options: Options, geometry: Geometry) -> None:
-        """`options` is of `options_class`. Raises ConfigError where they cannot work in this geometry."""
+        """`options` is of `options_class`. Raise ConfigError where they cannot work in this geometry."""
         super().__init__()
         self.options = options
         self.geometry = geometry
@@ -103,7 +103,7 @@ class Scheme(nn.Module):
 
     @property
     def name(self) -> str:
-        """Its `pos.scheme`: the name of its module, of one in another package the full name."""
+        """Its `pos.scheme`: the name of its module, in another package the full name."""
         return part_name(type(self), __name__)
 
     @property
@@ -118,58 +118,58 @@ class Scheme(nn.Module):
 
     @property
     def length_dependent(self) -> bool:
-        """Whether a window's logits change when more tokens follow it, by the window's length alone.
+        """Whether a window's logits depend on its length, so that they change when more tokens follow.
 
         If False, the losses of a window are the first losses of any longer window that starts at the same
-        token, so evaluation runs the longest only.
+        token, so evaluation runs only the longest.
         """
         return type(self).place is not Scheme.place
 
     def section(self) -> dict[str, Any]:
-        """The `pos` section of this scheme as its checked options spell it: 500 and 500.0 are one base."""
+        """Return the `pos` section with the values of the checked options: 500 and 500.0 are one base."""
         return {"scheme": self.name, **self.options.model_dump()}
 
     def rates(self) -> dict[nn.Parameter, float]:
-        """The factor on the learning rate of each of the scheme's own parameters."""
+        """Return the factor on the learning rate for each of the scheme's own parameters."""
         rates: dict[nn.Parameter, float] = {}
-        for scheme in self.modules():  # one inside another scheme comes after it
+        for scheme in self.modules():  # a scheme inside another comes after it
             if isinstance(scheme, Scheme) and isinstance(scheme.options, LearnedOptions):
                 rates |= dict.fromkeys(scheme.parameters(), scheme.options.rate)
         return rates
 
     def draw(self, stream: torch.Generator) -> None:
-        """Set initial values other than GPT-2's, from `stream` alone."""
+        """Set initial values other than GPT-2's, with random numbers only from `stream`."""
 
     def layer(self, index: int) -> "Scheme":
-        """The scheme whose hooks act in a layer; `index` counts from 0."""
+        """Return the scheme of a layer; `index` counts from 0."""
         return self
 
     def place(self, length: int, stream: torch.Generator | None) -> Int[Tensor, "T"]:
-        """The positions of a window's tokens, ascending.
+        """Return the positions of a window's tokens, ascending.
 
-        A training step draws from `stream`, which the seed and the step decide; None: at evaluation.
+        A training step draws from `stream`, set by the seed and the step; None: at evaluation.
         """
         return torch.arange(length)
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
-        """The input of the first layer, from the token embeddings `x`."""
+        """Return the input of the first layer, from the token embeddings `x`."""
         return x
 
     def logit_features(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
-        """The queries or keys that softmax attention rotates and multiplies.
+        """Return the queries or keys that softmax attention rotates and multiplies.
 
-        Linear attention has its feature map in this place.
+        Linear attention applies its feature map instead.
         """
         return x
 
     def rotate(self, x: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T W"]:
-        """Queries or keys turned by their positions, alike; of any width that `can_rotate` accepts."""
+        """Rotate queries or keys by their positions, both in the same way; takes widths of `can_rotate`."""
         return x
 
     def rotate_queries(
         self, q: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]
     ) -> Float[Tensor, "B H T V"]:
-        """Overridden, with `rotate_keys`, where queries and keys turn differently."""
+        """Override this and `rotate_keys` where queries and keys rotate differently."""
         return self.rotate(q, positions)
 
     def rotate_keys(
@@ -182,67 +182,67 @@ class Scheme(nn.Module):
         return True
 
     def relative_rotation(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
-        """The factor on the product of each pair of a query and a key at each distance in tokens, complex128.
+        """Return the factor on the product of a query's and a key's pair by distance in tokens, complex128.
 
-        At the training length. None where nothing is rotated, or not by the distance alone.
+        At the training length. None where nothing is rotated, or the rotation depends on more than distance.
         """
         return None
 
     def rescale(self, rescaling: Rescaling | None) -> bool:
         """Rotate by other frequencies from now on; None: by the scheme's own again.
 
-        Returns whether the scheme has frequencies at all.
+        Return whether the scheme has frequencies at all.
         """
         return False
 
     def bias(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"] | None:
-        """What is added to the logit of a query and a key that lies `distance` >= 0 tokens before it.
+        """Return the bias on the logit of a query and a key `distance` >= 0 tokens before it.
 
-        Of a scheme for both sides, as many tokens after it too. None (never a tensor of zeros) where the
-        scheme has no bias by distance.
+        For a scheme for both sides, also `distance` tokens after it. None (never a tensor of zeros) where
+        the scheme has no bias by distance.
         """
         return None
 
     def pairwise_bias(
         self, queries: Int[Tensor, "Q"], keys: Int[Tensor, "N"]
     ) -> Float[Tensor, "H Q N"] | None:
-        """What is added to the logits of queries and keys at these positions.
+        """Return the bias on the logits of queries and keys at these positions.
 
-        Any number for keys ahead where the geometry is causal. Overridden only where the bias depends on more
-        than the distance.
+        Any number for keys ahead where the geometry is causal. Override this only where the bias depends on
+        more than the distance.
         """
         distance = self.distances(queries, keys)
         bias = self.bias(distance.flatten())
         return None if bias is None else bias.reshape(-1, *distance.shape)
 
     def distances(self, queries: Int[Tensor, "Q"], keys: Int[Tensor, "N"]) -> Int[Tensor, "Q N"]:
-        """Tokens from each query back to each key, 0 for keys ahead; to either side if nothing is causal."""
+        """Return the tokens from each query back to each key, 0 for keys ahead; if not causal, |i - j|."""
         back = queries[:, None] - keys
         return back.clamp(min=0) if self.geometry.causal else back.abs()
 
     @property
     def by_distance(self) -> bool:
-        """Whether the scheme's bias depends on the distance alone, and `bias` is all of it."""
+        """Whether the scheme's bias depends only on the distance, and `bias` is all of it."""
         return type(self).pairwise_bias is Scheme.pairwise_bias
 
     def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"] | None:
-        """log f_t <= 0, added to the logit of every query from token t on and every key before t.
+        """Return log f_t <= 0, added to the logit of every query at or after token t and every key before t.
 
-        None: no gates. `x` is what this layer's queries and keys are projected from.
+        None: no gates. `x` is the input of this layer's projections to queries and keys.
         """
         return None
 
     def tail(self) -> Tail | None:
-        """From where on the bias is geometric; None: nowhere, or the scheme does not say."""
+        """Return where the bias becomes geometric; None: nowhere, or the scheme does not declare it."""
         if type(self).bias is not Scheme.bias or not self.by_distance:
             return None
         return Tail(0, torch.zeros(self.geometry.heads))
 
 
 def build_scheme(section: Mapping[str, Any], geometry: Geometry, where: str = "pos") -> Scheme:
-    """The scheme that a section of the configuration describes; `where` is the section's dotted name.
+    """Build the scheme that a section of the configuration describes; `where` is the section's dotted name.
 
-    Raises ConfigError.
+    Raise ConfigError.
     """
     kind = find(section.get("scheme"), Scheme, __name__, f"{where}.scheme")
     return kind(options_of(section, kind, "scheme", where), geometry)

@@ -19,7 +19,7 @@ LEAST = 1e-6  # added to the denominator: the quotient stays finite at position 
 
 class FIREOptions(LearnedOptions):
     hidden: int = Field(ge=1, description="width of the hidden layer of the function of the distance")
-    threshold: float = Field(gt=0, description="share of L; from there on the query's position counts")
+    threshold: float = Field(gt=0, description="share of L from which the query's position counts")
 
 
 class FIRE(Scheme):
@@ -29,7 +29,7 @@ class FIRE(Scheme):
 
     def __init__(self, options: FIREOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
-        # Without first values, which `draw` gives, and which would take long where `hidden` is absurd.
+        # Without initial values, which `draw` sets: they would take long for an absurd `hidden`.
         self.expand = skip_init(nn.Linear, 1, options.hidden)  # type: ignore[no-untyped-call]
         self.project = skip_init(nn.Linear, options.hidden, geometry.heads)  # type: ignore[no-untyped-call]
         self.c = nn.Parameter(torch.tensor([0.1]))
@@ -40,7 +40,7 @@ class FIRE(Scheme):
         return False
 
     def draw(self, stream: torch.Generator) -> None:
-        """The perceptron starts as PyTorch starts one: uniform within 1 / sqrt(inputs)."""
+        """Draw the perceptron's weights as PyTorch does: uniform within 1 / sqrt(inputs)."""
         for linear in (self.expand, self.project):
             bound = linear.in_features**-0.5
             for parameter in (linear.weight, linear.bias):

@@ -1,7 +1,7 @@
-"""No positional scheme: the causal mask alone (Haviv et al. 2022, arXiv 2203.16634)."""
+"""No positional scheme: only the causal mask (Haviv et al. 2022, arXiv 2203.16634)."""
 
 from poslab.model.positions import Scheme
 
 
 class NoScheme(Scheme):
-    two_sided = True  # without the mask order is invisible
+    two_sided = True  # the model then knows no order of tokens

@@ -4,9 +4,9 @@ Every number of a query or a key is a magnitude with a phase of its own, so cont
 
     score_ij = sum_c softplus(q_ic) softplus(k_jc) cos((i - j) theta_c + delta_c),  theta_c = base^(-c/K)
 
-delta_c is learned for each head and starts at 0; the paper confines it to [-2 pi, 0], to which a cosine is
-indifferent. Each number becomes two, (magnitude cos, magnitude sin), so that a plain product gives the score.
-Under linear attention the feature map, positive as well, replaces softplus.
+delta_c is learned for each head and starts at 0; the paper confines it to [-2 pi, 0], which makes no
+difference to a cosine. Each number becomes two, (magnitude cos, magnitude sin), so that a plain product gives
+the score. Under linear attention the feature map, also positive, replaces softplus.
 """
 
 import torch
@@ -21,7 +21,7 @@ from poslab.model.rescaling import Rescaling
 
 
 class PoPEOptions(LearnedOptions):
-    base: float = Field(gt=1, description="number c of a head's K turns by base^(-c/K) radians a token")
+    base: float = Field(gt=1, description="number c of a head's K turns by base^(-c/K) radians per token")
 
 
 class PoPE(Scheme):
@@ -32,7 +32,7 @@ class PoPE(Scheme):
 
     def __init__(self, options: PoPEOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
-        # A vector, heads one after another: vectors keep their first value and are not decayed.
+        # A vector, head after head: vectors keep their initial value and are not decayed.
         self.delta = nn.Parameter(torch.zeros(geometry.width))
 
     @property
@@ -61,7 +61,7 @@ class PoPE(Scheme):
         return True
 
     def relative_rotation(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"]:
-        """Without delta, whose turn does not depend on the distance."""
+        """Return the factor without delta, which does not depend on the distance."""
         return turns_at(self._frequencies(torch.arange(self.geometry.context_length)), distance)
 
     def _phases(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "T K"]:

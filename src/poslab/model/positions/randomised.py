@@ -1,7 +1,7 @@
 """Randomised positions (Ruoss et al. 2023, arXiv 2305.16843) under any other scheme.
 
 The tokens of a window have sorted positions drawn without repeats from [0, stretch L). All windows of a
-training step share one draw. Evaluation draws as well, as the paper does: one fixed set for each length.
+training step share one draw. Evaluation also draws, as in the paper: one fixed set for each length.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from poslab.model.rescaling import Rescaling
 
 class RandomisedOptions(Options):
     stretch: int = Field(ge=2, description="positions are drawn below stretch L")
-    of: dict[str, Any] = Field(description="the section of the scheme whose positions are drawn")
+    of: dict[str, Any] = Field(description="the section of the scheme that takes the drawn positions")
 
 
 class Randomised(Scheme):

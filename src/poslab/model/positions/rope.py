@@ -1,8 +1,8 @@
 """Rotary positions (Su et al. 2021, arXiv 2104.09864, section 3.2; bases: Xu et al. 2024, Liu et al. 2023).
 
 Pair c of W numbers turns by p * theta_c at position p, theta_c = base^(-2c/W): c = 0 turns fastest, one
-radian a token. A pair is (c, c + W/2) under pairing "half" and (2c, 2c + 1) under "interleaved"; the two are
-the same scheme up to a permutation of the width.
+radian per token. A pair is (c, c + W/2) under pairing "half" and (2c, 2c + 1) under "interleaved"; the two
+are the same scheme up to a permutation of the width.
 """
 
 from typing import Any, ClassVar, Literal
@@ -23,7 +23,7 @@ Pairing = Literal["half", "interleaved"]
 
 
 class RoPEOptions(Options):
-    base: float = Field(gt=0, description="pair c of W/2 turns by base^(-2c/W) radians a token")
+    base: float = Field(gt=0, description="pair c of W/2 turns by base^(-2c/W) radians per token")
     pairing: Pairing = Field(description="a pair is (c, c + W/2) under half, (2c, 2c + 1) under interleaved")
 
 
@@ -51,11 +51,11 @@ class RoPE(Scheme):
         return turn(x, self.phases(x.shape[-1], positions), self.options.pairing)
 
     def phases(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "T W/2"]:
-        """Radians by which each pair turns at each position, float64."""
+        """Return the radians by which each pair turns at each position, float64."""
         return positions.double()[:, None] * self.frequencies(width, positions)
 
     def frequencies(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "W/2"]:
-        """Radians a token that each pair turns by in a sequence with these positions, float64."""
+        """Return the radians per token of each pair in a sequence with these positions, float64."""
         pairs = torch.arange(0, width, 2, device=positions.device, dtype=torch.float64)
         theta: Tensor = self.options.base ** (-pairs / width)
         length = positions.amax() + 1
@@ -69,11 +69,11 @@ class RoPE(Scheme):
         return turns_at(theta, distance)
 
     def scaled(self, theta: Float[Tensor, "W/2"], length: Int[Tensor, ""]) -> Float[Tensor, "W/2"]:
-        """The scheme's own frequencies in a sequence of `length` tokens, from those of plain RoPE."""
+        """Return the scheme's own frequencies in a sequence of `length` tokens, from those of plain RoPE."""
         return theta
 
     def query_key_scale(self) -> float:
-        """The factor on queries and on keys under softmax."""
+        """Return the factor on queries and on keys under softmax."""
         return 1.0
 
     def logit_features(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
@@ -96,7 +96,7 @@ class RoPE(Scheme):
 
 
 def turns_at(theta: Float[Tensor, "C"], distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"]:
-    """exp(i t theta_c) for each pair c and distance t."""
+    """Return exp(i t theta_c) for each pair c and distance t."""
     phase = theta.double()[:, None] * distance.double()
     return torch.polar(torch.ones_like(phase), phase)
 
@@ -104,7 +104,7 @@ def turns_at(theta: Float[Tensor, "C"], distance: Int[Tensor, "N"]) -> Complex[T
 def turn(
     x: Float[Tensor, "B H T W"], phase: Float[Tensor, "T W/2"], pairing: Pairing
 ) -> Float[Tensor, "B H T W"]:
-    """Each pair of x turned by its phase (float64), in float32 at least."""
+    """Turn each pair of x by its phase (float64), in float32 at least."""
     # Phases and their cosines in float64: a float32 phase is off by 5e-3 at position 100,000.
     working = torch.promote_types(x.dtype, torch.float32)
     if x.device.type == "cpu" and x.dtype == working and not phase.requires_grad and not is_compiling():
@@ -116,7 +116,7 @@ def turn(
 
 
 def _pairs(x: Float[Tensor, "... W"], pairing: Pairing) -> tuple[Tensor, ...]:
-    """Views of the first and of the second number of each pair (... W/2)."""
+    """Return views of the first and of the second number of each pair (... W/2)."""
     return x.chunk(2, dim=-1) if pairing == "half" else (x[..., 0::2], x[..., 1::2])
 
 
@@ -128,7 +128,7 @@ def _joined(first: Tensor, second: Tensor, pairing: Pairing) -> Float[Tensor, ".
 
 
 class _Factors:
-    """What the numbers of a token are multiplied by: each by `cos`, the other one of its pair by `sin`."""
+    """The factors of a token's numbers: `cos` on the number itself, `sin` on the other number of its pair."""
 
     def __init__(
         self, phase: Float[Tensor, "T W/2"], dtype: torch.dtype, pairing: Pairing, heads: int
@@ -148,7 +148,7 @@ _last: _Factors | None = None
 
 
 def _factors_of(phase: Float[Tensor, "T W/2"], dtype: torch.dtype, pairing: Pairing, heads: int) -> _Factors:
-    """Those of the last call where its phases were the same numbers, as those of all layers mostly are."""
+    """Return the factors of the last call where the phases are equal, as they mostly are in all layers."""
     global _last
     factors = _last
     if factors is None or not factors.are_of(phase, dtype, pairing, heads):
@@ -157,7 +157,7 @@ def _factors_of(phase: Float[Tensor, "T W/2"], dtype: torch.dtype, pairing: Pair
 
 
 class _Turn(Function):
-    """x cos + swapped(x) sin, `turn` on a CPU: one swap of the pairs and two passes over all numbers."""
+    """`turn` on a CPU, x cos + swapped(x) sin: one swap of the pairs and two passes over all numbers."""
 
     @staticmethod
     def forward(ctx: Any, x: Float[Tensor, "B H T W"], factors: _Factors) -> Float[Tensor, "B H T W"]:
@@ -173,7 +173,7 @@ class _Turn(Function):
 def _turned(
     x: Float[Tensor, "B H T W"], factors: _Factors, sin: Float[Tensor, "T H*W"]
 ) -> Float[Tensor, "B H T W"]:
-    """Laid out as (B, T, H, W): there the factors of a token lie side by side for all heads."""
+    """Turn x, laid out as (B, T, H, W), where the factors of a token are contiguous over all heads."""
     x = x.transpose(1, 2)
     heads, width = x.shape[2:]
     if factors.pairing == "half":  # halves of heads, each copied as one row

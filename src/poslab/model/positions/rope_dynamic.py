@@ -1,4 +1,4 @@
-"""RoPE with dynamic NTK scaling (arXiv 2309.00071, section 3.3): NTK by the length l of the sequence at hand.
+"""RoPE with dynamic NTK scaling (arXiv 2309.00071, section 3.3): NTK by the length l of the sequence.
 
 s = factor l / L - (factor - 1), and 1 up to L: it trains as plain RoPE and differs from it only past L.
 """

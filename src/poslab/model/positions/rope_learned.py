@@ -1,4 +1,4 @@
-"""RoPE and a learned vector for each of the L training positions: a scheme that acts in two places."""
+"""RoPE and a learned vector for each of the L training positions: a scheme with two hooks."""
 
 from jaxtyping import Float, Int
 from torch import Tensor

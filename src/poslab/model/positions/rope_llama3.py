@@ -1,7 +1,7 @@
 """RoPE with Llama 3.1's scaling (Llama 3 report, arXiv 2407.21783, and its published code).
 
 Pairs that turn `low` times or less in the original length are slowed by `factor`, those that turn `high`
-times or more are left alone; between them the slowing is linear in the number of turns. Llama 3.1: factor 8,
+times or more are unchanged; between them the slowing is linear in the number of turns. Llama 3.1: factor 8,
 low 1, high 4, original length 8192.
 """
 
@@ -16,11 +16,11 @@ from poslab.model.rescaling import llama3
 
 
 class Llama3Options(RoPEOptions):
-    factor: float = Field(gt=1, description="by which the slow pairs are slowed")
+    factor: float = Field(gt=1, description="that the slow pairs are slowed by")
     low: float = Field(
         gt=0, description="pairs with fewer turns over original_length are slowed by the whole factor"
     )
-    high: float = Field(gt=0, description="pairs with more turns over original_length are left as they are")
+    high: float = Field(gt=0, description="pairs with more turns over original_length are unchanged")
     original_length: int | None = Field(ge=1, description="tokens; null: the training length L")
 
     @model_validator(mode="after")

@@ -28,7 +28,7 @@ class WarpedRoPE(RoPE):
         return False
 
     def relative_rotation(self, distance: Int[Tensor, "N"]) -> None:
-        return None  # what a pair turns by depends on more than the distance
+        return None  # the turn of a pair depends on more than the distance
 
     def phases(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "T W/2"]:
         warped: Tensor = WARPS[self.options.warp](positions.double())

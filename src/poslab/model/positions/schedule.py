@@ -1,7 +1,7 @@
 """A scheme for each layer, such as RoPE but none in every fourth (SmolLM3, 2025; Llama 4's iRoPE).
 
-`layers` names entries of `schemes`, one a layer, and is repeated until all layers have one. The schemes are
-any that act inside a layer.
+`layers` names an entry of `schemes` for each layer, and is repeated until all layers have one. It takes
+schemes that act inside a layer.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ class ScheduleOptions(Options):
         min_length=1, description="the name in schemes of each layer's scheme, repeated over the layers"
     )
     schemes: dict[str, dict[str, Any]] = Field(
-        description="the sections of the schemes, by a name of your own"
+        description="the sections of the schemes, by names of your choice"
     )
 
 
@@ -44,14 +44,13 @@ class Schedule(Scheme):
                 f"pos.schemes has {unused[0]!r}, which no layer uses: pos.layers={cycle} over "
                 f"model.layers={geometry.layers}; choose shorter pos.layers or more layers"
             )
-        self.schemes = (
-            nn.ModuleList()
-        )  # in the order of their first layers, so that names do not decide initial weights
+        # In the order of their first layers, so that names do not decide initial weights.
+        self.schemes = nn.ModuleList()
         self.places = {name: place for place, name in enumerate(dict.fromkeys(self.names))}
         for name in self.places:
             section = options.schemes[name]
-            own = replace(geometry, layers=self.names.count(name))
-            scheme = build_scheme(section, own, f"pos.schemes.{name}")
+            inner = replace(geometry, layers=self.names.count(name))
+            scheme = build_scheme(section, inner, f"pos.schemes.{name}")
             if type(scheme).embed is not Scheme.embed or type(scheme).place is not Scheme.place:
                 raise ConfigError(
                     f"pos.schemes.{name}.scheme={scheme.name} acts on the input, which all layers share: "

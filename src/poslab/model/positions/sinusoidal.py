@@ -3,8 +3,8 @@
     x + amplitude PE,  PE(p, 2c) = sin(p / base^(2c/D)),  PE(p, 2c+1) = cos(p / base^(2c/D))
 
 The paper's amplitude is 1 beside token embeddings x of unit variance: 1/sqrt(D), times sqrt(D) (section 3.4).
-Ours start at GPT-2's 0.02 under every scheme, where an amplitude of 0.02 keeps the paper's proportion; one of
-0.0283, whose mean square is that of x, trains better.
+Here embeddings start with GPT-2's deviation of 0.02 under every scheme, so an amplitude of 0.02 keeps the
+paper's proportion; 0.0283, which gives the waves the mean square of x, trains better.
 """
 
 import torch
@@ -43,7 +43,7 @@ class Sinusoidal(Scheme):
         return x + self.options.amplitude * self.encoding(positions).to(x.dtype)
 
     def encoding(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "T D"]:
-        """PE at `positions`, in float64: in float32 far positions lose their phase."""
+        """Return PE at `positions`, in float64: in float32 far positions lose their phase."""
         exponent = torch.arange(0, self.geometry.width, 2, device=positions.device, dtype=torch.float64)
         frequency = self.options.base ** (-exponent / self.geometry.width)
         phase = positions.double()[:, None] * frequency

@@ -3,8 +3,8 @@
 Half of the buckets hold one distance each; the other half grow with the logarithm of the distance up to
 `max_distance`, beyond which all distances share the last bucket. One table serves all layers.
 
-The table is multiplied by sqrt(K), K the head width, as in GPT-NeoX and x-transformers: what T5 adds it to is
-not divided by sqrt(K), as our logits are.
+The table is multiplied by sqrt(K), K the head width, as in GPT-NeoX and x-transformers: T5 adds it to logits
+that are not divided by sqrt(K), as they are here.
 """
 
 import math

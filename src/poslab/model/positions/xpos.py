@@ -1,4 +1,4 @@
-"""xPos (Sun et al. 2022, arXiv 2212.10554): RoPE whose pairs also decay with the distance.
+"""xPos (Sun et al. 2022, arXiv 2212.10554): RoPE with pairs that also decay with the distance.
 
 Pair c of the query is multiplied by zeta_c^(p/scale_base) and of the key by zeta_c^(-p/scale_base),
 zeta_c = (2c/W + gamma) / (1 + gamma): so its product gains zeta_c^(t/scale_base) at distance t, and the
@@ -61,9 +61,10 @@ class XPos(RoPE):
             return torch.ones_like(x[0, 0])
         pairs = torch.arange(0, x.shape[-1], 2, device=x.device, dtype=torch.float64)
         zeta = self._zeta(pairs / x.shape[-1])
-        # A score depends on the difference of two positions alone. Counted from the middle of the sequence,
+        # A score depends only on the difference of two positions. Counted from the middle of the sequence,
         # neither scale is extreme.
         middle = (positions[0] + positions[-1]).double() / 2
         scales = zeta ** ((positions.double() - middle)[:, None] / self.options.scale_base)
-        both = scales.repeat(1, 2) if self.options.pairing == "half" else scales.repeat_interleave(2, dim=1)
-        return both.to(x.dtype)
+        half = self.options.pairing == "half"
+        wide = scales.repeat(1, 2) if half else scales.repeat_interleave(2, dim=1)
+        return wide.to(x.dtype)
