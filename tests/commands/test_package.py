@@ -126,7 +126,7 @@ def test_a_scheme_of_another_package_is_checked_and_in_the_grid(run):
     # By its file, mine/conf/pos/slope.yaml, which has the name that the package declares.
     assert run("check-scheme", "mine.slope").stdout == run("check-scheme", "slope").stdout == checked.stdout
     (run.path / "mine" / "bare.py").write_text((run.path / "mine" / "slope.py").read_text())
-    assert "no option file that says slope: add slope=VALUE" in run("check-scheme", "mine.bare").stderr
+    assert "no option file that sets slope: add slope=VALUE" in run("check-scheme", "mine.bare").stderr
     assert "| `slope` |" in run("grid").stdout
     (run.path / "mine" / "ahead.py").write_text(
         "from poslab.model.positions import Scheme\n"
