@@ -115,7 +115,7 @@ def test_the_other_commands_find_the_study_and_a_change_of_the_packages_source_i
     helper = run.path / "mine" / "helper.py"
     helper.write_text(f"{helper.read_text()}\nVERSION = 2\n")
     changed = run("train", "-m", "pos=rope,slope", "attention=sharp", *SETTINGS)
-    assert "1 of 2 runs are made already" in changed.stderr
+    assert "1 of 2 runs are finished" in changed.stderr
     assert len(list((run.cwd / "elsewhere/runs/ablation").glob("slope-*/"))) == 2
 
 

@@ -138,7 +138,7 @@ def test_two_studies_in_one_command_and_one_run_by_two_names(tmp_path):
     settings = tiny(logger="local", pos__base=500)
     ended = command("-m", "study=a,b", "pos=rope,rope_500", *settings, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert "2 runs to make" in ended.stderr
+    assert "2 runs to start" in ended.stderr
     for name in ("a", "b"):
         assert [row["status"] for row in rows(tmp_path / f"reports/{name}/summary.csv")] == ["done"]
 

@@ -212,7 +212,7 @@ def test_a_study_of_them_names_its_source(tmp_path):
     (source,) = (tmp_path / "runs" / "base").glob("rope-*")
     longer = ("pos.base=1e4,5e5", "context_length=64", "trainer.accelerator=cpu", "logger=local")
     arguments = ("-m", f"from={source.relative_to(tmp_path)}", "study=longer", *longer)
-    for expected in ("2 runs to make", "2 of 2 runs are made already"):
+    for expected in ("2 runs to start", "2 of 2 runs are finished"):
         ended = command(*arguments, cwd=tmp_path)
         assert ended.returncode == 0, ended.stderr
         assert expected in ended.stderr
