@@ -96,7 +96,7 @@ def _leave(status: int) -> NoReturn:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         pass
     except OSError:  # the output is not written in full: a full disk
         status = status or FAILED

@@ -84,7 +84,7 @@ class Config(RunConfig):
         if self.seed in self.tune.seeds:
             raise ValueError(f"seed={self.seed} is among tune.seeds={self.tune.seeds}: choose another one")
         if self.part == "tuning" and self.tune.factors:
-            raise ValueError("part=tuning is what tune.factors makes runs with: leave one of them out")
+            raise ValueError("part=tuning is set by tune.factors for its trials: leave one of them out")
         return self
 
     @field_validator("logger", mode="before")

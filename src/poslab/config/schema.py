@@ -5,7 +5,7 @@ exist, of which type and in which range. Positional schemes, attentions and data
 their own (`Options` beside each of them), since adding one must not touch this file.
 
 This module is part of every run's hash, so what does not decide a result (where a run is stored, tracked or
-launched) stands in request.py: a new logger option must not make finished runs stale.
+launched) is in request.py: a new logger option must not make finished runs stale.
 """
 
 import math
@@ -46,7 +46,7 @@ class ModelOptions(Options):
 
 class TrainerOptions(Options):
     max_steps: int = Field(ge=1, description="optimizer steps, the budget")
-    batch_size: int = Field(ge=1, description="windows an optimizer step, whatever `accumulate` is")
+    batch_size: int = Field(ge=1, description="windows per optimizer step, for any `accumulate`")
     accumulate: int = Field(ge=1, description="parts that a batch is cut into to save memory")
     learning_rate: float = Field(gt=0, description="at the peak of the schedule")
     scheme_rate: float = Field(
@@ -115,17 +115,17 @@ class EvaluateOptions(Options):
     """How a run is validated while it trains, and extrapolated afterwards. Lengths are multiples of L."""
 
     validations: int = Field(
-        ge=1, description="validations a run, evenly spaced; auto: 100, or one a step where there are fewer"
+        ge=1, description="per run, evenly spaced; auto: 100, or one per step where there are fewer"
     )
     validation_windows: int = Field(ge=1, description="windows of L tokens that each validation scores")
     longest: Literal["auto", Multiple] = Field(description="auto: 8 on CPU, 16 on a GPU")
     segments: int = Field(ge=1, description="stretches of the longest length that are scored")
     sliding_windows: int = Field(
-        ge=1, description="a length; each scores L/8 targets, spread over all segments"
+        ge=1, description="per length; each scores L/8 targets, spread over all segments"
     )
 
     rescale: list[Rescale] = Field(
-        description="evaluated anew under these rotations, without training again; none: as trained, always"
+        description="evaluated again under these rotations, without training; none: as trained, always"
     )
     rescale_factor: Literal["auto"] | float = Field(
         description="s of pi, ntk and yarn; auto: as far as the longest length"
@@ -154,7 +154,7 @@ class ProbeOptions(Options):
 
     tasks: list[Literal["passkey", "copy"]] = Field(description="the questions; none by default")
     share: float | None = Field(default=None, gt=0, lt=1, description="of the training windows hold one")
-    samples: int | None = Field(default=None, ge=1, description="a task, length and depth")
+    samples: int | None = Field(default=None, ge=1, description="per task, length and depth")
     depths: int | None = Field(default=None, ge=2, description="evenly spaced, both ends among them")
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """The configurations of a sweep's runs, as Hydra composes them, but composed once for similar runs.
 
-Hydra takes tens of milliseconds a run, since it reads every option's file and parses every override anew.
+Hydra takes tens of milliseconds per run, since it reads every option file and parses every override again.
 Runs that differ only in the values of single settings (`seed=0`, `seed=1`) have the same files, and Hydra
 applies such an override by setting one leaf. So it composes the first of them, and the others are that
 configuration with other leaves. Whatever is not that simple is left to Hydra: options, lists, sections,

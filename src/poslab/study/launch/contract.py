@@ -112,7 +112,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Send SIGTERM to every started task, upon which a run writes its checkpoint. Does not wait."""
+        """Send SIGTERM to every started task, so that its run writes a checkpoint. Does not wait."""
 
     @abstractmethod
     def kill(self) -> None:

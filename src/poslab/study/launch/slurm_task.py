@@ -87,7 +87,7 @@ class SlurmTask:
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         first, self.stopping = not self.stopping, True
-        # Never twice: upon a second SIGTERM a run ends without a checkpoint.
+        # Never twice: at a second SIGTERM a run ends without a checkpoint.
         if self.process and first and not self.slurm_signals_child:
             os.kill(self.process, number)
 

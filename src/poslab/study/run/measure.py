@@ -33,7 +33,7 @@ class _Recalibration(Observer):
 
     def drop_positions(self) -> GPT | None:
         """Return the recalibrated model; None where it diverged, which is recorded, and the run continues."""
-        # Lightning takes seconds to import, and an evaluation seldom needs it.
+        # Lightning takes seconds to import, and few evaluations need it.
         from poslab.training.loop import without_positions
 
         config, began = self.job.config, time.perf_counter()

@@ -130,7 +130,7 @@ def _taken_over(
     recorded = manifest.config or {}
     settings, chosen = dict(composed), dict(choices)
     for name in TAKEN:
-        if name in named and name not in ("model", "trainer"):  # an option of the group is chosen anew
+        if name in named and name not in ("model", "trainer"):  # the command chooses an option of the group
             continue
         if not isinstance(recorded.get(name), dict):
             settings[name] = settings[name] if name in named else recorded.get(name, settings[name])
@@ -162,7 +162,7 @@ def _check_files(data: Mapping[str, Any], run: str) -> None:
     for key, name in files.items():
         if name is not None and not Path(str(name)).exists():
             raise ConfigError(
-                f"data.{key}: the record of {run} names {name} and not where it lies: give "
+                f"data.{key}: the record of {run} names {name} without its folder: give "
                 f"data={data.get('source')} data.{key}=FILE"
             )
 
