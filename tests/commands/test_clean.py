@@ -116,7 +116,7 @@ def test_what_poslab_has_not_written_stays(place, tmp_path, capsys):
     assert sorted(path.name for path in failed.iterdir()) == ["a.csv", "notes.txt", "progress.json", "wandb"]
     printed = capsys.readouterr().out
     assert "rope-stopped is a link, and stays" in printed
-    assert "stays, with what poslab has not written: a.csv, notes.txt, progress.json and wandb" in printed
+    assert "files that poslab has not written: a.csv, notes.txt, progress.json and wandb" in printed
 
 
 @pytest.mark.parametrize(("answer", "status"), [(b"n\n", 2), (b"y\n", 0)])

@@ -122,7 +122,7 @@ def test_other_code_is_said_and_whether_the_numbers_are_still_the_same(runs, sai
     write_sealed(copy / "manifest.json", {**read_manifest(copy, anywhere=True).as_json(), "code": "0" * 16})
     status, out, _ = said(copy)
     assert status == 0
-    assert "note: made by other code than the run" in out
+    assert "note: evaluated by other code than the run" in out
     assert "note: the same numbers, to the last digit, as the run's own record" in out
 
 
@@ -163,7 +163,7 @@ def test_what_is_made_is_shown_again_and_made_again_where_damaged(runs, said, tm
     table.write_text(content.replace("nll", "nII"))
     status, again, err = said(runs["bytes"], "evaluate.longest=2")
     assert (status, again) == (0, first)
-    assert "extrapolation.csv is damaged and is made again" in err
+    assert "extrapolation.csv is damaged" in err
     assert table.read_text() == content
 
 
@@ -207,7 +207,7 @@ def test_another_text_is_cut_by_the_runs_own_tokenizer(runs, said, tmp_path, nam
     assert int(row["bytes"]) in np.convolve(lengths, np.ones(int(row["tokens"]), int), "valid")
     sliding = [one for one in table if (one["protocol"], one["multiple"]) == ("sliding", "1")]
     nats, size = (sum(float(one[key]) for one in sliding) for key in ("nll", "bytes"))
-    (line,) = (line for line in out.splitlines() if line.startswith("Bits a byte"))
+    (line,) = (line for line in out.splitlines() if line.startswith("Bits per byte"))
     assert f"{nats / math.log(2) / size:.3f} at L," in line
 
 
@@ -258,7 +258,7 @@ def test_a_kept_tokenizer_that_is_gone_or_changed_is_refused_in_one_line(runs, s
     (tmp_path / "mine.json").write_bytes(content)
     status, _, err = said(copy, "data=text", "data.path=other.txt")
     assert (status, err.count("\n")) == (2, 1)
-    assert "was made before runs kept their tokenizer.json" in err
+    assert "record has no tokenizer.json" in err
     assert said(copy)[0] == 0
 
 

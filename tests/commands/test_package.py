@@ -115,7 +115,7 @@ def test_the_other_commands_find_the_study_and_a_change_of_the_packages_source_i
     helper = run.path / "mine" / "helper.py"
     helper.write_text(f"{helper.read_text()}\nVERSION = 2\n")
     changed = run("train", "-m", "pos=rope,slope", "attention=sharp", *SETTINGS)
-    assert "1 of 2 runs are made already" in changed.stderr
+    assert "1 of 2 runs are finished" in changed.stderr
     assert len(list((run.cwd / "elsewhere/runs/ablation").glob("slope-*/"))) == 2
 
 
@@ -126,7 +126,7 @@ def test_a_scheme_of_another_package_is_checked_and_in_the_grid(run):
     # By its file, mine/conf/pos/slope.yaml, which has the name that the package declares.
     assert run("check-scheme", "mine.slope").stdout == run("check-scheme", "slope").stdout == checked.stdout
     (run.path / "mine" / "bare.py").write_text((run.path / "mine" / "slope.py").read_text())
-    assert "no option file that says slope: add slope=VALUE" in run("check-scheme", "mine.bare").stderr
+    assert "no option file that sets slope: add slope=VALUE" in run("check-scheme", "mine.bare").stderr
     assert "| `slope` |" in run("grid").stdout
     (run.path / "mine" / "ahead.py").write_text(
         "from poslab.model.positions import Scheme\n"

@@ -89,7 +89,7 @@ def test_the_same_command_again_trains_nothing(study):
     before = {path: path.stat().st_mtime_ns for path in (cwd / "runs").rglob("metrics.csv")}
     ended = command("-m", "pos=rope,learned", *TINY, cwd=cwd)
     assert ended.returncode == 0, ended.stderr
-    assert "2 of 2 runs are made already" in ended.stderr
+    assert "2 of 2 runs are finished" in ended.stderr
     assert "step" not in ended.stderr
     assert before == {path: path.stat().st_mtime_ns for path in (cwd / "runs").rglob("metrics.csv")}
 
@@ -150,7 +150,7 @@ def test_bfloat16_is_for_cpus_that_have_it_and_never_chosen_for_one(tmp_path, mo
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, "avx512_bf16": False})
     with pytest.raises(ConfigError, match="CPU has no instructions for it"):
         plan(wanted, tmp_path)
-    assert plan(elsewhere, tmp_path, here=False).config.trainer.precision == "bfloat16"  # checked over there
+    assert plan(elsewhere, tmp_path, local=False).config.trainer.precision == "bfloat16"  # checked over there
     for has in ({"avx512_f": True, "avx512_bf16": True}, {"neon": True, "bf16": True}):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda has=has: has)
         assert plan(wanted, tmp_path).config.trainer.precision == "bfloat16"
@@ -165,7 +165,7 @@ def test_a_run_on_a_cluster_is_the_same_from_wherever_its_command_is_given(gpu, 
     asked = request(
         trainer__accelerator="auto", trainer__precision="auto", launcher=arms(CONF / "launcher")["slurm"]
     )
-    job = plan(asked, tmp_path, here=False)
+    job = plan(asked, tmp_path, local=False)
     assert (job.config.trainer.accelerator, job.config.trainer.precision) == ("cuda", "bfloat16")
     # On the node its process plans the run again from what has become of `auto`.
     told = replace(asked, config=job.config)

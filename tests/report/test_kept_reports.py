@@ -203,7 +203,7 @@ def test_where_all_records_are_kept_ones_the_study_has_to_be_named(
     shutil.rmtree("runs")
     capsys.readouterr()
     assert report() == 2
-    told = "report.py: no records in runs; study=NAME takes those kept in reports: a\n"
+    told = "report.py: no records in runs; study=NAME takes those archived in reports: a\n"
     assert capsys.readouterr().err == told
 
 

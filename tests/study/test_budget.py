@@ -141,12 +141,12 @@ def test_the_largest_gpu_is_what_counts(monkeypatch):
 
 def test_what_no_machine_has_is_refused_where_runs_are_made_elsewhere():
     with pytest.raises(BudgetError, match=r"and no machine has more than 65,536 GiB: lower .*model\.layers"):
-        check_memory(size(model__layers=10**7), here=False)
+        check_memory(size(model__layers=10**7), local=False)
     with pytest.raises(BudgetError, match=r"and no GPU has more than 1,024 GiB: lower model\.width"):
-        check_memory(size(model__width=65536, trainer__accelerator="cuda"), here=False)
+        check_memory(size(model__width=65536, trainer__accelerator="cuda"), local=False)
     with pytest.raises(BudgetError, match=r"and launcher\.memory_gb gives 4 GiB: lower "):
-        check_memory(size(trainer__batch_size=4096), here=False, gigabytes=4)
-    check_memory(size("small", trainer__accelerator="cuda"), here=False)
+        check_memory(size(trainer__batch_size=4096), local=False, gigabytes=4)
+    check_memory(size("small", trainer__accelerator="cuda"), local=False)
 
 
 def test_a_trained_model_is_judged_by_its_evaluation(monkeypatch):

@@ -79,7 +79,7 @@ def test_ray_with_a_worker_killed(local, tmp_path):
         study.kill()
         study.wait()
         shutil.rmtree(temporary, ignore_errors=True)
-    assert "its Ray worker was killed; it goes on from its last checkpoint" in output.read_text()
+    assert "its Ray worker was killed; it resumes from its last checkpoint" in output.read_text()
     trained_equal(local, tmp_path)
     assert max(_processes(tmp_path)) == 2
 

@@ -177,7 +177,7 @@ def test_a_run_waits_for_cores(tmp_path: Path) -> None:
     assert not launcher.ended()
     why = launcher.why_waiting(second)
     assert why.startswith(f"runs of process {os.getpid()} in {os.getcwd()} use the cores; ")
-    assert why.endswith("TMPDIR set to a folder of its own starts a command beside them all the same")
+    assert why.endswith("TMPDIR set to a folder of its own starts a command beside them anyway")
     assert not launcher.start(second)  # to ask who has the cores frees none
     launcher.kill()
     assert statuses(launcher, [second]) == {"first": -9, "second": 0}

@@ -181,7 +181,7 @@ def test_the_kernel_kills_a_run_and_the_others_are_made(cgroup, tmp_path):
     )
     assert study.wait(600) == 1
     assert "batch_size=160 / seed 0: its process was killed because memory ran out" in output.read_text()
-    assert "goes on from its last checkpoint" not in output.read_text()
+    assert "resumes from its last checkpoint" not in output.read_text()
     listed = {row["status"]: row["reason"] for row in rows(tmp_path / "reports/x/summary.csv")}
     assert set(listed) == {"done", "failed"}
     assert "choose a smaller trainer.batch_size" in listed["failed"]

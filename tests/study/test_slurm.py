@@ -60,7 +60,7 @@ def test_a_machine_without_a_gpu_submits_runs_for_gpus(monkeypatch, tmp_path):
     monkeypatch.setattr(planning, "cuda_available", lambda: False)
     section = {**arms(CONF / "launcher")["slurm"], "partition": "gpu"}
     asked = request(trainer__accelerator="auto", trainer__precision="auto", launcher=section)
-    job = planning.plan(asked, tmp_path / "runs", here=False)
+    job = planning.plan(asked, tmp_path / "runs", local=False)
     assert launcher(partition="gpu").start(Member.of(job).task)
     submitted = (tmp_path / "submitted.sh").read_text()
     assert "#SBATCH --gpus-per-node=1\n" in submitted

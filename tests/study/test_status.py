@@ -69,8 +69,8 @@ def test_status_tells_how_every_run_stands(place, status):
         "6 runs: 1 done, 1 failed, 1 running, 2 stopped, 1 waiting · about 2 min left",
         "rope / flash / seed 2 training 45 % loss 2.31",
         "failed: rope / flash / seed 1: the loss is not a number at step 3",
-        "stopped: rope / flash / seed 3: the same command goes on with it",
-        "stopped: rope / flash / seed 4: the same command goes on with it",
+        "stopped: rope / flash / seed 3: the same command resumes it",
+        "stopped: rope / flash / seed 4: the same command resumes it",
     ]
     with run_lock(place / "runs/mixed/killed-3").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it was let go
@@ -98,7 +98,7 @@ def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
     assert ended.stdout.splitlines() == [
         "newer; there are also study=mixed",
         "1 run: 1 abandoned",
-        "abandoned: no command that is running makes them; the same command does, and "
+        "abandoned: no running command has these runs; the same command starts them, and "
         "`python train.py clean study=newer` removes them",
     ]
     imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}

@@ -153,7 +153,7 @@ def test_a_log_has_a_line_a_beginning_an_end_and_a_minute(tmp_path):
         "rope / flash / seed 1 training 45 % loss 2.31; rope / flash / seed 2 starting",
         "done: rope / flash / seed 1, after 60 s",
         "failed: rope / flash / seed 2: OutOfMemoryError: 2 GiB",
-        "made by another command: rope / flash / seed 3",
+        "run by another command: rope / flash / seed 3",
     ]
 
 

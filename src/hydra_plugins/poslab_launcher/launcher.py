@@ -1,6 +1,6 @@
-"""Hydra's side of `-m`: it gives the runs of a study to poslab's own launchers, and its report follows.
+"""Hydra's side of `-m`: give the runs of a study to poslab's own launchers, then write its report.
 
-Hydra's own launchers lose runs when a process dies and cannot make a report after a failure. This one goes on
+Hydra's own launchers lose runs when a process dies and write no report after a failure. This one continues
 after a failed run, and ends the command with status 1.
 """
 
@@ -44,7 +44,7 @@ class PoslabLauncher(Launcher):
         from poslab.study.run.start import request_of
 
         swept = [item for item in self.config.hydra.overrides.task if re.match(r"(sweep|launcher)=.*,", item)]
-        if swept:  # Hydra would ignore both without saying so
+        if swept:  # Hydra would ignore both silently
             raise ConfigError(f"{swept[0]}: a sweep or a launcher cannot be swept; give one command for each")
         requests = []
         load = self.hydra_context.config_loader.load_sweep_config
@@ -55,10 +55,10 @@ class PoslabLauncher(Launcher):
                 settings, choices, conf = composed.settings, composed.choices, composed.conf
                 requests.append(request_of(settings, choices, overrides, conf))
             except ConfigError as error:
-                # The run by what not all of them have.
-                own = [each for each in overrides if any(each not in others for others in job_overrides)]
-                named = " ".join(map(override_text, own))
-                raise ConfigError(f"{named}: {error}" if named else str(error)) from None
+                # The run is named by the overrides that not all runs have.
+                distinct = [text for text in overrides if any(text not in job for job in job_overrides)]
+                name = " ".join(map(override_text, distinct))
+                raise ConfigError(f"{name}: {error}" if name else str(error)) from None
         command = command_line(self.config.hydra.overrides.task, multirun=True)
         with env_override(self.config.hydra.job.env_set):  # as Hydra does for a single run
             status = run_study(with_distinguishing_labels(requests), command)

@@ -20,11 +20,11 @@ ConfigStore.instance().store(
 
 class PoslabSweeper(BasicSweeper):
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
-        """Called between the writing of multirun.yaml and the launch.
+        """Remove multirun.yaml: Hydra calls this between the writing of that file and the launch.
 
         The file repeats the command with the variables that it sets or copies (hydra.job.env_set, env_copy),
         which may be secrets, and nothing reads it. Hydra would compose every run here and forget it, for
-        launchers that compose them elsewhere; poslab's composes all of them before it makes any.
+        launchers that compose them elsewhere; poslab's composes all of them before the first one starts.
         """
         assert self.config is not None
         (Path(self.config.hydra.sweep.dir) / "multirun.yaml").unlink(missing_ok=True)

@@ -8,21 +8,21 @@ from poslab.config.arguments import ArgumentError, help_requested, refuse
 from poslab.config.installation import typed
 
 USAGE = """\
-Try a positional scheme under every attention: shapes, causality, shift invariance where it claims it, its
-fast forms against plain products with every gradient, and that the size of chunks has no effect.
+Check a positional scheme under every attention: shapes, causality, shift invariance where it claims it, its
+fast forms and their gradients against plain products, and that the size of chunks has no effect.
 
   {command} NAME [conf=DIR] [OPTION=VALUE ...]
 
   NAME    an option of pos (rope), or the module of a scheme (mypackage.module)
   conf    a folder with option files of your own (pos/NAME.yaml, attention/NAME.yaml) besides poslab's
-  OPTION  of the scheme, where no file says it
+  OPTION  an option of the scheme that no file sets
 
-The exit status is 1 where a check failed. It says nothing of whether the scheme is what its paper says.
+The exit status is 1 where a check failed. Whether the scheme is that of its paper is not checked.
 """
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0, 1 where a check failed, or 2 with one line on stderr where the command is wrong."""
+    """Return exit status 0, 1 where a check failed, or 2 with one line on stderr for a wrong command."""
     if help_requested(arguments, USAGE.format(command=typed("check-scheme"))):
         return 0
     from poslab.config.compose import sections
@@ -34,11 +34,11 @@ def main(arguments: list[str]) -> int:
         if len(names) != 1 or names[0].startswith("-"):
             raise ArgumentError("give one scheme: an option of pos, or a module such as mypackage.module")
         settings = [argument.partition("=") for argument in arguments if "=" in argument]
-        own = [Path(value) for key, _, value in settings if key == "conf"]
-        for folder in own:
+        folders = [Path(value) for key, _, value in settings if key == "conf"]
+        for folder in folders:
             if not folder.is_dir():
                 raise ArgumentError(f"conf={folder} is no folder")
-        conf = Conf((*installed_conf().folders, *own))
+        conf = Conf((*installed_conf().folders, *folders))
         section = _section(names[0], conf, [(key, value) for key, _, value in settings if key != "conf"])
         return _check(section, sections(conf, "attention"))
     except (ArgumentError, ConfigError) as error:
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _section(name: str, conf: Any, settings: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """The section `pos` that the arguments describe; a learned scheme has a rate of 1 unless one is given."""
+    """Return the section `pos` that the arguments describe; the rate of a learned scheme is 1 by default."""
     from omegaconf import OmegaConf
 
     from poslab.config.compose import sections
@@ -58,9 +58,9 @@ def _section(name: str, conf: Any, settings: Sequence[tuple[str, str]]) -> dict[
     module = module_name(name, positions.__name__)
     # A file may have the name that a package declares, and the command the module's full name.
     of_scheme = [
-        each
-        for each in options.values()
-        if module_name(str(each.get("scheme")), positions.__name__) == module
+        option
+        for option in options.values()
+        if module_name(str(option.get("scheme")), positions.__name__) == module
     ]
     section = options.get(name) or next(iter(of_scheme), {"scheme": name})
     kind = find(section["scheme"], positions.Scheme, positions.__name__, "pos.scheme")
@@ -71,7 +71,7 @@ def _section(name: str, conf: Any, settings: Sequence[tuple[str, str]]) -> dict[
     fields = kind.options_class.model_fields
     if missing := [key for key, field in fields.items() if field.is_required() and key not in section]:
         settings_to_add = " ".join(f"{key}=VALUE" for key in missing)
-        raise ConfigError(f"{name} has no option file that says {', '.join(missing)}: add {settings_to_add}")
+        raise ConfigError(f"{name} has no option file that sets {', '.join(missing)}: add {settings_to_add}")
     return section
 
 

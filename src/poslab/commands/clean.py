@@ -18,7 +18,7 @@ unless they are named. Files that poslab has not written stay, too.
   {command} study=NAME [run=NAME[,NAME...]] [runs=DIR] [yes=true]
 
   study  the study
-  run    these runs alone, by the names of their directories, finished ones too
+  run    only these runs, by the names of their directories, finished ones too
   runs   where the studies are (<runs>/<study>/<run>/); default: runs
   yes    true: remove them without asking
 """
@@ -26,7 +26,7 @@ KEYS = ("study", "run", "runs", "yes")
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0; 1 where something failed, and 2 where the command is wrong or the answer is no."""
+    """Return exit status 0, 1 where something failed, or 2 where the command is wrong or the answer is no."""
     if help_requested(arguments, USAGE.format(command=typed("clean"))):
         return 0
     try:
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     except (ArgumentError, ConfigError) as error:
         return refuse("poslab", f"clean: {error}")
     except TakenError as error:
-        message = f"another command is at work on the same files: it has the lock {error}"
+        message = f"another command uses the same files: it holds the lock {error}"
         return refuse("poslab", message, FAILED)
     except OSError as error:
         return refuse("poslab", error_text(error), FAILED)
@@ -57,8 +57,8 @@ def _clean(options: dict[str, str]) -> int:
     if not found:
         print(f"{study} has no run that failed, was stopped or never began")
         return 0
-    for each in found:
-        print(f"{each.directory}  {each.why}")
+    for run in found:
+        print(f"{run.directory}  {run.why}")
     if "yes" not in options and not _agreed(found):
         return refuse("poslab", "nothing was removed; yes=true removes them without a question")
     removed, left = remove(folder, found)
@@ -69,7 +69,7 @@ def _clean(options: dict[str, str]) -> int:
 
 
 def _agreed(found: list[Removable]) -> bool:
-    """What a person at the terminal answers; no where there is none."""
+    """Return whether the user at the terminal agrees; False without a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     print(f"Remove {counted(len(found), 'run')}? [y/N] ", end="", flush=True)

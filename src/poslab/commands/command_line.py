@@ -10,22 +10,22 @@ from typing import NoReturn
 
 COMMANDS = {
     "train": "train one model or, with -m, a study, and write its report",
-    "status": "how the runs of a study stand, also while another command makes them",
-    "report": "the report of a study again, from its records",
-    "evaluate": "a trained model again: longer windows, other text, other rotations",
-    "export": "a trained model as safetensors, for other programs",
-    "dashboard": "a study's workspace and Report in W&B",
-    "grid": "which scheme works under which attention",
+    "status": "the state of a study's runs, also while another command runs them",
+    "report": "write the report of a study again, from its records",
+    "evaluate": "evaluate a trained model again: longer windows, other text, other rotations",
+    "export": "write a trained model as safetensors, for other programs",
+    "dashboard": "make a study's workspace and Report in W&B",
+    "grid": "print which scheme works under which attention",
     "check-scheme": "try a positional scheme of your own under every attention",
-    "clean": "remove the runs of a study that failed or that nobody goes on with",
+    "clean": "remove the runs of a study that failed or were abandoned",
 }
 # Words that train.py takes before its settings, where a checkout has no script of that name.
 OF_TRAIN = tuple(name for name in COMMANDS if name not in ("train", "report"))
-FAILED, WRONG = 1, 2  # exit statuses: of a failure, of a command that is not understood
+FAILED, WRONG = 1, 2  # exit statuses: of a failure, of an unknown command
 
 
 def main() -> NoReturn:
-    """The console script `poslab`."""
+    """Run the console script `poslab`."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help(), end="")
@@ -49,9 +49,7 @@ def run(command: str, arguments: list[str]) -> NoReturn:
         if words:
             command = words[0]
             arguments = [argument for argument in arguments if argument != command]
-    sys.path.append(
-        os.getcwd()
-    )  # where parts of a user's own may lie; after all else, so that nothing is hidden
+    sys.path.append(os.getcwd())  # for a user's own modules; last, so that they hide no others
     if command == "train":  # before its imports, which take seconds
         signal.signal(signal.SIGINT, _end_at_once)
         signal.signal(signal.SIGTERM, _end_at_once)
@@ -64,12 +62,12 @@ def run(command: str, arguments: list[str]) -> NoReturn:
     except BrokenPipeError:
         if not _nobody_reads():
             raise
-        status = 128 + signal.SIGPIPE  # as where the system ends a program for it: it did not come to its end
+        status = 128 + signal.SIGPIPE  # as of a program that this signal ends
     _leave(status)
 
 
 def _with_home(argument: str) -> str:
-    """`runs=~/x` with the home folder for `~`, which shells replace at the beginning of a word alone.
+    """Return `runs=~/x` with the home folder for `~`, which shells replace only at the beginning of a word.
 
     Hydra reads `~` within quotes only, and a text in quotes stays as it is.
     """
@@ -80,7 +78,7 @@ def _with_home(argument: str) -> str:
 
 
 def _nobody_reads() -> bool:
-    """Whether the output goes into a pipe whose reader has seen enough and ended, as `head` does."""
+    """Return whether the output is a pipe that its reader has closed, as `head` does."""
     output = select.poll()
     output.register(1, 0)
     return any(event & select.POLLERR for _, event in output.poll(0))
@@ -94,11 +92,11 @@ def _show_version() -> NoReturn:
 
 
 def _leave(status: int) -> NoReturn:
-    """End at once: Python's own end would wait a second for W&B's service, which has written all by then."""
+    """End at once: Python would wait a second for W&B's service, which has written everything by then."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         pass
     except OSError:  # the output is not written in full: a full disk
         status = status or FAILED

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 USAGE = """\
 Make a study's workspace view and Report in W&B, from what its runs have measured. Run the command again
-after more runs: it replaces both, with whatever was changed in them by hand.
+after more runs: it replaces both, and with them what was changed by hand.
 
   {command} study=NAME [project=NAME] [entity=NAME] [runs=DIR] [reports=DIR]
 
@@ -20,7 +20,7 @@ after more runs: it replaces both, with whatever was changed in them by hand.
   project    the W&B project of its runs (logger.project); default: poslab
   entity     the W&B user or team that the project belongs to; default: your account's
   runs       where the records are (runs/<study>/<run>/); default: runs
-             without records of the study, W&B is asked what its runs have
+             without records of the study, what its runs have in W&B is used
   reports    where the files go without a login: reports/<study>/wandb/workspace.json and report.json;
              default: reports
 """
@@ -28,7 +28,7 @@ KEYS = ("study", "project", "entity", "runs", "reports")
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0; 1 where W&B failed, and 2 where the command is wrong, each with one line on stderr."""
+    """Return exit status 0; 1 where W&B failed or 2 where the command is wrong, with one line on stderr."""
     if help_requested(arguments, USAGE.format(command=typed("dashboard"))):
         return 0
     try:
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _mistake(options: dict[str, str], runs: Path) -> str | None:
-    """What is wrong with the arguments, if anything."""
+    """Return what is wrong with the arguments, if anything."""
     if "study" not in options:
         return f"give study=NAME; {_known(runs)}"
     for key in ("project", "entity"):

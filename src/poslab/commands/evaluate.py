@@ -17,7 +17,7 @@ Evaluate the model of a finished run again, without training it.
   evaluations where the record goes (<evaluations>/<run>-<hash>/); default: evaluations
 
 Settings have the names that they have in `{train}`. Those that are not given are the run's own: without any,
-the numbers are those of the run's record again.
+the numbers are those of the run's record.
 
   evaluate.longest=16                 the longest window, as a multiple of the training length L
   evaluate.segments=128               stretches of text that are scored
@@ -26,9 +26,9 @@ the numbers are those of the run's record again.
   evaluate.rescale_factor=4           s of pi, ntk and yarn; auto: the longest length over L
   trainer.accelerator=cpu             cpu, cuda or auto
   trainer.precision=float32           float32, bfloat16 or auto
-  data=text data.path=FILE            other text, for a model of bytes; data.path=FILE alone: where the run's
-                                      own text is now
-  logger=local                        without W&B, as for a run that was made without; logger=wandb: with it,
+  data=text data.path=FILE            other text, for a model of bytes; only data.path=FILE: where the text of
+                                      the run is now
+  logger=local                        without W&B, the default of a run without it; logger=wandb: with it,
                                       logger.project=NAME logger.entity=NAME logger.tags=[A,B]
 
 It prints the loss by length, and records it in evaluations/<run>-<hash>/.
@@ -37,12 +37,12 @@ KEYS = ("checkpoint", "evaluations")
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0, 1 where something failed, or 2 with one line on stderr where the command is wrong."""
+    """Return exit status 0, 1 where something failed, or 2 with one line on stderr for a wrong command."""
     if help_requested(arguments, USAGE.format(command=typed("evaluate"), train=typed("train"))):
         return 0
-    settings = [each for each in arguments if each.partition("=")[0] not in KEYS]
+    settings = [argument for argument in arguments if argument.partition("=")[0] not in KEYS]
     try:
-        options = read_options([each for each in arguments if each not in settings], KEYS)
+        options = read_options([argument for argument in arguments if argument not in settings], KEYS)
     except ArgumentError as error:
         return refuse(title("evaluate"), str(error))
     if "checkpoint" not in options:
@@ -77,14 +77,14 @@ def _evaluate(checkpoint: str, evaluations: Path, overrides: Mapping[str, Any]) 
     except SourceError as error:
         return refuse(title("evaluate"), str(error), error.status)
     except TakenError as error:
-        message = f"another command is at work on the same files: it has the lock {error}"
+        message = f"another command uses the same files: it holds the lock {error}"
         return refuse(title("evaluate"), message, FAILED)
     except Stopped as stop:
         return refuse(title("evaluate"), "stopped; the same command starts the evaluation again", stop.status)
 
 
 def _model(checkpoint: str, overrides: Mapping[str, Any]) -> tuple[Path, str | None]:
-    """The folder of the model on this machine, and its name in W&B where it is downloaded from there."""
+    """Return the folder of the model on this machine, and its name in W&B if it is downloaded from there."""
     from poslab.loggers.fetch.model import fetch_model, resolve_checkpoint
     from poslab.loggers.send.login import forget_client
 

@@ -19,7 +19,7 @@ KEYS = ("checkpoint", "to")
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0, 1 where the file cannot be written, or 2 where the command is wrong, with one line."""
+    """Return exit status 0, 1 where the file cannot be written, or 2 where the command is wrong."""
     if help_requested(arguments, USAGE.format(command=typed("export"))):
         return 0
     try:

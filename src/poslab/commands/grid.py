@@ -15,23 +15,23 @@ Print which positional scheme works under which attention, as a table in Markdow
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0, or 2 with one line on stderr where the command is wrong."""
+    """Return exit status 0, or 2 with one line on stderr where the command is wrong."""
     if help_requested(arguments, USAGE.format(command=typed("grid"))):
         return 0
     try:
         options = read_options(arguments, ("conf",))
     except ArgumentError as error:
         return refuse("poslab", f"grid: {error}")
-    own = Path(options["conf"]) if "conf" in options else None
-    if own is not None and not own.is_dir():
-        return refuse("poslab", f"grid: conf={own} is no folder")
+    folder = Path(options["conf"]) if "conf" in options else None
+    if folder is not None and not folder.is_dir():
+        return refuse("poslab", f"grid: conf={folder} is no folder")
 
     from poslab.config.option_files import Conf, installed_conf
     from poslab.config.schema import ConfigError
     from poslab.model.pairs import grid
 
     try:
-        print(grid(Conf((*installed_conf().folders, *([own] if own else [])))), end="")
+        print(grid(Conf((*installed_conf().folders, *([folder] if folder else [])))), end="")
     except ConfigError as error:
         return refuse("poslab", f"grid: {error}")
     return 0

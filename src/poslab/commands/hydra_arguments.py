@@ -1,4 +1,4 @@
-"""Arguments that Hydra takes and that would have no effect here, or another one than they say: refused."""
+"""Refuse arguments of Hydra that would have no effect here, or another than in Hydra."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,15 +7,15 @@ from poslab.config.schema import ConfigError
 from poslab.config.text import override_text
 
 OWN = ("hydra/sweeper=poslab", "hydra/launcher=poslab")
-# Those of Hydra's own settings that have their effect here.
+# Hydra's own settings that have their effect here.
 SERVED = re.compile(r"hydra\.(sweeper\.params|searchpath|job\.env_set|job\.env_copy)\b")
-# The beginning of another one's key, and what to give instead; the first that fits.
+# The beginning of any other key of Hydra's, and what to give instead; the first that fits counts.
 INSTEAD: Mapping[str, str] = {
     r"hydra\.(run|sweep|job\.chdir|output_subdir|runtime\.(output_dir|cwd))\b": (
         "Hydra's folders have no effect here: runs=DIR says where runs lie, and reports=DIR where reports do"
     ),
     r"hydra[./]launcher\b": (
-        "Hydra's launchers lose runs where a process dies: launcher=local, inline, ray or slurm makes them"
+        "Hydra's launchers lose runs where a process dies: launcher=local, inline, ray or slurm runs them"
     ),
     r"hydra[./]sweeper\b": (
         "other sweepers are not served: -m tries every combination of the values given, and "
@@ -43,7 +43,7 @@ FLAG_GROUPS = {
 
 
 def check_hydra_arguments(arguments: Sequence[str]) -> None:
-    """Raise ConfigError for the first of a training command's arguments that would not do what it says."""
+    """Raise ConfigError for the first of a training command's arguments that would not have its effect."""
     _check_flags({argument.partition("=")[0] for argument in arguments if argument.startswith("-")})
     for argument in arguments:
         key = argument.lstrip("+~").partition("=")[0]
@@ -66,4 +66,4 @@ def _check_flags(flags: set[str]) -> None:
     if "--resolve" in flags and not {"--cfg", "--help"} & {*given}:
         raise ConfigError("--resolve belongs to --cfg: `--cfg job --resolve`")
     if "--experimental-rerun" in flags:
-        raise ConfigError("--experimental-rerun has nothing to go by: the same command again goes on")
+        raise ConfigError("--experimental-rerun has no effect here: the same command again resumes its runs")

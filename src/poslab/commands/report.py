@@ -1,4 +1,4 @@
-"""Make the report of a study again from its records."""
+"""Write the report of a study again, from its records."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from poslab.report.write import Kit, Report
 
 USAGE = """\
-Make the report of a study from its run records, without training anything.
+Write the report of a study from its run records, without training anything.
 
   {command} [study=NAME[,NAME...]] [runs=DIR] [reports=DIR] [reference=LABEL] [primary=FIGURE]
       [earlier=true] [keep=true] [paper=true [columns=NAME,...]]
@@ -20,13 +20,13 @@ Make the report of a study from its run records, without training anything.
 
   study       the study to report, or several to compare: study=a,b goes to reports/a+b/;
               default: the one with the newest record
-  runs        where the records are (runs/<study>/<run>/, or kept as runs/<study>/records.tar.xz);
+  runs        where the records are (runs/<study>/<run>/, or archived as runs/<study>/records.tar.xz);
               default: runs, and for a study that has none there reports/<study>/records.tar.xz
-  earlier     true: in the report of study={unnamed}, whose runs are those of the last command without study=,
-              the runs of all earlier ones count as well; of any other study all runs count anyway
-  keep        true: keep the study's records beside its report, without weights and logs, in
-              reports/<study>/records.tar.xz, so that the report can be made from them where runs/ is not;
-              from then on every report of the study in that folder keeps its own
+  earlier     true: the report of study={unnamed} has the runs of all earlier commands without study=, not
+              only those of the last one; the report of any other study has all runs anyway
+  keep        true: archive the study's records beside its report, without weights and logs, in
+              reports/<study>/records.tar.xz, so that the report can be written from them without runs/;
+              from then on every report of the study in that folder updates the archive
   paper       true: parts for a paper as well, in reports/<study>/paper/: a figure of panels (PDF, and PGF
               where LaTeX is installed), a narrow table, a methods paragraph, all settings, BibTeX of every
               scheme used, and paper.tex, which has them all in two columns
@@ -50,7 +50,7 @@ KEYS = (*RECORDS, "reports", "reference", "primary", "earlier", "keep", "paper",
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0; 2 with one line on stderr where the command is wrong, 1 where W&B fails."""
+    """Return exit status 0; 2 with one line on stderr where the command is wrong, 1 where W&B fails."""
     if help_requested(arguments, USAGE.format(command=typed("report"), unnamed=UNNAMED)):
         return 0
     try:
@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> int:
         return refuse(title("report"), "stopped", INTERRUPTED)
     except TakenError as error:
         return refuse(
-            title("report"), f"another command is at work on the same files: it has the lock {error}", FAILED
+            title("report"), f"another command uses the same files: it holds the lock {error}", FAILED
         )
     except (ConfigError, ReportError) as error:
         return refuse(title("report"), str(error))
@@ -98,15 +98,15 @@ def _report(options: dict[str, str]) -> "Report":
     kit = _paper(options)
     if "checkpoint" in options:
         return write_chosen(_directories(options), reports, reference, primary, kit=kit)
-    # Whoever says where the records are does not mean those of another folder.
-    kept = None if "source" in options else Path(options.get("runs", reports))
+    # With runs= only the archives of that folder count.
+    archives = None if "source" in options else Path(options.get("runs", reports))
     if "source" in options:
         runs = _download(options)
     if "study" not in options:
         known = studies(runs, recorded=True)
-        if not known and kept is not None and (others := kept_studies(kept)):
+        if not known and archives is not None and (archived := kept_studies(archives)):
             raise ReportError(
-                f"no records in {runs}; study=NAME takes those kept in {kept}: {listing(others)}"
+                f"no records in {runs}; study=NAME takes those archived in {archives}: {listing(archived)}"
             )
         if not known:
             raise ReportError(
@@ -117,11 +117,11 @@ def _report(options: dict[str, str]) -> "Report":
     if "earlier" in options and UNNAMED not in study.split(","):
         raise ReportError(f"earlier=true is for study={UNNAMED}: of study={study} all runs count anyway")
     more = {name: name in options for name in ("keep", "earlier")}
-    return write_report(study, runs, reports, reference, primary, kept=kept, kit=kit, **more)
+    return write_report(study, runs, reports, reference, primary, kept=archives, kit=kit, **more)
 
 
 def _paper(options: dict[str, str]) -> "Kit | None":
-    """What writes the paper kit beside the report, where it is wanted."""
+    """Return the function that writes the paper kit beside the report, where it is wanted."""
     if "paper" not in options:
         return None
     from functools import partial
@@ -133,26 +133,26 @@ def _paper(options: dict[str, str]) -> "Kit | None":
 
 
 def _directories(options: dict[str, str]) -> list[Path]:
-    """The run directories that checkpoint= names; runs in W&B are downloaded into the cache."""
+    """Return the run directories that checkpoint= names; runs in W&B are downloaded into the cache."""
     from poslab.config.schema import ConfigError
     from poslab.loggers.fetch.model import fetch_run_of, resolve_checkpoint
 
     checkpoints = [resolve_checkpoint(name) for name in options["checkpoint"].split(",")]
-    local = [each for each in checkpoints if isinstance(each, Path)]
+    local = [checkpoint for checkpoint in checkpoints if isinstance(checkpoint, Path)]
     if {"project", "entity"} & options.keys() and len(local) == len(checkpoints):
         raise ConfigError(
             "project= and entity= are for W&B, and checkpoint= names directories of this machine"
         )
     return [
-        each
-        if isinstance(each, Path)
-        else fetch_run_of(each.account(options.get("project"), options.get("entity")), each.name)
-        for each in checkpoints
+        place
+        if isinstance(place, Path)
+        else fetch_run_of(place.account(options.get("project"), options.get("entity")), place.name)
+        for place in checkpoints
     ]
 
 
 def _download(options: dict[str, str]) -> Path:
-    """Download the studies' records from W&B; the folder of the studies in the cache."""
+    """Download the studies' records from W&B; return the folder of the studies in the cache."""
     from rich.console import Console
 
     from poslab.loggers.fetch.account import open_account
@@ -165,7 +165,7 @@ def _download(options: dict[str, str]) -> Path:
 
 
 def _conflict(options: dict[str, str]) -> str | None:
-    """Which of the options exclude or need one another, if any do: an option never has no effect."""
+    """Return which options exclude or need another, if any do: no option is without effect."""
     if options.get("source", "wandb") != "wandb":
         return f"source={options['source']} is unknown; there is source=wandb, and this machine without it"
     for key in ("earlier", "keep", "paper"):

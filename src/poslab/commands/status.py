@@ -1,4 +1,4 @@
-"""How the runs of a study stand, from its files alone."""
+"""Show the state of a study's runs, from its files only."""
 
 import signal
 import sys
@@ -12,12 +12,12 @@ from poslab.record.study_list import studies
 from poslab.study.status import show_status
 
 USAGE = """\
-Show how the runs of a study stand, also while another command makes them. In a terminal the view follows the
-study until its runs have ended; Ctrl-C ends the view alone.
+Show the state of a study's runs, also while another command runs them. In a terminal the view follows the
+study until its runs have ended; Ctrl-C ends only the view.
 
   {command} [study=NAME] [runs=DIR]
 
-  study  default: the one whose command was given last
+  study  default: that of the last command
   runs   where the studies are (<runs>/<study>/<run>/); default: runs
 
 The exit status is 1 where a run has failed.
@@ -27,7 +27,7 @@ OTHERS = 5  # other studies that are named
 
 
 def main(arguments: list[str]) -> int:
-    """Show a study; the exit status. It imports no PyTorch, so it answers at once."""
+    """Show a study and return the exit status; without PyTorch, which takes seconds to import."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ends the view
     if help_requested(arguments, USAGE.format(command=typed("status"))):
         return 0
@@ -42,8 +42,8 @@ def main(arguments: list[str]) -> int:
     study = options.get("study", known[0])
     follow = sys.stdout.isatty()
     if study in known:
-        others = [f"study={name}" for name in known if name != study][:OTHERS]
-        hint = f"; there are also {', '.join(others)}" if others and "study" not in options else ""
+        hints = [f"study={name}" for name in known if name != study][:OTHERS]
+        hint = f"; there are also {', '.join(hints)}" if hints and "study" not in options else ""
         ending = "; Ctrl-C ends this view, not the study" if follow else ""
         Console(highlight=False).print(f"{study}{hint}{ending}", markup=False, soft_wrap=True)
     try:

@@ -1,4 +1,4 @@
-"""Make the run of a configuration, or with -m the runs of a study."""
+"""Train the run of a configuration, or with -m the runs of a study."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from poslab.record.locks import TakenError
 
 
 def main(arguments: list[str]) -> int:
-    """Make the runs that the arguments, which are Hydra's, ask for; the exit status.
+    """Train the runs that Hydra's arguments ask for, and return the exit status.
 
     Hydra ends the process itself where runs fail or are stopped.
     """
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _topics(arguments: list[str]) -> list[str]:
-    """What --help is asked of: `settings`, groups and single settings; empty for the whole command's help."""
+    """Return the settings and groups that --help is to explain; none for the help of the whole command."""
     words = [argument for argument in arguments if argument not in HELP]
     asked = len(words) < len(arguments) and all(re.fullmatch(r"[\w.]+", word) for word in words)
     return words if asked else []
@@ -50,7 +50,7 @@ def _train(arguments: list[str]) -> int:
     failures: list[Exception] = []
 
     def without_failing(composed: Any) -> None:
-        """Of a task that fails Hydra would print all overrides, and secrets among them."""
+        """Catch every error: of a task that fails Hydra would print all overrides, secrets among them."""
         try:
             _single(composed)
         except Exception as error:
@@ -83,7 +83,7 @@ def _train(arguments: list[str]) -> int:
 
 
 def _single(composed: Any) -> None:
-    """Make the run that Hydra has composed."""
+    """Train the run that Hydra has composed."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
@@ -111,14 +111,14 @@ EXAMPLES = (
     ("train", "pos=rope 'evaluate.rescale=[none,ntk,yarn]'", "a trained rotation under other frequencies"),
     ("train", "-m pos=rope,alibi seed=0,1,2 tune=learning_rate", "each with the rate that suits it"),
     ("train", "-m pos=rope,alibi runs=DIR reports=DIR", "runs and report on another disk"),
-    ("status", "study=ablation", "how its runs stand, also while another command makes them"),
+    ("status", "study=ablation", "the state of its runs, also while another command runs them"),
     ("report", "study=ablation", "the report again, from the records"),
 )
 COLUMN = 48  # where the notes begin; one beside a longer command stands in the next line
 
 
 def _examples() -> str:
-    """The end of --help, with the commands as the user calls them."""
+    """Return the end of --help, with the commands as the user calls them."""
     lines = [
         f"{typed('train')} --help settings explains every setting, --help trainer those of a group.",
         "",
@@ -131,5 +131,5 @@ def _examples() -> str:
             lines.append(line)
             line = ""
         lines.append(f"{line:<{COLUMN}}{note}")
-    ending = f"{typed('train')} pos=rope --cfg job prints the settings of a run without making it."
+    ending = f"{typed('train')} pos=rope --cfg job prints the settings of a run without training it."
     return "\n".join([*lines, "", ending])

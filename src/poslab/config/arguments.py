@@ -1,6 +1,6 @@
-"""The command lines that Hydra does not serve: `key=value` arguments, --help, and errors of one line.
+"""Command lines without Hydra: `key=value` arguments, --help, and errors of one line.
 
-It imports nothing that takes time, so that a mistake is answered at once.
+It imports nothing slow, so that a mistake is reported at once.
 """
 
 import sys
@@ -24,7 +24,7 @@ def help_requested(arguments: Iterable[str], usage: str) -> bool:
 
 
 def read_options(arguments: Iterable[str], keys: Sequence[str]) -> dict[str, str]:
-    """The values of `key=value` arguments, by key.
+    """Return the values of `key=value` arguments, by key.
 
     Raises ArgumentError for an argument that is unknown, empty or given twice.
     """

@@ -1,4 +1,4 @@
-"""Settings checked against their class, and a mistake named in one line that says what to write instead."""
+"""Check settings against their class; a mistake is named in one line that says what to write instead."""
 
 import difflib
 import json
@@ -14,7 +14,7 @@ Section = TypeVar("Section", bound=Options)
 
 
 def check(kind: type[Section], values: Any, where: str) -> Section:
-    """`values` as `kind`, or a ConfigError of one line that names the key, under `where`."""
+    """Return `values` as `kind`. Raises ConfigError, one line, which names the key in the section `where`."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -56,15 +56,15 @@ OTHER_NAMES = {
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean rope?)`, with the known name that is nearest or the two; nothing where none is near."""
+    """Return ` (did you mean rope?)` with the one or two nearest known names; nothing where none is near."""
     names = list(known)
-    other = OTHER_NAMES.get(name)
-    near = [other] if other in names else difflib.get_close_matches(name, names, n=2)
+    standard = OTHER_NAMES.get(name)
+    near = [standard] if standard in names else difflib.get_close_matches(name, names, n=2)
     return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
-    """The name of what is wrong as the line begins with it, and why."""
+    """Return the name of the wrong setting, with which the line begins, and the reason."""
     location = _location(error["loc"], kind)
     path = ".".join([where, *location] if where else location)
     if error["type"] == "extra_forbidden":
@@ -76,18 +76,18 @@ def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
         return path, " is missing"
     if error["type"] == "value_error":
         return path, f": {error['ctx']['error']}" if path else str(error["ctx"]["error"])
-    shown = json.dumps(error["input"]) if isinstance(error["input"], bool | None) else repr(error["input"])
+    value = json.dumps(error["input"]) if isinstance(error["input"], bool | None) else repr(error["input"])
     reason = f"{error['msg'][0].lower()}{error['msg'][1:]}"
     if error["type"] == "list_type":
         reason += f": write [{error['input']}]"
     if error["type"] == "literal_error":
         choices = re.findall(r"'([^']+)'", error["ctx"]["expected"])
         reason += did_you_mean(str(error["input"]), choices)
-    return f"{path}={shown[:60]}: ", reason
+    return f"{path}={value[:60]}: ", reason
 
 
 def _location(location: tuple[str | int, ...], kind: type[Options]) -> list[str]:
-    """The names of a setting and of the sections that hold it, without pydantic's names of types."""
+    """Return the names of a setting and of the sections that hold it, without pydantic's names of types."""
     names: list[str] = []
     holder: Any = kind
     for part in location:
@@ -101,7 +101,7 @@ def _location(location: tuple[str | int, ...], kind: type[Options]) -> list[str]
 
 
 def _section(location: tuple[str | int, ...], kind: type[Options], where: str) -> tuple[str, list[str]]:
-    """The section that holds the key at `location`, by its dotted name, and the keys that it knows."""
+    """Return the section that holds the key at `location`, by its dotted name, and the keys that it knows."""
     names = [where] if where else []
     for name in location[:-1]:
         inner = kind.model_fields[str(name)].annotation

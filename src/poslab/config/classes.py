@@ -1,4 +1,4 @@
-"""Objects that a configuration names by their class, `_target_`, as Hydra's `instantiate` takes it."""
+"""Build objects that a configuration names by their class, `_target_`, with Hydra's `instantiate`."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -10,18 +10,18 @@ Kind = TypeVar("Kind")
 
 
 def instantiated(key: str, section: Mapping[str, Any], kind: type[Kind]) -> Kind:
-    """The object that the section `key` of a configuration describes.
+    """Return the object that the section `key` of a configuration describes.
 
-    Raises ConfigError, one line, where it cannot be made or is no `kind`.
+    Raises ConfigError, one line, where it cannot be built or is no `kind`.
     """
     from hydra.utils import instantiate
 
     try:
-        made = instantiate(dict(section))
+        instance = instantiate(dict(section))
     except Exception as error:  # whatever the code of another package raises
         raise ConfigError(f"{key}: {one_line(error.__cause__ or error)}") from error
-    if not isinstance(made, kind):
-        found = type(made)
+    if not isinstance(instance, kind):
+        found = type(instance)
         wanted = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
         raise ConfigError(f"{key}: {found.__module__}.{found.__qualname__} is no {wanted}")
-    return made
+    return instance

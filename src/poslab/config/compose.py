@@ -16,9 +16,9 @@ from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import ConfigError, following_max_steps
 from poslab.config.text import override_text, without_secrets
 
-# Config groups that decide a result, other than pos and attention, which every label names.
+# Config groups that decide a result, besides pos and attention, which are in every label.
 GROUPS = ("model", "data", "trainer", "evaluate", "probe")
-# Those whose settings only their own module knows.
+# Groups with settings that only the module of the chosen option knows.
 PARTS = ("pos", "attention", "data")
 
 
@@ -26,7 +26,7 @@ CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", 
 
 
 def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: Conf) -> Request:
-    """The request in the resolved `settings` that Hydra composed from the files in `conf`.
+    """Return the request in the resolved `settings` that Hydra composed from the files in `conf`.
 
     Raises ConfigError, with one line, when a key is unknown or a value has a wrong type or range.
     """
@@ -50,7 +50,7 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: 
 
 
 def _as_written(section: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """The section with 1e6 as 1000000 wherever its file has a whole number, or a word that stands for one."""
+    """Return the section with 1e6 as 1000000 where its file has a whole number or a word for one."""
     return {
         key: int(value)
         if isinstance(value, float) and isinstance(written.get(key), int | str) and value.is_integer()
@@ -60,7 +60,7 @@ def _as_written(section: Mapping[str, Any], written: Mapping[str, Any]) -> dict[
 
 
 def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf) -> tuple[str, ...]:
-    """What decides the result, is not in a label and is not the default: `model=micro`, `model.width=64`."""
+    """Return the settings that decide the result, are not in a label and not the default: `model=micro`."""
     default = {
         group: choice
         for item in load(conf.folders[0] / "config.yaml")["defaults"]
@@ -78,8 +78,8 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
         written |= flat_settings({"callbacks": dict(load(conf.file("callbacks", option)))})
     changed += [f"callbacks={name}" for name in config.callbacks]
     settings = config.result_settings()
-    shown = (*GROUPS, "context_length", "callbacks")
-    settings = flat_settings({key: settings[key] for key in settings if key in shown})
+    named = (*GROUPS, "context_length", "callbacks")
+    settings = flat_settings({key: settings[key] for key in settings if key in named})
     changed += [
         f"{key}={_short(value)}"
         for key, value in settings.items()
@@ -89,19 +89,20 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
 
 
 def with_distinguishing_labels(requests: Sequence[Request]) -> list[Request]:
-    """The requests of a command, each labelled with those of its settings that others lack."""
-    common = set.intersection(*(set(each.non_default_settings) for each in requests)) if requests else set()
+    """Return the requests of a command, labelled with those of their settings that others lack."""
+    if not requests:
+        return []
+    common = set.intersection(*(set(request.non_default_settings) for request in requests))
+    labels = (
+        " ".join(item for item in request.non_default_settings if item not in common) for request in requests
+    )
     return [
-        replace(
-            each,
-            distinguishing_label=" ".join(item for item in each.non_default_settings if item not in common),
-        )
-        for each in requests
+        replace(request, distinguishing_label=text) for request, text in zip(requests, labels, strict=True)
     ]
 
 
 def label(choice: str, section: dict[str, Any], path: Path) -> str:
-    """The option's name, followed by what differs from its file: `rope`, `rope base=20000`."""
+    """Return the option's name and the settings that differ from its file: `rope`, `rope base=20000`."""
     written = flat_settings(load(path))
     changed = [
         f"{key}={_short(value)}" for key, value in flat_settings(section).items() if written.get(key) != value
@@ -110,12 +111,12 @@ def label(choice: str, section: dict[str, Any], path: Path) -> str:
 
 
 def arms(folder: Path) -> dict[str, dict[str, Any]]:
-    """The sections that the files of one folder of a config group hold, by the option's name."""
+    """Return the sections that the files of one folder of a config group hold, by the option's name."""
     return {path.stem: deepcopy(dict(load(path))) for path in sorted(folder.glob("*.yaml"))}
 
 
 def sections(conf: Conf, group: str) -> dict[str, dict[str, Any]]:
-    """The sections that the files of a config group hold in all folders, by the option's name."""
+    """Return the sections that the files of a config group hold in all folders, by the option's name."""
     options: dict[str, dict[str, Any]] = {}
     for folder in conf.folders:
         options = {**arms(folder / group), **options}
@@ -123,7 +124,7 @@ def sections(conf: Conf, group: str) -> dict[str, dict[str, Any]]:
 
 
 def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """One arm of conf/pos for each scheme: the one of the scheme's name, else the first."""
+    """Return one arm of conf/pos for each scheme: the one of the scheme's name, else the first."""
     chosen: dict[str, str] = {}
     for name, section in positions.items():
         if section["scheme"] == name or section["scheme"] not in chosen:
@@ -132,14 +133,14 @@ def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[
 
 
 def command_line(overrides: Sequence[str], multirun: bool) -> str:
-    """The command with these `overrides`, which reports publish: `...` stands for a secret."""
+    """Return the command with these `overrides`, which reports publish: `...` stands for a secret."""
     plain = [re.sub(r"=choice\(([^,]*)\)$", r"=\1", override) for override in overrides]  # of one value
-    shown = [*_config_flags(sys.argv[1:]), *map(override_text, plain)]
-    return " ".join([typed("train"), shlex.join([*(["-m"] if multirun else []), *shown])]).rstrip()
+    arguments = [*_config_flags(sys.argv[1:]), *map(override_text, plain)]
+    return " ".join([typed("train"), shlex.join([*(["-m"] if multirun else []), *arguments])]).rstrip()
 
 
 def _config_flags(arguments: Sequence[str]) -> list[str]:
-    """Those of a command's arguments that say where option files are, which are no overrides."""
+    """Return the arguments of a command that name folders of option files, which are no overrides."""
     flags: list[str] = []
     for place, argument in enumerate(arguments):
         flag, equals, _ = argument.partition("=")

@@ -1,4 +1,4 @@
-"""Where poslab lies on this machine, and what its commands are called for whoever typed one.
+"""The folder of poslab on this machine, and the names of its commands as the user typed them.
 
 A checkout has scripts (`python train.py`), an installed package has one command (`poslab train`). Messages
 and reports name the one that was typed. This module imports nothing that takes time.
@@ -13,18 +13,18 @@ SCRIPTS = ("train", "report")
 
 
 def conf_folder() -> Path:
-    """The folder of the option files: inside an installed package, and at the top level of a checkout."""
+    """Return the folder of the option files: in an installed package, or at the top level of a checkout."""
     installed = PACKAGE / "conf"
     return installed if installed.is_dir() else PACKAGE.parents[1] / "conf"
 
 
 def is_checkout() -> bool:
-    """Whether this is a checkout of the project, where train.py lies beside conf/."""
+    """Return whether this is a checkout of the project, where train.py lies beside conf/."""
     return (conf_folder().parent / "train.py").is_file()
 
 
 def typed(command: str) -> str:
-    """How `command` is called as the user calls poslab: `python train.py`, `poslab train`."""
+    """Return how `command` is called as the user calls poslab: `python train.py`, `poslab train`."""
     called = Path(sys.argv[0])
     if called.stem == "poslab":
         return f"poslab {command}"
@@ -36,10 +36,10 @@ def typed(command: str) -> str:
 
 
 def title(command: str) -> str:
-    """What stands before a message of `command`: report.py, poslab report."""
+    """Return the beginning of a message of `command`: report.py, poslab report."""
     return typed(command).removeprefix("python ").removeprefix("-m ")
 
 
 def with_extra(extra: str) -> str:
-    """How a package that is missing here is installed."""
+    """Return the command that installs a package that is missing here."""
     return f"uv run --extra {extra} train.py ..." if is_checkout() else f"pip install 'poslab[{extra}]'"

@@ -1,7 +1,7 @@
-"""What is wrong with a command of train.py, in one line that names what to write instead.
+"""Name what is wrong with a command of train.py, in one line that says what to write instead.
 
-`read_arguments` reads the arguments before Hydra does: what it refuses here Hydra would take for something
-else, or answer with a traceback. `explained` is for what Hydra itself refuses.
+`read_arguments` reads the arguments before Hydra does: Hydra would misread what it refuses, or answer with
+a traceback. `explained` is for errors of Hydra itself.
 """
 
 import re
@@ -26,7 +26,7 @@ NOT_SWEPT = ("reference", "primary", "question", "runs", "reports", "launcher", 
 
 
 def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
-    """The arguments with the flags before the settings: Hydra takes no setting after a later flag.
+    """Return the arguments with the flags before the settings: Hydra takes no setting after a later flag.
 
     Raises ConfigError for arguments that cannot be a command, whatever their settings do.
     """
@@ -59,7 +59,7 @@ def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
 
 
 def _check_overrides(overrides: Sequence[str], groups: set[str], conf: Conf, own_folder: bool) -> None:
-    """`own_folder` is whether the user adds a folder of options, --config-dir."""
+    """Raise ConfigError for a wrong override; `own_folder` is whether the user gave --config-dir."""
     keys = [argument.partition("=")[0].lstrip("+~") for argument in overrides]
     for key in keys:
         if keys.count(key) > 1:  # of which Hydra takes the last
@@ -73,11 +73,11 @@ def _check_overrides(overrides: Sequence[str], groups: set[str], conf: Conf, own
 
 
 def _check_override(argument: str, groups: set[str], conf: Conf) -> None:
-    shown = override_text(argument)
+    text = override_text(argument)
     key, is_set, _ = argument.lstrip("+").partition("=")
     if argument.startswith("~"):
         raise ConfigError(
-            f"{shown}: a setting cannot be left out; give it another value, or none or null where it has one"
+            f"{text}: a setting cannot be left out; give it another value, or none or null where it has one"
         )
     if not is_set or not key:
         options = [f"{group}={key}" for group in sorted(groups) if key in conf.options(group)]
@@ -86,39 +86,39 @@ def _check_override(argument: str, groups: set[str], conf: Conf) -> None:
             if options
             else "a setting is NAME=VALUE, such as pos=rope"
         )
-        raise ConfigError(f"{shown!r} is not understood: {meant}")
+        raise ConfigError(f"{text!r} is not understood: {meant}")
     try:
         override = OverridesParser.create().parse_override(argument)
     except HydraException:
         raise ConfigError(
-            f"{shown!r} cannot be read: look at its commas, brackets and quotes; text with signs in it takes "
+            f"{text!r} cannot be read: look at its commas, brackets and quotes; text with signs in it takes "
             f"{_quotes(key)}"
         ) from None
     group = override.key_or_group
     if argument.startswith("+") and (group in groups or group in known_settings(conf)):
-        raise ConfigError(f"{shown}: {group} is there already, write {shown.lstrip('+')}")
+        raise ConfigError(f"{text}: {group} is there already, write {text.lstrip('+')}")
     if group in groups:
-        _check_option(shown, group, override, conf)
+        _check_option(text, group, override, conf)
 
 
-def _check_option(shown: str, group: str, override: Override, conf: Conf) -> None:
+def _check_option(text: str, group: str, override: Override, conf: Conf) -> None:
     """Raise ConfigError where the value of a group is no option's name."""
     if override.package is not None:
-        raise ConfigError(f"{shown}: an option of {group} is chosen with {group}=OPTION")
+        raise ConfigError(f"{text}: an option of {group} is chosen with {group}=OPTION")
     for value in _values(override):
         if isinstance(value, list) and group in LISTED:
             continue
         if isinstance(value, list):
             names = ",".join(map(str, value))
-            raise ConfigError(f"{shown}: for a run with each, write -m {group}={names}")
+            raise ConfigError(f"{text}: for a run with each, write -m {group}={names}")
         named = isinstance(value, str | QuotedString) and str(getattr(value, "text", value))
         if not named:
             options = ", ".join(conf.options(group))
-            raise ConfigError(f"{shown} names no option; there are {options}")
+            raise ConfigError(f"{text} names no option; there are {options}")
 
 
 def _values(override: Override) -> Iterator[Any]:
-    """What a group is set to, each value of a sweep; none where Hydra works them out (a range, a glob)."""
+    """Yield the values of a group, all of a sweep; none where Hydra computes them (a range, a glob)."""
     if not override.is_sweep_override():
         yield override.value()
     elif override.is_choice_sweep():
@@ -126,7 +126,7 @@ def _values(override: Override) -> Iterator[Any]:
 
 
 def explained(error: Exception, conf: Conf) -> str:
-    """Hydra's or OmegaConf's error in one line, secrets hidden where it repeats a setting."""
+    """Return Hydra's or OmegaConf's error in one line; secrets are hidden where it repeats a setting."""
     text = one_line(error)
     missing, options = getattr(error, "missing_cfg_file", None), getattr(error, "options", None)
     if missing and options:  # of Hydra's MissingConfigException
@@ -136,13 +136,13 @@ def explained(error: Exception, conf: Conf) -> str:
     if lacking := re.search(r"Could not load '([^/']*)/([^']*)'", text):  # one of a list of options
         return absent(lacking[1], lacking[2], conf.options(lacking[1]))
     if several := re.match(r"Ambiguous value for argument '([^']*)'", text):
-        key, shown = several[1].partition("=")[0], override_text(several[1])
+        key, argument = several[1].partition("=")[0], override_text(several[1])
         if key.partition(".")[0] in NOT_SWEPT:
             quotes = "" if key in conf.groups() else f"; text with commas takes {_quotes(key)}"
-            return f"{shown} has several values, and a command has one {key}{quotes}"
+            return f"{argument} has several values, and a command has one {key}{quotes}"
         return (
-            f"{shown} has several values: for a run with each add -m, "
-            f"`{typed('train')} -m {shown}`; a list is {key}=[...]"
+            f"{argument} has several values: for a run with each add -m, "
+            f"`{typed('train')} -m {argument}`; a list is {key}=[...]"
         )
     if unknown := re.match(r"Could not override '([^']*)'", text):
         return _unknown_setting(unknown[1], conf)
@@ -163,12 +163,11 @@ def _unknown_setting(key: str, conf: Conf) -> str:
             f"{group}={name}" for name, section in files.items() if key in flat_settings({group: section})
         )
     if owners:
-        return f"{key} is a setting of {owners} alone; {_listed()}"
+        return f"{key} is a setting of {owners} only; {_listed()}"
     section, _, name = key.rpartition(".")
-    inside = [each.removeprefix(f"{section}.") for each in known if each.startswith(f"{section}.")]
-    elsewhere = [
-        each for each in known if each.rpartition(".")[2] == OTHER_NAMES.get(name.lower(), name.lower())
-    ]
+    inside = [item.removeprefix(f"{section}.") for item in known if item.startswith(f"{section}.")]
+    standard = OTHER_NAMES.get(name.lower(), name.lower())
+    elsewhere = [setting for setting in known if setting.rpartition(".")[2] == standard]
     if section and inside:
         near = nearest(name, inside) + f"; {section} has {', '.join(inside)}"
     elif key.lower() in known:  # Seed for seed, although data.seed ends alike
@@ -176,7 +175,7 @@ def _unknown_setting(key: str, conf: Conf) -> str:
     elif elsewhere:  # max_steps for trainer.max_steps
         near = f" (did you mean {' or '.join(elsewhere[:2])}?)"
     else:
-        near = nearest(key, ["from", *(each for each in known if "." not in each)])
+        near = nearest(key, ["from", *(setting for setting in known if "." not in setting)])
     return f"{key} is not a setting{near}; {_listed()}"
 
 
@@ -185,7 +184,7 @@ def _listed() -> str:
 
 
 def known_settings(conf: Conf) -> dict[str, str]:
-    """Every name that can be set, with the options that have it where they do not all: `pos=t5, fire`."""
+    """Return every name that can be set, with its options where not all have it: `pos=t5, fire`."""
     names = dict.fromkeys((*_fields(Config), *sorted(conf.groups())), "")
     for group in sorted(conf.groups() - {"sweep"}):
         files = sections(conf, group)

@@ -1,7 +1,7 @@
 """The files that options are: poslab's own conf/, and the folders that a user or another package adds.
 
-A package adds its folder by an entry point of the group `poslab.conf`, whose value is the package that the
-folder is; a user adds one with --config-dir. Folders are in Hydra's order: of two files of one name the first
+A package adds its folder by an entry point of the group `poslab.conf`, with the folder, as a package, as its
+value; a user adds one with --config-dir. Folders are in Hydra's order: of two files of one name the first
 counts.
 """
 
@@ -25,12 +25,12 @@ ENTRY_POINTS = "poslab.conf"
 
 @dataclass(frozen=True)
 class Conf:
-    """The folders of option files, each with a folder a group inside; the first has config.yaml."""
+    """The folders of option files, each with a folder per group inside; the first has config.yaml."""
 
     folders: tuple[Path, ...]
 
     def file(self, group: str, option: str) -> Path:
-        """The file of `group=option`. Raises ConfigError, which names the nearest options."""
+        """Return the file of `group=option`. Raises ConfigError, which names the nearest options."""
         for folder in self.folders:
             path = folder / group / f"{option}.yaml"
             if path.is_file():
@@ -38,31 +38,31 @@ class Conf:
         raise ConfigError(absent(group, str(option), self.options(group)))
 
     def groups(self) -> set[str]:
-        """The names of the groups."""
+        """Return the names of the groups."""
         return {path.name for folder in self.folders for path in folder.iterdir() if path.is_dir()}
 
     def options(self, group: str) -> list[str]:
-        """The names of a group's options, in order."""
+        """Return the names of a group's options, in order."""
         return sorted({path.stem for folder in self.folders for path in (folder / group).glob("*.yaml")})
 
 
 def absent(group: str, option: str, options: Iterable[str]) -> str:
-    """That a group has no such option, in a line with the nearest one and all of them."""
+    """Return the line for an option that a group does not have, with the nearest one and all that it has."""
     options = list(options)
     return f"{group}={option} does not exist{nearest(option, options)}; there are {', '.join(options)}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What `did_you_mean` says of a name, upper and lower case taken for the same: `RoPE` means rope."""
+    """Return the hint of `did_you_mean` for a name, whatever its case: `RoPE` means rope."""
     names = list(known)
-    alike = [each for each in names if each.lower() == name.lower()]
+    alike = [option for option in names if option.lower() == name.lower()]
     if alike and name not in alike:
         return f" (did you mean {alike[0]}?)"
     return did_you_mean(name, names) or did_you_mean(name.lower(), names)
 
 
 def load(path: Path) -> Mapping[str, Any]:
-    """What an option's file holds."""
+    """Return the content of an option's file."""
     return _parsed(path.read_text())
 
 
@@ -75,7 +75,7 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 @lru_cache
 def package_folders() -> tuple[Path, ...]:
-    """The folders of option files that installed packages declare. Raises ConfigError without one of them."""
+    """Return the folders of option files of installed packages. Raises ConfigError where one is missing."""
     folders = []
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         try:
@@ -88,12 +88,12 @@ def package_folders() -> tuple[Path, ...]:
 
 
 def installed_conf() -> Conf:
-    """poslab's own folder, and those of other packages."""
+    """Return poslab's own folder, and those of other packages."""
     return Conf((conf_folder(), *package_folders()))
 
 
 def conf_of(sources: Iterable[Any]) -> Conf:
-    """The folders among Hydra's config sources, but for Hydra's own."""
+    """Return the folders among Hydra's config sources, but for Hydra's own."""
     folders = [_folder(source.schema, source.path) for source in sources if source.provider != "hydra"]
     return Conf(tuple(folder for folder in folders if folder is not None))
 

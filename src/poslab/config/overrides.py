@@ -27,7 +27,7 @@ SETTABLE = (*OF_EVALUATION, "data", "data.path and such", "logger", *OF_LOGGER)
 
 
 def evaluation_overrides(arguments: Sequence[str]) -> dict[str, Any]:
-    """The settings that `arguments` name, by dotted key, read as train.py reads them. Raises ConfigError."""
+    """Return the settings in `arguments` by dotted key, read as train.py does. Raises ConfigError."""
     overrides: dict[str, Any] = {}
     for argument in arguments:
         try:
@@ -55,7 +55,7 @@ def _check(key: str, override: Override) -> None:
 
 
 def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], conf: Conf) -> dict[str, Any]:
-    """The trained configuration `settings` with the `overrides`; `conf` has the files of options."""
+    """Return the trained configuration `settings` with the `overrides`; `conf` has the files of options."""
     changed = {**settings, "evaluate": dict(settings["evaluate"]), "trainer": dict(settings["trainer"])}
     for key in OF_EVALUATION:
         if key in overrides:
@@ -67,7 +67,7 @@ def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], co
 
 
 def logger(overrides: Mapping[str, Any], conf: Conf, default: str) -> dict[str, dict[str, Any]]:
-    """The logger of an evaluation, by default the one that conf/logger has under that name.
+    """Return the logger of an evaluation, by default the one that conf/logger has under that name.
 
     Raises ConfigError.
     """
@@ -97,5 +97,5 @@ def _section(
     section: Any = dict(trained)
     if group in overrides:
         section = dict(load(conf.file(group, overrides[group])))
-    own = {key.partition(".")[2]: value for key, value in overrides.items() if key.startswith(f"{group}.")}
-    return {**section, **own}
+    values = {key.partition(".")[2]: value for key, value in overrides.items() if key.startswith(f"{group}.")}
+    return {**section, **values}

@@ -1,8 +1,8 @@
-"""Finding a part by the name of its module, so that adding one is adding a file.
+"""Find a part by the name of its module, so that adding one is adding a file.
 
 A part is a module of poslab's own package for such parts, one that an installed package declares as an entry
 point of the group in ENTRY_POINTS (its name is the part's name, its value the module), or any other module
-that can be imported, by its dotted name. Of one name poslab's own counts first.
+that can be imported, by its dotted name. A name stands for poslab's own part where there is one.
 """
 
 import importlib
@@ -30,51 +30,51 @@ ENTRY_POINTS = {
 
 
 def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
-    """The public subclass of `contract` in the module that `name` stands for; `package` has poslab's own.
+    """Return the public subclass of `contract` in the module `name`; `package` has poslab's own modules.
 
     Raises ConfigError, which lists the parts, where there is none of that name, and where the module of
     another package cannot be imported or has not exactly one such class.
     """
-    own = _own(package)
-    if name in own:
+    parts = _own_parts(package)
+    if name in parts:
         kind = _only_part(importlib.import_module(f"{package}.{name}"), contract)
         if isinstance(kind, str):
             raise TypeError(kind)
         return kind
     declared = declared_modules(package)
-    other = declared.get(name, name) if isinstance(name, str) else None
-    if other is None or source_of(other) is None:
-        names = ", ".join([*own, *declared])
+    module = declared.get(name, name) if isinstance(name, str) else None
+    if module is None or source_of(module) is None:
+        names = ", ".join([*parts, *declared])
         hint = ""
         if package in ENTRY_POINTS:
             hint = ", and any module that can be imported, such as mypackage.module"
         if name in declared:
-            raise ConfigError(f"{key}={name!r} is declared to be the module {other}, which is not there")
-        near = did_you_mean(str(name), [*own, *declared])
+            raise ConfigError(f"{key}={name!r} is declared to be the module {module}, which is not there")
+        near = did_you_mean(str(name), [*parts, *declared])
         raise ConfigError(f"{key}={name!r} is unknown{near}; there are {names}{hint}")
     try:
-        kind = _only_part(importlib.import_module(other), contract)
+        kind = _only_part(importlib.import_module(module), contract)
     except ConfigError:
         raise
     except Exception as error:  # whatever the code of another package raises
-        raise ConfigError(f"{key}={name!r}: {other} raises {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{key}={name!r}: {module} raises {type(error).__name__}: {error}") from error
     if isinstance(kind, str):
         raise ConfigError(f"{key}={name!r}: {kind}")
     return kind
 
 
 def part_names(package: str) -> list[str]:
-    """The names of all parts of a kind: poslab's own in `package`, then those that other packages declare."""
-    return list(dict.fromkeys([*_own(package), *declared_modules(package)]))
+    """Return the names of all parts of a kind: poslab's own in `package`, then those of other packages."""
+    return list(dict.fromkeys([*_own_parts(package), *declared_modules(package)]))
 
 
-def _own(package: str) -> list[str]:
+def _own_parts(package: str) -> list[str]:
     folder = importlib.import_module(package)
     return sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.ispkg)
 
 
 def _only_part(module: Any, contract: type[Part]) -> type[Part] | str:
-    """The part that a module defines, or in words why it is none."""
+    """Return the part that a module defines, or the reason, as text, why it defines none."""
     parts = [
         value
         for value in vars(module).values()
@@ -89,13 +89,13 @@ def _only_part(module: Any, contract: type[Part]) -> type[Part] | str:
 
 
 def part_name(kind: type[Any], package: str) -> str:
-    """The name by which `find` gives `kind` on every machine: of another package its module's full name."""
+    """Return the name by which `find` gives `kind`: of another package its module's full name."""
     return kind.__module__.removeprefix(f"{package}.")
 
 
 @lru_cache
 def declared_modules(package: str) -> Mapping[str, str]:
-    """The modules that installed packages declare as parts beside those of `package`, by the parts' names.
+    """Return the modules of parts that installed packages add to those of `package`, by the parts' names.
 
     Raises ConfigError where two declare one name.
     """
@@ -112,16 +112,16 @@ def declared_modules(package: str) -> Mapping[str, str]:
 
 
 def module_name(name: str, package: str) -> str:
-    """The full name of the module that `name` stands for, without importing any."""
-    own = f"{package}.{name}"
-    if source_of(own) is not None:
-        return own
-    other = declared_modules(package).get(name, name)
-    return other if source_of(other) is not None else own
+    """Return the full name of the module that `name` stands for, without importing any."""
+    module = f"{package}.{name}"
+    if source_of(module) is not None:
+        return module
+    declared = declared_modules(package).get(name, name)
+    return declared if source_of(declared) is not None else module
 
 
 def source_of(name: str) -> Path | None:
-    """The source file of a module, without importing it or its packages; None where there is none."""
+    """Return the source file of a module, without importing it or its packages; None where there is none."""
     loaded = getattr(sys.modules.get(name), "__file__", None)  # a package's path can be extended
     if loaded is not None:
         return Path(loaded)
@@ -148,6 +148,6 @@ def _spec(finder: Any, name: str, path: Any) -> Any:
 
 
 def options_of(section: Mapping[str, Any], kind: type[Any], selector: str, where: str) -> Options:
-    """The options in `section` other than its `selector`, checked against the class that it selects."""
+    """Return the options in `section`, without its `selector`, checked against the class that it selects."""
     values = {key: value for key, value in section.items() if key != selector}
     return check(kind.options_class, values, where)

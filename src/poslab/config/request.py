@@ -1,4 +1,4 @@
-"""What a command sets beside what decides a run's result: its study, tuning, logger and launcher."""
+"""The settings of a command that do not decide a run's result: its study, tuning, logger and launcher."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ class TuneOptions(Options):
 
     factors: list[float] = Field(description="of trainer.learning_rate")
     scheme_factors: list[float] = Field(
-        description="of trainer.scheme_rate, for arms whose scheme has parameters of its own"
+        description="of trainer.scheme_rate, for arms with a scheme that has parameters of its own"
     )
     seeds: list[int] = Field(description="of the trials; the study's own seeds must be others")
 
@@ -45,23 +45,23 @@ class TuneOptions(Options):
 PROJECT = "poslab"  # of W&B, where nothing names another one
 
 
-WANDB = "wandb"  # the logger whose options stand directly below `logger`: logger.project
+WANDB = "wandb"  # the logger with options directly below `logger`: logger.project
 
 
 def logger_sections(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The loggers by name, a section each, from what the option files of `logger` hold.
+    """Return the loggers by name, a section each, from what the option files of `logger` hold.
 
-    What is no section there is one logger's, which `name` names; `local` is none. Raises ValueError.
+    Options outside of any section are those of the logger `name`; `local` is none. Raises ValueError.
     """
-    own = {key: value for key, value in given.items() if not isinstance(value, dict)}
-    sections = {key: value for key, value in given.items() if key not in own}
+    options = {key: value for key, value in given.items() if not isinstance(value, dict)}
+    sections = {key: value for key, value in given.items() if key not in options}
     check_classes({key: section for key, section in sections.items() if "name" not in section})
-    name = own.get("name", "local")
+    name = options.get("name", "local")
     if not isinstance(name, str):
         raise ValueError(f"name={name!r} is no logger")
-    if name == "local" and (unknown := own.keys() - {"name"}):
+    if name == "local" and (unknown := options.keys() - {"name"}):
         raise ValueError(f"{min(unknown)} is unknown to logger=local")
-    return sections if name == "local" else {name: own, **sections}
+    return sections if name == "local" else {name: options, **sections}
 
 
 class Config(RunConfig):
@@ -84,7 +84,7 @@ class Config(RunConfig):
         if self.seed in self.tune.seeds:
             raise ValueError(f"seed={self.seed} is among tune.seeds={self.tune.seeds}: choose another one")
         if self.part == "tuning" and self.tune.factors:
-            raise ValueError("part=tuning is what tune.factors makes runs with: leave one of them out")
+            raise ValueError("part=tuning is set by tune.factors for its trials: leave one of them out")
         return self
 
     @field_validator("logger", mode="before")
@@ -117,7 +117,7 @@ class Config(RunConfig):
 
 
 def whole_numbers(settings: Mapping[str, Any], kind: type[Options] = Config) -> dict[str, Any]:
-    """The settings with 1e6 as 1000000 wherever a whole number is asked for: YAML reads it as a float."""
+    """Return the settings with 1e6 as 1000000 where a whole number is needed: YAML reads it as a float."""
     read = dict(settings)
     for name, field in kind.model_fields.items():
         value, asked = read.get(name), field.annotation
@@ -128,8 +128,8 @@ def whole_numbers(settings: Mapping[str, Any], kind: type[Options] = Config) -> 
     return read
 
 
-# Settings that do not decide a run's result: where it is stored, logged and launched, what it is compared
-# with. A checkpoint leaves them out; these are the values with which a trained model is loaded.
+# Settings that do not decide a run's result: where it is stored, logged and launched, and the arm that others
+# are compared with. A checkpoint leaves them out; a trained model is loaded with these values.
 BESIDE_THE_RESULT: Mapping[str, Any] = {
     "study": "loaded",
     "runs": "runs",
@@ -143,18 +143,18 @@ BESIDE_THE_RESULT: Mapping[str, Any] = {
 }
 
 
-# The one setting that is none of a configuration: it says from where the others are taken.
+# The only setting outside of a configuration: the run that gives the others.
 FROM = (
     "from",
     "text | null",
-    "a finished run whose weights the run begins with: its directory, STUDY/RUN, or a name that one study "
-    "has; what the command does not name is as there",
+    "a finished run with the weights to begin from: its directory, STUDY/RUN, or a name that one study "
+    "has; settings that the command does not name are as there",
 )
 
 
 @dataclass(frozen=True)
 class Start:
-    """A finished run whose weights another run begins with."""
+    """A finished run with the weights that another run begins with."""
 
     directory: str
     study: str
@@ -164,10 +164,10 @@ class Start:
     steps: int  # optimizer steps that the weights have had, those of its own source included
     tokens: int  # likewise
     context_length: int
-    arm: str  # all that its result depends on but its seed, in a few words
+    arm: str  # the settings that decide its result, without its seed, in a few words
 
     def origin(self) -> dict[str, Any]:
-        """What a record says of it: not where it lies."""
+        """Return its description for a record, without its folder."""
         return {name: value for name, value in asdict(self).items() if name not in ("directory", "arm")}
 
 
@@ -180,7 +180,7 @@ class Request:
     attention: str
     non_default_settings: tuple[str, ...] = ()  # all else that is not as the defaults: `model.width=64`
     distinguishing_label: str = ""  # those of them that the command's other runs do not share
-    start: Start | None = None  # the run that it goes on from
+    start: Start | None = None  # the run that it continues
 
     @property
     def title(self) -> str:
@@ -191,7 +191,7 @@ class Request:
 
     @property
     def trial(self) -> str:
-        """What a run that tunes tries, as its name says it; nothing for other runs."""
+        """The rates that a trial of tuning tries, for its name; empty for other runs."""
         trainer = self.config.trainer
         if self.config.part != "tuning":
             return ""
@@ -202,7 +202,7 @@ class Request:
 def flat_settings(
     settings: Mapping[str, Any], prefix: str = "", clean: Callable[[str], str] = str
 ) -> dict[str, Any]:
-    """A configuration's values by dotted key, as the command line writes them: `trainer.max_steps`.
+    """Return a configuration's values by dotted key, as the command line writes them: `trainer.max_steps`.
 
     `clean` is applied to the name of each section and setting, where they come from outside.
     """

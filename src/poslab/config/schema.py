@@ -4,8 +4,8 @@ Hydra composes the YAML files of conf/; this module and request.py are the one p
 exist, of which type and in which range. Positional schemes, attentions and data sources bring the options of
 their own (`Options` beside each of them), since adding one must not touch this file.
 
-This module is part of every run's hash, so what does not decide a result (where a run is kept, tracked or
-launched) stands in request.py: a new logger option must not make finished runs stale.
+This module is part of every run's hash, so what does not decide a result (where a run is stored, tracked or
+launched) is in request.py: a new logger option must not make finished runs stale.
 """
 
 import math
@@ -46,7 +46,7 @@ class ModelOptions(Options):
 
 class TrainerOptions(Options):
     max_steps: int = Field(ge=1, description="optimizer steps, the budget")
-    batch_size: int = Field(ge=1, description="windows an optimizer step, whatever `accumulate` is")
+    batch_size: int = Field(ge=1, description="windows per optimizer step, for any `accumulate`")
     accumulate: int = Field(ge=1, description="parts that a batch is cut into to save memory")
     learning_rate: float = Field(gt=0, description="at the peak of the schedule")
     scheme_rate: float = Field(
@@ -58,7 +58,7 @@ class TrainerOptions(Options):
     warmup_steps: int = Field(
         ge=0, description="steps before the rate reaches its peak; 10%: a tenth of max_steps, rounded up"
     )
-    weight_decay: float = Field(ge=0, description="of AdamW, on matrices alone")
+    weight_decay: float = Field(ge=0, description="of AdamW, only on matrices")
     beta2: float = Field(gt=0, lt=1, description="of AdamW")
     clip_norm: float = Field(gt=0, description="gradients with a larger norm are scaled down to it")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
@@ -115,17 +115,17 @@ class EvaluateOptions(Options):
     """How a run is validated while it trains, and extrapolated afterwards. Lengths are multiples of L."""
 
     validations: int = Field(
-        ge=1, description="validations a run, evenly spaced; auto: 100, or one a step where there are fewer"
+        ge=1, description="per run, evenly spaced; auto: 100, or one per step where there are fewer"
     )
     validation_windows: int = Field(ge=1, description="windows of L tokens that each validation scores")
     longest: Literal["auto", Multiple] = Field(description="auto: 8 on CPU, 16 on a GPU")
     segments: int = Field(ge=1, description="stretches of the longest length that are scored")
     sliding_windows: int = Field(
-        ge=1, description="a length; each scores L/8 targets, spread over all segments"
+        ge=1, description="per length; each scores L/8 targets, spread over all segments"
     )
 
     rescale: list[Rescale] = Field(
-        description="evaluated anew under these rotations, without training again; none: as trained, always"
+        description="evaluated again under these rotations, without training; none: as trained, always"
     )
     rescale_factor: Literal["auto"] | float = Field(
         description="s of pi, ntk and yarn; auto: as far as the longest length"
@@ -135,9 +135,9 @@ class EvaluateOptions(Options):
     @model_validator(mode="after")
     def _rescaling_is_used(self) -> Self:
         if len(set(self.rescale)) < len(self.rescale) or self.rescale[:1] != ["none"]:
-            shown = ",".join(self.rescale)
+            methods = ",".join(self.rescale)
             raise ValueError(
-                f"rescale=[{shown}] must begin with none, as [none,yarn], and name nothing twice"
+                f"rescale=[{methods}] must begin with none, as [none,yarn], and name nothing twice"
             )
         if self.rescale_factor != "auto":
             if self.rescale_factor <= 1:
@@ -154,7 +154,7 @@ class ProbeOptions(Options):
 
     tasks: list[Literal["passkey", "copy"]] = Field(description="the questions; none by default")
     share: float | None = Field(default=None, gt=0, lt=1, description="of the training windows hold one")
-    samples: int | None = Field(default=None, ge=1, description="a task, length and depth")
+    samples: int | None = Field(default=None, ge=1, description="per task, length and depth")
     depths: int | None = Field(default=None, ge=2, description="evenly spaced, both ends among them")
 
     @model_validator(mode="after")
@@ -168,7 +168,7 @@ class ProbeOptions(Options):
 
 
 class RunConfig(Options):
-    """What decides a run's result. `pos`, `attention` and `data` are checked by the part that each names."""
+    """The settings that decide a run's result; `pos`, `attention` and `data` are checked by their parts."""
 
     seed: int = Field(ge=0, lt=2**63, description="decides the order of the data and every initial weight")
     context_length: int = Field(ge=1, description="L, the tokens of a training window; model=NAME sets it")
@@ -186,7 +186,7 @@ class RunConfig(Options):
         description="of Lightning, which callbacks=[NAME,...] chooses: a section each, its class as _target_",
     )
     part: Literal["comparison", "tuning"] = Field(
-        description="tuning: trained and validated on parts of the training text alone"
+        description="tuning: trained and validated only on parts of the training text"
     )
 
     @model_validator(mode="before")
@@ -215,7 +215,7 @@ class RunConfig(Options):
         return _holds_rate(self.pos)
 
     def result_settings(self) -> dict[str, Any]:
-        """What decides a run's result: not where it is kept, tracked or launched.
+        """Return the settings that decide a run's result, not where it is stored, tracked or launched.
 
         Of a local text only the name is left, no path of the machine: records and reports are published.
         """
@@ -238,16 +238,16 @@ def check_classes(sections: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def following_max_steps(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with a number for each one that follows `trainer.max_steps` unless it is set.
+    """Return the settings with a number for each one that follows `trainer.max_steps` by default.
 
     `trainer.warmup_steps` can be a share such as 10%, and `evaluate.validations` auto. Any budget has a
-    number for both, so that a change of `max_steps` alone is a run that works.
+    number for both, so that `max_steps` can be changed without changing them.
     """
     trainer, evaluate = settings.get("trainer"), settings.get("evaluate")
     read = dict(settings)
     steps = trainer.get("max_steps") if isinstance(trainer, Mapping) else None
     if type(steps) is not int or steps < 1:
-        steps = 1  # whose own check refuses it
+        steps = 1  # the check of max_steps refuses it
     if isinstance(trainer, Mapping) and (share := SHARE.fullmatch(str(trainer.get("warmup_steps")))):
         read["trainer"] = {**trainer, "warmup_steps": math.ceil(Fraction(share[1]) / 100 * steps)}
     if isinstance(evaluate, Mapping) and evaluate.get("validations") == "auto":
@@ -256,7 +256,7 @@ def following_max_steps(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_tokenizer_file(vocabulary: Any) -> bool:
-    """Whether `data.vocabulary` is a file, tokenizer.json, rather than bytes or a number of entries."""
+    """Return whether `data.vocabulary` is a tokenizer's file, not bytes or a number of entries."""
     return isinstance(vocabulary, str) and vocabulary != "bytes"
 
 
@@ -265,10 +265,10 @@ def _holds_rate(section: Any) -> bool:
 
 
 def longest_length(config: RunConfig) -> int:
-    """The longest evaluation length in tokens, of a resolved configuration."""
+    """Return the longest evaluation length in tokens, of a resolved configuration."""
     return int(config.evaluate.longest) * config.context_length
 
 
 def rescaled_by(config: RunConfig) -> list[str]:
-    """The other rotations under which a configuration evaluates a trained model."""
+    """Return the other rotations under which a configuration evaluates a trained model."""
     return [method for method in config.evaluate.rescale if method != "none"]

@@ -1,10 +1,10 @@
-"""The configurations of a sweep's runs: what Hydra composes for each, composed once for runs alike.
+"""The configurations of a sweep's runs, as Hydra composes them, but composed once for similar runs.
 
-Hydra takes tens of milliseconds a run, since it reads every option's file and parses every override anew.
-Runs whose command lines differ in the values of single settings alone (`seed=0`, `seed=1`) have the same
-files, and Hydra applies such an override by setting one leaf. So it composes the first of them, and the
-others are that configuration with other leaves. Whatever is not that simple is left to Hydra: options, lists,
-sections, settings that are added or removed, and configurations that refer from one setting to another.
+Hydra takes tens of milliseconds per run, since it reads every option file and parses every override again.
+Runs that differ only in the values of single settings (`seed=0`, `seed=1`) have the same files, and Hydra
+applies such an override by setting one leaf. So it composes the first of them, and the others are that
+configuration with other leaves. Whatever is not that simple is left to Hydra: options, lists, sections,
+settings that are added or removed, and configurations that refer from one setting to another.
 """
 
 import re
@@ -23,16 +23,16 @@ from poslab.config.schema import ConfigError
 
 SETTING = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(.*)", re.DOTALL)
 KEY = re.compile(r"[+~]*([^=@]*)")  # of any override
-INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")  # as Hydra's grammar spells it, whose parser is slow
+INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")  # as in Hydra's grammar, which has a slow parser
 SWEPT = "hydra.sweeper.params"  # in a sweep's file
 LEAVES = (bool, int, float, str, type(None))
 
 
 def for_each_run(arguments: Sequence[str], conf: Conf) -> list[str]:
-    """The arguments of a study, with `pos.rate=1` as `pos.rate=choice(1)` where the study sweeps `pos`.
+    """Return the arguments of a study, with `pos.rate=1` as `pos.rate=choice(1)` where it sweeps `pos`.
 
     Hydra composes the study without what it sweeps, so with the default option, which may not have the
-    setting. What is swept, it leaves to the runs.
+    setting. It leaves swept settings to the runs.
     """
     given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     swept = {key for key, value in given.items() if "," in value}
@@ -80,7 +80,7 @@ class Composer:
         self._read: dict[str, _Setting | None] = {}
 
     def composed(self, overrides: Sequence[str]) -> Composed:
-        """The configuration of the run with these overrides. Raises what Hydra raises."""
+        """Return the configuration of the run with these overrides. Raises what Hydra raises."""
         settings = self._settings(overrides)
         template = self._templates.get(_shape(overrides, settings))
         if template is not None:
@@ -91,19 +91,19 @@ class Composer:
         config = self._compose(list(overrides))
         composed = _from_hydra(config)
         if not _refers(config):
-            self._no_leaves |= {each.key for each in settings.values() if not _is_leaf(each, composed)}
+            self._no_leaves |= {item.key for item in settings.values() if not _is_leaf(item, composed)}
             self._templates[_shape(overrides, self._settings(overrides))] = composed
         return composed
 
     def _settings(self, overrides: Sequence[str]) -> dict[int, _Setting]:
-        """The overrides that set one leaf which no other override touches, by their places."""
+        """Return the overrides that set one leaf which no other override touches, by their places."""
         keys = [match[1] if (match := KEY.match(text)) else "" for text in overrides]
         settings = {}
         for place, text in enumerate(overrides):
             setting = self._setting(text)
             if setting is not None and setting.key not in self._no_leaves:
-                others = keys[:place] + keys[place + 1 :]
-                if not any(f"{setting.key}.".startswith(f"{other}.") for other in others):
+                other_keys = keys[:place] + keys[place + 1 :]
+                if not any(f"{setting.key}.".startswith(f"{section}.") for section in other_keys):
                     settings[place] = setting
         return settings
 
@@ -133,12 +133,12 @@ def _parsed(text: str) -> _Setting | None:
 
 
 def _shape(overrides: Sequence[str], settings: Mapping[int, _Setting]) -> tuple[str, ...]:
-    """What runs of one template have in common: all overrides, of those that set a leaf the key alone."""
+    """Return what runs of one template share: all overrides, without the value where they set one leaf."""
     return tuple(settings[place].key if place in settings else text for place, text in enumerate(overrides))
 
 
 def _is_leaf(setting: _Setting, composed: Composed) -> bool:
-    """Whether Hydra has set one leaf, rather than chosen an option."""
+    """Return whether Hydra has set one leaf, rather than chosen an option."""
     value: Any = composed.settings
     for name in setting.key.split("."):
         if not isinstance(value, dict) or name not in value:
@@ -155,7 +155,7 @@ def _with_leaf(settings: Mapping[str, Any], setting: _Setting) -> dict[str, Any]
 
 
 def _from_hydra(config: DictConfig) -> Composed:
-    """Hydra's own settings are left out: they may refer to what is known only while a run is made."""
+    """Return the configuration without Hydra's own part, which may refer to facts of a running job."""
     runtime = config.hydra.runtime
     settings = {name: _plain(config, name) for name in map(str, config) if name != "hydra"}
     return Composed(settings, dict(runtime.choices), conf_of(runtime.config_sources))
@@ -169,6 +169,6 @@ def _plain(config: DictConfig, name: str) -> Any:
 
 
 def _refers(config: DictConfig) -> bool:
-    """Whether a setting takes another one's value, so that one override can change several."""
+    """Return whether a setting takes another one's value, so that one override can change several."""
     raw: Any = OmegaConf.to_container(config, resolve=False)
     return any("${" in repr(value) for name, value in raw.items() if name != "hydra")

@@ -1,4 +1,4 @@
-"""Text for people: one visible line from whatever a configuration or a record holds, lists, rates, names."""
+"""Text for people: values of configurations and records as one printable line; lists, rates and names."""
 
 import re
 from decimal import Decimal
@@ -15,13 +15,13 @@ _ABSOLUTE = re.compile(
     r"(?<![\w./~-])(?:(?<!:)|(?!//))(?:~|file://)?/+(?:[^\s:/'\"<>,;()]+/+)+([^\s:/'\"<>,;()]*)"
 )
 
-# Settings whose value is hidden: they set environment variables, or their name says that they hold a secret
-# (but not `data.tokens`, a number of tokens).
+# Settings with a hidden value: they set environment variables, or have the name of a secret (but not
+# `data.tokens`, a number of tokens).
 _SECRET_NAME = r"key|token|signature|(?:secret|passw(?:or)?d|credential)s?"
 _SECRET_SETTING = re.compile(
     rf"[+~]*(?:hydra\.job\.env_.*|.*(?:{_SECRET_NAME})|(?:.*[._-])?(?:sig|auth|pwd))", re.IGNORECASE
 )
-# In any other text: what is assigned to such a name, a URL's user and password, what a header gives.
+# In any other text: values assigned to such names, a URL's user and password, and secrets in headers.
 _ASSIGNED = re.compile(
     r"([\w-]*(?:key|token(?!s\b)|signature|secret|passw(?:or)?d|credential)[\w-]*=)\S+"
     r"|((?<![^\W_])(?:sig|auth|pwd)=)\S+|(?<=://)[^/@\s]+(?=@)"
@@ -31,12 +31,12 @@ _ASSIGNED = re.compile(
 
 
 def without_secrets(text: str) -> str:
-    """The text with `...` for whatever is assigned to a name of a secret."""
+    """Return the text with `...` in place of values that are assigned to names of secrets."""
     return _ASSIGNED.sub(_hidden, _encodable(text))
 
 
 def override_text(override: str) -> str:
-    """A setting of a command, `key=value`, as it may be shown: `...` stands for a secret."""
+    """Return a setting of a command, `key=value`, with `...` in place of a secret."""
     key, is_set, value = _encodable(override).partition("=")
     if _SECRET_SETTING.fullmatch(key):
         return f"{key}{is_set}..."
@@ -44,7 +44,7 @@ def override_text(override: str) -> str:
 
 
 def _encodable(text: str) -> str:
-    """The text as a file can hold it: bytes of a command line that are no UTF-8 are question marks."""
+    """Return the text with question marks for bytes of a command line that are no UTF-8."""
     return text.encode(errors="replace").decode()
 
 
@@ -53,27 +53,26 @@ def _hidden(match: re.Match[str]) -> str:
 
 
 def one_line(text: object, limit: int | None = None) -> str:
-    """`text` on one line of at most `limit` characters: whatever cannot be printed is a space."""
+    """Return `text` on one line of at most `limit` characters, with spaces for unprintable ones."""
     visible = "".join(letter if letter.isprintable() else " " for letter in str(text))
     return " ".join(visible.split())[:limit]
 
 
 def plain(text: object, limit: int = 300) -> str:
-    """One line for a page that is published: control characters are spaces, and of a path only its last
-    name is left."""
-    shown = without_paths(CONTROL.sub(" ", str(text))).strip()
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+    """Return one line for a published page: control characters become spaces, and paths their last name."""
+    line = without_paths(CONTROL.sub(" ", str(text))).strip()
+    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def without_paths(text: str) -> str:
-    """The text with only the last name of each absolute path; a second time changes nothing."""
-    while (shown := _ABSOLUTE.sub(r"\1", text)) != text:
-        text = shown
+    """Return the text with only the last name of each absolute path; a second time changes nothing."""
+    while (shorter := _ABSOLUTE.sub(r"\1", text)) != text:
+        text = shorter
     return text
 
 
 def published(value: Any) -> Any:
-    """A value of JSON with only the last name of each absolute path; texts without one stay as they are."""
+    """Return a value of JSON with only the last name of each absolute path; other texts do not change."""
     if isinstance(value, dict):
         return {key: published(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -81,12 +80,12 @@ def published(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     visible = CONTROL.sub(" ", value)  # as a page shows it
-    shown = without_paths(visible)
-    return value if shown == visible else shown
+    shorter = without_paths(visible)
+    return value if shorter == visible else shorter
 
 
 def visible(value: Any) -> Any:
-    """A value of JSON for a service that shows it: control characters in texts and keys become `\\n`."""
+    """Return a value of JSON with control characters in texts and keys escaped (`\\n`), to be displayed."""
     if isinstance(value, dict):
         return {visible(str(key)): visible(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -99,14 +98,14 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def is_file_name(name: object) -> TypeGuard[str]:
-    """Whether it names a file or a folder inside another one, and none that is hidden."""
+    """Return whether it names a file or a folder inside another one, and none that is hidden."""
     if not isinstance(name, str) or "\0" in name or name.startswith("."):
         return False
     return bool(name) and Path(name).name == name
 
 
 def error_text(error: Exception) -> str:
-    """What an error says, on one line; of the operating system's errors the reason and the file."""
+    """Return an error's message on one line; of an error of the operating system the reason and the file."""
     if isinstance(error, OSError) and error.strerror:
         named = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
         return without_secrets(one_line(named))
@@ -114,17 +113,17 @@ def error_text(error: Exception) -> str:
 
 
 def listing(items: list[str], limit: int = 6) -> str:
-    """a, b and c; past the limit, how many more."""
+    """Return `a, b and c`; past the limit, with the number of those left out."""
     if len(items) > limit:
         return f"{', '.join(items[:limit])} and {len(items) - limit} more"
     return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
 
 
 def counted(number: int, noun: str) -> str:
-    """1 run, 2 runs."""
+    """Return `1 run`, `2 runs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def rate_text(rate: float) -> str:
-    """A learning rate with all its digits and no exponent: 0.00025."""
+    """Return a learning rate with all its digits and no exponent: 0.00025."""
     return f"{Decimal(repr(rate)):f}"

@@ -1,7 +1,7 @@
-"""Text is read, split and turned into tokens once, and cached under a hash of what decides the tokens.
+"""Read, split and tokenize a text once, and cache it under a hash of what decides the tokens.
 
 A prepared directory is written under another name and renamed, so that any number of runs may prepare the
-same text at once. Where the file system has locks one of them works while the others wait.
+same text at once. Where the file system has locks, one run prepares it while the others wait.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ ABANDONED = 24 * 3600  # seconds; an older unfinished directory was left by a pr
 
 
 def prepare(data: Mapping[str, Any]) -> Corpus:
-    """The corpus that the section `data` of a configuration describes. Raises ConfigError."""
+    """Return the corpus that the section `data` of a configuration describes. Raises ConfigError."""
     source = sources.find(data)
     name = source.label()
     content = None if source.pinned else _digest(source)
@@ -44,7 +44,7 @@ def prepare(data: Mapping[str, Any]) -> Corpus:
     key = hashlib.sha256(json.dumps([FORMAT, decided_by, content], sort_keys=True).encode()).hexdigest()
     root = cache_directory()
     directory = root / key[:32]
-    with contextlib.suppress(DamagedError):  # another process may be making it anew
+    with contextlib.suppress(DamagedError):  # another process may be writing it again
         if corpus := load(directory, name):
             return corpus
     try:
@@ -153,7 +153,7 @@ def _write_tokens(
 
 @contextlib.contextmanager
 def _replacing(directory: Path) -> Iterator[Path]:
-    """An unfinished directory that is renamed to `directory` after the block, and removed if it raises."""
+    """Yield an unfinished directory, renamed to `directory` after the block and removed if it raises."""
     unfinished = _unfinished_name(directory)
     unfinished.mkdir()
     try:
@@ -191,9 +191,9 @@ def _unfinished_name(directory: Path) -> Path:
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Remove what was left unfinished: folders of exactly such names, and never through a link."""
+    """Remove unfinished directories that were left behind, by their exact names and never through a link."""
     for path in root.iterdir():
         with contextlib.suppress(OSError):
-            ours = UNFINISHED.fullmatch(path.name) and not path.is_symlink()
-            if ours and time.time() - path.stat().st_mtime > ABANDONED:
+            unfinished = UNFINISHED.fullmatch(path.name) and not path.is_symlink()
+            if unfinished and time.time() - path.stat().st_mtime > ABANDONED:
                 shutil.rmtree(path, ignore_errors=True)

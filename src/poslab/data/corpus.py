@@ -25,7 +25,7 @@ FORMAT = 3  # in every cache key: raise it when prepared data would look differe
 
 FILES = ("train.bin", "validation.bin", "documents.bin", "lengths.bin", "spellings.bin")
 MANIFEST = "manifest.json"
-FACTS = ("dtype", "vocabulary", "separator", "documents")  # without which the files mean nothing
+FACTS = ("dtype", "vocabulary", "separator", "documents")  # needed to read the files
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +34,8 @@ class Corpus:
 
     name: str  # of the source, for reports
     directory: Path
-    fingerprint: str  # over all tokens and how to read them: the same text has the same one everywhere
-    content: str  # over the files alone, as the records of earlier versions have it as their fingerprint
+    fingerprint: str  # over all tokens and how to read them: the same for one text everywhere
+    content: str  # over the files only: the fingerprint in the records of earlier versions
     vocabulary: int  # different tokens, the separator among them
     separator: int  # the token between documents
     documents: int  # training and validation together
@@ -45,7 +45,7 @@ class Corpus:
     token_bytes: NDArray[np.int64]  # (vocabulary,) the bytes of text that each token stands for
 
     def describe(self) -> dict[str, Any]:
-        """The facts about the data in the record of a run."""
+        """Return the facts about the data in the record of a run."""
         return {
             "name": self.name,
             "fingerprint": self.fingerprint,
@@ -57,14 +57,14 @@ class Corpus:
         }
 
     def decode(self, tokens: NDArray[Any]) -> bytes:
-        """The text of 1-d tokens; a separator is a NUL byte."""
+        """Return the text of 1-d tokens; a separator is a NUL byte."""
         spellings = (self.directory / "spellings.bin").read_bytes()
         ends = np.cumsum(self.token_bytes)
         starts = ends - self.token_bytes
         return b"".join(spellings[starts[token] : ends[token]] for token in tokens)
 
     def for_tuning(self) -> "Corpus":
-        """The training text alone, its last tenth held out, so that tuning never sees the validation text."""
+        """Return the training text only, its last tenth held out: tuning never sees the validation text."""
         cut = len(self.train) - len(self.train) // 10
         return replace(
             self,
@@ -103,19 +103,19 @@ def check_lengths(corpus: Corpus, context_length: int, longest: int) -> None:
     fitting = min(train - 1, validation - 1, (document - 1) // (2 * multiple))
     if fitting > 0:
         remedies.append(f"context_length={1 << (fitting.bit_length() - 1)}")  # a power of two
-    others = "".join(f", {remedy}" for remedy in remedies[:-1])
-    others += "".join(f" or {remedy}" for remedy in remedies[-1:])
+    advice = "".join(f", {remedy}" for remedy in remedies[:-1])
+    advice += "".join(f" or {remedy}" for remedy in remedies[-1:])
     raise ConfigError(
-        f"{corpus.name} has {train + validation:,} tokens; its {short}; use a longer text{others}"
+        f"{corpus.name} has {train + validation:,} tokens; its {short}; use a longer text{advice}"
     )
 
 
 def write_manifest(
     directory: Path, key: str, dtype: np.dtype[Any], vocabulary: int, separator: int, documents: int
 ) -> None:
-    """Seal the files of a prepared directory, and with them the facts without which they mean nothing.
+    """Seal the files of a prepared directory, with the facts that are needed to read them.
 
-    `key` is of the text that was prepared: the directory that is read for a text has its name.
+    `key` is that of the prepared text; the directory has its name.
     """
     facts = {"dtype": dtype.str, "vocabulary": vocabulary, "separator": separator, "documents": documents}
     sizes = {name: (directory / name).stat().st_size for name in FILES}
@@ -133,9 +133,9 @@ def write_manifest(
 
 
 def load(directory: Path, name: str) -> Corpus | None:
-    """The corpus in `directory`, None where there is none.
+    """Return the corpus in `directory`, None where there is none.
 
-    Raises DamagedError, whose message names the file, where it is not as it was written.
+    Raises DamagedError, which names the file, where it is not as it was written.
     """
     if not directory.is_dir():
         return None
@@ -161,7 +161,7 @@ def load(directory: Path, name: str) -> Corpus | None:
 
 
 def _manifest(directory: Path) -> Mapping[str, Any]:
-    """What the manifest says, checked but for the files. Raises DamagedError."""
+    """Return the manifest, checked except for the files. Raises DamagedError."""
     path = directory / MANIFEST
     try:
         content = path.read_bytes()

@@ -15,10 +15,10 @@ BYTES = 256
 
 
 def tokenizer_of(vocabulary: Any, corpus: Corpus) -> bytes:
-    """The content of a tokenizer.json by which `corpus` was cut into tokens that are no bytes.
+    """Return the content of the tokenizer.json that cut `corpus` into tokens that are no bytes.
 
     `vocabulary` is the run's `data.vocabulary`: its file is copied, and a BPE that was trained on the text is
-    made again from what its tokens spell. Raises OSError.
+    rebuilt from the spellings of its tokens. Raises OSError.
     """
     if is_tokenizer_file(vocabulary):
         return Path(vocabulary).expanduser().read_bytes()
@@ -28,10 +28,10 @@ def tokenizer_of(vocabulary: Any, corpus: Corpus) -> bytes:
 
 
 def bpe_of(spellings: Sequence[bytes]) -> bytes:
-    """The tokenizer.json of a byte-level BPE whose tokens spell `spellings`, in the order of their numbers.
+    """Return the tokenizer.json of a byte-level BPE with these `spellings`, in the order of the numbers.
 
-    A token was learned as a pair of older ones, and these are what the older merges leave of its bytes: no
-    merge that reaches beyond the token can have come first, or it would not have been formed.
+    A token was learned as a pair of older tokens: those that the older merges leave of its bytes. No merge
+    that reaches beyond the token can have come first, or the token would not have been formed.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -45,11 +45,11 @@ def bpe_of(spellings: Sequence[bytes]) -> bytes:
 
 
 def _pair(name: str, number_of: Mapping[str, int], number: int) -> tuple[str, str]:
-    """The two tokens that all merges before `number` leave of the token `name`."""
+    """Return the two tokens that all merges before `number` leave of the token `name`."""
     parts = list(name)
     while len(parts) > 2:
-        made = [number_of.get(left + right, number) for left, right in pairwise(parts)]
-        first = made.index(min(made))
+        numbers = [number_of.get(left + right, number) for left, right in pairwise(parts)]
+        first = numbers.index(min(numbers))
         parts[first : first + 2] = [parts[first] + parts[first + 1]]
     left, right = parts
     return left, right

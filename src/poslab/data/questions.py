@@ -1,13 +1,13 @@
-"""Questions put into windows of text, whose answers a model must retrieve from further back (`probe`).
+"""Questions put into windows of text, with answers that a model must find further back (`probe`).
 
     ... some text
     The pass key is 48213.
     more text ...
     The pass key is 48213
 
-The first line states a random key, the second repeats the line up to the key, which only the first can tell
-(Mohtashami and Jaggi 2023, arXiv 2305.16300, whose wording is too long for short windows). In `copy` the key
-is eight letters in brackets, which ordinary text does not have.
+The first line states a random key, the second repeats the line up to the key, which only the first line has
+(Mohtashami and Jaggi 2023, arXiv 2305.16300, with a wording too long for short windows). In `copy` the key is
+eight letters in brackets, which ordinary text does not have.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Task:
         return len(self.before) + self.length
 
     def key(self, raw: NDArray[np.uint64]) -> NDArray[np.uint8]:
-        """The key that the first `length` of these random numbers give."""
+        """Return the key that the first `length` of these random numbers give."""
         letters = np.frombuffer(self.symbols, dtype=np.uint8)
         # Raw numbers and a remainder are the same in every release of NumPy.
         return letters[(raw[: self.length] % np.uint64(len(letters))).astype(np.intp)]
@@ -60,7 +60,7 @@ DRAWN = 4 + max(task.length for task in TASKS.values())  # random numbers a wind
 def with_questions(
     windows: NDArray[np.int64], tasks: list[str], share: float, seed: int, step: int
 ) -> NDArray[np.int64]:
-    """A batch (n, T + 1) with a question in a `share` of its windows, which (seed, step) alone decide.
+    """Return a batch (n, T + 1) with a question in a `share` of its windows, by (seed, step) only.
 
     Statement and question are at random places, the first before the second. T + 1 >= ROOM.
     """
@@ -80,7 +80,7 @@ def with_questions(
 
 
 def questions(texts: NDArray[np.int64], task: Task, depth: float) -> NDArray[np.int64]:
-    """Texts (n, l + 1) that end with a question and its answer; the statement is at `depth` before it.
+    """Return texts (n, l + 1) that end with a question and its answer; the statement is at `depth` before it.
 
     Depth 0 is the start of the window, 1 right before the question. The keys are the same at every length
     and depth, and for every run.

@@ -1,6 +1,6 @@
-"""Documents in rows: JSON Lines, Parquet and folders that `datasets` has saved, a document a row.
+"""Documents in rows: JSON Lines, Parquet and folders that `datasets` has saved, a document per row.
 
-A row is named in every error by its file and its number there, from 1, since that is where it is mended.
+Every error names a row by its file and its number there, from 1, so that it can be found.
 """
 
 import gzip
@@ -16,20 +16,20 @@ from poslab.config.schema import ConfigError
 LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 SUFFIXES = (*LINES, ".parquet")
 SAVED = "state.json"  # of a folder of datasets' save_to_disk
-SAVED_SPLITS = "dataset_dict.json"  # of one with a folder a split
+SAVED_SPLITS = "dataset_dict.json"  # of one with a folder per split
 BOM = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 
 
 def holds_rows(path: Path) -> bool:
-    """Whether the file, by its name, or the folder, by its files, has documents in rows."""
+    """Return whether the file, by its name, or the folder, by its files, has documents in rows."""
     if path.is_dir():
         return (path / SAVED).is_file() or (path / SAVED_SPLITS).is_file()
     return path.name.lower().endswith(SUFFIXES)
 
 
 def documents(path: Path, field: str) -> Iterator[bytes]:
-    """The text in `field` of each row, in UTF-8. Raises ConfigError, which names the file and the row."""
+    """Yield the UTF-8 text in `field` of each row. Raises ConfigError, which names the file and the row."""
     rows = _saved(path) if path.is_dir() else _parquet(path) if _is_parquet(path) else _lines(path)
     unit = "line" if not path.is_dir() and not _is_parquet(path) else "row"
     for number, row in rows:
@@ -102,7 +102,7 @@ def _parquet(path: Path) -> Iterator[tuple[int, Any]]:
 
 def _saved(path: Path) -> Iterator[tuple[int, Any]]:
     if (path / SAVED_SPLITS).is_file():
-        splits = sorted(each.name for each in path.iterdir() if (each / SAVED).is_file())
+        splits = sorted(folder.name for folder in path.iterdir() if (folder / SAVED).is_file())
         named = " or ".join(f"data.path={path / split}" for split in splits) or "it has none"
         raise ConfigError(f"data.path={path} holds a data set in splits: choose {named}")
     import datasets  # seconds to import

@@ -31,7 +31,7 @@ class Spool:
         return len(self.ranges)
 
     def without_duplicates(self) -> "Spool":
-        """Each document once, in the same order. Two with the same 64-bit hash count as one."""
+        """Return each document once, in the same order. Two with the same 64-bit hash count as one."""
         first = np.sort(np.unique(self.hashes, return_index=True)[1])
         return Spool(self.ranges[first], self.hashes[first])
 
@@ -52,7 +52,7 @@ def spool(documents: Iterable[bytes], file: BinaryIO) -> Spool:
 
 
 def hold_out(documents: Spool, text: memoryview) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The training and the validation ranges of `text`, each (n, 2)."""
+    """Return the training and the validation ranges of `text`, each (n, 2)."""
     if len(documents) >= WHOLE_DOCUMENTS_FROM:
         sizes = documents.ranges[:, 1] - documents.ranges[:, 0]
         for most in (int(sizes.sum()) // 100, int(sizes.sum())):
@@ -67,7 +67,7 @@ def hold_out(documents: Spool, text: memoryview) -> tuple[NDArray[np.int64], NDA
 
 
 def _held_out_documents(documents: Spool, most: int) -> NDArray[np.bool_]:
-    """(n,) which documents up to `most` bytes long are held out; none if they do not make up a tenth."""
+    """Return (n,) which documents of at most `most` bytes are held out; none if they are under a tenth."""
     starts, ends = documents.ranges.T
     sizes = ends - starts
     total = int(sizes.sum())

@@ -59,12 +59,12 @@ class TokenizerFile:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of a tokenizer's file, which decides the tokens of a text. Raises ConfigError."""
+    """Return the SHA-256 of a tokenizer's file, which decides the tokens of a text. Raises ConfigError."""
     return hashlib.sha256(_content(path)).hexdigest()
 
 
 def entries(path: Path) -> int:
-    """How many tokens it has, the separator among them. Raises ConfigError."""
+    """Return how many tokens it has, the separator among them. Raises ConfigError."""
     return len(_spellings(_content(path), f"data.vocabulary={path}")) + 1
 
 
@@ -77,11 +77,11 @@ def _content(path: Path) -> bytes:
 
 @lru_cache(maxsize=2)
 def _spellings(content: bytes, where: str) -> tuple[bytes, ...]:
-    """The bytes of each token, in the order of their numbers; none where a number is not used."""
+    """Return the bytes of each token, in the order of their numbers; none where a number is not used."""
     try:
         read = json.loads(content)
         vocabulary: dict[str, int] = read["model"]["vocab"]
-        added = {int(each["id"]): str(each["content"]) for each in read.get("added_tokens") or ()}
+        added = {int(token["id"]): str(token["content"]) for token in read.get("added_tokens") or ()}
         numbers = {number: token for token, number in vocabulary.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConfigError(f"{where} is no tokenizer.json with a vocabulary") from None

@@ -33,7 +33,7 @@ class Tokenizer(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
     def encode(self, documents: Iterable[memoryview]) -> Iterator[NDArray[Any]]:
-        """The tokens of each document, 1-d, without separators."""
+        """Yield the tokens of each document, 1-d, without separators."""
 
 
 class Bytes:
@@ -85,7 +85,7 @@ class Bpe:
 
 
 def chunks(document: memoryview) -> list[str]:
-    """Pieces of at most CHUNK bytes, cut after a line where there is one, else between characters."""
+    """Return pieces of at most CHUNK bytes, cut after a line where there is one, else between characters."""
     pieces = []
     start = 0
     while start < len(document):
@@ -99,14 +99,14 @@ def chunks(document: memoryview) -> list[str]:
 
 
 def character_start(text: memoryview, offset: int) -> int:
-    """The last offset at or before `offset` at which a UTF-8 character begins."""
+    """Return the last offset at or before `offset` at which a UTF-8 character begins."""
     while 0 < offset < len(text) and text[offset] & 0xC0 == 0x80:
         offset -= 1
     return offset
 
 
 def batches(documents: Iterable[memoryview]) -> Iterator[list[memoryview]]:
-    """The documents in lists of at least BATCH bytes, but for the last."""
+    """Yield the documents in lists of at least BATCH bytes, but for the last."""
     batch: list[memoryview] = []
     size = 0
     for document in documents:
@@ -120,17 +120,17 @@ def batches(documents: Iterable[memoryview]) -> Iterator[list[memoryview]]:
 
 
 def _sample(documents: Sequence[memoryview]) -> Iterator[str]:
-    """All of the text, or evenly spaced chunks of it where it is longer than SAMPLE."""
+    """Yield all of the text, or evenly spaced chunks of it where it is longer than SAMPLE."""
     every = -(-sum(map(len, documents)) // SAMPLE)
-    everything = chain.from_iterable(map(chunks, documents))
-    return (chunk for index, chunk in enumerate(everything) if index % every == 0)
+    all_chunks = chain.from_iterable(map(chunks, documents))
+    return (chunk for index, chunk in enumerate(all_chunks) if index % every == 0)
 
 
 def byte_of_letter() -> dict[str, int]:
-    """Byte-level BPE writes each byte as a printable letter: GPT-2's table, inverted.
+    """Return the byte of each printable letter by which byte-level BPE writes bytes: GPT-2's table, inverted.
 
     https://github.com/openai/gpt-2/blob/master/src/encoder.py
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+    hidden = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(hidden)}

@@ -29,7 +29,7 @@ Blocks = Mapping[str, Sequence[str]]  # the SHA-256 of each block, by the file's
 
 
 def block_digests(directory: Path, names: Sequence[str]) -> dict[str, list[str]]:
-    """The SHA-256 of each block of the files. Raises OSError."""
+    """Return the SHA-256 of each block of the files. Raises OSError."""
     sizes = {name: (directory / name).stat().st_size for name in names}
     places = [(name, begin) for name, size in sizes.items() for begin in range(0, size, BLOCK)]
     threads = min(THREADS, os.cpu_count() or 1) if len(places) > THREADS else 1
@@ -48,13 +48,13 @@ def _digest(path: Path, begin: int) -> str:
 
 
 def fingerprint(facts: Mapping[str, Any], sizes: Mapping[str, int], blocks: Blocks) -> str:
-    """SHA-256 over the facts about a text and over all of its files."""
+    """Return SHA-256 over the facts about a text and over all of its files."""
     text = json.dumps([facts, sizes, blocks], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def verify(directory: Path, sizes: Mapping[str, int], blocks: Blocks) -> None:
-    """Raise DamagedError where a file is not as the manifest has it; the message names the file."""
+    """Raise DamagedError, which names the file, where a file differs from the manifest."""
     states = {}
     for name, size in sizes.items():
         try:
@@ -92,7 +92,7 @@ def _compare(directory: Path, blocks: Blocks) -> None:
 
 
 def content_digest(directory: Path, names: Sequence[str]) -> str:
-    """SHA-256 over the files alone: the fingerprint that records of corpora of format 2 have."""
+    """Return SHA-256 over the files only: the fingerprint in records of corpora of format 2."""
     digest = hashlib.sha256()
     for name in names:
         digest.update(f"{name} {(directory / name).stat().st_size}\n".encode())

@@ -1,1 +1,1 @@
-"""Requests into made runs: planned, launched, watched, reported."""
+"""From requests to finished runs: plan, launch, watch, report."""

@@ -1,7 +1,7 @@
-"""Removing runs of a study: those that failed, were stopped or never began, and any that are named.
+"""Remove runs of a study: those that failed, were stopped or never began, and any that are named.
 
-Of a run's directory only the files go that poslab and the run's loggers have written there; whatever else
-lies in it stays, and so does the directory then. Nothing is removed through a link.
+In a run's directory only the files of poslab and of the run's loggers are removed; other files stay, and the
+directory with them. Nothing is removed through a link.
 """
 
 import re
@@ -33,28 +33,28 @@ STATE = re.compile(r"\d{8,}-[0-9a-f]{16}\.pt(\.other)?")
 
 @dataclass(frozen=True)
 class Removable:
-    """A run that can be removed, and in words why."""
+    """A run that can be removed, and the reason in words."""
 
     directory: Path
     why: str
 
 
 def removable(folder: Path, named: Sequence[str]) -> list[Removable]:
-    """The runs of the study in `folder` that failed, were stopped or never began; where `named`, these alone.
+    """Return the runs of the study in `folder` that failed, were stopped or never began, or those `named`.
 
     Raises ConfigError where the study has no list that can be read, or no such run, or where a named run is
-    under way.
+    running.
     """
     files = StudyFiles(folder)
     files.refresh()
     states = {entry.directory.name: entry for entry in files.entries}
-    others = [name for name in recorded_runs(folder) if name not in states]  # the study lists them no more
-    if missing := [name for name in named if name not in states and name not in others]:
-        known = listing([*states, *others], 8) or "none"
+    unlisted = [name for name in recorded_runs(folder) if name not in states]
+    if missing := [name for name in named if name not in states and name not in unlisted]:
+        known = listing([*states, *unlisted], 8) or "none"
         raise ConfigError(f"{folder} has no run {plain(missing[0], 100)}; there are {known}")
     for name in named:
         if name in states and states[name].state in ("running", "waiting"):
-            raise ConfigError(f"{name} is {states[name].state}: a command is to make it, stop that one first")
+            raise ConfigError(f"{name} is {states[name].state}: stop the command that runs it first")
     if named:
         return [
             Removable(folder / name, states[name].state if name in states else "not on the study's list")
@@ -72,8 +72,8 @@ def _reason(note: str) -> str:
 
 
 def _is_unfinished(directory: Path) -> bool:
-    """Whether its record says so, or it has none yet. One that diverged is a result, and one that cannot be
-    read may be of a finished run: both are removed by name alone.
+    """Return whether the record is of an unfinished run, or missing. A run that diverged is a result, and an
+    unreadable record may be that of a finished run: both are removed only by name.
     """
     try:
         manifest = read_manifest(directory)
@@ -83,7 +83,7 @@ def _is_unfinished(directory: Path) -> bool:
 
 
 def remove(folder: Path, runs: Iterable[Removable]) -> tuple[list[str], list[str]]:
-    """Remove runs and take them off the study's list; their names, and a line for each thing that stays."""
+    """Remove runs from the disk and the study's list; return their names, and a line for whatever stays."""
     removed, left = [], []
     for run in runs:
         directory = run.directory
@@ -108,17 +108,17 @@ def remove(folder: Path, runs: Iterable[Removable]) -> tuple[list[str], list[str
 
 
 def _remove_directory(directory: Path) -> list[str]:
-    """Remove a run's own files and its folder; a line for what stays."""
+    """Remove a run's own files and its folder; return a line for what stays."""
     _remove_wandb(directory)
     _remove_of_loggers(directory)
     states = directory / CHECKPOINTS
     own_files = OWN_FILES | table_files()
-    for folder, own in ((directory, own_files.__contains__), (states, _is_state)):
+    for folder, is_own in ((directory, own_files.__contains__), (states, _is_state)):
         if folder.is_symlink() or not folder.is_dir():
             continue
-        remove_unfinished(folder, own)
+        remove_unfinished(folder, is_own)
         for path in sorted(folder.iterdir(), key=lambda path: path.name == MANIFEST):  # the record goes last
-            if own(path.name) and path.is_file() and not path.is_symlink():
+            if is_own(path.name) and path.is_file() and not path.is_symlink():
                 path.unlink(missing_ok=True)
     for folder in (states, directory):
         if not folder.is_symlink():
@@ -129,8 +129,8 @@ def _remove_directory(directory: Path) -> list[str]:
         request.unlink()
     if not directory.exists():
         return []
-    others = sorted(path.name for path in directory.iterdir())
-    return [f"{directory} stays, with what poslab has not written: {listing(others)}"]
+    left = sorted(path.name for path in directory.iterdir())
+    return [f"{directory} stays, with files that poslab has not written: {listing(left)}"]
 
 
 def _is_state(name: str) -> bool:
@@ -162,9 +162,9 @@ def _remove_wandb(directory: Path) -> None:
             path.unlink(missing_ok=True)
     with suppress(OSError):
         folder.rmdir()
-    shown = re.compile(rf"run-\d{{8}}_\d{{6}}-{re.escape(directory.name)}")
+    pattern = re.compile(rf"run-\d{{8}}_\d{{6}}-{re.escape(directory.name)}")
     for path in (directory.parent / VIEW).glob("run-*"):
-        if shown.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+        if pattern.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
             (path / f"run-{directory.name}.wandb").unlink(missing_ok=True)
             with suppress(OSError):
                 path.rmdir()

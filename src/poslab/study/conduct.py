@@ -1,7 +1,7 @@
-"""A study: its runs, where there are several each in a process of its own, then the report of all of them.
+"""Run a study: its runs, several of them in a process each, then its report.
 
-What only some commands need is imported where it is needed: to see that all runs are made takes no PyTorch,
-and SciPy and Matplotlib are imported for the report only.
+Slow modules are imported where they are needed: to see that all runs are finished takes no PyTorch, and SciPy
+and Matplotlib are imported only for the report.
 """
 
 import sys
@@ -42,19 +42,19 @@ LOCK_SECONDS = 600.0  # to wait for a file that another command is writing
 
 @dataclass
 class Plan:
-    """The runs of a command: those that can be made, and a line for each that cannot."""
+    """The runs of a command: those that can run, and a line for each that cannot."""
 
     jobs: list[Job] = field(default_factory=list)
     refused: dict[Path, str] = field(default_factory=dict)
 
 
 def run_study(requests: Sequence[Request], command: str) -> int:
-    """Make the runs that are not yet made, report on their studies, and return the exit status.
+    """Finish the runs that are not yet finished, report on their studies, and return the exit status.
 
-    `command` is the command's line, which the report shows, so that its runs can be made again. The status is
-    0 when every run is done, 1 when one failed (the others are made all the same). Raises ConfigError before
-    anything is trained when one of the requests is wrong or none can work, and SystemExit with 130 or 143
-    when the command is stopped.
+    `command` is the command's line, which the report shows so that its runs can be repeated. The status is 0
+    when every run is done, 1 when one failed (the others still run). Raises ConfigError before anything is
+    trained when one of the requests is wrong or none can work, and SystemExit with 130 or 143 when the
+    command is stopped.
     """
     console = _console()
     with _stoppable(console, command) as stopper:
@@ -72,7 +72,7 @@ def run_study(requests: Sequence[Request], command: str) -> int:
             planned_trials = plan_all(trial_requests, runs, launcher, console)
             trial_members = _make(planned_trials, settings, console, stopper)
             requests = [job.request for job in planned.jobs]
-            ready, untuned = tuned(requests, [each.job for each in trial_members])
+            ready, untuned = tuned(requests, [member.job for member in trial_members])
             tuned_jobs = plan_all(ready, runs, launcher, console).jobs if ready else []
             planned = Plan(tuned_jobs, planned.refused)
         members = [*trial_members, *_make(planned, settings, console, stopper, trial_members)]
@@ -85,43 +85,43 @@ def run_study(requests: Sequence[Request], command: str) -> int:
 
 
 def _console(lines: bool = False) -> Console:
-    """Standard error; where `lines`, without anything that changes on a terminal."""
+    """Return standard error; with `lines`, without anything that changes on a terminal."""
     interactive = False if lines else None
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True, force_interactive=interactive)
 
 
 @contextmanager
 def _stoppable(console: Console, command: str) -> Iterator[Stopper]:
-    """Where the command is stopped inside, print how to go on, and exit with the signal's status."""
+    """Yield the stopper; after a stop, print how to resume the study and exit with the signal's status."""
     try:
         with Stopper().installed() as stopper:
             yield stopper
     except Stopped as stop:
-        console.print(f"stopped; finished runs are kept, and the same command goes on: {command}")
+        console.print(f"stopped; finished runs stay, and the same command resumes the others: {command}")
         sys.stdout.flush()
         raise SystemExit(stop.status) from None
 
 
 def _launcher(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOptions]:
     if any(request.config.launcher != requests[0].config.launcher for request in requests):
-        raise ConfigError("launcher: a study has one launcher, it cannot be swept; give one command for each")
+        raise ConfigError("launcher: a study has one launcher, it cannot be swept; give a command for each")
     return launcher_class(requests[0].config.launcher)
 
 
 def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], console: Console) -> Plan:
-    """Check all requests before any run is made; of the same run asked for twice there is one job.
+    """Check all requests before any run starts; a run that is requested twice is one job.
 
-    Raises ConfigError where a setting is wrong. What cannot work is refused, be it a scheme and an attention
-    that do not go together or a run that cannot fit, and the other requests are planned; PairError or
+    Raises ConfigError where a setting is wrong. A scheme and an attention that do not fit together and a run
+    that exceeds the memory or the disk are refused, and the other requests are planned; PairError or
     BudgetError is raised only where none is left.
     """
-    here = launcher.here(_launcher(requests)[1])
+    local = launcher.here(_launcher(requests)[1])
     jobs: dict[tuple[str, str], Job] = {}  # by study and identity, since names of options may differ
     refused: list[tuple[Request, PairError | BudgetError]] = []
     preparation = Preparation()
     for request in with_bar(requests, "planned", console):
         try:
-            job = plan(request, runs, here, preparation)
+            job = plan(request, runs, local, preparation)
             job.check_disk()
             jobs.setdefault((job.config.study, job.identity), job)
         except (PairError, BudgetError) as error:
@@ -133,7 +133,7 @@ def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], 
     if not jobs:
         raise refused[0][1]
     lines = {
-        record_refusal(request, runs, error, here): f"{request.title}: {error}" for request, error in refused
+        record_refusal(request, runs, error, local): f"{request.title}: {error}" for request, error in refused
     }
     return Plan(list(jobs.values()), lines)
 
@@ -143,40 +143,40 @@ def _make(
     settings: StudyOptions,
     console: Console,
     stopper: Stopper,
-    made_before: Sequence[Member] = (),
+    earlier: Sequence[Member] = (),
 ) -> list[Member]:
-    """Make the runs that are not yet made; all planned runs, as they are then.
+    """Finish the runs that are not yet finished, and return all planned runs.
 
-    `made_before` are runs that the same command has made already.
+    `earlier` are runs that the same command has finished already.
     """
-    before = [each.job.directory for each in made_before]
+    before = [member.job.directory for member in earlier]
     if not planned.jobs:
         _list_runs([*before, *planned.refused], settings)
         return []
     kind, options = _launcher([job.request for job in planned.jobs])
     launcher = kind(options, len(planned.jobs))
     members = [Member.of(job) for job in planned.jobs]
-    for each in members:
-        launcher.check(each.task)
-    if len(members) == 1 and not made_before:
+    for member in members:
+        launcher.check(member.task)
+    if len(members) == 1 and not earlier:
         launcher = launcher.for_one_run(members[0].task)
-    for each in members:
-        forget_refusal(each.job.request, each.job.directory.parent.parent)
+    for member in members:
+        forget_refusal(member.job.request, member.job.directory.parent.parent)
     recorded = recorded_elsewhere(planned.jobs)
     sources = [study for job in planned.jobs if (study := copy_from_other_study(job, recorded)) is not None]
     if sources:
         studies = ", ".join(dict.fromkeys(sources))
-        console.print(f"runs copied from study {studies}, which has made them already: {len(sources)}")
+        console.print(f"runs copied from study {studies}, where they are finished: {len(sources)}")
     _list_runs([*before, *(job.directory for job in planned.jobs), *planned.refused], settings)
-    _mark_made(members, console)
-    waiting = [each for each in members if each.entry.state == "waiting"]
+    _mark_finished(members, console)
+    waiting = [member for member in members if member.entry.state == "waiting"]
     if waiting:
         memory = _shared_memory(waiting, console) if kind.here(options) else {}
-        here = launcher.in_this_process  # then a run shows itself, and nothing follows it meanwhile
+        inline = launcher.in_this_process  # then a run has a display of its own, and no report follows it
         with (
-            announced(each.job.directory for each in waiting),
-            StudyDisplay(_console(lines=here), [each.entry for each in waiting]) as display,
-            nullcontext() if here else _live_reports(members, settings, display),
+            announced(member.job.directory for member in waiting),
+            StudyDisplay(_console(lines=inline), [member.entry for member in waiting]) as display,
+            nullcontext() if inline else _live_reports(members, settings, display),
         ):
             Pool(waiting, launcher, options.restarts, display, stopper, memory).run()
     return members
@@ -184,8 +184,8 @@ def _make(
 
 @contextmanager
 def _live_reports(members: Sequence[Member], settings: StudyOptions, display: StudyDisplay) -> Iterator[None]:
-    """Inside, the report of each study is written again and again while its runs are made."""
-    studies = dict.fromkeys(each.job.config.study for each in members)
+    """Write the report of each study repeatedly while its runs run inside."""
+    studies = dict.fromkeys(member.job.config.study for member in members)
     live = [LiveReport(study, settings.runs, settings.reports, display) for study in studies]
     display.followers += [report.update for report in live]
     try:
@@ -194,65 +194,63 @@ def _live_reports(members: Sequence[Member], settings: StudyOptions, display: St
         for report in live:
             report.stop()
         raise
-    for report in live:  # before the report forks processes, which should inherit no thread's work
+    for report in live:  # before the report forks processes, which should inherit no running thread
         report.wait()
 
 
 def _shared_memory(members: Sequence[Member], console: Console) -> dict[bool, list[int]]:
-    """What runs on this machine share: its memory (False), and that of each GPU where runs use any (True).
+    """Return the bytes that runs share: of this machine (False), and of each GPU where runs use any (True).
 
-    Prints which of them would fit if other programs used less.
+    Print a warning for each size of run that fits only if other programs use less memory.
     """
-    for size, job in {each.job.size: each.job for each in reversed(members)}.items():
+    for size, job in {member.job.size: member.job for member in reversed(members)}.items():
         if line := warning(size):
             console.print(f"{job.request.title}: {line}", style="yellow")
-    gpus = [gpu.bytes for gpu in gpu_memory()] if any(each.task.cuda for each in members) else []
+    gpus = [gpu.bytes for gpu in gpu_memory()] if any(member.task.cuda for member in members) else []
     return {False: [machine_memory().bytes], True: gpus}
 
 
 def _list_runs(directories: Sequence[Path], settings: StudyOptions) -> None:
-    """Put runs on their studies' lists, in the order of the command, with the command itself."""
+    """Put the runs and the command on the lists of their studies, in the order of the command."""
     for folder in dict.fromkeys(directory.parent for directory in directories):
         names = [directory.name for directory in directories if directory.parent == folder]
-        facts = (
-            each.get(folder.name) for each in (settings.references, settings.questions, settings.primaries)
-        )
-        enlist(folder, names, settings.command, *facts)
+        choices = (settings.references, settings.questions, settings.primaries)
+        enlist(folder, names, settings.command, *(choice.get(folder.name) for choice in choices))
 
 
-def _mark_made(members: Sequence[Member], console: Console) -> None:
-    """Mark the runs that are made already, and print how many there are of each kind."""
+def _mark_finished(members: Sequence[Member], console: Console) -> None:
+    """Mark the runs that are finished, and print how many there are of each kind."""
     outdated = 0
-    for each in with_bar(members, "checked", console):
-        standing = each.job.standing
+    for member in with_bar(members, "checked", console):
+        standing = member.job.standing
         outdated += standing.outdated
         for line in standing.damage:
-            console.print(f"{line}; the run is made again from its undamaged files", style="red")
+            console.print(f"{line}; the run is repeated from its undamaged files", style="red")
         if standing.settled:
-            each.entry.state, each.made_before = "done", standing
+            member.entry.state, member.finished = "done", standing
         elif standing.status == "newer":
-            each.entry.state = "failed"
+            member.entry.state = "failed"
     if outdated:
         console.print(
-            f"{outdated} of {counted(len(members), 'run')} are trained already and only evaluated again, "
-            "since the code that evaluates has changed"
+            f"{outdated} of {counted(len(members), 'run')} are trained already and are only evaluated again, "
+            "since the code of the evaluation has changed"
         )
-    settled = sum(each.entry.state == "done" for each in members)
+    settled = sum(member.entry.state == "done" for member in members)
     if settled:
-        console.print(f"{settled} of {counted(len(members), 'run')} are made already, and are not made again")
+        console.print(f"{settled} of {counted(len(members), 'run')} are finished already and not repeated")
     if settled < len(members):  # printed before the first process has imported PyTorch and can show its bar
-        folders = dict.fromkeys(f"{each.job.directory.parent}/" for each in members)
-        console.print(f"{counted(len(members) - settled, 'run')} to make, in {', '.join(folders)}")
+        folders = dict.fromkeys(f"{member.job.directory.parent}/" for member in members)
+        console.print(f"{counted(len(members) - settled, 'run')} to start, in {', '.join(folders)}")
 
 
 def _report(members: Sequence[Member], runs: Path, reports: Path, console: Console) -> list[str]:
-    """Write the studies' reports, and send to W&B what is not there; a line for each run that is not done."""
-    jobs = [each.job for each in members]
+    """Write the studies' reports, send W&B what it lacks, and return a line for each run that is not done."""
+    jobs = [member.job for member in members]
     show_runs(jobs, console)
-    # Runs that only try a learning rate have nothing to compare.
+    # Trials of a learning rate have nothing to compare.
     compared = dict.fromkeys(job.config.study for job in jobs if job.config.part == "comparison")
     if compared:
-        from poslab.report.write import write_report  # with Matplotlib, which a study's runs do without
+        from poslab.report.write import write_report  # imports Matplotlib, which the runs do not need
     for study in compared:
         try:
             with holding(runs / study / ".report.lock", LOCK_SECONDS):
@@ -264,15 +262,15 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
         except ReportError as error:
             console.print(f"no report: {error}")
     print_unsynced(jobs, console)
-    return [line for each in members if (line := _failure(each)) is not None]
+    return [line for member in members if (line := _failure(member)) is not None]
 
 
-def _failure(each: Member) -> str | None:
-    """Why a run is not done, in a line; None where it is."""
-    job, standing = each.job, each.made_before or each.job.standing
+def _failure(member: Member) -> str | None:
+    """Return why a run is not done, in a line; None where it is."""
+    job, standing = member.job, member.finished or member.job.standing
     if standing.status == "diverged" and job.config.part == "tuning":
         return None  # a result: its learning rate is too high
     if standing.status == "done" and not standing.damage:
         return None
-    reason = "; ".join(standing.damage) or standing.reason or each.entry.note or "its process gave no reason"
+    reason = "; ".join(standing.damage) or standing.reason or member.entry.note or "no reason is known"
     return f"{job.request.title}: {reason} (see {job.directory})"

@@ -1,4 +1,4 @@
-"""The runs of a study on a launcher: started as devices get free, followed, started again where lost."""
+"""The runs of a study on a launcher: started as devices get free, watched, restarted where lost."""
 
 import math
 import shutil
@@ -23,7 +23,7 @@ from poslab.study.run.budget import estimate
 from poslab.study.run.job import Job, Standing
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.run.worker import (
-    ANOTHER_PROCESS_MAKES_IT,
+    ANOTHER_PROCESS_RUNS_IT,
     PRELOAD,
     PROCESS_KILLED,
     STOPPED_IN_WANDB,
@@ -32,7 +32,7 @@ from poslab.study.run.worker import (
     request_text,
 )
 
-SECONDS_UNTIL_NOTICE = 4.0  # after which a study that is stopped says what it still waits for
+SECONDS_UNTIL_NOTICE = 4.0  # after which a stopped study prints what it still waits for
 SECONDS_UNTIL_KILL = 60.0  # that its runs have to write their checkpoints
 IDLE_SECONDS = 5.0  # without a free device until that is printed
 POLL_SECONDS = 0.2  # between two looks at the study's processes
@@ -40,11 +40,12 @@ SLOW_POLL_SECONDS = 1.0  # between two looks at runs of other commands, and at t
 SECONDS_OF_DYING = 30.0  # that a process with much memory may take to end once the kernel has killed it
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL, PROCESS_KILLED)  # exit statuses
 NO_MEMORY = (
-    "its process was killed because memory ran out, as it would be again: choose a smaller "
+    "its process was killed because memory ran out, and would be again: choose a smaller "
     "trainer.batch_size, a larger trainer.accumulate, a smaller model, or a larger launcher.cores_per_run, "
     "so that fewer runs share the memory"
 )
 LITTLE_SPACE = 64 * 1024  # a disk with fewer free bytes counts as full
+UNFINISHED = ("waiting", "running", "elsewhere")  # states of runs that the pool still follows
 
 
 @dataclass
@@ -59,11 +60,11 @@ class Member:
     request_written: bool = False  # the file that its process reads
     waits_for_disk: bool = False
     log_begin: int = 0  # bytes of its log that earlier processes wrote
-    made_before: Standing | None = None  # its state, where there was nothing to make
+    finished: Standing | None = None  # its state, where it was finished before this command
 
     @classmethod
     def of(cls, job: Job) -> "Member":
-        """A run that has not begun."""
+        """Return a run that has not begun."""
         trainer = job.config.trainer
         task = Task(
             name=job.directory.name,
@@ -80,7 +81,7 @@ class Member:
 
 
 class Pool:
-    """Makes the runs of a study; a run whose process is lost is started again `restarts` times at most."""
+    """Runs the runs of a study; a run that loses its process is restarted `restarts` times at most."""
 
     def __init__(
         self,
@@ -91,8 +92,8 @@ class Pool:
         stopper: Stopper,
         memory: Mapping[bool, Sequence[int]],
     ) -> None:
-        """`memory` is what the runs share, where they share it: that of the machine for runs on CPU (False),
-        that of each GPU for runs on GPUs (True).
+        """`memory`, in bytes, is what the runs share: of the machine for runs on CPU (False), of each GPU for
+        runs on GPUs (True); without an entry nothing is shared.
         """
         self.members = members
         self.launcher = launcher
@@ -111,7 +112,7 @@ class Pool:
         """Return once every run has ended. Raises Stopped once the runs have closed their records."""
         try:
             with self.stopper.deferred():
-                while any(each.entry.state in ("waiting", "running", "elsewhere") for each in self.members):
+                while any(member.entry.state in UNFINISHED for member in self.members):
                     self.stopper.check()
                     self._step()
                     time.sleep(POLL_SECONDS)
@@ -127,139 +128,138 @@ class Pool:
 
     def _step(self) -> None:
         ended = self.launcher.ended()
-        if (
-            kills := out_of_memory_kills()
-        ) != self.memory_kills:  # asked now: a kill is counted before the end
+        kills = out_of_memory_kills()  # after `ended`: the kernel counts a kill before the process ends
+        if kills != self.memory_kills:
             self.memory_kills, self.memory_kill_at = kills, time.monotonic()
         for end in ended:
             self._handle_end(self.running.pop(end.task.log), self._with_reason(end))
         if time.monotonic() - self.slow_poll_at >= SLOW_POLL_SECONDS:
             self.slow_poll_at = time.monotonic()
-            for each in self.members:
-                if each.entry.state == "elsewhere" and not is_taken(run_lock(each.job.directory)):
-                    each.entry.state = "waiting"
-            for each in self.running.values():
-                self._check_disk(each)
-        for each in self.members:
+            for member in self.members:
+                if member.entry.state == "elsewhere" and not is_taken(run_lock(member.job.directory)):
+                    member.entry.state = "waiting"
+            for member in self.running.values():
+                self._check_disk(member)
+        for member in self.members:
             self.stopper.check()  # a run in this process has just ended, perhaps by a signal
-            if each.entry.state == "waiting" and not self._start(each):
+            if member.entry.state == "waiting" and not self._start(member):
                 break
         self._check_idle()
         self.display.update()
 
     def _with_reason(self, end: End) -> End:
-        """The end, with its reason where the kernel has killed the process for lack of memory."""
+        """Return the end, with a reason where the kernel has killed the process for lack of memory."""
         recently = time.monotonic() - self.memory_kill_at < SECONDS_OF_DYING
         if end.status not in KILLED or not recently:
             return end
         return replace(end, reason=NO_MEMORY, restartable=False)
 
-    def _start(self, each: Member) -> bool:
-        """Start the run, unless it is made or another command makes it; False where no device is free."""
-        job = each.job
+    def _start(self, member: Member) -> bool:
+        """Start the run, unless it is finished or another command runs it; False where no device is free."""
+        job = member.job
         if job.settled:  # by another command, meanwhile
-            each.entry.state = "done"
+            member.entry.state = "done"
             return True
         if is_taken(run_lock(job.directory)) and not self.launcher.detached:
-            each.entry.state = "elsewhere"
+            member.entry.state = "elsewhere"
             return True
-        if not self._has_memory_for(each):
+        if not self._has_memory_for(member):
             return False
-        if not each.request_written:
+        if not member.request_written:
             path = _request_file(job)
             remove_unfinished(path.parent, path.name.__eq__)
             write_atomic(path, request_text(job))
-            each.request_written = True
-        each.log_begin = each.task.log.stat().st_size if each.task.log.exists() else 0
+            member.request_written = True
+        member.log_begin = member.task.log.stat().st_size if member.task.log.exists() else 0
         if self.launcher.in_this_process:  # shown before the run begins, which `start` waits for
-            each.entry.state = "running"
+            member.entry.state = "running"
             self.display.update()
         try:
-            if not self.launcher.start(each.task):
+            if not self.launcher.start(member.task):
                 return False
         except OSError as error:
             if error.errno not in FULL:
                 raise
             return False  # as if no device were free; _check_disk prints that the disk is full
         except ConfigError as error:
-            if not any(member.started for member in self.members):
+            if not any(item.started for item in self.members):
                 raise
-            _mark_failed(each, str(error))  # this run will never find its devices, others did
+            _mark_failed(member, str(error))  # this run will never get its devices, others did
             return True
-        each.started += 1
-        each.entry.state = "running"
-        self.running[each.task.log] = each
+        member.started += 1
+        member.entry.state = "running"
+        self.running[member.task.log] = member
         return True
 
-    def _has_memory_for(self, each: Member) -> bool:
-        """Whether the run is likely to fit beside those that this command makes now."""
-        places = self.memory.get(each.task.cuda, ())
-        running = [other.memory for other in self.running.values() if other.task.cuda == each.task.cuda]
+    def _has_memory_for(self, member: Member) -> bool:
+        """Return whether the run is likely to fit beside those that this command runs now."""
+        places = self.memory.get(member.task.cuda, ())
+        running = [active.memory for active in self.running.values() if active.task.cuda == member.task.cuda]
         if not running or not places:
             return True
-        # Devices are leased evenly, so that one place gets so many of the runs at most.
-        together = sorted([each.memory, *running])[-math.ceil((len(running) + 1) / len(places)) :]
+        # Devices are leased evenly: at most so many runs, here the largest, share one place.
+        together = sorted([member.memory, *running])[-math.ceil((len(running) + 1) / len(places)) :]
         if sum(together) <= min(places):
             return True
         if not self.memory_notice_printed:
             self.memory_notice_printed = True
             self.display.print_line(
-                f"{each.entry.title} waits for memory: with the others it is likely to take "
+                f"{member.entry.title} waits for memory: with the others it is likely to take "
                 f"{size_text(sum(together))} of {size_text(min(places))}"
             )
         return False
 
-    def _handle_end(self, each: Member, end: End) -> None:
-        """Set the run's state by its record, or by how its process ended where the record does not say."""
-        standing = each.job.standing
+    def _handle_end(self, member: Member, end: End) -> None:
+        """Set the run's state from its record, or from the end of its process where the record has none."""
+        standing = member.job.standing
         for line in standing.damage:
             self.display.print_line(line)
         if standing.settled or (standing.status == "failed" and end.status == 1):
-            each.entry.note = standing.reason or ""
-            each.entry.state = "done" if standing.status == "done" else "failed"
-        elif end.status == ANOTHER_PROCESS_MAKES_IT:
-            each.started -= 1
-            each.entry.state = "elsewhere"
+            member.entry.note = standing.reason or ""
+            member.entry.state = "done" if standing.status == "done" else "failed"
+        elif end.status == ANOTHER_PROCESS_RUNS_IT:
+            member.started -= 1
+            member.entry.state = "elsewhere"
         elif end.status == STOPPED_IN_WANDB:
-            each.entry.state, each.entry.note = "stopped", standing.reason or ""
+            member.entry.state, member.entry.note = "stopped", standing.reason or ""
         elif end.status in (1, 2):
-            _mark_failed(each, _last_line(end.task.log, each.log_begin) or describe_end(end))
-        elif not end.restartable or each.started > self.restarts:
-            _mark_failed(each, describe_end(end))
+            _mark_failed(member, _last_line(end.task.log, member.log_begin) or describe_end(end))
+        elif not end.restartable or member.started > self.restarts:
+            _mark_failed(member, describe_end(end))
         else:
             how = describe_end(end)
-            self.display.print_line(f"{each.entry.title}: {how}; it goes on from its last checkpoint")
-            each.entry.state = "waiting"
+            self.display.print_line(f"{member.entry.title}: {how}; it resumes from its last checkpoint")
+            member.entry.state = "waiting"
 
     def _check_idle(self) -> None:
-        """Print once, each time it happens, that other commands use all devices."""
-        if self.running or not any(each.entry.state == "waiting" for each in self.members):
+        """Print once, whenever it happens, that other commands use all devices."""
+        if self.running or not any(member.entry.state == "waiting" for member in self.members):
             self.idle_since = None
         elif self.idle_since is None:
             self.idle_since = time.monotonic()
         elif time.monotonic() - self.idle_since > IDLE_SECONDS:
-            waiting = next(each for each in self.members if each.entry.state == "waiting")
+            waiting = next(member for member in self.members if member.entry.state == "waiting")
             if reason := self.launcher.why_waiting(waiting.task):
                 self.idle_since = math.inf
                 self.display.print_line(f"no device is free, and these runs wait: {reason}")
 
-    def _check_disk(self, each: Member) -> None:
-        """Print once, each time it happens, that a run waits for a full disk: its own log may be cut off."""
-        log = each.job.directory / LOG
-        free = shutil.disk_usage(each.job.directory.parent).free
-        full = "disk is full" in _last_line(log, each.log_begin) or free < LITTLE_SPACE
-        if full and not each.waits_for_disk:
-            line = f"{each.entry.title}: the disk is full; the run waits for room in {log.parent}"
+    def _check_disk(self, member: Member) -> None:
+        """Print once, whenever it happens, that a run waits for a full disk: its own log may be cut off."""
+        log = member.job.directory / LOG
+        free = shutil.disk_usage(member.job.directory.parent).free
+        full = "disk is full" in _last_line(log, member.log_begin) or free < LITTLE_SPACE
+        if full and not member.waits_for_disk:
+            line = f"{member.entry.title}: the disk is full; the run waits for room in {log.parent}"
             self.display.print_line(line)
-        elif each.waits_for_disk and not full:
-            self.display.print_line(f"{each.entry.title}: the disk has room again, and the run goes on")
-        each.waits_for_disk = full
+        elif member.waits_for_disk and not full:
+            self.display.print_line(f"{member.entry.title}: the disk has room again, and the run continues")
+        member.waits_for_disk = full
 
     def _stop(self) -> None:
-        """Ask the runs to end, and wait until they have; under a `detached` launcher they go on."""
+        """Ask the runs to end, and wait until they have; under a `detached` launcher they continue."""
         if self.launcher.detached and self.running:
             runs = counted(len(self.running), "run")
-            self.display.print_line(f"{runs} go on without this command; the same command finds them again")
+            self.display.print_line(f"{runs} continue without this command, which finds them when repeated")
             return
         self.launcher.stop()
         stopped_at = time.monotonic()
@@ -276,13 +276,13 @@ class Pool:
 
 
 def describe_end(end: End) -> str:
-    """How a process ended that left no word in the run's record."""
+    """Return how a process ended that left no reason in the run's record."""
     if end.reason:
         return end.reason
     if end.status == PROCESS_KILLED:
         return "one of its processes was killed"
     if end.status is None:
-        return "its process ended, and how is not known"
+        return "its process ended, and its exit status is unknown"
     if end.status < 0:
         name = signal.strsignal(-end.status) or f"signal {-end.status}"
         memory = ", perhaps because memory ran out" if -end.status == signal.SIGKILL else ""
@@ -291,14 +291,14 @@ def describe_end(end: End) -> str:
 
 
 def _request_file(job: Job) -> Path:
-    """The file from which the run's process reads what to make."""
+    """Return the file from which the run's process reads its request."""
     return job.directory.parent / ".launcher" / request_name(job.directory)
 
 
-def _mark_failed(each: Member, reason: str) -> None:
-    """Write the failure of a run's process to the run's record."""
-    each.entry.state, each.entry.note = "failed", reason
-    directory = each.job.directory
+def _mark_failed(member: Member, reason: str) -> None:
+    """Record the failure of a run's process in the run's record."""
+    member.entry.state, member.entry.note = "failed", reason
+    directory = member.job.directory
     try:
         manifest = read_manifest(directory)
         with holding(run_lock(directory)):
@@ -309,7 +309,7 @@ def _mark_failed(each: Member, reason: str) -> None:
 
 
 def _last_line(log: Path, begin: int) -> str:
-    """The last line of a log from byte `begin` on."""
+    """Return the last line of a log from byte `begin` on."""
     try:
         lines = log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
     except OSError:

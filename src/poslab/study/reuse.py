@@ -1,4 +1,4 @@
-"""A run that another study has made already is copied from there instead of being trained again."""
+"""Copy a run that another study has finished, instead of training it again."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ from poslab.study.run.job import Job
 
 
 def recorded_elsewhere(jobs: Sequence[Job]) -> dict[str, list[Path]]:
-    """The directories of all studies, by the identity in their names; none where every job has its own."""
+    """Return all studies' directories by the identity in their names; none where every job has its own."""
     directories: dict[str, list[Path]] = {}
     for runs in {job.directory.parent.parent for job in jobs if not job.directory.exists()}:
         for path in sorted(runs.glob("*/*-*")):
@@ -26,10 +26,10 @@ def recorded_elsewhere(jobs: Sequence[Job]) -> dict[str, list[Path]]:
 
 
 def copy_from_other_study(job: Job, recorded: Mapping[str, Sequence[Path]]) -> str | None:
-    """Copy the undamaged record of the same run from another study; that study's name, or None.
+    """Copy the undamaged record of the same run from another study, and return that study's name, or None.
 
-    `recorded` is what `recorded_elsewhere` returns for all jobs of a command, so that the studies are looked
-    through once. Nothing is copied where the run has a directory already.
+    `recorded` is the result of `recorded_elsewhere` for all jobs of a command, so that the studies are
+    searched only once. Nothing is copied where the run has a directory already.
     """
     if job.directory.exists():
         return None
@@ -40,10 +40,10 @@ def copy_from_other_study(job: Job, recorded: Mapping[str, Sequence[Path]]) -> s
 
 
 def _remove_unfinished(directory: Path) -> None:
-    """Remove copies of the run that killed commands have left; its lock is held, so nobody makes one now."""
-    own = re.compile(rf"\.{re.escape(directory.name)}\.[a-z0-9_]{{8}}")
+    """Remove copies of the run that killed commands have left; the caller holds its lock."""
+    copies = re.compile(rf"\.{re.escape(directory.name)}\.[a-z0-9_]{{8}}")
     for path in directory.parent.glob(".*"):
-        if own.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+        if copies.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -54,7 +54,7 @@ def _copy(source: Path, job: Job) -> bool:
         return False
     if manifest is None or manifest.status != "done" or damaged_files(source, manifest.files):
         return False
-    own = {
+    changes = {
         "study": job.config.study,
         "run": job.directory.name,
         "pos": job.request.pos,
@@ -71,12 +71,12 @@ def _copy(source: Path, job: Job) -> bool:
         try:
             for name in filter(is_file_name, manifest.files or {}):
                 shutil.copy2(source / name, unfinished / name)
-            RunRecord(unfinished, manifest).update(**own)
+            RunRecord(unfinished, manifest).update(**changes)
             unfinished.chmod(0o755)
-            if damaged_files(unfinished, manifest.files):  # it has changed meanwhile
+            if damaged_files(unfinished, manifest.files):  # the source has changed meanwhile
                 return False
             unfinished.rename(job.directory)
             return True
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-    return False  # another command makes it
+    return False  # another command runs it

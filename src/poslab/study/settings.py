@@ -1,6 +1,6 @@
-"""Every setting of a run, by name, as its schema describes it: what --help and docs/settings.md list.
+"""Every setting of a run, by name, as its schema describes it, for --help and docs/settings.md.
 
-The words come from the descriptions of the fields alone, and the defaults from the files in conf/.
+The texts are the descriptions of the fields, and the defaults those of the files in conf/.
 """
 
 import importlib
@@ -25,7 +25,7 @@ from poslab.model.attention import Mixer
 from poslab.model.positions import Scheme
 from poslab.study.launch.contract import LAUNCHERS, Launcher
 
-# The groups whose options choose a module: the key that names it, the module's contract and its package.
+# The groups with options that choose a module: the key of its name, the module's contract and its package.
 PARTS: dict[str, tuple[str, Any, str]] = {
     "pos": ("scheme", Scheme, "poslab.model.positions"),
     "attention": ("kind", Mixer, "poslab.model.attention"),
@@ -34,8 +34,8 @@ PARTS: dict[str, tuple[str, Any, str]] = {
     "launcher": ("name", Launcher, LAUNCHERS),
 }
 NULL = "null"
-BY_OPTION = "as its option has it"
-LONGEST_DEFAULT = 60  # letters
+BY_OPTION = "set by its option"
+LONGEST_DEFAULT = 60  # characters
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Setting:
 
 
 def settings(conf: Path) -> dict[str, list[Setting]]:
-    """All settings by their group, "" for those without one; `conf` is the folder of option files."""
+    """Return all settings by their group, "" for those without one; `conf` is the folder of option files."""
     defaults = _defaults(conf)
     sections: dict[str, list[Setting]] = {"": []}
     for name, field in Config.model_fields.items():
@@ -67,10 +67,10 @@ def settings(conf: Path) -> dict[str, list[Setting]]:
 
 
 def _of_parts(group: str, defaults: Mapping[str, str], conf: Path) -> Iterator[Setting]:
-    """The settings of a group's modules, each once for all modules that describe it alike."""
+    """Yield the settings of a group's modules, each once for all modules that describe it alike."""
     selector, contract, package = PARTS[group]
     found = pkgutil.iter_modules(importlib.import_module(package).__path__)
-    modules = sorted(each.name for each in found if not each.ispkg)
+    modules = sorted(item.name for item in found if not item.ispkg)
     yield Setting(
         f"{group}.{selector}",
         " | ".join(modules),
@@ -83,27 +83,27 @@ def _of_parts(group: str, defaults: Mapping[str, str], conf: Path) -> Iterator[S
         kind: type[Options] = getattr(part, "options_class", part)
         for name, field in kind.model_fields.items():
             if name != selector:
-                own = f"{group}.{module}" if group == "logger" and module != WANDB else group
-                row = (f"{own}.{name}", _values(field), field.description or "")
+                prefix = f"{group}.{module}" if group == "logger" and module != WANDB else group
+                row = (f"{prefix}.{name}", _values(field), field.description or "")
                 rows.setdefault(row, []).append(module)
     for (name, values, description), owners in sorted(rows.items()):
         yield Setting(name, values, _default_of(name, owners, conf), description, tuple(owners))
 
 
 def _default_of(name: str, owners: list[str], conf: Path) -> str:
-    """The value that the options of these modules have; where they differ, of a few options alone."""
+    """Return the value in the options of these modules; where they differ, those of a few options."""
     group, key = name.partition(".")[0], name.rpartition(".")[2]
     # A logger's file has its section inside, so that several fit beside one another.
-    sections = {option: each.get(option, each) for option, each in arms(conf / group).items()}.items()
+    sections = {name: arm.get(name, arm) for name, arm in arms(conf / group).items()}
     having = {
-        option: _text(each[key])
-        for option, each in sections
-        if each[PARTS[group][0]] in owners and key in each
+        option: _text(section[key])
+        for option, section in sections.items()
+        if section[PARTS[group][0]] in owners and key in section
     }
-    own = {option: value for option, value in having.items() if option in owners} or having
-    if len(set(own.values())) <= 1:
-        return next(iter(own.values()), "")
-    named = ", ".join(f"{value} ({option})" for option, value in own.items())
+    preferred = {option: value for option, value in having.items() if option in owners} or having
+    if len(set(preferred.values())) <= 1:
+        return next(iter(preferred.values()), "")
+    named = ", ".join(f"{value} ({option})" for option, value in preferred.items())
     return named if len(named) <= LONGEST_DEFAULT else BY_OPTION
 
 
@@ -112,7 +112,7 @@ def _setting(name: str, field: FieldInfo, defaults: Mapping[str, str]) -> Settin
 
 
 def _defaults(conf: Path) -> dict[str, str]:
-    """The values of the default options and, of the sizes and their budgets, those of each size."""
+    """Return the values of the default options and, of the sizes and their budgets, those of each size."""
     main = arms(conf)["config"]
     chosen = {
         group: option for item in main["defaults"] if isinstance(item, dict) for group, option in item.items()
@@ -123,16 +123,16 @@ def _defaults(conf: Path) -> dict[str, str]:
     for group, option in chosen.items():
         if group not in ("model", "trainer") and (section := arms(conf / group).get(str(option))):
             values |= flat_settings({group: section})
-    shown = {name: _text(value) for name, value in values.items()}
+    texts = {name: _text(value) for name, value in values.items()}
     for group in ("model", "trainer"):
         sizes = {
             size: flat_settings(section if group == "model" else {group: section})
             for size, section in arms(conf / group).items()
         }
         for name, value in sizes[str(chosen["model"])].items():
-            others = [f"{_text(each[name])} ({size})" for size, each in sizes.items() if each[name] != value]
-            shown[name] = ", ".join([_text(value), *others])
-    return shown
+            differing = [f"{_text(of[name])} ({size})" for size, of in sizes.items() if of[name] != value]
+            texts[name] = ", ".join([_text(value), *differing])
+    return texts
 
 
 def _text(value: Any) -> str:
@@ -146,8 +146,8 @@ def _text(value: Any) -> str:
 
 
 def _values(field: FieldInfo) -> str:
-    """What a setting can be: `auto | true | false`, `whole number, 1 or more`."""
-    bounds = {type(each).__name__: each for each in field.metadata}
+    """Return the values of a setting: `auto | true | false`, `whole number (at least 1)`."""
+    bounds = {type(bound).__name__: bound for bound in field.metadata}
     limits = [
         f"{word} {_text(getattr(bounds[kind], attribute))}"
         for kind, attribute, word in (
@@ -171,29 +171,29 @@ def _type(annotation: Any) -> str:
         return f"list of {_type(inner[0])}"
     if origin is dict:
         return "section"
-    if any(isinstance(each, type) or get_args(each) for each in inner):
+    if any(isinstance(item, type) or get_args(item) for item in inner):
         return " | ".join(map(_type, inner))
     return " | ".join(map(_text, inner))
 
 
 def help_text(conf: Path, topics: list[str]) -> str:
-    """The settings in a terminal: all for `settings`, else those of the groups or names in `topics`.
+    """Return the settings for a terminal: all for `settings`, else those of the groups or names in `topics`.
 
-    Raises ConfigError for a topic that is none.
+    Raises ConfigError for an unknown topic.
     """
     sections = settings(conf)
     names = [row.name for rows in sections.values() for row in rows]
-    shown: list[str] = []
+    entries: list[str] = []
     for topic in topics:
         rows = [
-            row for group, each in sections.items() for row in each if topic in ("settings", group, row.name)
+            row for group, part in sections.items() for row in part if topic in ("settings", group, row.name)
         ]
         if not rows:
             near = did_you_mean(topic, ["settings", *filter(None, sections), *names])
             groups = ", ".join(filter(None, sections))
             raise ConfigError(f"--help {topic}: there is no such setting{near}; there are settings, {groups}")
-        shown += map(_entry, rows)
-    return "\n".join(shown) + "\n"
+        entries += map(_entry, rows)
+    return "\n".join(entries) + "\n"
 
 
 def _entry(row: Setting) -> str:

@@ -1,4 +1,4 @@
-"""The state of a study's runs, from its files alone."""
+"""The state of a study's runs, from its files only."""
 
 import time
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ from poslab.record.under_way import names_under_way, queued_names
 from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
 from poslab.study.display.time_left import Pace
 
-GO_ON = "the same command goes on with it"
+RESUMES = "the same command resumes it"
 ENDED = ("done", "failed", "stopped", "abandoned")
 
 
 def show_status(study: str, runs: Path, follow: bool) -> int:
-    """Print the state of a study's runs; where `follow`, until all have ended, or until Ctrl-C.
+    """Print the state of a study's runs, with `follow` until all have ended or until Ctrl-C.
 
-    Returns the exit status: 0; 1 where a run failed; 2, with a line on stderr, where there is no such study
+    Return the exit status: 0; 1 where a run failed; 2, with a line on stderr, where there is no such study
     or its list is damaged.
     """
     if study not in studies(runs):
@@ -52,7 +52,7 @@ def show_status(study: str, runs: Path, follow: bool) -> int:
             return refuse("poslab", str(error))
     if any(entry.state == "abandoned" for entry in files.entries):
         console.print(
-            "abandoned: no command that is running makes them; the same command does, and "
+            "abandoned: no running command has these runs; the same command starts them, and "
             f"`{typed('clean')} study={study}` removes them",
             markup=False,
             soft_wrap=True,
@@ -93,13 +93,13 @@ class StudyFiles:
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from None
         except DamagedError as error:
-            raise ConfigError(f"{error}; the study's command writes it anew") from None
+            raise ConfigError(f"{error}; the study's command writes it again") from None
         if listed is None:
-            raise ConfigError(f"{path} is gone; the study's command writes it anew")
+            raise ConfigError(f"{path} is gone; the study's command writes it again")
         return listed.runs
 
     def _read(self, entry: Entry, coming: bool) -> None:
-        """`coming` is whether a command or a queue has the run, should it not have begun."""
+        """Set the entry's state; `coming` is whether a running command or a queue has the run."""
         try:
             manifest = read_manifest(entry.directory)
         except (ConfigError, OSError) as error:
@@ -118,13 +118,13 @@ class StudyFiles:
             case "running" if _is_locked(entry.directory):
                 entry.state = "running"
             case "running" | "interrupted":
-                entry.state, entry.note = "stopped", GO_ON
+                entry.state, entry.note = "stopped", RESUMES
             case _:
                 entry.state, entry.note = "failed", manifest.reason or "without a reason"
 
 
 def _is_locked(run: Path) -> bool:
-    """Whether a process has the run's lock; True where that cannot be found out, as the record says."""
+    """Return whether a process holds the run's lock; True where that is unknown, as the record says."""
     try:
         return is_taken(run_lock(run))
     except OSError:  # a file of another user, or a file system without locks
@@ -132,13 +132,13 @@ def _is_locked(run: Path) -> bool:
 
 
 def _pace(entries: Iterable[Entry]) -> Pace:
-    """How long the finished runs took by their records, which leave out the time that a run was stopped."""
+    """Return how long the finished runs took by their records, without the time that a run was stopped."""
     pace = Pace()
     for entry in entries:
         if entry.state == "done":
             try:
                 manifest = read_manifest(entry.directory) or Manifest()
-            except (ConfigError, OSError):  # the estimate does without this run
+            except (ConfigError, OSError):  # the estimate leaves this run out
                 continue
             evaluation = manifest.seconds_evaluation or 0.0
             pace.finished.append(

@@ -1,4 +1,4 @@
-"""What a command says about its studies besides their runs: where they lie, and what their reports go by."""
+"""Options of a command for its studies: their folders, and what their reports compare and test."""
 
 import math
 import os
@@ -19,39 +19,39 @@ from poslab.study.run.job import Job
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """What a command asks of its studies; a mapping is by study, of those for which it says something."""
+    """Options of a command for its studies; mappings are by study, for those that have the option."""
 
-    command: str  # its line, which the reports show, so that the runs can be made again
+    command: str  # its line, which the reports show so that the runs can be repeated
     runs: Path  # the folder of all studies' runs
     reports: Path  # and of all reports
     references: Mapping[str, str]  # the arm that the others are compared with
     primaries: Mapping[str, str]  # the figure that the report tests
-    questions: Mapping[str, str]  # what the study is to answer
+    questions: Mapping[str, str]  # that the study is to answer
 
     def check_primaries(self, jobs: Sequence[Job]) -> None:
         """Raise ConfigError where no run of a study is evaluated at the length of the figure to be tested."""
         for study, primary in self.primaries.items():
-            recorded = [(each.config or {}).get("evaluate") or {} for each in _manifests(self.runs / study)]
-            lengths = [each.get("longest") for each in recorded]
+            configs = [manifest.config or {} for manifest in _manifests(self.runs / study)]
+            lengths = [(config.get("evaluate") or {}).get("longest") for config in configs]
             lengths += [job.config.evaluate.longest for job in jobs if job.config.study == study]
             longest = max((k for k in lengths if isinstance(k, int)), default=math.inf)
-            there = [figure for figure in FIGURES if multiple(figure) <= longest]
-            if primary not in there:
+            figures = [figure for figure in FIGURES if multiple(figure) <= longest]
+            if primary not in figures:
                 raise ConfigError(
                     f"primary={primary}: study={study} is evaluated up to {longest:g} L (evaluate.longest); "
-                    f"there are {', '.join(there)}"
+                    f"there are {', '.join(figures)}"
                 )
 
 
 def study_options(requests: Sequence[Request], command: str) -> StudyOptions:
-    """What all requests of a command say together. Raises ConfigError where they contradict each other."""
+    """Return the options that all requests of a command share. Raises ConfigError where they differ."""
     runs, reports = _folders(requests)
-    references, primaries = _references(requests, runs), _one_a_study(requests, "primary")
-    return StudyOptions(command, runs, reports, references, primaries, _one_a_study(requests, "question"))
+    references, primaries = _references(requests, runs), _one_per_study(requests, "primary")
+    return StudyOptions(command, runs, reports, references, primaries, _one_per_study(requests, "question"))
 
 
 def _folders(requests: Sequence[Request]) -> tuple[Path, Path]:
-    """The folders of all studies' runs and of all reports.
+    """Return the folders of all studies' runs and of all reports.
 
     Raises ConfigError where a command has several, or one that cannot be written.
     """
@@ -60,24 +60,24 @@ def _folders(requests: Sequence[Request]) -> tuple[Path, Path]:
         if len(values) > 1:
             raise ConfigError(f"{name}={','.join(values)}: a command has one folder for its {name}")
         folder = Path(values[0]).absolute()
-        there = next(each for each in (folder, *folder.parents) if each.exists() or each.is_symlink())
-        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-            why = "cannot be written" if there.is_dir() else "is no folder"
-            raise ConfigError(f"{name}={values[0]}: {there} {why}; choose another {name}=")
+        existing = next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+            why = "cannot be written" if existing.is_dir() else "is no folder"
+            raise ConfigError(f"{name}={values[0]}: {existing} {why}; choose another {name}=")
     config = requests[0].config
     return Path(config.runs), Path(config.reports)
 
 
 def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
-    """The arm that each study's others are compared with, where a request names one. Raises ConfigError."""
-    references = _one_a_study(requests, "reference")
+    """Return the arm that each study compares the others with, where one is named. Raises ConfigError."""
+    references = _one_per_study(requests, "reference")
     for study, reference in references.items():
-        arms = {(each.pos, each.attention) for each in requests if each.config.study == study}
-        arms |= {(str(each.pos), str(each.attention)) for each in _manifests(runs / study)}
+        arms = {(request.pos, request.attention) for request in requests if request.config.study == study}
+        arms |= {(str(run.pos), str(run.attention)) for run in _manifests(runs / study)}
         names = dict.fromkeys(
             name for pos, attention in sorted(arms) for name in (pos, f"{pos} / {attention}")
         )
-        # In an arm's label whatever else it differs in follows after a comma.
+        # In an arm's label its other differences follow after a comma.
         if not any(reference == name or reference.startswith(f"{name}, ") for name in names):
             raise ConfigError(
                 f"reference={reference[:60]} is no arm of study={study}; there are {', '.join(names)}"
@@ -85,8 +85,8 @@ def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
     return references
 
 
-def _one_a_study(requests: Sequence[Request], setting: str) -> dict[str, str]:
-    """What each study has as reference, primary or question, where a request says it.
+def _one_per_study(requests: Sequence[Request], setting: str) -> dict[str, str]:
+    """Return the value of `setting` (reference, primary or question) of each study that sets it.
 
     Raises ConfigError where requests of one study differ in it.
     """
@@ -102,7 +102,7 @@ def _one_a_study(requests: Sequence[Request], setting: str) -> dict[str, str]:
 
 
 def _manifests(study: Path) -> Iterator[Manifest]:
-    """Of the runs on record that count beside the command's own, those that can be read."""
+    """Yield the readable manifests of recorded runs, which count beside the command's own."""
     for name in [] if study.name == UNNAMED else recorded_runs(study):
         with suppress(UnreadableError):
             if manifest := read_manifest(study / name):

@@ -1,4 +1,4 @@
-"""A study and W&B once its runs are made: what W&B lacks is sent, and what cannot be sent is printed."""
+"""Send W&B what it lacks of a study once its runs have ended, and print what cannot be sent."""
 
 import os
 import sys
@@ -26,20 +26,21 @@ if TYPE_CHECKING:
 
 
 def check_variables(requests: Sequence[Request]) -> None:
-    """Drop W&B's variable for the name of a run where the command makes several, and print so.
+    """Ignore W&B's variable for the name of a run where the command has several runs, and print so.
 
     Raises ConfigError where an agent of a W&B sweep would get several runs: it follows one.
     """
     if len(requests) == 1 and not requests[0].config.tune.factors:
         return
     if in_wandb_sweep():
-        raise ConfigError("an agent of a W&B sweep follows one run a command: leave -m and tune= out")
-    if os.environ.pop("WANDB_NAME", None) and any(wandb_options(each.config.logger) for each in requests):
+        raise ConfigError("an agent of a W&B sweep follows one run per command: leave -m and tune= out")
+    uses_wandb = any(wandb_options(request.config.logger) for request in requests)
+    if os.environ.pop("WANDB_NAME", None) and uses_wandb:
         print("poslab: WANDB_NAME is not used, since the command's runs would share it", file=sys.stderr)
 
 
 def show_runs(jobs: Sequence[Job], console: Console) -> None:
-    """Send W&B the finished runs that it lacks: made with logger=local, copied, or sent in part."""
+    """Send W&B the finished runs that it lacks: run with logger=local, copied, or sent in part."""
     missing = [
         (job, options)
         for job in jobs
@@ -62,10 +63,10 @@ def show_runs(jobs: Sequence[Job], console: Console) -> None:
 
 
 def _is_missing(job: Job, options: WandbOptions) -> bool:
-    """Whether W&B lacks a run or a part of it, or has it in another project than the configuration's."""
+    """Return whether W&B lacks a run or a part of it, or has it in another project than configured."""
     known = _place(job)
-    there = known.updated(**requested_place(options), id=run_id(job.directory, known))
-    return not known.complete or known != there
+    expected = known.updated(**requested_place(options), id=run_id(job.directory, known))
+    return not known.complete or known != expected
 
 
 def show_report(study: str, jobs: Sequence[Job], runs: Path, report: "Report", console: Console) -> None:
@@ -88,12 +89,12 @@ def show_report(study: str, jobs: Sequence[Job], runs: Path, report: "Report", c
 
 
 def print_unsynced(jobs: Sequence[Job], console: Console) -> None:
-    """Print what W&B has not got: runs that it failed on, that it has in part, that lie on this machine."""
+    """Print which runs W&B lacks: where it failed, where it has only a part, where it was used offline."""
     places = [_place(job) for job in jobs]
     failed = [why for place in places if (why := place.failed)]
     if failed:
         count = f"{len(failed)} of {len(jobs)} runs"
-        console.print(f"W&B failed on {count}, whose records are complete all the same: {failed[0]}")
+        console.print(f"W&B failed on {count}; their records are complete on this machine: {failed[0]}")
     offline = dict.fromkeys(why for place in places if (why := place.because))
     if offline:
         console.print(f"W&B was used offline, although there is a login: {', '.join(offline)}")
@@ -117,12 +118,12 @@ def print_unsynced(jobs: Sequence[Job], console: Console) -> None:
 
 
 def _is_unsent(directory: Path) -> bool:
-    """Whether W&B's offline files of a directory are not all marked as sent by `wandb sync`."""
+    """Return whether `wandb sync` has yet to send some of W&B's offline files in a directory."""
     return any(not list(folder.glob("*.synced")) for folder in offline_folders(directory))
 
 
 def _place(job: Job) -> WandbPlace:
-    """Where W&B has the run, empty where it has not."""
+    """Return the place of the run in W&B, empty where it has none."""
     try:
         manifest = read_manifest(job.directory)
     except UnreadableError:

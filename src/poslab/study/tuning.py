@@ -1,7 +1,7 @@
-"""Choosing the rates of each arm before a study, by trials on seeds and text of their own.
+"""Choose the rates of each arm before a study, by trials on seeds and text of their own.
 
 One learning rate for all schemes would favour those that it happens to suit. Every arm has the same grid of
-rates, and one whose scheme has parameters also the same grid of rates for these. Trials train as long as the
+rates, and those with parameters in their scheme the same grid of rates for these. Trials train as long as the
 study's runs, and are validated on text that the study trains on (config.part).
 """
 
@@ -14,19 +14,20 @@ from poslab.config.schema import ConfigError
 from poslab.record.reader import Rates, load_run
 from poslab.study.run.job import Job
 
-# A trial is validated while it trains; past L it is not measured.
+# A trial is validated while it trains, and not evaluated past L.
 SHORT = {"longest": 1, "segments": 1, "sliding_windows": 1, "rescale": ["none"], "rescale_factor": "auto"}
 
 
 def trials(requests: Iterable[Request]) -> list[Request]:
-    """The trial runs for the arms of `requests`; none for those that tune nothing.
+    """Return the trial runs for the arms of `requests`; none for those that tune nothing.
 
     Raises ConfigError where `tune.scheme_factors` has nothing to act on.
     """
     requested: dict[str, Request] = {}
     requests = list(requests)
     configs = [request.config for request in requests]
-    if any(each.tune.scheme_factors for each in configs) and not any(each.scheme_learns for each in configs):
+    with_factors = any(config.tune.scheme_factors for config in configs)
+    if with_factors and not any(config.scheme_learns for config in configs):
         raise ConfigError(
             "tune.scheme_factors is for schemes with parameters of their own, and no scheme of this command "
             "has any: choose tune=learning_rate"
@@ -51,14 +52,14 @@ def trials(requests: Iterable[Request]) -> list[Request]:
 
 
 def tuned(
-    requests: Sequence[Request], made: Iterable[Job]
+    requests: Sequence[Request], jobs: Iterable[Job]
 ) -> tuple[list[Request], list[tuple[Request, str]]]:
-    """`requests` with the rates that the trials have chosen, and those without one, each with the reason."""
+    """Return `requests` with the rates that the trials chose, and those without any, with the reasons."""
     from poslab.analysis.learning_rates import choose  # imports SciPy, and few studies tune
 
     losses: dict[str, dict[Rates, list[float | None]]] = {}
     unfinished: set[str] = set()
-    for job in made:
+    for job in jobs:
         arm = _arm(job.request)
         if not job.settled:  # without its loss another rate might be chosen
             unfinished.add(arm)
@@ -86,13 +87,13 @@ def tuned(
 def _losses_of(
     request: Request, losses: Mapping[str, Mapping[Rates, list[float | None]]]
 ) -> Mapping[Rates, list[float | None]]:
-    """The losses of all seeds, by the rates that the request tries."""
+    """Return the losses of all seeds, by the rates that the request tries."""
     of_arm = losses.get(_arm(request), {})
     return {rates: of_arm.get(rates, [None]) for rates in _grid(request.config)}
 
 
 def _grid(config: Config) -> list[Rates]:
-    """The rates that are tried for an arm."""
+    """Return the rates that are tried for an arm."""
     trainer, tune = config.trainer, config.tune
     scheme_factors = (tune.scheme_factors if config.scheme_learns else []) or [1.0]
     return [
@@ -103,12 +104,12 @@ def _grid(config: Config) -> list[Rates]:
 
 
 def _product(base: float, factor: float) -> float:
-    """The product without rounding errors in its last digits: 0.002 x 0.1 is 0.0002."""
+    """Return the product without rounding errors in its last digits: 0.002 x 0.1 is 0.0002."""
     return float(f"{base * factor:.12g}")
 
 
 def _arm(request: Request) -> str:
-    """The settings that a request shares with its trials, whatever their options are called."""
+    """Return the settings that a request shares with its trials, whatever the names of their options."""
     config = request.config.model_dump(
         mode="json",
         exclude={"seed", "part", "tune", "evaluate", "reference", "primary", "logger", "launcher"},
@@ -119,6 +120,6 @@ def _arm(request: Request) -> str:
 
 
 def _final_loss(job: Job) -> float | None:
-    """Nats a token at the last validation of a run that is done, None of one that diverged."""
+    """Return nats per token at the last validation of a finished run, None of one that diverged."""
     run = load_run(job.directory)
     return run.validations[-1].loss if run.status == "done" else None

@@ -7,7 +7,7 @@ fields; it overrides
     label            the text's name in reports
     read             the documents
     read_validation  documents to validate on, where the source has such a part
-    pinned           True where its options alone fix the text, such as a commit hash
+    pinned           True where its options fix the text, such as a commit hash
 
 The text is split, turned into tokens and cached by poslab.data.cache; a source knows nothing of that.
 """
@@ -33,7 +33,7 @@ class TextSource(Options):
         "FILE.json: a tokenizer's file"
     )
 
-    # Whether the options alone fix the text, so that prepared data can be found without reading it.
+    # Whether the options fix the text, so that prepared data can be found without reading it.
     pinned: ClassVar[bool] = False
 
     @field_validator("vocabulary", mode="before")
@@ -51,19 +51,19 @@ class TextSource(Options):
         )
 
     def label(self) -> str:
-        """The name of this text in reports; no path of this machine, since reports are published."""
+        """Return the name of this text in reports; no path of this machine, since reports are published."""
         raise NotImplementedError
 
     def read(self) -> Iterator[bytes]:
-        """The documents, in an order that is the same on every machine. Raises ConfigError."""
+        """Yield the documents, in an order that is the same on every machine. Raises ConfigError."""
         raise NotImplementedError
 
     def read_validation(self) -> Iterator[bytes] | None:
-        """Documents to validate on; None: a part of `read` is held out."""
+        """Return documents to validate on; None: a part of `read` is held out."""
         return None
 
 
 def find(data: Mapping[str, Any]) -> TextSource:
-    """The source that `data.source` names, with its options checked. Raises ConfigError."""
+    """Return the source that `data.source` names, with its options checked. Raises ConfigError."""
     kind = registry.find(data.get("source"), TextSource, __name__, "data.source")
     return check(kind, dict(data), "data")

@@ -32,11 +32,11 @@ class Source(TextSource):
         return f"copy of {self.span} letters out of {self.symbols}"
 
     def read(self) -> Iterator[bytes]:
-        """One long stream."""
+        """Yield one long stream."""
         yield self._stream(0, self.tokens - self.tokens // 10)
 
     def read_validation(self) -> Iterator[bytes]:
-        """One stream, drawn apart from that of `read`."""
+        """Yield one stream, drawn apart from that of `read`."""
         yield self._stream(1, self.tokens // 10)
 
     def _stream(self, part: int, size: int) -> bytes:

@@ -64,7 +64,7 @@ class Source(TextSource):
         return f"{self.path}{part} ({self.split}{limit})"
 
     def read(self) -> Iterator[bytes]:
-        """The rows, or the runs of rows that begin at `document_start`. Raises ConfigError."""
+        """Yield the rows, or the runs of rows that begin at `document_start`. Raises ConfigError."""
         digest = hashlib.sha256()
         for count, document in enumerate(self._joined_rows(), start=1):
             digest.update(document)
@@ -117,7 +117,7 @@ class Source(TextSource):
 
 
 def _load(source: Source) -> Any:
-    """The rows as a `datasets` Dataset, or an IterableDataset where `documents` limits them."""
+    """Return the rows as a `datasets` Dataset, or an IterableDataset where `documents` limits them."""
     if Path(source.path).exists():
         raise ConfigError(f"data.path={source.path} would be read from the directory here, not from the hub")
     _look_up(source)
@@ -147,7 +147,7 @@ def _load(source: Source) -> Any:
 
 
 def _look_up(source: Source) -> None:
-    """One request before `datasets`, which retries for half a minute without a network."""
+    """Ask the hub once before `datasets` does, which retries for half a minute without a network."""
     import huggingface_hub
     from huggingface_hub.errors import (
         GatedRepoError,

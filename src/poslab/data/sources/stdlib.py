@@ -27,7 +27,7 @@ class Source(TextSource):
         return f"Python {platform.python_version()} standard library"
 
     def read(self) -> Iterator[bytes]:
-        """Each module's .py file, sorted by its path."""
+        """Yield each module's .py file, sorted by its path."""
         root = Path(sysconfig.get_path("stdlib"))
         modules = sorted(path for path in _python_files(root) if _is_module(path))
         if not modules:
@@ -41,7 +41,7 @@ class Source(TextSource):
 
 
 def _python_files(root: Path) -> Iterator[PurePath]:
-    """The .py files below `root`, relative to it; folders that are left out may hold ten times as many."""
+    """Yield the .py files below `root`, relative to it, without walking the folders that are left out."""
     for folder, below, files in os.walk(root):
         below[:] = [name for name in below if name not in LEFT_OUT]
         yield from (PurePath(folder, name).relative_to(root) for name in files if name.endswith(".py"))

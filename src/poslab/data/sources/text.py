@@ -33,7 +33,7 @@ class Source(TextSource):
         return self._path().resolve().name
 
     def read(self) -> Iterator[bytes]:
-        """Each file that is not empty, sorted by its path. Raises ConfigError where one cannot be text."""
+        """Yield each file that is not empty, sorted by its path. Raises ConfigError where one is no text."""
         path = self._path()
         empty = True
         for document in self._documents(path):
@@ -82,7 +82,7 @@ class Source(TextSource):
 
 
 def read_text(path: Path) -> bytes:
-    """The UTF-8 text of a file, decompressed if it is gzip whatever its name. Raises ConfigError."""
+    """Return the UTF-8 text of a file, decompressed if it is gzip whatever its name. Raises ConfigError."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -114,12 +114,12 @@ def _conversion(encoding: str) -> str:
 
 
 def _files(root: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """The files below `root` with one of the suffixes, sorted by their paths."""
+    """Return the files below `root` with one of the suffixes, sorted by their paths."""
     return sorted(_walk(root, suffixes), key=lambda file: file.relative_to(root).parts)
 
 
 def _walk(root: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
-    """As `_files`, in any order; hidden files and directories are left out, links are followed once."""
+    """Yield the files of `_files` in any order, without hidden ones; links are followed once."""
     seen = set()
 
     def refuse(error: OSError) -> None:

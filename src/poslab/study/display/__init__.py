@@ -1,1 +1,1 @@
-"""What a person sees while runs are made."""
+"""The displays of runs and studies while they run."""

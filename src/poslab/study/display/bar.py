@@ -1,4 +1,4 @@
-"""A bar in the terminal while a command goes through many runs, before it makes any."""
+"""A bar in the terminal while a command plans or checks many runs."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -7,13 +7,13 @@ from rich.console import Console
 
 Item = TypeVar("Item")
 
-FEW = 200  # runs that take a moment
+FEW = 200  # runs that need no bar
 
 
-def with_bar(runs: Sequence[Item], what: str, console: Console) -> Iterable[Item]:
-    """`runs` one after the other; on a terminal with a bar, where they are many, that says `what` is done."""
+def with_bar(runs: Sequence[Item], done: str, console: Console) -> Iterable[Item]:
+    """Return `runs`; many runs on a terminal get a bar, titled by what is `done`, such as planned."""
     if len(runs) <= FEW or not console.is_terminal:
         return runs
-    from rich.progress import track  # which small studies do without
+    from rich.progress import track  # not needed for small studies
 
-    return track(runs, f"runs {what}", console=console, transient=True)
+    return track(runs, f"runs {done}", console=console, transient=True)

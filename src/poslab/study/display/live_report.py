@@ -1,4 +1,4 @@
-"""The report of a study while its runs are made: its page is written again and again, and reloads itself."""
+"""The report of a study while it runs: its page is written repeatedly, and reloads itself."""
 
 import math
 import time
@@ -10,13 +10,13 @@ from threading import Thread
 from poslab.study.display.study_view import StudyDisplay
 
 SECONDS = 30.0  # between two writings at least
-SHARE = 20  # times as long as the last one took is waited before the next, so that runs lose little by it
+SHARE = 20  # the wait before the next writing, in durations of the last, so that runs lose little time
 
 
 class LiveReport:
     """Writes the page of a study beside its runs, as soon as one of them is done.
 
-    A page that cannot be written costs the study nothing: the report at the end says why.
+    A page that cannot be written does not disturb the study: the report at the end says why.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class LiveReport:
     def _write(self, status: str) -> None:
         began = self.clock()
         with suppress(Exception):
-            # Here, since they take seconds to import, which a study has while its runs are made.
+            # Imported here, since they take seconds, which a study has while its runs run.
             from poslab.record.files import write_atomic
             from poslab.report.write import live_pages
 
@@ -59,13 +59,13 @@ class LiveReport:
         self._due_at = self.clock() + max(SECONDS, SHARE * (self.clock() - began))
 
     def wait(self) -> None:
-        """The runs have ended: wait for the writing under way, if any. The whole report comes next."""
+        """Wait for an unfinished writing once the runs have ended, before the whole report is written."""
         self.closed = True
         if self._writer is not None:
             self._writer.join()
 
     def stop(self) -> None:
-        """The study was stopped: what it has so far stays, without a status. Does not wait for a writing."""
+        """Leave the last page, without a status, where the study was stopped. Does not wait for a writing."""
         self.closed = True
         if self._page is not None:
             with suppress(OSError):

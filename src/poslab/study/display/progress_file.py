@@ -1,6 +1,6 @@
 """How far a run is, for other processes to show: progress.json in its directory.
 
-It holds no result, so it may be missing, damaged or old, and a run goes on where it cannot be written.
+It holds no result, so it may be missing, damaged or old, and a run continues where it cannot be written.
 """
 
 import math
@@ -26,7 +26,7 @@ class Progress:
     share_before: float  # done of it by an earlier process
     step: int | None  # optimizer steps done, in phases that have steps
     steps: int | None  # in all
-    loss: float | None  # nats a token
+    loss: float | None  # nats per token
     tokens_per_second: float | None
     phase_started: float
     updated: float
@@ -45,7 +45,7 @@ class Progress:
 
 
 class ProgressFile:
-    """Writes a run's progress. A full disk or a removed folder raises nothing, so that the run goes on."""
+    """Writes a run's progress. A full disk or a removed folder raises nothing, so that the run continues."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / PROGRESS
@@ -53,16 +53,16 @@ class ProgressFile:
         self.now: dict[str, Any] = {}
 
     def begin(self, phase: str) -> None:
-        """A phase of the run begins."""
+        """Begin a phase of the run."""
         self.now = {"phase": phase, "share_before": 0.0, "phase_started": time.time()}
         self.write(0.0)
 
     def resume(self, share: float) -> None:
-        """An earlier process did `share` of the phase, which does not count for the pace of this one."""
+        """Leave out `share` of the phase from its pace: an earlier process did it."""
         self.now["share_before"] = share
 
     def due(self, share: float) -> bool:
-        """Whether to `write`, and to read the loss for it: after a second, or when the phase is done."""
+        """Return whether to `write` and to read the loss: after a second, or when the phase is done."""
         return time.monotonic() - self.written >= WRITE_SECONDS or share >= 1
 
     def write(
@@ -73,7 +73,7 @@ class ProgressFile:
         loss: float | None = None,
         tokens_per_second: float | None = None,
     ) -> None:
-        """Write at once that `share` of the phase is done; `loss` is in nats a token."""
+        """Write at once that `share` of the phase is done; `loss` is in nats per token."""
         self.now |= {"share": min(max(share, 0.0), 1.0), "step": step, "steps": steps}
         # JSON has no NaN: a loss that is not finite is written as null.
         self.now["loss"] = loss if loss is not None and math.isfinite(loss) else None
@@ -81,7 +81,7 @@ class ProgressFile:
         self._write()
 
     def end(self) -> None:
-        """The phase is done."""
+        """End the phase."""
         self.now |= {"share": 1.0, "step": self.now["steps"]}
         self._write()
 
@@ -99,7 +99,7 @@ class ProgressFile:
 
 
 def read_progress(directory: Path) -> Progress | None:
-    """The progress that the run in `directory` wrote last; None where it is missing, damaged or another's."""
+    """Return the last progress of the run in `directory`; None if missing, damaged or of another run."""
     try:
         content = read_sealed(directory / PROGRESS)
         run = content.pop("run")

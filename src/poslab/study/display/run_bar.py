@@ -17,14 +17,14 @@ from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.time_left import rough_duration
 
 REFRESH_SECONDS = 0.5  # not at every step: reading the loss waits for the device
-LINES = 10  # lines a phase, where output is not a terminal,
-LINE_SECONDS = 1.0  # and between two of them: a phase of a second needs no more than its last one
+LINES = 10  # lines per phase, where output is not a terminal,
+LINE_SECONDS = 1.0  # and between two lines: a phase of a second needs only its last one
 
 
 class RunDisplay:
     """Shows the run `title` on `console`, and writes the same to the file `progress` for other processes.
 
-    Console(quiet=True) shows nothing; the file is written all the same.
+    Console(quiet=True) shows nothing; the file is still written.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RunDisplay:
 
     @contextmanager
     def phase(self, name: str, steps: int = 1) -> Iterator[None]:
-        """A part of the run, such as training, with a bar of its own."""
+        """Show a part of the run, such as training, with a bar of its own."""
         self.steps, self.before = steps, None
         self.shown = self.started = time.monotonic()
         self.lines = 0
@@ -72,7 +72,7 @@ class RunDisplay:
 
     @contextmanager
     def _breakpoints(self) -> Iterator[None]:
-        """Inside, `breakpoint()` takes the bar away first, which would write over the debugger's lines."""
+        """Let `breakpoint()` inside remove the bar first, which would write over the debugger's lines."""
         before = sys.breakpointhook
 
         def hook(*given: Any, **named: Any) -> Any:
@@ -91,7 +91,7 @@ class RunDisplay:
 
     @contextmanager
     def copied_to(self, log: Path) -> Iterator[None]:
-        """Inside, what is printed is also appended to the file `log`, but for the bar itself."""
+        """Append what is printed inside to the file `log`, too, except the bar itself."""
         log.parent.mkdir(parents=True, exist_ok=True)
         before = sys.stdout, sys.stderr
         with log.open("ab", buffering=0) as copy:
@@ -105,17 +105,17 @@ class RunDisplay:
                 sys.stdout, sys.stderr = before
 
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
-        """Show an optimizer step; `loss`, in nats a token, is only called when it is shown."""
+        """Show an optimizer step; `loss`, in nats per token, is only called when it is shown."""
         share = step / self.steps
         if self.before is None:
             self.before = (step - 1) / self.steps
             if self.progress is not None:
                 self.progress.resume(self.before)
-        shown, written = self._due(share), self.progress is not None and self.progress.due(share)
-        if not (shown or written):
+        visible, written = self._due(share), self.progress is not None and self.progress.due(share)
+        if not (visible or written):
             return
         value = loss()
-        if shown:
+        if visible:
             detail = f"step {step}/{self.steps}  loss {value:.3f}  {tokens_per_second:,.0f} tokens/s"
             self._show(share, detail)
         if self.progress is not None and written:
@@ -150,7 +150,7 @@ class RunDisplay:
 
 
 class _Copied(FileProxy):
-    """A stream whose text is also written to `copy`, and while a bar is shown above it as Rich does it."""
+    """A stream with a copy of its text in the file `copy`; while a bar is shown, Rich prints above it."""
 
     def __init__(self, display: RunDisplay, stream: IO[str], copy: BinaryIO) -> None:
         super().__init__(display.console, stream)

@@ -1,4 +1,4 @@
-"""A study while it is made: one live view of all its runs in a terminal, lines where output is a file."""
+"""A running study: one live view of all its runs in a terminal, lines where output is a file."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ from poslab.study.display.time_left import Pace, rough_duration, seconds_left
 
 State = Literal["waiting", "running", "done", "failed", "elsewhere", "stopped", "abandoned"]
 
-# The words of the line of counts, in its order. A stopped run has begun, and no process goes on with it; an
-# abandoned one has not begun, and no living command is to make it.
+# The words of the line of counts, in its order. A stopped run has begun, and no process runs it now; an
+# abandoned one has not begun, and no running command has it.
 COUNTED: dict[State, str] = {
     "done": "done",
     "failed": "failed",
     "running": "running",
-    "elsewhere": "made by another command",
+    "elsewhere": "run by another command",
     "stopped": "stopped",
     "abandoned": "abandoned",
     "waiting": "waiting",
@@ -40,13 +40,13 @@ NAMED = 8  # running runs in one line, where output is not a terminal
 CHANGES: dict[State, str] = {  # the words of the line that says that a run is now in this state
     "waiting": "waits again",
     "running": "started",
-    "elsewhere": "made by another command",
+    "elsewhere": "run by another command",
 }
 
 
 @dataclass
 class Entry:
-    """A run in the view of its study; whoever makes or follows the run sets `state` and `note`."""
+    """A run in the view of its study; the pool, or the reader of its files, sets `state` and `note`."""
 
     title: str
     directory: Path
@@ -55,8 +55,8 @@ class Entry:
 
 
 @dataclass
-class _Shown:
-    """What the display has shown of a run; times are seconds since 1970."""
+class _Track:
+    """The last known state of a run; times are seconds since 1970."""
 
     state: State
     began: float | None = None  # by this machine's clock; None where it began before the display
@@ -65,7 +65,7 @@ class _Shown:
 
 
 class StudyDisplay:
-    """Shows the runs of a study, whose `entries` may change and grow meanwhile.
+    """Shows the runs of a study; its `entries` may change and grow meanwhile.
 
     On a terminal it is a live view; else a line when a run starts or ends, and one on all runs every
     `seconds_between_lines`. `pace` is how long runs have taken before. The runs' progress files are read
@@ -86,7 +86,7 @@ class StudyDisplay:
         self.pace = pace or Pace()
         self.clock = clock
         self.live = Live(console=console, auto_refresh=False) if console.is_interactive else None
-        self.shown = {entry.directory: _Shown(entry.state) for entry in entries}
+        self.tracks = {entry.directory: _Track(entry.state) for entry in entries}
         self.read_at = self.printed_at = clock()
         self.followers: list[Callable[[], None]] = []  # called at each update, after the runs have been read
 
@@ -117,7 +117,7 @@ class StudyDisplay:
             self.live.stop()
 
     def update(self) -> None:
-        """Show what has changed. It takes little time, and is to be called several times a second."""
+        """Show what has changed. It is fast, and should be called several times per second."""
         changed = self._note_changes()
         due = self.clock() - self.read_at >= READ_SECONDS
         if due:
@@ -132,11 +132,11 @@ class StudyDisplay:
         self.console.print(one_line(text), markup=False, highlight=False, soft_wrap=True)
 
     def lines(self) -> list[str]:
-        """The view as lines: the counts, the runs under way, and those that failed or were stopped."""
+        """Return the view as lines: the counts, the active runs, and those that failed or were stopped."""
         self._read_progress()
         progress = self.progress()
-        under_way = [clause(entry, progress.get(entry.directory)) for entry in _under_way(self.entries)]
-        return [counts(self.entries, self.seconds_left()).plain, *under_way, *failure_lines(self.entries)]
+        active = [clause(entry, progress.get(entry.directory)) for entry in _active(self.entries)]
+        return [counts(self.entries, self.seconds_left()).plain, *active, *failure_lines(self.entries)]
 
     def _show(self) -> None:
         if self.live is not None:
@@ -147,80 +147,80 @@ class StudyDisplay:
             self.print_line(self.line())
 
     def _note_changes(self) -> bool:
-        """Whether a run's state has changed since the last call. Without a live view changes are printed."""
+        """Return whether a run's state has changed since the last call; print changes without a live view."""
         changed = False
         for entry in self.entries:
-            shown = self.shown.setdefault(entry.directory, _Shown(entry.state))
-            if shown.state == entry.state:
+            track = self.tracks.setdefault(entry.directory, _Track(entry.state))
+            if track.state == entry.state:
                 continue
             changed = True
-            before, shown.state = shown.state, entry.state
+            before, track.state = track.state, entry.state
             if entry.state == "running":
-                shown.began, shown.progress, shown.ends = self.clock(), None, {}
+                track.began, track.progress, track.ends = self.clock(), None, {}
             line = f"{CHANGES.get(entry.state, entry.state)}: {entry.title}"
             line += f": {entry.note}" if entry.note else ""
             if entry.state == "done" and before == "running":
-                line += self._note_duration(entry.directory, shown)
+                line += self._note_duration(entry.directory, track)
             if self.live is None:
                 self.print_line(line)
         return changed
 
-    def _note_duration(self, directory: Path, shown: _Shown) -> str:
-        """Count the duration of a run that is done for the pace of the others; the words that say it."""
-        self._follow(directory, shown)
-        if shown.began is None:
+    def _note_duration(self, directory: Path, track: _Track) -> str:
+        """Add the duration of a finished run to the pace of the others, and return it in words."""
+        self._follow(directory, track)
+        if track.began is None:
             return ""
-        elapsed = self.clock() - shown.began
-        self.pace.finish(elapsed, shown.ends, shown.progress.updated if shown.progress else None)
+        elapsed = self.clock() - track.began
+        self.pace.finish(elapsed, track.ends, track.progress.updated if track.progress else None)
         return f", after {rough_duration(elapsed)}"
 
     def _read_progress(self) -> None:
         self.read_at = self.clock()
-        for entry in _under_way(self.entries):
-            self._follow(entry.directory, self.shown[entry.directory])
+        for entry in _active(self.entries):
+            self._follow(entry.directory, self.tracks[entry.directory])
 
-    def _follow(self, directory: Path, shown: _Shown) -> None:
+    def _follow(self, directory: Path, track: _Track) -> None:
         progress = read_progress(directory)
-        if progress is None or (shown.began is not None and progress.updated < shown.began):
+        if progress is None or (track.began is not None and progress.updated < track.began):
             return  # nothing is written yet, or only by an earlier process
-        if shown.progress is not None and shown.progress.phase != progress.phase:
-            shown.ends[shown.progress.phase] = progress.phase_started
-        shown.progress = progress
+        if track.progress is not None and track.progress.phase != progress.phase:
+            track.ends[track.progress.phase] = progress.phase_started
+        track.progress = progress
 
     def progress(self) -> dict[Path, Progress]:
-        """How far each run is that has begun, by its directory."""
-        return {path: shown.progress for path, shown in self.shown.items() if shown.progress is not None}
+        """Return how far each run is that has begun, by its directory."""
+        return {path: track.progress for path, track in self.tracks.items() if track.progress is not None}
 
     def seconds_left(self) -> float | None:
-        """Until the last run ends, as far as that can be known yet."""
+        """Return the seconds until the last run ends, None while unknown."""
         courses = []
         for entry in self.entries:
             if entry.state == "running":
-                shown = self.shown[entry.directory]
-                began = shown.began
-                if began is None and shown.progress is not None:
-                    began = shown.progress.phase_started
+                track = self.tracks[entry.directory]
+                began = track.began
+                if began is None and track.progress is not None:
+                    began = track.progress.phase_started
                 elapsed = 0.0 if began is None else max(0.0, self.clock() - began)
-                courses.append(self.pace.course(elapsed, shown.progress))
+                courses.append(self.pace.course(elapsed, track.progress))
         waiting = sum(entry.state == "waiting" for entry in self.entries)
         return seconds_left(self.pace.finished, courses, waiting)
 
     def line(self) -> str:
-        """The counts, the time left and what is running."""
-        under_way, progress = _under_way(self.entries), self.progress()
-        clauses = [clause(entry, progress.get(entry.directory)) for entry in under_way[:NAMED]]
-        if len(under_way) > NAMED:
-            clauses.append(f"... and {len(under_way) - NAMED} more")
+        """Return the counts, the time left and what is running."""
+        active, progress = _active(self.entries), self.progress()
+        clauses = [clause(entry, progress.get(entry.directory)) for entry in active[:NAMED]]
+        if len(active) > NAMED:
+            clauses.append(f"... and {len(active) - NAMED} more")
         line = counts(self.entries, self.seconds_left()).plain
         return " · ".join([line, *(["; ".join(clauses)] if clauses else [])])
 
 
-def _under_way(entries: Sequence[Entry]) -> list[Entry]:
+def _active(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.state in ("running", "elsewhere")]
 
 
 def counts(entries: Sequence[Entry], left: float | None) -> Text:
-    """Such as: 6 runs: 2 done, 2 running, 2 waiting · about 14 min left. `left` is in seconds."""
+    """Return counts such as 6 runs: 2 done, 2 running, 2 waiting · about 14 min left (`left` in seconds)."""
     text = Text(f"{counted(len(entries), 'run')}: ")
     states = [entry.state for entry in entries]
     for number, state in enumerate(state for state in COUNTED if state in states):
@@ -233,7 +233,7 @@ def counts(entries: Sequence[Entry], left: float | None) -> Text:
 
 
 def clause(entry: Entry, progress: Progress | None) -> str:
-    """A run under way in a few words, such as: rope / flash / seed 0 training 45 % loss 2.31."""
+    """Return an active run in a few words, such as: rope / flash / seed 0 training 45 % loss 2.31."""
     title = _title(entry)
     if progress is None:
         return f"{title} starting"
@@ -242,7 +242,7 @@ def clause(entry: Entry, progress: Progress | None) -> str:
 
 
 def failure_lines(entries: Sequence[Entry]) -> list[str]:
-    """A line for each run that failed or was stopped, with its reason."""
+    """Return a line for each run that failed or was stopped, with its reason."""
     return [_note(entry) for state in STYLES for entry in entries if entry.state == state]
 
 
@@ -254,7 +254,7 @@ def frame(
     *,
     last: bool = False,
 ) -> RenderableType:
-    """The whole view, never higher than the terminal; `left` is in seconds.
+    """Return the whole view, never higher than the terminal; `left` is in seconds.
 
     The `last` view, which stays in the terminal, has no bars, and shows reasons in full.
     """
@@ -264,16 +264,16 @@ def frame(
     room = max(console.height - 2, 2)  # without the line of counts and the cursor's
     lines = list(_notes(notes, max(room // 3, 1), "ellipsis"))
     running = [entry for state in ("running", "elsewhere") for entry in entries if entry.state == state]
-    shown = _that_fit(len(running), room - len(lines))
-    table = _bars(console.width, [(entry, progress.get(entry.directory)) for entry in running[:shown]])
-    more = [_more(len(running) - shown)] if shown < len(running) else []
+    count = _that_fit(len(running), room - len(lines))
+    table = _bars(console.width, [(entry, progress.get(entry.directory)) for entry in running[:count]])
+    more = [_more(len(running) - count)] if count < len(running) else []
     header = counts(entries, left)
     header.no_wrap, header.overflow = True, "ellipsis"
-    return Group(header, *([table] if shown else []), *more, *lines)
+    return Group(header, *([table] if count else []), *more, *lines)
 
 
 class _Title:
-    """A title that is cut in its middle: its ends, the arm and the seed, tell runs apart."""
+    """A title that is cut in its middle: its ends, the arm and the seed, distinguish runs."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -321,15 +321,15 @@ def _cell(text: str) -> Text:
 def _notes(
     entries: Sequence[Entry], room: int, overflow: Literal["fold", "ellipsis"]
 ) -> Iterator[RenderableType]:
-    shown = _that_fit(len(entries), room)
-    for entry in entries[:shown]:
+    count = _that_fit(len(entries), room)
+    for entry in entries[:count]:
         yield Text(_note(entry), style=STYLES[entry.state], no_wrap=overflow == "ellipsis", overflow=overflow)
-    if shown < len(entries):
-        yield _more(len(entries) - shown)
+    if count < len(entries):
+        yield _more(len(entries) - count)
 
 
 def _that_fit(number: int, room: int) -> int:
-    """How many of `number` lines are shown: where not all fit, the last one counts those left out."""
+    """Return how many of `number` lines fit: else the last line counts those left out."""
     return number if number <= room else max(room - 1, 0)
 
 

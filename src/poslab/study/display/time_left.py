@@ -10,14 +10,14 @@ from poslab.study.display.progress_file import Progress
 
 @dataclass(frozen=True)
 class Course:
-    """A run under way, in seconds: since its start, and until its end, None where that is not known yet."""
+    """An active run, in seconds: since its start, and until its end, None where that is not known yet."""
 
     elapsed: float
     left: float | None
 
 
 def rough_duration(seconds: float) -> str:
-    """Such as 45 s, 3 min, 2 h 10 min."""
+    """Return a duration such as 45 s, 3 min, 2 h 10 min."""
     if seconds < 99:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -25,7 +25,7 @@ def rough_duration(seconds: float) -> str:
 
 
 def seconds_left(finished: Sequence[float], running: Sequence[Course], waiting: int) -> float | None:
-    """Seconds until the last run of a study ends; None where nothing is known yet, or no run is running.
+    """Return seconds until the last run of a study ends; None where that is unknown, or no run is running.
 
     `finished` are the durations of whole runs, in seconds. A run is expected to take their mean; before one
     has finished, the mean of what the running ones have taken and still need. As many runs as now run at
@@ -48,18 +48,18 @@ def seconds_left(finished: Sequence[float], running: Sequence[Course], waiting: 
 class Pace:
     """How long the runs of a study have taken so far."""
 
-    finished: list[float] = field(default_factory=list)  # seconds a whole run took
+    finished: list[float] = field(default_factory=list)  # seconds that a whole run took
     after: dict[str, list[float]] = field(default_factory=dict)  # seconds from a phase's end to the run's
 
     def course(self, elapsed: float, progress: Progress | None) -> Course:
-        """How far a run is; the phases after its present one take as long as they did in finished runs."""
+        """Return the course of a run; its later phases take as long as they did in finished runs."""
         left = progress.seconds_left if progress is not None else None
         if progress is not None and left is not None:
             left += fmean(self.after.get(progress.phase) or [0.0])
         return Course(elapsed, left)
 
     def finish(self, elapsed: float, ends: Mapping[str, float], updated: float | None) -> None:
-        """A run is done after `elapsed` seconds; its phases ended at `ends`, it last wrote at `updated`.
+        """Add a run that took `elapsed` seconds; its phases ended at `ends`, and it last wrote at `updated`.
 
         These two are seconds since 1970 by the clock of the run's machine.
         """

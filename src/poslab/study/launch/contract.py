@@ -7,9 +7,9 @@ has `name: NAME` and a default for every option. A package that it needs becomes
 is imported in `__init__`, and where it is missing, ConfigError says how to install it. Helpers lie beside
 this module, since every module of launchers/ is a launcher.
 
-A launcher starts processes and says how they ended. It knows neither what a run is nor whether it went well:
-that is in the run's record. launchers/local.py is the one to read first; what the tests of a launcher
-look like is in tests/study/test_local_launcher.py.
+A launcher starts processes and reports how they ended. It knows neither what a run is nor whether it
+succeeded: that is in the run's record. Read launchers/local.py first; tests/study/test_local_launcher.py
+shows how a launcher is tested.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ from poslab.config.registry import find, options_of
 from poslab.config.schema import Options
 
 LAUNCHERS = "poslab.study.launch.launchers"
-# Set to "stdin" for a task whose standard input is a pipe from its launcher: when the launcher dies, the pipe
+# Set to "stdin" for a task with a pipe from its launcher as standard input: when the launcher dies, the pipe
 # closes, and the task writes its checkpoint and ends.
 LIFELINE = "POSLAB_LIFELINE"
 
@@ -32,23 +32,23 @@ LIFELINE = "POSLAB_LIFELINE"
 class LauncherOptions(Options):
     """The options that every launcher has."""
 
-    restarts: int = Field(ge=0, description="a run, where its process is lost; it goes on from a checkpoint")
+    restarts: int = Field(ge=0, description="of a run that loses its process; it resumes from a checkpoint")
 
 
 @dataclass(frozen=True)
 class Task:
-    """A run to be made, as a process of its own."""
+    """A run to start, as a process of its own."""
 
     name: str  # of the run's directory inside the study's
     command: tuple[str, ...]
     working_directory: Path
-    log: Path  # what the process prints is appended to it
+    log: Path  # the process's output is appended to it
     study: Path  # the study's directory; a launcher may store files in its folder `.launcher`
     cuda: bool  # whether its devices are GPUs
-    devices: int  # a node: GPUs, or processes on CPU
+    devices: int  # per node: GPUs, or processes on CPU
     nodes: int
-    # A module that imports what `command` needs, which is then `python -m MODULE FILE`: a launcher may fork
-    # such processes from one that has imported it, and calls `MODULE.main`. None: each is started afresh.
+    # A module that imports what `command`, `python -m MODULE FILE`, needs: a launcher may fork processes from
+    # one that has imported it, and call `MODULE.main` there. None: no fork.
     preload: str | None = None
 
 
@@ -58,45 +58,45 @@ class End:
 
     task: Task
     status: int | None  # its exit status, negative where a signal ended it; None where it is unknown
-    reason: str = ""  # what the launcher knows besides, such as: Slurm job 17 was cancelled
-    restartable: bool = True  # not where somebody cancelled it on purpose
+    reason: str = ""  # further facts of the launcher, such as: Slurm job 17 was cancelled
+    restartable: bool = True  # False where a user cancelled it on purpose
 
 
 class Launcher(ABC):
-    """Starts tasks on the devices that there are."""
+    """Starts tasks on the available devices."""
 
     options_class: ClassVar[type[LauncherOptions]] = LauncherOptions
-    # Whether tasks go on when the command that started them ends; the same command must find them again.
+    # Whether tasks continue when the command that started them ends; the same command must find them again.
     detached: ClassVar[bool] = False
-    # Whether a run is made by `start` itself, which then returns when the run has ended.
+    # Whether `start` itself runs the task, and returns when the run has ended.
     in_this_process: ClassVar[bool] = False
     # Seconds that an optimizer step has to end once a run is asked to stop: fewer than until a SIGKILL.
     step_seconds: ClassVar[float] = 2.5
 
     @abstractmethod
     def __init__(self, options: Any, runs: int) -> None:
-        """`runs` is how many the study has in all. Raises ConfigError where the launcher cannot work here."""
+        """`runs` is the number of runs of the study. Raises ConfigError where the launcher cannot work."""
 
     @classmethod
     def here(cls, options: Any) -> bool:
-        """Whether tasks run on this machine, so that `auto` settings mean its devices."""
+        """Return whether tasks run on this machine, so that `auto` settings mean its devices."""
         return True
 
     @classmethod
     def ranks(cls, world: int) -> Mapping[str, str] | None:
-        """LOCAL_RANK, NODE_RANK, MASTER_ADDR and MASTER_PORT of this process, one of a run's `world`.
+        """Return LOCAL_RANK, NODE_RANK, MASTER_ADDR and MASTER_PORT of this process, one of a run's `world`.
 
-        Called in the run's process, where the launcher starts all processes of a run. None: it starts the
-        first, which starts the others. Raises ConfigError where there are not `world` of them.
+        Called in the run's process, where the launcher starts all processes of a run. None: the launcher
+        starts the first, which starts the others. Raises ConfigError where there are not `world` processes.
         """
         return None
 
     def for_one_run(self, task: Task) -> "Launcher":
-        """The launcher of a command whose only run is `task`: this one, unless overridden."""
+        """Return the launcher of a command with the only run `task`: this one, unless overridden."""
         return self
 
-    def check(self, task: Task) -> None:  # noqa: B027 - some only know it when they start the task
-        """Raises ConfigError where there will never be devices for the task."""
+    def check(self, task: Task) -> None:  # noqa: B027 - some know it only when they start the task
+        """Raise ConfigError where there will never be devices for the task."""
 
     @abstractmethod
     def start(self, task: Task) -> bool:
@@ -108,26 +108,26 @@ class Launcher(ABC):
 
     @abstractmethod
     def ended(self) -> list[End]:
-        """The tasks that have ended since the last call, each reported once. Does not wait."""
+        """Return the tasks that have ended since the last call, each reported once. Does not wait."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Send SIGTERM to every started task, upon which a run writes its checkpoint. Does not wait."""
+        """Send SIGTERM to every started task, so that its run writes a checkpoint. Does not wait."""
 
     @abstractmethod
     def kill(self) -> None:
         """End every started task at once."""
 
     def why_waiting(self, task: Task) -> str:
-        """Why no device is free for the task and what helps; empty where it only has to wait a moment."""
-        return "runs of other commands use them all"
+        """Return why no device is free for the task and what helps; empty where it waits only a moment."""
+        return "runs of other commands use all of them"
 
     def close(self) -> None:  # noqa: B027 - most have nothing to release
         """Release what the launcher holds. No task is running then, unless the launcher is `detached`."""
 
 
 def launcher_class(section: Mapping[str, Any]) -> tuple[type[Launcher], LauncherOptions]:
-    """The launcher that a configuration's section `launcher` names, and its options. Raises ConfigError."""
+    """Return the launcher that the section `launcher` names, and its options. Raises ConfigError."""
     kind = find(section.get("name"), Launcher, LAUNCHERS, "launcher.name")  # type: ignore[type-abstract]
     options = options_of(section, kind, "name", "launcher")
     assert isinstance(options, LauncherOptions)

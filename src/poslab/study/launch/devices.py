@@ -43,10 +43,10 @@ class Lease:
 
 
 def gpus() -> tuple[str, ...]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them: numbers, UUIDs or MIG names."""
+    """Return the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES: numbers, UUIDs or MIG names."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        if not cuda_available():  # which needs PyTorch, slow to import, only where there is a driver
+        if not cuda_available():  # imports PyTorch, which is slow, only where there is a driver
             return ()
         import torch
 
@@ -57,9 +57,9 @@ def gpus() -> tuple[str, ...]:
 
 
 def cuda_available() -> bool:
-    """Whether PyTorch sees a CUDA device.
+    """Return whether PyTorch sees a CUDA device.
 
-    PyTorch takes seconds to import, so it is not asked where neither a driver nor its devices are there.
+    PyTorch takes seconds to import, so it is not asked where there is neither a driver nor a device.
     """
     if "torch" not in sys.modules and not _has_driver():
         return False
@@ -69,14 +69,14 @@ def cuda_available() -> bool:
 
 
 def bfloat16_available() -> bool:
-    """Whether the CUDA devices have bfloat16 in hardware."""
+    """Return whether the CUDA devices have bfloat16 in hardware."""
     import torch
 
     return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def _has_driver() -> bool:
-    """Whether this may be a machine with GPUs that PyTorch could use: any trace of them counts."""
+    """Return whether this may be a machine with GPUs that PyTorch could use: any trace of them counts."""
     if sys.platform != "linux" or any(map(os.path.exists, DRIVERS)):
         return True
     try:
@@ -87,7 +87,7 @@ def _has_driver() -> bool:
 
 
 def peak_memory() -> int:
-    """The most bytes that this process has used, of its GPU if it uses one, else of the machine."""
+    """Return the most bytes that this process has used, of its GPU if it uses one, else of the machine."""
     import torch
 
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
@@ -96,7 +96,7 @@ def peak_memory() -> int:
 
 
 def cpu_has_bfloat16() -> bool:
-    """Whether this machine's CPU multiplies bfloat16 by itself; without, PyTorch converts, which is slow."""
+    """Return whether this CPU multiplies bfloat16; PyTorch converts it otherwise, which is slow."""
     import torch
 
     capabilities = torch.cpu.get_capabilities()
@@ -104,14 +104,14 @@ def cpu_has_bfloat16() -> bool:
 
 
 def cores() -> tuple[int, ...]:
-    """The numbers of the cores that this process may use, in order."""
+    """Return the numbers of the cores that this process may use, in order."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
 
 
 def lease_cores(count: int) -> Lease | None:
-    """`count` cores, or None where fewer are free now. Raises ConfigError without a safe folder."""
+    """Lease `count` cores; None where fewer are free now. Raises ConfigError without a safe folder."""
     leased: dict[str, list[int]] = {}
     with _one_at_a_time() as folder:
         for core in cores():
@@ -121,10 +121,10 @@ def lease_cores(count: int) -> Lease | None:
 
 
 def lease_gpus(count: int, runs_per_gpu: int) -> Lease | None:
-    """`count` GPUs, each for a run of `runs_per_gpu` on it, or None where fewer are free now.
+    """Lease `count` GPUs for one of `runs_per_gpu` runs on each; None where fewer are free now.
 
-    A run alone on its GPU (1) gets one that no run uses, and no run joins it there. Commands whose runs share
-    GPUs may differ in how many they allow. Raises ConfigError without a safe folder.
+    With 1, a run gets a GPU that no run uses, and no other run joins it there. Commands with runs that share
+    GPUs may allow different numbers of them. Raises ConfigError without a safe folder.
     """
     sharing = fcntl.LOCK_EX if runs_per_gpu == 1 else fcntl.LOCK_SH
     leased: dict[str, list[int]] = {}
@@ -132,14 +132,14 @@ def lease_gpus(count: int, runs_per_gpu: int) -> Lease | None:
         for slot, name in itertools.product(range(runs_per_gpu), gpus()):  # emptier GPUs first
             if len(leased) < count and name not in leased:
                 gpu = folder / f"gpu-{quote(name, safe='')}"
-                own = gpu.with_name(f"{gpu.name}-slot-{slot}")
-                if locks := _lock((gpu, sharing), (own, fcntl.LOCK_EX)):
+                slot_lock = gpu.with_name(f"{gpu.name}-slot-{slot}")
+                if locks := _lock((gpu, sharing), (slot_lock, fcntl.LOCK_EX)):
                     leased[name] = locks
     return _all_or_none(leased, count)
 
 
 def holders(cuda: bool) -> list[str]:
-    """The commands that have leased GPUs, or cores, each by its process and folder; those that are known."""
+    """Return the known commands that have leased GPUs, or cores, by their processes and folders."""
     found: dict[str, None] = {}
     with _one_at_a_time() as folder:
         for path in sorted(folder.glob("gpu-*" if cuda else "core-*")):
@@ -154,7 +154,7 @@ def holders(cuda: bool) -> list[str]:
 
 
 def _lock_shared(path: Path) -> int | None:
-    """A descriptor that holds the lock, beside others that share it; None where one does not share it."""
+    """Return a descriptor that shares the lock; None where a process holds it exclusively."""
     descriptor = os.open(path, os.O_RDWR)
     try:
         take(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, path, WAY_OUT)
@@ -173,7 +173,7 @@ def _all_or_none(leased: dict[str, list[int]], count: int) -> Lease | None:
 
 
 def _lock(*files: tuple[Path, int]) -> list[int]:
-    """Descriptors that hold the locks, or none where one of them is taken."""
+    """Return descriptors that hold the locks, or none where one of them is taken."""
     descriptors = []
     for path, kind in files:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -185,7 +185,7 @@ def _lock(*files: tuple[Path, int]) -> list[int]:
                 os.close(taken)
             return []
         os.utime(descriptor)  # or else systems that remove old files from /tmp would remove the lock
-        with suppress(OSError):  # a full disk, a working directory that is gone: it says who has the device
+        with suppress(OSError):  # a full disk, a removed working directory: the text only names the holder
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps([os.getpid(), os.getcwd()]).encode(), 0)
     return descriptors
@@ -193,7 +193,7 @@ def _lock(*files: tuple[Path, int]) -> list[int]:
 
 @contextmanager
 def _one_at_a_time() -> Iterator[Path]:
-    """The folder of the locks, while no other command takes any: two at once could each get too few."""
+    """Yield the folder of the locks while no other command leases: two at once could each get too few."""
     folder = _folder()
     door = os.open(folder / "door", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -204,7 +204,7 @@ def _one_at_a_time() -> Iterator[Path]:
 
 
 def _folder() -> Path:
-    """The folder of the locks. Raises ConfigError where it is not this user's alone: not safe."""
+    """Return the folder of the locks. Raises ConfigError where other users can use it, which is not safe."""
     job = os.environ.get("SLURM_JOB_ID")
     name = f"poslab-{os.getuid()}-slurm-{quote(job, safe='')}" if job else f"poslab-{os.getuid()}"
     folder = Path(tempfile.gettempdir()) / name

@@ -1,7 +1,7 @@
-"""Tasks forked by multiprocessing's fork server, which imports once what all runs of a study need.
+"""Tasks forked by multiprocessing's fork server, which does the imports of all runs of a study once.
 
-Only the local launcher forks. A Slurm job starts alone on its node, perhaps hours after the one before; Ray
-does not count the memory and threads of a process that outlives its tasks.
+Only the local launcher forks. A Slurm job starts by itself on its node, perhaps hours after the one before;
+Ray does not count the memory and threads of a process that outlives its tasks.
 """
 
 import multiprocessing
@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from poslab.study.launch.contract import Task
 
-MOST_DESCRIPTORS = 250  # that one message to the server takes, less its own
+MOST_DESCRIPTORS = 250  # that one message to the server takes, without its own
 LONGEST_FOLDER = 70  # bytes: the path of a socket has 108 at most, on some systems 104
 CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -39,13 +39,13 @@ class ForkServer:
 
     @property
     def ready(self) -> bool:
-        """Whether the imports are done: until then a fork would wait for them, whatever is to be stopped."""
+        """Whether the imports are done: until then a fork would wait for them, and could not be stopped."""
         return not self._imports.is_alive()
 
     def start(
         self, task: Task, cores: Sequence[str], leases: Sequence[int], environment: Mapping[str, str]
     ) -> ForkServerProcess:
-        """The task in a process of its own on `cores` only; it has the descriptors `leases` until it ends.
+        """Start the task in a process of its own on `cores` only, which has the descriptors `leases`.
 
         Raises EOFError or ConnectionError where the server was killed; the next call starts another.
         """
@@ -57,12 +57,12 @@ class ForkServer:
         return process
 
     def close(self) -> None:
-        """End the server, also while it imports, and remove its socket. Commands do not end by Python's end.
+        """End the server, also while it imports, and remove its socket: commands skip Python's own cleanup.
 
-        multiprocessing does so for its own tests only, by names that have been the same since Python 3.8.
+        multiprocessing does so only for its own tests, by names that have not changed since Python 3.8.
         """
         server: Any = forkserver._forkserver
-        # Again, where the thread that waits for the imports has just had another server started.
+        # Repeated, since the thread that waits for the imports may just have started another server.
         while server._forkserver_pid is not None or self._imports.is_alive():
             if server._forkserver_pid is not None:
                 with suppress(ProcessLookupError):
@@ -74,7 +74,7 @@ class ForkServer:
 
 
 def _first_process() -> None:
-    """Fork a process that does nothing, which takes as long as the server's imports."""
+    """Fork a process that does nothing: it ends when the server's imports are done."""
     with suppress(EOFError, OSError):  # the server was killed
         process = CONTEXT.Process(target=int)
         with _without_the_script():
@@ -95,7 +95,7 @@ def _variables(environment: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _without_the_script() -> Iterator[None]:
-    """Have no process run the script of the command again, which a run does not need."""
+    """Keep forked processes from running the script of the command again, which a run does not need."""
     original = spawn.get_preparation_data
 
     def prepared(name: str) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _without_the_script() -> Iterator[None]:
 
 @contextmanager
 def _short_folder() -> Iterator[None]:
-    """Have the server's socket in /tmp where the path of TMPDIR is too long for one."""
+    """Put the server's socket in /tmp where the path of TMPDIR is too long for a socket."""
     before = tempfile.tempdir
     if len(os.fsencode(tempfile.gettempdir())) > LONGEST_FOLDER:
         tempfile.tempdir = "/tmp"
@@ -133,7 +133,7 @@ def _number(duplicate: Any) -> int:
 
 
 def _run(task: Task, cores: Sequence[int], leases: Sequence[int], environment: Mapping[str, str]) -> None:
-    """In the forked process: be what a fresh one with the task's command would be. Does not return."""
+    """Become, in the forked process, what a fresh one with the task's command would be. Does not return."""
     os.setsid()
     os.chdir(task.working_directory)
     if hasattr(os, "sched_setaffinity"):
@@ -142,7 +142,7 @@ def _run(task: Task, cores: Sequence[int], leases: Sequence[int], environment: M
     log = os.open(task.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     parent = multiprocessing.parent_process()
     assert parent is not None
-    # Standard input is the lifeline: a pipe whose other end the launcher's process has.
+    # Standard input is the lifeline: a pipe from the launcher's process.
     for target, source in enumerate((parent.sentinel, log, log)):
         os.dup2(source, target)
     if (torch := sys.modules.get("torch")) is not None:  # it has the server's number of threads

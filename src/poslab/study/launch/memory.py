@@ -1,7 +1,7 @@
-"""The memory of this machine and of its GPUs: how much a run can ever have, and whether it ran out.
+"""The memory of this machine and of its GPUs, in bytes: how much a run can have, and whether it ran out.
 
-What a process may use is the machine's memory, or less where a cgroup (of a container, a Slurm job, systemd)
-or a limit of the shell (`ulimit -v`) says so. Swap does not count: training in it takes hours. In bytes.
+A process may use the machine's memory, or less where a cgroup (of a container, a Slurm job, systemd) or a
+limit of the shell (`ulimit -v`) says so. Swap does not count: training in it takes hours.
 """
 
 import os
@@ -19,26 +19,26 @@ NO_LIMIT = 2**60  # cgroups of version 1 write about 2^63 where there is none
 
 @dataclass(frozen=True)
 class Memory:
-    """So much that processes can have in all, and who says so, for a sentence: `this machine has`."""
+    """The memory that processes can have in all, and its source for a sentence: `this machine has`."""
 
     bytes: int
     holder: str
 
 
 def machine_memory(root: Path = Path("/")) -> Memory:
-    """What the processes of this machine or cgroup can have together; `root` is where its files lie."""
+    """Return the memory of all processes of this machine or cgroup; `root` is the folder of its files."""
     memory = Memory(_meminfo(root).get("MemTotal", _physical_memory()), "this machine has")
     limits = [Memory(limit, "this process's cgroup allows") for limit in _cgroup_limits(root)]
-    return min([memory, *limits, *_process_limits()], key=lambda each: each.bytes)
+    return min([memory, *limits, *_process_limits()], key=lambda memory: memory.bytes)
 
 
 def free_memory() -> int:
-    """What nobody uses now, or the system would give up at once."""
+    """Return the bytes that are unused, or that the system would free at once."""
     return min(_meminfo(Path("/")).get("MemAvailable", NO_LIMIT), machine_memory().bytes)
 
 
 def gpu_memory() -> list[Memory]:
-    """Of each GPU that this process may use."""
+    """Return the memory of each GPU that this process may use."""
     if not cuda_available():
         return []
     import torch
@@ -50,20 +50,20 @@ def gpu_memory() -> list[Memory]:
 
 
 def size_text(size: float) -> str:
-    """1.5 GiB, 3,072 GiB."""
+    """Return `1.5 GiB`, `3,072 GiB`."""
     amount = size / 2**30
     return f"{amount:,.0f} GiB" if amount >= 100 else f"{amount:.3g} GiB"
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether it says that memory ran out, or that no machine has so much: PyTorch has no class for it."""
+    """Return whether the message is that memory ran out, for which PyTorch has no class of errors."""
     words = str(error).lower()
     overflow = "storage size calculation overflowed" in words
     return isinstance(error, MemoryError) or "can't allocate memory" in words or overflow
 
 
 def out_of_memory_kills(root: Path = Path("/")) -> int:
-    """How many processes of this one's cgroup, else of the machine, the kernel has killed for lack of memory.
+    """Return how many processes of this cgroup, else of the machine, were killed for lack of memory.
 
     0 where the kernel does not count them. Programs that watch the memory themselves are not counted.
     """
@@ -78,7 +78,7 @@ def out_of_memory_kills(root: Path = Path("/")) -> int:
 
 @contextmanager
 def limited_to(memory: int) -> Iterator[None]:
-    """Let this process allocate so many bytes more: a larger request fails, instead of the whole process."""
+    """Let this process allocate only `memory` more bytes: a larger request fails, not the whole process."""
     if sys.platform != "linux":
         yield
         return
@@ -114,7 +114,7 @@ def _process_limits() -> Iterator[Memory]:
 
 
 def _cgroup_limits(root: Path) -> Iterator[int]:
-    """Of the process's cgroup and all above it."""
+    """Yield the limits of the process's cgroup and of all above it."""
     for folder in _cgroups(root):
         for name in ("memory.max", "memory.limit_in_bytes"):  # of versions 2 and 1
             text = _text(folder / name).strip()
@@ -123,9 +123,9 @@ def _cgroup_limits(root: Path) -> Iterator[int]:
 
 
 def _cgroups(root: Path) -> Iterator[Path]:
-    """The folders of this process's memory cgroup and of those above it, the innermost first.
+    """Yield the folders of this process's memory cgroup and of those above it, the innermost first.
 
-    In a container the path may be the one outside, and only the uppermost folder is there.
+    In a container the path may be that outside, and only the uppermost folder exists.
     """
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)

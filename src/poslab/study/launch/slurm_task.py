@@ -1,4 +1,4 @@
-"""What a Slurm job runs on its nodes: it starts the command, passes signals on, and writes the exit status.
+"""The task of a Slurm job on its nodes: start the command, forward signals, and write the exit status.
 
 launchers/slurm.py submits a SlurmTask through submitit, which stores it in a file that names this module, and
 which Slurm starts on each node to load the file and call the task.
@@ -19,7 +19,7 @@ from poslab.record.files import write_atomic
 from poslab.study.launch.contract import LIFELINE
 
 ANSWER_SECONDS = 30  # that Slurm's controller has to answer
-SECONDS_UNTIL_SIGKILL = 60  # near the time limit, of the 90 that submitit leaves a process
+SECONDS_UNTIL_SIGKILL = 60  # near the time limit, of the 90 that submitit gives a process
 ENDED_BY_SIGTERM = (128 + signal.SIGTERM, -signal.SIGTERM)  # exit statuses
 
 
@@ -32,7 +32,7 @@ class SlurmTask:
     log: Path  # of the first process; the others write beside it
     folder: Path  # of the files with the exit statuses
     name: str
-    cores: int  # a process
+    cores: int  # per process
     process: int = 0  # the id of the command's process, once it is started
     stopping: bool = False  # SIGTERM has come
     slurm_signals_child: bool = False  # SIGTERM reaches the command's process from Slurm too
@@ -68,7 +68,7 @@ class SlurmTask:
             raise SystemExit(status if status >= 0 else 128 - status)
 
     def checkpoint(self) -> Any:
-        """Called by submitit in the first task near the time limit; the task of the job's next turn."""
+        """Return the task of the job's next turn; submitit calls it in the first task near the time limit."""
         from submitit.helpers import DelayedSubmission
 
         if self.process:
@@ -80,14 +80,14 @@ class SlurmTask:
                 time.sleep(0.1)
             if status is None:
                 os.kill(self.process, signal.SIGKILL)
-            elif status not in ENDED_BY_SIGTERM:  # it came to its end, or failed, just now
+            elif status not in ENDED_BY_SIGTERM:  # it has just ended or failed
                 self._write_status(0, status)
                 return None
         return DelayedSubmission(replace(self, process=0, stopping=False))
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         first, self.stopping = not self.stopping, True
-        # Never twice: upon a second SIGTERM a run ends without a checkpoint.
+        # Never twice: at a second SIGTERM a run ends without a checkpoint.
         if self.process and first and not self.slurm_signals_child:
             os.kill(self.process, number)
 
@@ -99,17 +99,17 @@ class SlurmTask:
 
 
 def exit_file(folder: Path, name: str, job: str, rank: int) -> Path:
-    """The file with the exit status of process `rank` of the run `name`, negative where a signal ended it."""
+    """Return the file with the exit status of process `rank` of the run `name`, negative for a signal."""
     return folder / f"{name}.{job}.{rank}.exit"
 
 
 def slurm_output(command: Sequence[str]) -> str | None:
-    """The output of one of Slurm's commands; None where it fails or the controller does not answer."""
-    own = ("SQUEUE_", "SCANCEL_")  # the user's own filters and formats would change the output
+    """Return the output of one of Slurm's commands; None where it fails or the controller does not answer."""
+    filters = ("SQUEUE_", "SCANCEL_")  # the user's own filters and formats would change the output
     try:
         answer = subprocess.run(
             command,
-            env={key: value for key, value in os.environ.items() if not key.startswith(own)},
+            env={key: value for key, value in os.environ.items() if not key.startswith(filters)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -122,13 +122,13 @@ def slurm_output(command: Sequence[str]) -> str | None:
 
 
 def _slurm_signals_children() -> bool:
-    """Whether Slurm sends SIGTERM to a task's children too; with control groups, as usual, it does not."""
+    """Return whether Slurm sends SIGTERM to a task's children too; with control groups it does not."""
     configuration = slurm_output(["scontrol", "show", "config"]) or ""
     return "proctrack/linuxproc" in configuration or "proctrack/pgid" in configuration
 
 
 def _bound_to(parent: int) -> Callable[[], None]:
-    """For a new process before its program: make it end with `parent`, and ignore SIGUSR2."""
+    """Return a function that makes a new process end with `parent`, and ignore SIGUSR2."""
     set_option = ctypes.CDLL(None).prctl
 
     def prepare() -> None:
@@ -143,7 +143,7 @@ def _bound_to(parent: int) -> Callable[[], None]:
 
 
 def _exit_status(process: int, options: int = 0) -> int | None:
-    """The exit status of a child, negative where a signal ended it; with WNOHANG, None while it runs.
+    """Return the exit status of a child, negative where a signal ended it; with WNOHANG, None while it runs.
 
     The child stays a zombie, so that its id is not used again and a signal handler may call this too.
     """

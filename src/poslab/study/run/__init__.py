@@ -1,1 +1,1 @@
-"""One run: planned, named by what decides it, made in processes of its own, evaluated again."""
+"""One run: plan it, name it by its settings, run it in processes of its own, evaluate it again."""

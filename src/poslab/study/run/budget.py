@@ -1,8 +1,8 @@
-"""What a run takes at least, of memory, disk and time, so that one that cannot end is refused at once.
+"""The least memory, disk and time that a run takes, so that a run that cannot end is refused at once.
 
-All are lower bounds: a run is refused where it plainly cannot fit, and one that is begun may still run out of
-memory, which its record then says with what to change. Measured on a CPU, runs of 0.1 to 51 M parameters took
-1.6 to 4.1 times the bound.
+All are lower bounds: a run is refused where it clearly cannot fit, and one that has begun may still run out
+of memory, and its record then says what to change. Measured on a CPU, runs of 0.1 to 51 M parameters took 1.6
+to 4.1 times the bound.
 """
 
 import shutil
@@ -19,10 +19,10 @@ from poslab.study.launch.memory import Memory, free_memory, gpu_memory, machine_
 INTERPRETER = 150 * 2**20  # bytes of each process: Python with PyTorch
 TOKENS_A_BATCH = 4_096  # of an evaluation
 LOGITS_A_BATCH = 2**29
-# What no machine has, where runs are made elsewhere.
+# More than any machine has, for runs on other machines.
 ELSEWHERE = Memory(64 * 2**40, "no machine has more than")
 ELSEWHERE_GPU = Memory(2**40, "no GPU has more than")
-# More operations a second than any CPU or GPU does.
+# Operations per second, more than those of any CPU or GPU.
 OPERATIONS = {"cpu": 1e14, "cuda": 1e16}
 YEAR = 365 * 86_400  # seconds
 # Settings that a message names.
@@ -38,7 +38,7 @@ class BudgetError(ConfigError):
 
 
 class Need(NamedTuple):
-    """Memory that must be there at one time."""
+    """Memory that a run needs at one time."""
 
     bytes: int
     purpose: str
@@ -57,9 +57,9 @@ class Size:
 def size_of(
     config: RunConfig, parameters: int = 0, max_length: int | None = None, trained: bool = False
 ) -> Size:
-    """The size of a resolved configuration, whose scheme and attention have `parameters` of their own.
+    """Return the size of a resolved configuration with `parameters` in its scheme and attention.
 
-    The scheme is defined for `max_length` tokens. `trained`: the model is there and is only evaluated.
+    The scheme is defined for `max_length` tokens. `trained`: the model exists and is only evaluated.
     """
     model, trainer, length = config.model, config.trainer, config.context_length
     softmax, number = config.attention.get("kind") == "softmax", 2 if trainer.precision == "bfloat16" else 4
@@ -69,16 +69,16 @@ def size_of(
 
     windows = max(1, trainer.batch_size // (trainer.accumulate * trainer.devices * trainer.nodes))
     tokens = windows * length  # at a time, in one of the run's processes
-    kept = (10 if trainer.compile is True else 16) * number  # bytes for backward, of a token in a block
+    stored = (10 if trainer.compile is True else 16) * number  # bytes for backward, per token and block
     training = (
         Need(16 * weights, "parameters with gradients and optimizer", MODEL),
-        Need(kept * tokens * model.width * model.layers, "activations", ACTIVATIONS),
+        Need(stored * tokens * model.width * model.layers, "activations", ACTIVATIONS),
         Need(softmax * 4 * windows * model.heads * length**2 * model.layers, "attention weights", SOFTMAX),
         Need(8 * tokens * vocabulary, "logits", BATCH),
     )
     longest = min(int(config.evaluate.longest) * length, max_length or sys.maxsize)
     together = max(1, min(TOKENS_A_BATCH, LOGITS_A_BATCH // vocabulary) // longest)  # windows
-    evaluated = 9 * number * model.width + 8 * vocabulary  # bytes of a token
+    evaluated = 9 * number * model.width + 8 * vocabulary  # bytes per token
     evaluation = (
         Need(4 * weights, "parameters", MODEL),
         Need(together * longest * evaluated, "activations of an evaluation", LENGTH),
@@ -96,21 +96,21 @@ def size_of(
 
 
 def estimate(size: Size) -> int:
-    """The bytes that a run is likely to take, of its GPU if it uses one, else of the machine.
+    """Return the bytes that a run is likely to take, of its GPU if it uses one, else of the machine.
 
-    For planning how many run at a time, which costs nothing but time where it is too much.
+    They decide how many runs run at a time; too high an estimate costs only time.
     """
     return INTERPRETER + round(1.5 * _sum(size.gpu or size.machine))
 
 
-def check_memory(size: Size, here: bool = True, gigabytes: float | None = None) -> None:
-    """Raise BudgetError where the run cannot fit into this machine or, if not `here`, into any.
+def check_memory(size: Size, local: bool = True, gigabytes: float | None = None) -> None:
+    """Raise BudgetError where the run cannot fit into this machine or, if not `local`, into any machine.
 
-    `gigabytes` is the memory that a launcher gives a run elsewhere.
+    `gigabytes` is the memory that a launcher gives a run on another machine.
     """
-    gpu = max(gpu_memory(), key=lambda each: each.bytes, default=None) if here and size.gpu else ELSEWHERE_GPU
-    machine = machine_memory() if here else ELSEWHERE
-    if gigabytes and not here:
+    gpu = max(gpu_memory(), key=lambda gpu: gpu.bytes, default=None) if local and size.gpu else ELSEWHERE_GPU
+    machine = machine_memory() if local else ELSEWHERE
+    if gigabytes and not local:
         machine = Memory(round(gigabytes * 2**30), "launcher.memory_gb gives")
     for needs, memory in ((size.machine, machine), (size.gpu, gpu)):
         if memory is not None and (whole := _sum(needs)) > memory.bytes:
@@ -122,7 +122,7 @@ def check_memory(size: Size, here: bool = True, gigabytes: float | None = None) 
 
 
 def warning(size: Size) -> str | None:
-    """What to say where a run fits into this machine, but not beside what is there now; else None."""
+    """Return a warning where a run fits into this machine, but not into its free memory; else None."""
     need, free = _sum(size.machine), free_memory()
     if need <= free:
         return None
@@ -134,7 +134,7 @@ def warning(size: Size) -> str | None:
 def check_steps(config: RunConfig) -> None:
     """Raise BudgetError where there are more validations than steps, or training takes over a year anywhere.
 
-    Each token takes six operations a parameter of the blocks, forward and backward.
+    Each token takes six operations per parameter of the blocks, forward and backward.
     """
     trainer, model, validations = config.trainer, config.model, config.evaluate.validations
     if validations > trainer.max_steps:
@@ -143,8 +143,8 @@ def check_steps(config: RunConfig) -> None:
             f"(trainer.max_steps): choose evaluate.validations={min(trainer.max_steps, VALIDATIONS)}"
         )
     tokens = trainer.max_steps * trainer.batch_size * config.context_length
-    a_second = OPERATIONS[trainer.accelerator] * trainer.devices * trainer.nodes
-    years = 72 * model.width**2 * model.layers * tokens / a_second / YEAR
+    per_second = OPERATIONS[trainer.accelerator] * trainer.devices * trainer.nodes
+    years = 72 * model.width**2 * model.layers * tokens / per_second / YEAR
     if years > 1:
         raise BudgetError(
             f"{trainer.max_steps:,} steps of training take more than {years:,.0f} years on any machine: "
@@ -153,9 +153,9 @@ def check_steps(config: RunConfig) -> None:
 
 
 def check_disk(size: Size, directory: Path) -> None:
-    """Raise BudgetError where the disk has no room for the run's files, beside those that it has."""
-    there = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(there).free
+    """Raise BudgetError where the disk has no room for the run's files; its present ones count as free."""
+    existing = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
     if size.disk < free:
         return
     free += sum(path.stat().st_size for path in directory.glob("**/*") if path.is_file())
@@ -168,7 +168,7 @@ def check_disk(size: Size, directory: Path) -> None:
 
 
 def _entries(config: RunConfig) -> int:
-    """The tokens of a vocabulary. Raises ConfigError where it is a file that is no tokenizer."""
+    """Return the number of tokens of a vocabulary. Raises ConfigError for a file that is no tokenizer."""
     vocabulary = config.data.get("vocabulary")
     if is_tokenizer_file(vocabulary):
         return tokenizer_file.entries(Path(str(vocabulary)))

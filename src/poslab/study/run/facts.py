@@ -1,6 +1,6 @@
-"""What a record holds of the software that makes a run: the versions, the checkout and the machine.
+"""The software and hardware of a run for its record: the versions, the checkout and the machine.
 
-Nothing here says whose machine it was: no host, no user, no path, and no address of a repository.
+Nothing here names the owner of the machine: no host, no user, no path, and no address of a repository.
 """
 
 import os
@@ -19,17 +19,17 @@ from poslab.study.launch.devices import cores
 from poslab.study.launch.memory import machine_memory
 
 GIT_SECONDS = 5.0  # that git has to answer; a run does not wait longer for it
-DECIDING = ("src", "conf")  # of the checkout: what else lies in it does not change a run
+DECIDING = ("src", "conf")  # of the checkout: other files in it do not change a run
 # Without a lock on the index, and without programs that the repository's settings name.
 GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 COMMIT = re.compile(r"^# branch\.oid ([0-9a-f]{40,64})$", re.MULTILINE)
 
 
-version = lru_cache(metadata.version)  # each takes a millisecond
+version = lru_cache(metadata.version)  # each call takes a millisecond
 
 
 def machine_facts() -> dict[str, Any]:
-    """What a record says of the software and the machine, but for its GPUs."""
+    """Return the facts of a record about the software and the machine, without its GPUs."""
     return {
         "versions": describe_versions(),
         "source": source_state(),
@@ -39,7 +39,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def gpu_facts() -> dict[str, Any]:
-    """The same of the GPUs that a run uses: in its process, since asking for names opens a context there."""
+    """Return those about the GPUs that a run uses, in its process: asking for names opens a context there."""
     import torch
 
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
@@ -47,7 +47,7 @@ def gpu_facts() -> dict[str, Any]:
 
 
 def source_state(root: Path = PACKAGE.parents[1]) -> SourceState | None:
-    """The commit of the checkout that poslab runs from, and whether its code or options differ from it.
+    """Return the commit of the checkout that poslab runs from, and whether its code or options differ.
 
     None where poslab is installed rather than checked out, or git is missing or does not answer.
     """
@@ -77,7 +77,7 @@ def source_state(root: Path = PACKAGE.parents[1]) -> SourceState | None:
 
 
 def hardware() -> Hardware:
-    """The machine that this process runs on."""
+    """Return the machine that this process runs on."""
     return Hardware(
         processor=_processor(),
         gpus=None,
@@ -88,7 +88,7 @@ def hardware() -> Hardware:
 
 
 def _processor() -> str:
-    """The CPU's model; its kind, such as x86_64, where the system does not say."""
+    """Return the CPU's model; its kind, such as x86_64, where the system does not say."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
@@ -98,7 +98,7 @@ def _processor() -> str:
 
 
 def describe_versions() -> dict[str, str]:
-    """Versions that may change a result's last digits: in the record, but not in the identity."""
+    """Return versions that may change a result's last digits: in the record, but not in the identity."""
     versions = {"python": platform.python_version()}
     for name in ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab"):
         with suppress(metadata.PackageNotFoundError):  # W&B is optional, and poslab may only be on the path

@@ -1,11 +1,11 @@
-"""The identity of a run: a hash of all that decides its result, so that the same run is never made twice.
+"""The identity of a run: a hash of all that decides its result, so that no run is repeated.
 
 That is the checked configuration, the content of the data and the code that is reached from the run's own
 parts. A new scheme, a change of the report, of a logger or of the progress bar leaves finished runs valid.
-The code that only measures a trained model has a fingerprint of its own: where it changes, the trained
-weights stay and are measured again. Fingerprints are of what code means: another comment or docstring leaves
-finished runs valid (meaning.py). Code that was rewritten and seen to train to the same losses counts as the
-code that it replaced: recipes.json lists the fingerprints of such code together.
+The code that only measures a trained model has a fingerprint of its own: when it changes, the trained
+weights stay and are measured again. Fingerprints are of the meaning of code: another comment or docstring
+leaves finished runs valid (meaning.py). Rewritten code that was seen to train to the same losses counts as
+the code that it replaced: recipes.json lists the fingerprints of such code together.
 """
 
 import ast
@@ -35,8 +35,8 @@ TRAINING = (  # what turns a configuration and data into weights
 )
 MEASURES = "poslab.measures"
 RECIPES = Path(__file__).with_name("recipes.json")
-LIBRARIES = {"pytorch_lightning", "lightning", "torch"}  # whose callbacks have no fingerprint
-PARSED = 2000  # sources whose imports and meaning are remembered
+LIBRARIES = {"pytorch_lightning", "lightning", "torch"}  # their callbacks have no fingerprint
+PARSED = 2000  # sources of which imports and meaning are cached
 
 
 @dataclass(frozen=True)
@@ -49,27 +49,27 @@ class Code:
 
 
 def code_fingerprints(config: RunConfig) -> Code:
-    """The fingerprints of the code of a run; of code that trains alike, that of the first of its kind."""
+    """Return the fingerprints of a run's code; of code that trains alike, the fingerprint of the first."""
     code = own_fingerprints(config)
     return replace(code, shared=_recipe(code.shared), parts=_recipe(code.parts))
 
 
 def _recipe(fingerprint: str) -> str:
-    """The first fingerprint of code that was seen to train as this one does; else the fingerprint itself."""
+    """Return the first fingerprint of code that was seen to train alike; else the fingerprint itself."""
     return next((alike[0] for alike in _recipes() if fingerprint in alike), fingerprint)
 
 
 @lru_cache
 def _recipes() -> list[list[str]]:
-    """Fingerprints of code that trained to the same losses, the first of each first."""
+    """Return lists of fingerprints of code that trained to the same losses, the oldest code first."""
     return [*json.loads(RECIPES.read_text()).values()]
 
 
 def own_fingerprints(config: RunConfig) -> Code:
-    """SHA-256 over what every module means that this run reaches, of poslab and of its parts' packages."""
+    """Return SHA-256 over the meaning of every module that this run reaches, also in its parts' packages."""
     shared = sources(TRAINING)
     parts = {name: path for name, path in sources(part_modules(config)).items() if name not in shared}
-    # The same for all arms: of the schemes and attentions that it knows, a run reaches its own, in `parts`.
+    # The same for all arms: a run's own scheme and attention are in `parts`.
     evaluation = {
         name: path
         for name, path in sources(measuring()).items()
@@ -79,24 +79,23 @@ def own_fingerprints(config: RunConfig) -> Code:
 
 
 def measuring() -> list[str]:
-    """The modules of all measurements, which turn weights into the tables of a record."""
+    """Return the modules of all measurements, which turn weights into the tables of a record."""
     return [module_name(name, MEASURES) for name in part_names(MEASURES)]
 
 
 def part_modules(config: RunConfig) -> tuple[str, ...]:
-    """The modules of the schemes, the attention and the callbacks that a configuration names.
+    """Return the modules of the schemes, the attention and the callbacks that a configuration names.
 
-    Those of poslab and of other packages, but for Lightning's and PyTorch's own callbacks: their versions are
-    in the record, as those of all else that they do in training.
+    Lightning's and PyTorch's own callbacks are left out: the versions of these libraries are in the record.
     """
     schemes = (module_name(name, "poslab.model.positions") for name in sorted(_schemes(config.pos)))
-    callbacks = (_module_of(name, each["_target_"]) for name, each in sorted(config.callbacks.items()))
-    own = (name for name in callbacks if name.partition(".")[0] not in LIBRARIES)
-    return (*schemes, module_name(str(config.attention.get("kind")), "poslab.model.attention"), *own)
+    callbacks = (_module_of(name, spec["_target_"]) for name, spec in sorted(config.callbacks.items()))
+    foreign = (name for name in callbacks if name.partition(".")[0] not in LIBRARIES)
+    return (*schemes, module_name(str(config.attention.get("kind")), "poslab.model.attention"), *foreign)
 
 
 def _module_of(name: str, target: str) -> str:
-    """The module of a callback's class. Raises ConfigError where there is none."""
+    """Return the module of a callback's class. Raises ConfigError where there is none."""
     module = target
     while module := module.rpartition(".")[0]:
         if source_of(module) is not None:
@@ -105,12 +104,12 @@ def _module_of(name: str, target: str) -> str:
 
 
 def source_fingerprint(modules: Iterable[str]) -> str:
-    """Of `modules` and of all that they import. Raises FileNotFoundError as `sources` does."""
+    """Return the fingerprint of `modules` and all their imports. Raises FileNotFoundError like `sources`."""
     return _digest(sources(modules))
 
 
 def _schemes(section: Any) -> set[str]:
-    """The schemes that a section names, also in sections inside it: of other layers, of a scheme it wraps."""
+    """Return the schemes named in a section and in sections inside it: of other layers, of a wrapped one."""
     if not isinstance(section, dict):
         return set()
     inner = set().union(*(_schemes(value) for value in section.values()))
@@ -125,9 +124,9 @@ def _digest(sources: dict[str, Path]) -> str:
 
 
 def run_identity(config: RunConfig, code: Code, data_fingerprint: str, start: Start | None = None) -> str:
-    """The run's hash, 12 hexadecimal digits. It depends on the content of the data, not on their path.
+    """Return the run's hash, 12 hexadecimal digits. It depends on the content of the data, not on their path.
 
-    Of a run that goes on from another it depends on that run's hash and weights.
+    For a run that begins from another it also depends on that run's hash and weights.
     """
     settings = config.result_settings()
     settings["data"].pop("path", None)
@@ -139,25 +138,25 @@ def run_identity(config: RunConfig, code: Code, data_fingerprint: str, start: St
 
 
 def run_name(labels: tuple[str, str], seed: int, identity: str) -> str:
-    """The run's directory name: readable, and unique by the identity at its end."""
+    """Return the run's directory name: readable, and unique by the identity at its end."""
     readable = "-".join([*labels, f"seed{seed}"])
     safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in readable)
     return f"{safe[:80]}-{identity}"
 
 
 def sources(modules: Iterable[str]) -> dict[str, Path]:
-    """The files of `modules` and of every module that they import, directly or not.
+    """Return the files of `modules` and of every module that they import, directly or not.
 
     Those of poslab, and for a part of another package those of that package: its `__init__.py` too, which
-    runs before the part. Raises FileNotFoundError where one of `modules` has no file: without it, its changes
-    would go unnoticed.
+    runs before the part. Raises FileNotFoundError where one of `modules` has no file: its changes would not
+    be noticed.
     """
     files: dict[str, Path] = {}
     modules = list(modules)
     packages = {name.partition(".")[0] for name in modules} | {POSLAB}
     for name in modules:
         if source_of(name) is None:
-            raise FileNotFoundError(f"the source of {name}, which decides what a run is, is not there")
+            raise FileNotFoundError(f"the source of {name}, which decides a run's result, does not exist")
     waiting = modules
     while waiting:
         name = waiting.pop()
@@ -165,7 +164,7 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
         if path is not None:
             files[name] = path
             imported = _imported(name, path)
-            waiting += [each for each in imported if each.partition(".")[0] in packages and each != POSLAB]
+            waiting += [item for item in imported if item.partition(".")[0] in packages and item != POSLAB]
             if name.partition(".")[0] != POSLAB and "." in name:
                 waiting.append(name.rpartition(".")[0])
     _parsed().save()
@@ -182,10 +181,10 @@ def _remembered(path: Path) -> Remembered:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The `imports` of a source, as it spells them, and its `meaning`.
+    """Return the `imports` of a source, as it spells them, and its `meaning`.
 
-    Parsing takes nearly all of the time of a fingerprint, so what it gave is remembered: by the content and
-    not by the file's time or size, which a change can leave as they were.
+    Parsing takes nearly all of the time of a fingerprint, so its result is cached: by the content and not by
+    the file's time or size, which a change can leave as they were.
     """
     content = path.read_bytes()
     key = f"{_reader()} {hashlib.sha256(content).hexdigest()}"
@@ -197,13 +196,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _imported(name: str, path: Path) -> list[str]:
-    """The modules that the source of `name` imports, and whatever it imports from them."""
+    """Return the modules that the source of `name` imports, and the names that it imports from them."""
     inside = name if path.name == "__init__.py" else name.rpartition(".")[0]
     return [_absolute(imported, inside) for imported in _read(path)["imports"]]
 
 
 def _absolute(name: str, package: str) -> str:
-    """A name that a module of `package` imports, without the dots that it begins with: one for `package`."""
+    """Return a name that a module of `package` imports, with the leading dots (one: `package`) replaced."""
     levels = len(name) - len(name.lstrip("."))
     if not levels:
         return name
@@ -212,7 +211,7 @@ def _absolute(name: str, package: str) -> str:
 
 
 def _without_type_checking(node: ast.AST) -> Iterator[ast.AST]:
-    """Every node inside, but for what is imported only for type checkers."""
+    """Yield every node inside, except imports only for type checkers."""
     if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
         return
     yield node
@@ -222,14 +221,14 @@ def _without_type_checking(node: ast.AST) -> Iterator[ast.AST]:
 
 @lru_cache
 def _reader() -> str:
-    """What reads a source: this module and meaning.py, under this Python."""
-    here = Path(__file__)
-    readers = here.read_bytes() + here.with_name("meaning.py").read_bytes()
+    """Return a key for the code that reads sources: this module and meaning.py, under this Python."""
+    module = Path(__file__)
+    readers = module.read_bytes() + module.with_name("meaning.py").read_bytes()
     return f"{platform.python_version()} {hashlib.sha256(readers).hexdigest()[:16]}"
 
 
 def _names(source: ast.Module) -> list[str]:
-    """What a source imports, as it spells it: with dots before a name by its own package."""
+    """Return the imports of a source as it spells them, with leading dots for its own package."""
     names: list[str] = []
     for node in _without_type_checking(source):
         if isinstance(node, ast.Import):

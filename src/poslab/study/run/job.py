@@ -1,4 +1,4 @@
-"""A planned run, and how it stands by its record."""
+"""A planned run, and its state by its record."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,18 +23,18 @@ class Standing:
     status: str | None  # None where there is no record yet; older or newer: of a format that is not read
     reason: str | None = None
     damage: tuple[str, ...] = ()  # a line for each file that is not as it was written
-    outdated: bool = False  # whether its model was evaluated by other code than today's
+    outdated: bool = False  # whether its model was evaluated by older code than today's
     manifest: Manifest | None = None
 
     @property
     def settled(self) -> bool:
-        """Whether making the run again would give the same: it is done, or has diverged."""
+        """Whether a repetition would give the same result: the run is done, or has diverged."""
         return self.status in ENDED and not self.damage and not self.outdated
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that can be made: its settings are checked and its data prepared."""
+    """A run that can start: its settings are checked and its data prepared."""
 
     request: Request
     config: Config  # the request's, with `auto` replaced
@@ -74,6 +74,6 @@ class Job:
         return self.standing.settled
 
     def check_disk(self) -> None:
-        """Raise BudgetError where the disk has no room for a run that is still to be made."""
+        """Raise BudgetError where the disk has no room for a run that is not yet finished."""
         if not self.settled:
             check_disk(self.size, self.directory)

@@ -1,4 +1,4 @@
-"""Making one run: it is trained, evaluated and recorded, from where an earlier process has stopped."""
+"""Train, evaluate and record one run, from where an earlier process has stopped."""
 
 import sys
 import time
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
     from poslab.training.loop import TrainingResult
 
-STOP_SECONDS = 1.0  # that W&B has to take the last points where the run is asked to stop
-# What a manifest keeps whichever process makes the run.
+STOP_SECONDS = 1.0  # that W&B has to take the last points of a run that is asked to stop
+# Facts in a manifest that stay when another process resumes the run.
 LASTING = {"started", "wandb", "processes", "origin"}
 TRAINING_PER_CHECKPOINT = 20  # seconds of training, at least, for each second that writing a checkpoint took
 
@@ -65,26 +65,26 @@ def run(
     callbacks: Sequence["Callback"] = (),
     loggers: Sequence["Logger"] = (),
 ) -> Manifest:
-    """Make the run and return its manifest; a run that fails has status failed or diverged and a reason.
+    """Run the job and return its manifest; a run that fails has status failed or diverged and a reason.
 
-    It goes on from the newest checkpoint whose checksum is right. Where it is stopped, the run has status
-    interrupted, with a checkpoint if it was training, and Stopped is raised. With `raises` what makes it fail
-    is raised, too, once that is on record. `callbacks` and `loggers` are beside those of the job's
-    configuration. Raises TakenError where another process is making the same run, and ConfigError where a
-    newer version has made it.
+    It resumes from the newest checkpoint with the right checksum. A run that is stopped has status
+    interrupted, with a checkpoint if it was training, and Stopped is raised. With `raises` the error of a
+    failed run is raised, too, once it is recorded. `callbacks` and `loggers` are added to those of the job's
+    configuration. Raises TakenError where another process has the same run, and ConfigError where a newer
+    version has run it.
     """
     with holding(run_lock(job.directory)):
         standing = job.standing
-        if standing.status == "newer":  # it may hold what this version would lose
+        if standing.status == "newer":  # it may hold data that this version would lose
             raise ConfigError(f"{job.directory}: {standing.reason}")
-        if standing.settled and standing.manifest is not None:  # another command has made it meanwhile
+        if standing.settled and standing.manifest is not None:  # another command has finished it meanwhile
             return standing.manifest
         return RunMaker(job, display, stopper, raises, callbacks, loggers).run()
 
 
 @dataclass(eq=False)
 class RunMaker(Observer):
-    """Makes a run in this process; it observes the training."""
+    """Runs a job in this process, and observes its training."""
 
     job: Job
     display: RunDisplay
@@ -99,7 +99,7 @@ class RunMaker(Observer):
         self.interval = self.job.config.trainer.checkpoint_seconds
         self.notes: list[str] = []
         self.state: Mapping[str, Any] | None = None  # from which training resumes
-        self.trained: Mapping[str, Any] | None = None  # the final weights, if they are there
+        self.trained: Mapping[str, Any] | None = None  # the final weights, if there are any
         earlier = self._earlier_manifest()
         self._find_state(earlier)
         self.notes = [*(earlier.notes or []), *self.notes]
@@ -133,7 +133,7 @@ class RunMaker(Observer):
             write_atomic(job.directory / ERROR, traceback.format_exc())
             failure = error
             if not (self.raises or isinstance(error, ConfigError) or _out_of_memory(error)):
-                traceback.print_exc()  # of the others one line says what to choose
+                traceback.print_exc()  # the reason of the others is enough, in one line
             outcome = {"status": "failed", "reason": _reason(error, trained=FINAL in self.record.files)}
         final_manifest, stopped = self._finish_tracking(outcome)
         self._close_record(outcome["status"], final_manifest)
@@ -186,11 +186,11 @@ class RunMaker(Observer):
             (self.job.directory / PROGRESS).unlink(missing_ok=True)
 
     def _finish_tracking(self, outcome: Mapping[str, Any]) -> tuple[Manifest, Stopped | None]:
-        """Send the rest of the run to W&B; the manifest to close the record with, and Stopped if it came.
+        """Send the rest of the run to W&B; return the final manifest for the record, and Stopped if it came.
 
         W&B gets the final manifest before it is on disk: after a crash between the two the next process
-        finishes the run and sends it again. Stopped is not raised here, since the run is complete: what W&B
-        lacks is sent by the next command.
+        finishes the run and sends it again. Stopped is not raised here, since the run is complete: the next
+        command sends what W&B lacks.
         """
         finished, stopped = now(), None
         try:
@@ -252,7 +252,7 @@ class RunMaker(Observer):
         }
 
     def _record_place(self) -> None:
-        """Put where the run is in W&B into the manifest; a run keeps its first id."""
+        """Put the place of the run in W&B into the manifest; a run keeps its first id."""
         known = self.record.manifest.wandb
         for place in filter(None, (logger.place for logger in self.loggers)):
             self.record.manifest = self.record.manifest.updated(wandb={"id": known and known.id, **place})
@@ -295,8 +295,8 @@ class RunMaker(Observer):
         record.update(memory_bytes=peak_memory())
 
     def _train(self, gpt: GPT, observer: Observer) -> "TrainingResult":
-        """Train from the newest state on, from another run's weights, or from drawn ones."""
-        # Imported here, since Lightning takes seconds: a run that is made already does not need it.
+        """Train from the newest state, from another run's weights, or from random ones."""
+        # Imported here, since Lightning takes seconds: a run that is finished does not need it.
         from poslab.training.loop import TrainingResult, train
 
         job = self.job
@@ -310,7 +310,7 @@ class RunMaker(Observer):
         return train(gpt, job.config, job.corpus, observer, self._take_state(), self.callbacks, start is None)
 
     def _take_state(self) -> State | None:
-        """The state to resume from, which is not held here any longer: it is as large as all of training."""
+        """Return the state to resume from and drop it here: it is as large as all of training."""
         state, self.state = self.state, None
         return state
 
@@ -320,7 +320,7 @@ class RunMaker(Observer):
 
         trained = read_trained_model(Path(start.directory))
         if trained.digest != start.checkpoint:
-            raise ConfigError(f"{start.run} was made again since the command began: give the command again")
+            raise ConfigError(f"{start.run} has changed since the command began: give the command again")
         fill_with(gpt, trained.weights)
         if writes:
             nll, tokens = loss_before(gpt, self.job.config, self.job.corpus)
@@ -343,13 +343,13 @@ class RunMaker(Observer):
         files = earlier.files or {}
         damaged = damaged_files(directory, files)
         for name in damaged:
-            self._note(f"{directory / name} is damaged and is made again")
+            self._note(f"{directory / name} is damaged, and is written again")
         if FINAL not in files or FINAL in damaged:
             return
         try:
             state = trained_state((directory / FINAL).read_bytes(), self.job.identity)
         except UnreadableError as error:
-            self._note(f"{directory / FINAL} {error}, and is made again")
+            self._note(f"{directory / FINAL} {error}, and is written again")
             return
         self.trained = {**state, "sha256": files[FINAL]}
 
@@ -365,7 +365,7 @@ def _out_of_memory(error: Exception) -> bool:
 
 
 def _reason(error: Exception, trained: bool) -> str:
-    """The error in one line; where memory ran out in training or after it, with what to change."""
+    """Return the error in one line; where memory ran out in training or after it, with what to change."""
     message = without_secrets((str(error).splitlines() or ["no message"])[0])
     if _out_of_memory(error):
         of_training = "a smaller trainer.batch_size or a larger trainer.accumulate"

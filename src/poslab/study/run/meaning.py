@@ -1,8 +1,8 @@
-"""What source code does, apart from its words: the syntax tree without what only readers and tools use.
+"""The meaning of source code: its syntax tree without the parts that only readers and tools use.
 
-Left out are comments, layout, docstrings, annotations of functions and of local variables, what only type
-checkers import, the `description` and `title` of a setting, and how a measurement is shown. The annotations
-of a class stay: of a pydantic model they decide which values are taken, and as what.
+Left out are comments, layout, docstrings, annotations of functions and of local variables, imports only for
+type checkers, the `description` and `title` of a setting, and how a measurement is shown. Annotations of a
+class stay: in a pydantic model they decide which values are valid, and how they are read.
 """
 
 import ast
@@ -13,16 +13,16 @@ WORDS = {"description", "title"}  # arguments of pydantic's Field(...) that deci
 
 
 def meaning(source: bytes | str) -> str:
-    """SHA-256, hexadecimal, of what the source means, the same under every Python that can parse it.
+    """Return SHA-256, hexadecimal, of the meaning of a source, the same under every Python that can parse it.
 
-    Raises SyntaxError where none can.
+    Raises SyntaxError where this Python cannot.
     """
     module = deciding(ast.parse(source))
     return hashlib.sha256(_text(_WithoutWords().visit(module)).encode()).hexdigest()
 
 
 def _text(node: object) -> str:
-    """A syntax tree as text, without empty fields: later versions of Python have more of these."""
+    """Return a syntax tree as text, without empty fields: later versions of Python have more of these."""
     if isinstance(node, ast.AST):
         fields = [
             f"{name}={_text(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])
@@ -81,21 +81,21 @@ SHOWN = {"summarise", "curve", "sheet", "answer", "section"}
 
 
 def deciding(module: ast.Module) -> ast.Module:
-    """The module; of a measurement's only what decides the rows of its table.
+    """Return the module; for a measurement only the code that decides the rows of its table.
 
-    That is its class without the methods that show the table, and whatever of the module these and other
-    parts of the class name, directly or not.
+    That is its class without the methods that show the table, and the statements of the module that the class
+    needs, directly or not.
     """
     measurements = [node for node in module.body if isinstance(node, ast.ClassDef) and _measures(node)]
     if not measurements:
         return module
     for node in measurements:
         node.body = [part for part in node.body if getattr(part, "name", None) not in SHOWN]
-    kept: list[ast.stmt] = [*measurements]
-    for part in kept:  # grows as it is read
+    needed: list[ast.stmt] = [*measurements]
+    for part in needed:  # grows while it is read
         named = {name.id for name in ast.walk(part) if isinstance(name, ast.Name)}
-        kept += [other for other in module.body if other not in kept and named & _bound(other)]
-    return ast.Module([node for node in module.body if node in kept], [])
+        needed += [node for node in module.body if node not in needed and named & _bound(node)]
+    return ast.Module([node for node in module.body if node in needed], [])
 
 
 def _measures(node: ast.ClassDef) -> bool:
@@ -103,7 +103,7 @@ def _measures(node: ast.ClassDef) -> bool:
 
 
 def _bound(node: ast.stmt) -> set[str]:
-    """The names that a statement of a module binds."""
+    """Return the names that a statement of a module binds."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
     if isinstance(node, ast.FunctionDef | ast.ClassDef):

@@ -1,4 +1,4 @@
-"""A trained model measured, and its tables written into the record of a run or an evaluation."""
+"""Measure a trained model, and write the tables into the record of a run or an evaluation."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from poslab.training.observer import DivergedError, Observer
 
 
 def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> None:
-    """Measure `gpt` as the run asks and record all of it."""
+    """Measure `gpt` as the run is configured, and record the tables and the seconds that it took."""
     started = time.perf_counter()
     recalibration = _Recalibration(job, gpt, record, display, stopper)
     trained = Trained(gpt, job.config, job.corpus, display, recalibration.drop_positions)
@@ -24,7 +24,7 @@ def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper:
 
 
 class _Recalibration(Observer):
-    """Training after the rotation is dropped. Its steps are few, so after a stop they begin again."""
+    """Training after the rotation is dropped; its few steps are repeated after a stop."""
 
     def __init__(self, job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> None:
         self.job, self.gpt, self.record = job, gpt, record
@@ -32,8 +32,8 @@ class _Recalibration(Observer):
         self.seconds = 0.0
 
     def drop_positions(self) -> GPT | None:
-        """The recalibrated model, or None where it diverged: the record says so, and the run goes on."""
-        # Lightning takes seconds to import, and an evaluation seldom needs it.
+        """Return the recalibrated model; None where it diverged, which is recorded, and the run continues."""
+        # Lightning takes seconds to import, and few evaluations need it.
         from poslab.training.loop import without_positions
 
         config, began = self.job.config, time.perf_counter()

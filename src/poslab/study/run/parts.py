@@ -1,4 +1,4 @@
-"""Whether the parts of a run fit together, found out by building them; imports PyTorch."""
+"""Check whether the parts of a run fit together by building them; imports PyTorch."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from poslab.model.gpt import build_parts
 
 
 def check_parts(config: RunConfig) -> dict[str, Any]:
-    """The sections `pos` and `attention` of a resolved configuration in one form: 500.0 for 500.
+    """Return the sections `pos` and `attention` of a resolved configuration in one form: 500.0 for 500.
 
-    Besides, what only the built parts know: `max_length`, and how many `parameters` they have of their own.
+    The result also has what only the built parts know: `max_length`, and the number of their `parameters`.
 
-    It may use only the fields that `PARTS` in preparation.py names. Raises ConfigError where the parts do not
+    Only the fields in `PARTS` of preparation.py may be used. Raises ConfigError where the parts do not
     fit together, PairError where scheme and attention do not.
     """
     _, scheme, attentions = build_parts(config)
@@ -32,5 +32,5 @@ def check_parts(config: RunConfig) -> dict[str, Any]:
         "pos": scheme.section(),
         "attention": {"kind": attentions[0].name, **attentions[0].options.model_dump()},
         "max_length": scheme.max_length,
-        "parameters": sum(each.numel() for part in (scheme, *attentions) for each in part.parameters()),
+        "parameters": sum(value.numel() for part in (scheme, *attentions) for value in part.parameters()),
     }

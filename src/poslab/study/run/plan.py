@@ -1,4 +1,4 @@
-"""Planning a run: its request is checked, its data are prepared, and its directory is named."""
+"""Plan a run: check its request, prepare its data and name its directory."""
 
 from pathlib import Path
 from typing import Any
@@ -16,26 +16,26 @@ from poslab.study.run.job import Job
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.start import FROM, check_length, check_text
 
-LONGEST = {"cpu": 8, "cuda": 16}  # what evaluate.longest=auto means
+LONGEST = {"cpu": 8, "cuda": 16}  # evaluate.longest=auto
 COMPILED_STEPS = 2_000  # from which trainer.compile=auto compiles on a GPU: compiling takes up to a minute
 
 
 def plan(
     request: Request,
     runs: Path,
-    here: bool = True,
+    local: bool = True,
     preparation: Preparation | None = None,
     trained: bool = False,
     tokenizer: Path | None = None,
 ) -> Job:
     """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work.
 
-    `here` is whether the run will be made on this machine; `preparation` is shared by the requests of one
-    command; `trained` is whether the model is there and is only evaluated; `tokenizer` is the file that cuts
+    `local` is whether the run will run on this machine; `preparation` is shared by the requests of one
+    command; `trained` is whether the model exists and is only evaluated; `tokenizer` is the file that cuts
     the text into tokens in place of `data.vocabulary`, which stays the run's setting.
     """
     preparation = preparation or Preparation()
-    config = resolve(request.config, here)
+    config = resolve(request.config, local)
     if config.logger:
         config = config.model_copy(update={"logger": checked_loggers(config.logger)})
     data = config.data
@@ -43,11 +43,11 @@ def plan(
         config = config.model_copy(update={"data": {**data, "vocabulary": str(tokenizer)}})
     # A lower bound, before the parts of a huge model are built, which would fill the memory themselves.
     memory_gb = config.launcher.get("memory_gb")
-    check_memory(size_of(config, max_length=config.context_length, trained=trained), here, memory_gb)
+    check_memory(size_of(config, max_length=config.context_length, trained=trained), local, memory_gb)
     if not trained:
         check_steps(config)
     config, size = preparation.checked(config, trained)
-    check_memory(size, here, memory_gb)
+    check_memory(size, local, memory_gb)
     try:
         corpus = preparation.corpus(config.data)
     except MemoryError:
@@ -82,13 +82,13 @@ def plan(
         "code_evaluation": code.evaluation,
         "data": corpus.describe(),
         "precision": config.trainer.precision,
-        **(preparation.machine() if here else {}),
+        **(preparation.machine() if local else {}),
     }
     return Job(request, config, size, corpus, code, identity, study / name, facts)
 
 
 def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:
-    """What decides a run's result, as its record and W&B have it: also the arm that it goes on from."""
+    """Return the settings that decide a run's result, and the arm that it continues, for record and W&B."""
     settings = config.result_settings()
     return settings if start is None else {**settings, FROM: start.arm}
 
@@ -100,20 +100,20 @@ def _check_probe(config: Config) -> None:
     shortest = config.context_length // 2
     if shortest + 1 < ROOM:
         raise ConfigError(
-            f"context_length={config.context_length} is too short for the probe, whose questions take {ROOM} "
+            f"context_length={config.context_length} is too short for the probe: its questions take {ROOM} "
             f"of L/2 + 1 tokens: choose context_length={2 * ROOM} or more, or probe=none"
         )
 
 
-def resolve(config: Config, here: bool = True) -> Config:
-    """The configuration with every `auto` replaced by what it means on this machine.
+def resolve(config: Config, local: bool = True) -> Config:
+    """Return the configuration with every `auto` replaced by its value on this machine.
 
-    Where the run is made elsewhere (not `here`), `auto` means GPUs with bfloat16, whatever this machine has:
-    the run is then the same from wherever its command is given. Raises ConfigError.
+    For a run on other machines (not `local`), `auto` means GPUs with bfloat16, whatever this machine has: the
+    run is then the same from wherever its command is given. Raises ConfigError.
     """
     trainer, evaluate = config.trainer, config.evaluate
     accelerator = trainer.accelerator
-    cuda = not here or (accelerator != "cpu" and cuda_available())
+    cuda = not local or (accelerator != "cpu" and cuda_available())
     if accelerator == "auto":
         accelerator = "cuda" if cuda else "cpu"
     elif accelerator == "cuda" and not cuda:
@@ -122,8 +122,8 @@ def resolve(config: Config, here: bool = True) -> Config:
         )
     precision = trainer.precision
     if precision == "auto":
-        precision = "bfloat16" if accelerator == "cuda" and (not here or bfloat16_available()) else "float32"
-    elif precision == "bfloat16" and here:
+        precision = "bfloat16" if accelerator == "cuda" and (not local or bfloat16_available()) else "float32"
+    elif precision == "bfloat16" and local:
         known = bfloat16_available() if accelerator == "cuda" else cpu_has_bfloat16()
         if not known:
             device = "GPU" if accelerator == "cuda" else "CPU"

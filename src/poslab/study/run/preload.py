@@ -1,7 +1,7 @@
-"""What multiprocessing's fork server imports once for all runs of a study: importing this module is all.
+"""Imports of multiprocessing's fork server, done once for all runs of a study by importing this module.
 
 The server then holds no model, no data and no device, so that a forked run begins like a fresh interpreter
-after its imports. A module that cannot be imported is left to the runs, whose logs then say why.
+after its imports. A module that cannot be imported is left to the runs, which log the reason.
 """
 
 import gc
@@ -17,7 +17,7 @@ with suppress(PermissionError):  # of a process that leads its group already
     os.setsid()
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
 
-gc.disable()  # looking through what stays again and again takes a tenth of the time
+gc.disable()  # collecting while modules are imported takes a tenth of the time
 with suppress(Exception):
     import poslab.study.run.make
     import poslab.study.run.parts

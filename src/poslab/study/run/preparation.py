@@ -1,8 +1,8 @@
-"""What the runs of one command share: each text is prepared once, and each fingerprint and check made once.
+"""Work that the runs of one command share: each text, fingerprint and check is done once.
 
-Whether the parts of a run fit together is found out by building them (parts.py), which needs PyTorch. The
-outcome is remembered from one command to the next, by the settings, the code and the versions that decide it,
-so that a command whose runs are all made imports no PyTorch.
+Whether the parts of a run fit together is checked by building them (parts.py), which needs PyTorch. The
+outcome is cached from one command to the next, by the settings, the code and the versions that decide it, so
+that a command with only finished runs imports no PyTorch.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ from poslab.study.run.identity import (
     source_fingerprint,
 )
 
-PARTS = ("context_length", "pos", "attention", "model", "evaluate")  # what decides whether parts fit
-OUTCOMES = 1000  # that are remembered
+PARTS = ("context_length", "pos", "attention", "model", "evaluate")  # decide whether parts fit
+OUTCOMES = 1000  # that are cached
 
 
 class Preparation:
-    """Shared by the requests of one command, for which code, texts and folders are as they were first."""
+    """Shared by the requests of one command, which use the code, texts and folders as first read."""
 
     def __init__(self) -> None:
         self._corpora: dict[str, Corpus] = {}
@@ -44,30 +44,30 @@ class Preparation:
         self._outcomes = Remembered(planning_directory() / "parts.json", OUTCOMES)
 
     def corpus(self, data: Mapping[str, Any]) -> Corpus:
-        """The text that the section `data` describes. Raises ConfigError."""
+        """Return the text that the section `data` describes. Raises ConfigError."""
         key = json.dumps(data, sort_keys=True)
         if key not in self._corpora:
             self._corpora[key] = prepare(data)
         return self._corpora[key]
 
     def code(self, config: RunConfig) -> Code:
-        """The fingerprints of the code that a run depends on."""
+        """Return the fingerprints of the code that a run depends on."""
         modules = part_modules(config)
         if modules not in self._codes:
             self._codes[modules] = code_fingerprints(config)
         return self._codes[modules]
 
     def machine(self) -> Mapping[str, Any]:
-        """What records say of this machine, but for its GPUs, and of the software on it."""
+        """Return the facts for records about this machine, without its GPUs, and the software on it."""
         if self._machine is None:
             self._machine = machine_facts()
         return self._machine
 
     def checked(self, config: Config, trained: bool = False) -> tuple[Config, Size]:
-        """A resolved configuration with the options of its parts checked and in one form: 500.0 for 500.
+        """Return a resolved configuration with its parts' options checked and in one form: 500.0 for 500.
 
-        And its size; `trained`: of the evaluation alone. Raises ConfigError, before any data is read, where
-        the parts do not fit together, PairError where scheme and attention do not.
+        Return also its size; `trained`: only that of the evaluation. Raises ConfigError, before any data is
+        read, where the parts do not fit together, PairError where scheme and attention do not.
         """
         key = self._key(config)
         outcome = None if key is None else self._outcomes.get(key)
@@ -82,17 +82,17 @@ class Preparation:
         return checked, size_of(config, outcome["parameters"], outcome["max_length"], trained)
 
     def directory_name(self, study: Path, identity: str) -> str | None:
-        """The directory that a study has for the run of this identity, None where it has none."""
+        """Return the directory of the run with this identity in a study, None where it has none."""
         if study not in self._names:
             try:
-                names = sorted(os.listdir(study), reverse=True)  # of two of one run the first counts
+                names = sorted(os.listdir(study), reverse=True)  # the first of a run's directories counts
             except OSError:  # it has none yet
                 names = []
             self._names[study] = {name.rpartition("-")[2]: name for name in names if "-" in name}
         return self._names[study].get(identity)
 
     def _key(self, config: Config) -> str | None:
-        """All that decides the outcome of a check; None where a part has no module, which the check says."""
+        """Return a key of all that decides a check's outcome; None where a part has no module."""
         modules = part_modules(config)
         if modules not in self._code_keys:
             try:
@@ -109,10 +109,10 @@ class Preparation:
 
 
 def _outcome(config: Config) -> dict[str, Any]:
-    """What a check gives, as JSON holds it. Raises ConfigError but for PairError, which is an outcome too."""
+    """Return a check's outcome as JSON has it; PairError is an outcome, other ConfigErrors are raised."""
     from poslab.study.run.parts import check_parts
 
-    # A field that is not named cannot decide anything: it is not there.
+    # The other fields are missing, so that they cannot decide anything.
     named = RunConfig.model_construct(**{name: getattr(config, name) for name in PARTS})
     try:
         with limited_to(machine_memory().bytes):
@@ -123,7 +123,7 @@ def _outcome(config: Config) -> dict[str, Any]:
         if not lacks_memory(error):
             raise
         raise BudgetError(
-            "the positional scheme and the attention alone take more memory than there is "
+            "the positional scheme and the attention take more memory than there is "
             f"({size_text(machine_memory().bytes)}): lower their numbers"
         ) from None
     return outcome

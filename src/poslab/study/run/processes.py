@@ -1,4 +1,4 @@
-"""The processes of a run: their memory, how one ends with its launcher, and how several share batches."""
+"""The processes of a run: their memory, their end with the launcher, and how they share batches."""
 
 import ctypes
 import os
@@ -19,9 +19,9 @@ SECONDS_UNTIL_EXIT = 10.0  # that a process has to end by itself once its parent
 
 
 def exit_with_parent() -> None:
-    """Where a launcher started this process with a lifeline, end as on SIGTERM once the launcher is gone.
+    """End as on SIGTERM when the launcher dies that started this process with a lifeline.
 
-    So a command that is killed leaves no run behind, and the run still writes its checkpoint.
+    So a killed command leaves no run behind, and the run still writes its checkpoint.
     """
     if os.environ.get(LIFELINE) == "stdin":
         threading.Thread(target=_end_with_input, daemon=True).start()
@@ -38,10 +38,10 @@ def _end_with_input() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep what is freed for the next tensor. No other C library is asked.
+    """Let glibc reuse freed memory for the next tensor; other C libraries are left as they are.
 
     By default large tensors go back to the system, which clears each page when it is touched again: at nano
-    some ten thousand pages a step, a twentieth of its time.
+    some ten thousand pages per step, a twentieth of its time.
     """
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
@@ -55,11 +55,11 @@ def process_group(
     command: Sequence[str],
     on_lost: Callable[[int, int], None],
 ) -> Iterator[int]:
-    """This process's number among those that share the run's batches; number 0 writes the record.
+    """Yield this process's number among those that share the run's batches; number 0 writes the record.
 
     `ranks` is `Launcher.ranks`: where the launcher has not started all processes, number 0 starts the others
     with the same `command`, and ends them. `on_lost` is called, from another thread, with the number and the
-    exit status of one that fails, for which number 0 may else wait forever. Raises ConfigError as `ranks`.
+    exit status of a process that fails: number 0 might wait for it forever. Raises ConfigError as `ranks`.
     """
     world = options.devices * options.nodes
     if world == 1:

@@ -1,4 +1,4 @@
-"""Evaluating a trained model again: the evaluation has a record of its own, with the tables of a run's.
+"""Evaluate a trained model again: the evaluation has a record of its own, with the tables of a run's record.
 
 evaluations/<run>-<hash>/    manifest.json, extrapolation.csv, position.csv and so on; the hash is of the
                              settings, the code, the text and the weights
@@ -54,22 +54,22 @@ class Evaluation:
 
     @property
     def unchanged(self) -> bool:
-        """Whether settings and text are the run's; the code may differ."""
+        """Whether settings and text are those of the run; the code may differ."""
         return not self.changed() and _is_text_of(self.trained.manifest, self.job)
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
-        """The run's value and the evaluation's of each setting in which they differ, by dotted key."""
-        then, now = (
+        """Return the values of run and evaluation for each setting in which they differ, by dotted key."""
+        old, new = (
             flat_settings(config.result_settings()) for config in (self.trained_config, self.job.config)
         )
-        keys = dict.fromkeys([*then, *now])
-        return {key: (then.get(key), now.get(key)) for key in keys if then.get(key) != now.get(key)}
+        keys = dict.fromkeys([*old, *new])
+        return {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
 
 
 def evaluate_again(
     directory: Path, overrides: Mapping[str, Any], conf: Conf, evaluations: Path, artifact: str | None = None
 ) -> int:
-    """Evaluate the model in a run directory with the run's settings and the `overrides`; the exit status.
+    """Evaluate the model in a run directory with its settings and the `overrides`; return the exit status.
 
     `artifact` is the model's name in W&B, if it was downloaded. The evaluation goes to W&B where the run did,
     unless `overrides` say otherwise. Raises ConfigError, TakenError and Stopped.
@@ -105,24 +105,24 @@ def _plan(
         raise ConfigError(f"the run is {plain(manifest.status, 30)}, not done: train it to its end")
     if not is_file_name(manifest.run):
         raise DamagedError(f"{MANIFEST}: run={str(manifest.run)[:60]!r} cannot be the name of a directory")
-    # Its callbacks were called while it trained: their package need not be here.
+    # Its callbacks were called in training: their package is not needed here.
     settings = {**trained.settings, "study": str(manifest.study), "callbacks": {}}
     trained_config = check(Config, settings, "")
     asked = with_overrides(settings, overrides, conf)
-    # Another text is cut into the model's own tokens, whatever the text's file of options says.
+    # Another text is cut into the model's own tokens, whatever the option file of the text sets.
     asked["data"]["vocabulary"] = trained_config.data["vocabulary"]
     config = check(Config, whole_numbers(asked), "")
     _check_text(config, overrides)
     request = Request(config, str(manifest.pos), str(manifest.attention))
     tokenizer = _tokenizer(directory, manifest, config.data["vocabulary"], overrides)
-    # A BPE has prepared the run's own text already, which then need not be read again, as from the hub.
+    # A BPE has prepared the run's own text already, so it is not read again, for instance from the hub.
     prepared = not is_tokenizer_file(config.data["vocabulary"]) and not _names_text(overrides)
     job = plan(request, evaluations, trained=True, tokenizer=None if prepared else tokenizer)
     if not _is_text_of(manifest, job) and config.data["vocabulary"] != "bytes":
         if TOKENIZER not in (manifest.files or {}):
             raise ConfigError(
-                f"{job.corpus.name} is not the text that the run was trained on, and the run was made before "
-                f"runs kept their {TOKENIZER}, which cuts another text into the same tokens"
+                f"{job.corpus.name} is not the text that the run was trained on, and its record has no "
+                f"{TOKENIZER}, which cuts another text into the same tokens"
             )
         if prepared:
             job = plan(request, evaluations, trained=True, tokenizer=tokenizer)
@@ -133,7 +133,7 @@ def _plan(
 
 
 def _is_text_of(manifest: Manifest, job: Job) -> bool:
-    """Whether a run was trained on the text of a job."""
+    """Return whether a run was trained on the text of a job."""
     return manifest.corpus.is_text_of(DataFacts.model_validate(job.corpus.describe()))
 
 
@@ -151,53 +151,53 @@ def _names_text(overrides: Mapping[str, Any]) -> bool:
 def _tokenizer(
     directory: Path, manifest: Manifest, vocabulary: Any, overrides: Mapping[str, Any]
 ) -> Path | None:
-    """The file that cuts any text into the model's tokens; None where `vocabulary`, the setting, must do.
+    """Return the file that cuts any text into the model's tokens; None where only the setting can.
 
-    It is the one that the run keeps, or the same one elsewhere. Raises ConfigError, and DamagedError.
+    It is the file in the record, or the same file elsewhere. Raises ConfigError and DamagedError.
     """
-    kept, of_file = (manifest.files or {}).get(TOKENIZER), is_tokenizer_file(vocabulary)
+    recorded, of_file = (manifest.files or {}).get(TOKENIZER), is_tokenizer_file(vocabulary)
     given = overrides.get("data.vocabulary")
     if given is not None:
         if not of_file:
             kind = "bytes" if vocabulary == "bytes" else f"a BPE of {vocabulary:,} tokens of its own"
             raise ConfigError(f"data.vocabulary={given}: the model reads {kind}: leave data.vocabulary out")
-        if kept is not None and tokenizer_file.digest(Path(given)) != kept:
+        if recorded is not None and tokenizer_file.digest(Path(given)) != recorded:
             raise ConfigError(f"data.vocabulary={given} is not the tokenizer that the model was trained with")
         return Path(given)
-    if kept is None:
+    if recorded is None:
         return Path(vocabulary) if of_file else None
-    if damaged_files(directory, {TOKENIZER: kept}):
-        what = "damaged" if (directory / TOKENIZER).exists() else "missing"
-        found = " makes it again, or give data.vocabulary=FILE" if of_file else " makes it again"
-        raise DamagedError(f"{directory / TOKENIZER} is {what}: the command that made the run{found}")
+    if damaged_files(directory, {TOKENIZER: recorded}):
+        state = "damaged" if (directory / TOKENIZER).exists() else "missing"
+        remedy = " writes it again, or give data.vocabulary=FILE" if of_file else " writes it again"
+        raise DamagedError(f"{directory / TOKENIZER} is {state}: the command of the run{remedy}")
     return directory / TOKENIZER
 
 
 def _finished(directory: Path) -> Manifest | None:
-    """The manifest of a finished and undamaged evaluation, else None.
+    """Return the manifest of a finished and undamaged evaluation, else None.
 
-    Raises OtherFormatError where a newer version has made it: what it holds would be lost.
+    Raises OtherFormatError where a newer version has written it: its content would be lost.
     """
     try:
         manifest = read_manifest(directory)
     except UnreadableError as error:
         if isinstance(error, OtherFormatError) and error.status == "newer":
             raise
-        print(f"{title_of('evaluate')}: {error}; the evaluation is made again", file=sys.stderr)
+        print(f"{title_of('evaluate')}: {error}; the evaluation is repeated", file=sys.stderr)
         return None
     if manifest is None or manifest.status != "done":
         return None
     damaged = damaged_files(directory, manifest.files)
     for name in damaged:
-        print(f"{title_of('evaluate')}: {directory / name} is damaged and is made again", file=sys.stderr)
+        print(f"{title_of('evaluate')}: {directory / name} is damaged, and is written again", file=sys.stderr)
     return None if damaged else manifest
 
 
 def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
-    """Evaluate the model and record it; the manifest, with a reason where the evaluation failed."""
+    """Evaluate the model, record it, and return the manifest, with a reason where the evaluation failed."""
     trained, job = evaluation.trained, evaluation.job
     gpt = trained.gpt(job.config)
-    # The last bits of a sum depend on how many threads share it.
+    # The last bits of a sum depend on the number of threads.
     torch.set_num_threads(trained.threads)
     record = RunRecord(job.directory)
     record.update(
@@ -232,21 +232,21 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
     return record.manifest
 
 
-def _notes(then: Manifest, now: Manifest) -> list[str]:
-    """A line for each reason for which the evaluation's numbers may not be the run's, from both manifests."""
+def _notes(run: Manifest, evaluation: Manifest) -> list[str]:
+    """Return a line for each reason why the numbers of the two manifests may differ."""
     notes = []
-    if not then.corpus.is_text_of(now.corpus):
+    if not run.corpus.is_text_of(evaluation.corpus):
         notes.append(
-            f"evaluated on {_text(now)}, not on the text it was trained on, {_text(then)}: the part that is "
-            "scored here may be among what it was trained on"
+            f"evaluated on {_text(evaluation)}, not on the training text, {_text(run)}: the part that is "
+            "scored here may be a part of the training text"
         )
-    codes = [(each.code, each.code_parts, each.code_evaluation) for each in (then, now)]
+    codes = [(facts.code, facts.code_parts, facts.code_evaluation) for facts in (run, evaluation)]
     if codes[0] != codes[1]:
-        notes.append("made by other code than the run: a change of the code may have changed the numbers")
-    was, here = ((each.device, (each.versions or {}).get("torch")) for each in (then, now))
-    for key, old, new in zip(("device", "PyTorch"), was, here, strict=True):
+        notes.append("evaluated by other code than the run: the change may have changed the numbers")
+    torch_versions = [(facts.versions or {}).get("torch") for facts in (run, evaluation)]
+    for key, (old, new) in {"device": (run.device, evaluation.device), "PyTorch": torch_versions}.items():
         if old != new:
-            notes.append(f"{key} {new}, and {old} when the run was made: the last digits may differ")
+            notes.append(f"{key} {new}, and {old} for the run: the last digits may differ")
     return [plain(line, 400) for line in notes]
 
 
@@ -255,11 +255,11 @@ def _text(manifest: Manifest) -> str:
 
 
 def _compare_with_run(evaluation: Evaluation, record: RunRecord) -> list[str]:
-    """A line that says whether the numbers are those of the run's record, where no setting is changed."""
+    """Return a line on whether the numbers are those of the run's record, where no setting has changed."""
     if not evaluation.unchanged:
         return []
-    own = evaluation.trained.manifest.files or {}
-    differing = [name for name, digest in record.files.items() if own.get(name, digest) != digest]
+    files = evaluation.trained.manifest.files or {}
+    differing = [name for name, digest in record.files.items() if files.get(name, digest) != digest]
     if not differing:
         return ["the same numbers, to the last digit, as the run's own record"]
     return [f"not the same numbers as in the run's own {', '.join(differing)}"]
@@ -269,7 +269,7 @@ def _show(directory: Path, manifest: Manifest) -> None:
     run = load_evaluation(directory, manifest)
     print_table(evaluation_table(run, terminal_width()))
     if (run.config.get("data") or {}).get("vocabulary") != "bytes" and (bits := _bits(run)):
-        print(f"Bits a byte in sliding windows: {bits}")
+        print(f"Bits per byte in sliding windows: {bits}")
     print(f"{plain(manifest.run)} of study {plain(manifest.study)}, on {_text(manifest)}")
     for key, (was, is_now) in (manifest.changed or {}).items():
         print(f"{key}: {_value(is_now)} instead of {_value(was)}")
@@ -279,7 +279,7 @@ def _show(directory: Path, manifest: Manifest) -> None:
 
 
 def _bits(run: Run) -> str:
-    """Bits a byte at each length, which compare between texts and tokenizers as nats a token do not."""
+    """Return bits per byte at each length: unlike nats per token, comparable between texts and tokenizers."""
     lengths = sorted(k for protocol, k in run.segments if protocol == "sliding")
     bits = {k: mean_bits(run.segments["sliding", k].values()) for k in lengths}
     return ", ".join(f"{number(value)} at {multiple(k)}" for k, value in bits.items() if value is not None)

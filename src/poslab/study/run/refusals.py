@@ -1,4 +1,4 @@
-"""The record of a run that cannot work, so that its study's report names it."""
+"""Record a run that cannot work, so that its study's report names it."""
 
 from pathlib import Path
 
@@ -11,8 +11,8 @@ from poslab.study.run.identity import Code, run_identity, run_name
 from poslab.study.run.plan import recorded_settings, resolve
 
 
-def record_refusal(request: Request, runs: Path, error: ConfigError, here: bool = True) -> Path:
-    """Record in its study a run that cannot work, by its pair or on this machine; its directory."""
+def record_refusal(request: Request, runs: Path, error: ConfigError, local: bool = True) -> Path:
+    """Record a run that cannot work, by its pair or on this machine, and return its directory."""
     record = RunRecord(_refusal_directory(request, runs))
     record.update(
         format=FORMAT,
@@ -24,8 +24,8 @@ def record_refusal(request: Request, runs: Path, error: ConfigError, here: bool 
         pos=request.pos,
         attention=request.attention,
         seed=request.config.seed,
-        # As of the runs that stand beside it.
-        config=recorded_settings(resolve(request.config, here), request.start),
+        # As in the records of the other runs.
+        config=recorded_settings(resolve(request.config, local), request.start),
     )
     return record.directory
 

@@ -1,8 +1,8 @@
-"""Going on from a finished run, `from=RUN`: what is taken over from it, and what may be another.
+"""Begin from a finished run, `from=RUN`: the settings that are taken over, and those that may change.
 
-A run that goes on begins with the weights of a finished one, a new optimizer and a new schedule. What its
-command does not name is as in the source's record. What training has fixed cannot be changed: the model, the
-attention, the tokens, and of the positions all but numbers of schemes without parameters of their own.
+Such a run begins with the weights of a finished one, a new optimizer and a new schedule. Settings that its
+command does not name are as in the source's record. What training has fixed cannot be changed: the model, the
+attention, the tokens, and the positions, except numbers of schemes without parameters of their own.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from poslab.record.schema import FINAL, TOKENIZER
 
 FROM = "from"
 TAKEN = ("context_length", "seed", "pos", "attention", "data", "model", "trainer", "evaluate", "probe")
-# Of the machine, not of the run: as the command has them.
+# Settings of the machine, not of the run: as in the command.
 OF_THE_MACHINE = ("accelerator", "precision", "compile", "devices", "nodes", "checkpoint_seconds")
 FOLLOWING = (("trainer", "warmup_steps"), ("evaluate", "validations"))  # settings that follow max_steps
 KEY = re.compile(r"[+~]*([^=@]+)")
@@ -37,9 +37,9 @@ KEY = re.compile(r"[+~]*([^=@]+)")
 def request_of(
     settings: Mapping[str, Any], choices: Mapping[str, str], overrides: Sequence[str], conf: Conf
 ) -> Request:
-    """The request that Hydra composed from the files in `conf` and the command's `overrides`.
+    """Return the request that Hydra composed from the files in `conf` and the command's `overrides`.
 
-    With `from=RUN` it is that of a run which goes on from RUN. Raises ConfigError.
+    With `from=RUN` it is that of a run which begins from RUN. Raises ConfigError.
     """
     composed = {key: value for key, value in settings.items() if key != FROM}
     if settings.get(FROM) is None:
@@ -47,7 +47,7 @@ def request_of(
     source = _source(str(settings[FROM]), Path(os.path.expanduser(str(settings.get("runs")))))
     start = _start(source)
     named = {match[1] for text in overrides if (match := KEY.match(text))}
-    if choices.get("sweep") is not None:  # what a study's file sets is named, too
+    if choices.get("sweep") is not None:  # settings in a study's file are named, too
         named |= set(flat_settings(dict(load(conf.file("sweep", choices["sweep"])))))
     taken, taken_choices = _taken_over(composed, choices, named, source[1], conf)
     request = request_from(taken, taken_choices, conf)
@@ -62,34 +62,34 @@ def request_of(
 
 
 def _source(name: str, runs: Path) -> tuple[Path, Manifest]:
-    """The directory of the run `name`, a path, STUDY/RUN or a name that one study has, and its manifest."""
+    """Return the directory and manifest of the run `name`: a path, STUDY/RUN or a name in one study."""
     path = Path(os.path.expanduser(name))
     studies = sorted(runs.iterdir()) if runs.is_dir() and "/" not in name else []
     places = [path, runs / name, *(study / name for study in studies)]
-    there = list(dict.fromkeys(each.resolve() for each in places if (each / "manifest.json").is_file()))
-    if len(there) > 1:
-        shown = ", ".join(f"{each.parent.name}/{each.name}" for each in there)
-        raise ConfigError(f"from={name} is in several studies: name one of {shown}")
-    if not there:
+    found = list(dict.fromkeys(path.resolve() for path in places if (path / "manifest.json").is_file()))
+    if len(found) > 1:
+        listed = ", ".join(f"{path.parent.name}/{path.name}" for path in found)
+        raise ConfigError(f"from={name} is in several studies: name one of {listed}")
+    if not found:
         raise ConfigError(
             f"from={name} is no run: name its directory, such as {runs}/STUDY/RUN; {_runs(runs)}"
         )
-    manifest = read_manifest(there[0])
+    manifest = read_manifest(found[0])
     if manifest is None or manifest.status != "done":
         status = "gone" if manifest is None else plain(manifest.status, 30)
         raise ConfigError(f"from={name}: the run is {status}, not done: train it to its end first")
-    if FINAL not in (manifest.files or {}) or not (there[0] / FINAL).is_file():
-        raise ConfigError(f"from={name}: there are no weights, {FINAL}, in {there[0]}")
+    if FINAL not in (manifest.files or {}) or not (found[0] / FINAL).is_file():
+        raise ConfigError(f"from={name}: there are no weights, {FINAL}, in {found[0]}")
     if manifest.config is None or manifest.config.get("part") == "tuning":
         raise ConfigError(f"from={name} is a trial of a learning rate: name a run of a comparison")
-    return there[0], manifest
+    return found[0], manifest
 
 
 def _runs(runs: Path) -> str:
-    """A few finished runs that there are, for a message."""
+    """Return the names of a few finished runs, for a message."""
     names: list[str] = []
     with suppress(OSError):
-        for study in sorted(each for each in runs.iterdir() if each.is_dir() and each.name[0] != "."):
+        for study in sorted(folder for folder in runs.iterdir() if folder.is_dir() and folder.name[0] != "."):
             names += [f"{study.name}/{path.parent.name}" for path in sorted(study.glob(f"*/{FINAL}"))[:2]]
     return f"there are {', '.join(names[:4])}" if names else f"{runs} has no finished run yet"
 
@@ -98,7 +98,7 @@ def _start(source: tuple[Path, Manifest]) -> Start:
     directory, manifest = source
     config = manifest.config or {}
     length = int(config["context_length"])
-    # Those that were made: a callback may have ended the training before max_steps.
+    # The steps that were done: a callback may have ended the training before max_steps.
     steps = (manifest.tokens or 0) // (length * int(config["trainer"]["batch_size"]))
     earlier = manifest.origin.steps if manifest.origin is not None else 0
     arm = json.dumps({key: value for key, value in config.items() if key != "seed"}, sort_keys=True)
@@ -123,14 +123,14 @@ def _taken_over(
     manifest: Manifest,
     conf: Conf,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The composed settings with those of the source wherever the command names none.
+    """Return the composed settings with those of the source wherever the command names none.
 
-    And the options' names, by which tables call them: the source's where the command chooses none.
+    Return also the options' names, for tables: those of the source where the command chooses none.
     """
     recorded = manifest.config or {}
     settings, chosen = dict(composed), dict(choices)
     for name in TAKEN:
-        if name in named and name not in ("model", "trainer"):  # an option of the group is chosen anew
+        if name in named and name not in ("model", "trainer"):  # the command chooses an option of the group
             continue
         if not isinstance(recorded.get(name), dict):
             settings[name] = settings[name] if name in named else recorded.get(name, settings[name])
@@ -138,11 +138,11 @@ def _taken_over(
         # Older records lack settings that came later; a part's section is whole by itself.
         grown = settings[name] if name in ("trainer", "evaluate", "probe") else {}
         section = {**grown, **recorded[name]}
-        own = settings[name]
-        for key in own:
+        current = settings[name]
+        for key in current:
             machine = name == "trainer" and key in OF_THE_MACHINE
             if machine or name in named or f"{name}.{key}" in named or _inside(f"{name}.{key}.", named):
-                section[key] = own[key]
+                section[key] = current[key]
         settings[name] = section
     for name in ("pos", "attention"):
         if name not in named:
@@ -155,26 +155,26 @@ def _taken_over(
 
 
 def _check_files(data: Mapping[str, Any], run: str) -> None:
-    """Raise ConfigError where a record names a file of its text, of which it does not say where it lies."""
+    """Raise ConfigError where a record names a file of its text that is not in this directory."""
     vocabulary = data.get("vocabulary")
     files = {"path": data.get("path") if data.get("source") == "text" else None}
     files["vocabulary"] = vocabulary if is_tokenizer_file(vocabulary) else None
     for key, name in files.items():
         if name is not None and not Path(str(name)).exists():
             raise ConfigError(
-                f"data.{key}: the record of {run} names {name} and not where it lies: give "
+                f"data.{key}: the record of {run} names {name} without its folder: give "
                 f"data={data.get('source')} data.{key}=FILE"
             )
 
 
 def _inside(prefix: str, named: set[str]) -> bool:
-    return any(each.startswith(prefix) for each in named)
+    return any(name.startswith(prefix) for name in named)
 
 
 def _option(group: str, section: Mapping[str, Any], otherwise: str, conf: Conf) -> str:
-    """The option of a group whose file is most like a section."""
+    """Return the option of a group with the file that is most like a section."""
     options = sections(conf, group)
-    alike = {name: sum(section.get(k) == v for k, v in each.items()) for name, each in options.items()}
+    alike = {name: sum(section.get(k) == v for k, v in file.items()) for name, file in options.items()}
     same = [name for name in alike if options[name].get("source") == section.get("source")]
     return max(same, key=lambda name: alike[name], default=otherwise)
 
@@ -182,11 +182,11 @@ def _option(group: str, section: Mapping[str, Any], otherwise: str, conf: Conf) 
 def _follow_max_steps(
     settings: dict[str, Any], composed: Mapping[str, Any], recorded: Mapping[str, Any], named: set[str]
 ) -> None:
-    """A number that followed the source's `max_steps` follows the run's own again."""
+    """Let each number that followed the source's `max_steps` follow the run's own."""
     shares = {name: {**recorded[name], key: composed[name][key]} for name, key in FOLLOWING}
-    then = following_max_steps({**shares, "trainer": {**shares["trainer"]}})
+    earlier = following_max_steps({**shares, "trainer": {**shares["trainer"]}})
     for name, key in FOLLOWING:
-        if f"{name}.{key}" not in named and then[name][key] == recorded[name].get(key):
+        if f"{name}.{key}" not in named and earlier[name][key] == recorded[name].get(key):
             settings[name] = {**settings[name], key: composed[name][key]}
 
 
@@ -199,7 +199,7 @@ def _check(config: Config, manifest: Manifest, start: Start) -> None:
             was = flat_settings(recorded.get(name) or {}, f"{name}.").get(key)
             if was != value:
                 raise ConfigError(
-                    f"{key}={value}: {start.run} was trained with {was}, and goes on with that alone: "
+                    f"{key}={value}: {start.run} was trained with {was}, and can continue only with that: "
                     f"leave {name} out"
                 )
     _check_positions(config, recorded.get("pos") or {}, start)
@@ -212,27 +212,27 @@ def _check(config: Config, manifest: Manifest, start: Start) -> None:
 
 
 def _check_positions(config: Config, recorded: Mapping[str, Any], start: Start) -> None:
-    """Raise ConfigError unless the positions are the source's, or differ in numbers that nothing learned."""
-    now, then = flat_settings(config.pos, "pos."), flat_settings(dict(recorded), "pos.")
-    changed = [key for key in dict.fromkeys([*then, *now]) if then.get(key) != now.get(key)]
+    """Raise ConfigError unless the positions are the source's, or differ only in numbers, not learned."""
+    new, old = flat_settings(config.pos, "pos."), flat_settings(dict(recorded), "pos.")
+    changed = [key for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)]
     if not changed:
         return
-    learns = config.scheme_learns or any(key.rpartition(".")[2] == "rate" for key in then)
-    scheme, other = str(then.get("pos.scheme")), str(now.get("pos.scheme"))
-    if other != scheme and (learns or not _both_turn(other, scheme)):
+    learns = config.scheme_learns or any(key.rpartition(".")[2] == "rate" for key in old)
+    scheme, new_scheme = str(old.get("pos.scheme")), str(new.get("pos.scheme"))
+    if new_scheme != scheme and (learns or not _both_turn(new_scheme, scheme)):
         raise ConfigError(
-            f"pos.scheme={other}: {start.run} was trained with {scheme}: leave pos out; a run can change "
-            "only between rotations that learn nothing, such as rope and rope_yarn"
+            f"pos.scheme={new_scheme}: {start.run} was trained with {scheme}: leave pos out; a run can "
+            "change only between rotations that learn nothing, such as rope and rope_yarn"
         )
     if learns and changed != ["pos.rate"]:
         raise ConfigError(
-            f"{changed[0]}={now.get(changed[0])}: {start.run} was trained with {then.get(changed[0])}, and "
-            f"what {scheme} has learned since is among its weights: leave pos out"
+            f"{changed[0]}={new.get(changed[0])}: {start.run} was trained with {old.get(changed[0])}, and "
+            f"its weights are those that {scheme} has learned with it: leave pos out"
         )
-    for key in (key for key in changed if key in now and key in then and key != "pos.scheme"):
-        if not (_number(now[key]) and _number(then[key])):
+    for key in (key for key in changed if key in new and key in old and key != "pos.scheme"):
+        if not (_number(new[key]) and _number(old[key])):
             raise ConfigError(
-                f"{key}={now[key]}: {start.run} was trained with {then[key]}, to which its weights belong: "
+                f"{key}={new[key]}: {start.run} was trained with {old[key]}, to which its weights belong: "
                 f"leave {key} out"
             )
 
@@ -242,7 +242,7 @@ def _number(value: Any) -> bool:
 
 
 def _both_turn(*schemes: str) -> bool:
-    """Whether all are plain rotations by frequencies, so that one model can turn by any of them."""
+    """Return whether all are plain rotations by frequencies, so that one model can use any of them."""
     from poslab.config.registry import find
     from poslab.model import positions
     from poslab.model.positions import Scheme
@@ -253,21 +253,21 @@ def _both_turn(*schemes: str) -> bool:
 
 
 def check_length(config: Config, start: Start) -> None:
-    """Raise ConfigError where the scheme has weights for each position and the length is another."""
+    """Raise ConfigError where the scheme has weights for each position and the length has changed."""
     if config.context_length == start.context_length:
         return
     from poslab.model.gpt import build_parts
 
-    then = config.model_copy(update={"context_length": start.context_length})
+    earlier = config.model_copy(update={"context_length": start.context_length})
     shapes = [
-        {name: tensor.shape for name, tensor in build_parts(each)[1].state_dict().items()}
-        for each in (then, config)
+        {name: tensor.shape for name, tensor in build_parts(settings)[1].state_dict().items()}
+        for settings in (earlier, config)
     ]
     if shapes[0] != shapes[1]:
         raise ConfigError(
             f"context_length={config.context_length}: with pos.scheme={config.pos.get('scheme')} {start.run} "
             f"has learned one vector for each of {start.context_length} positions and none for others: "
-            f"choose context_length={start.context_length}, or go on from a run of rope or another scheme"
+            f"choose context_length={start.context_length}, or begin from a run of rope or another scheme"
         )
 
 
@@ -277,11 +277,11 @@ def check_text(config: Config, corpus: Corpus, start: Start) -> None:
     if vocabulary == "bytes":
         return
     manifest = read_manifest(Path(start.directory)) or Manifest()
-    of_file, kept = is_tokenizer_file(vocabulary), (manifest.files or {}).get(TOKENIZER)
-    if of_file and tokenizer_file.digest(Path(str(vocabulary))) == kept:
+    of_file, recorded = is_tokenizer_file(vocabulary), (manifest.files or {}).get(TOKENIZER)
+    if of_file and tokenizer_file.digest(Path(str(vocabulary))) == recorded:
         return
     if not manifest.corpus.is_text_of(DataFacts.model_validate(corpus.describe())):
-        advice = "leave data out, or go on from a run with data.vocabulary=bytes"
+        advice = "leave data out, or begin from a run with data.vocabulary=bytes"
         if of_file:
             name = Path(str(vocabulary)).name
             raise ConfigError(
@@ -289,6 +289,5 @@ def check_text(config: Config, corpus: Corpus, start: Start) -> None:
                 f"another text: {advice}"
             )
         raise ConfigError(
-            f"{start.run} was trained on tokens that were made from its own text, and this is another one: "
-            f"{advice}"
+            f"{start.run} was trained on tokens of its own text, and this is another text: {advice}"
         )

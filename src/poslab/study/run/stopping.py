@@ -10,13 +10,13 @@ from typing import Self
 
 from poslab.study.launch.contract import Launcher
 
-AGAIN_SECONDS = 0.5  # until Stopped is raised again, where a library has swallowed it
+AGAIN_SECONDS = 0.5  # until Stopped is raised again, in case a library has caught it
 SAME_REQUEST_SECONDS = 1.0  # within which a second SIGTERM counts as the first
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(BaseException):
-    """The process was asked to end. Not an Exception, so that no handler of failures swallows it."""
+    """The process was asked to end. Not an Exception, so that no handler of failures catches it."""
 
     def __init__(self, number: int, requested_by: str | None = None) -> None:
         super().__init__(f"stopped by {requested_by or signal.Signals(number).name}")
@@ -86,13 +86,13 @@ class Stopper:
             raise Stopped(self.number, self.requested_by)
 
     def request(self, who: str) -> None:
-        """End as at a SIGTERM, because `who` has asked for it. May be called from any thread."""
+        """End as at a SIGTERM, at the request of `who`. May be called from any thread."""
         if self._installed and self.number is None:
             self.requested_by = who
             os.kill(os.getpid(), signal.SIGTERM)
 
     def disarm(self) -> None:
-        """Do not raise Stopped any more: it has reached the code that handles it."""
+        """Stop raising Stopped: it has reached the code that handles it."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

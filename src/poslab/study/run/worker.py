@@ -1,9 +1,9 @@
-"""A run as a process of its own: `python -m poslab.study.run.worker FILE` makes the run that FILE describes.
+"""A run as a process of its own: `python -m poslab.study.run.worker FILE` runs the run that FILE describes.
 
 Every launcher starts this command. A run of several processes starts the others by itself, unless its
 launcher has started them.
 
-PyTorch is imported only where a run is made: the study's command imports this module too.
+PyTorch is imported only by a run: the study's command imports this module too.
 """
 
 import os
@@ -31,23 +31,23 @@ from poslab.study.run.processes import exit_with_parent, keep_freed_memory, proc
 from poslab.study.run.stopping import Stopped, Stopper
 
 # Exit statuses, besides 0, 1 (the run failed) and 2 (a ConfigError).
-PROCESS_KILLED = 71  # one of the run's processes was killed, and the run can go on (EX_OSERR of sysexits.h)
-ANOTHER_PROCESS_MAKES_IT = 75  # try again later (EX_TEMPFAIL)
+PROCESS_KILLED = 71  # one of the run's processes was killed, and the run can resume (EX_OSERR of sysexits.h)
+ANOTHER_PROCESS_RUNS_IT = 75  # try again later (EX_TEMPFAIL)
 STOPPED_IN_WANDB = 76  # by somebody there: the run is not to be started again
 
 
-WORKER = (sys.executable, "-m", "poslab.study.run.worker")  # makes the run of the file that is put behind it
-PRELOAD = "poslab.study.run.preload"  # imports what such a process needs
+WORKER = (sys.executable, "-m", "poslab.study.run.worker")  # runs the run of the file that follows
+PRELOAD = "poslab.study.run.preload"  # imports the modules that such a process needs
 
 
 def request_name(directory: Path) -> str:
-    """How the file is called that asks for the run in `directory`."""
+    """Return the name of the file that describes the run in `directory`."""
     return f"{directory.name}.request.json"
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """The content of FILE: all that another process needs to make the run."""
+    """The content of FILE: all that another process needs for the run."""
 
     config: dict[str, Any]  # without `auto`
     pos: str
@@ -56,12 +56,12 @@ class RunRequest:
     distinguishing_label: str
     start: dict[str, Any] | None
     identity: str
-    evaluation: str  # of the code, which is no part of the identity
+    evaluation: str  # fingerprint of its code, which is no part of the identity
     directory: str
 
 
 def request_text(job: Job) -> str:
-    """The content of FILE for a run."""
+    """Return the content of FILE for a run."""
     start = job.request.start
     content = RunRequest(
         config=job.config.model_dump(mode="json"),
@@ -78,9 +78,9 @@ def request_text(job: Job) -> str:
 
 
 def main(arguments: Sequence[str], in_command: bool = False) -> int:
-    """Make the run that the file `arguments[-1]` describes; the exit status.
+    """Run the run that the file `arguments[-1]` describes, and return the exit status.
 
-    `in_command`: this is the user's command itself, and what it prints is copied into the run's log.
+    `in_command`: this is the user's command itself, and its output is copied into the run's log.
     """
     try:
         with Stopper().installed() as stopper:
@@ -91,13 +91,13 @@ def main(arguments: Sequence[str], in_command: bool = False) -> int:
         print(f"poslab: {error}", file=sys.stderr)
         return 2
     except TakenError:
-        return ANOTHER_PROCESS_MAKES_IT
+        return ANOTHER_PROCESS_RUNS_IT
     except Stopped as stop:
         return STOPPED_IN_WANDB if stop.requested_by else stop.status
 
 
 def exit_with(status: int) -> NoReturn:
-    """End the process at once: Python's own end would wait for W&B's service."""
+    """End the process at once: Python would wait for W&B's service."""
     with suppress(OSError):  # a log file on a full disk
         sys.stdout.flush()
         sys.stderr.flush()
@@ -105,7 +105,7 @@ def exit_with(status: int) -> NoReturn:
 
 
 def _request(path: Path) -> RunRequest:
-    """What FILE asks for.
+    """Return the request in FILE.
 
     Raises ConfigError where it is not as it was written, of another run, or of another version of poslab.
     """
@@ -136,9 +136,9 @@ def _make(content: RunRequest, stopper: Stopper, in_command: bool = False) -> in
     launcher, _ = launcher_class(request.config.launcher)
     stopper.step_seconds = launcher.step_seconds
     directory = Path(content.directory)
-    # Not the planned directory, whose name depends on the names of the options: one run is one directory.
+    # Not the planned directory: its name depends on the names of the options, and one run has one directory.
     job = replace(plan(request, directory.parent.parent), directory=directory)
-    # This process may have imported the code as it was before: then it would record what it did not run.
+    # This process may have imported older code, and would record code that it did not run.
     if (job.identity, job.code.evaluation) != (content.identity, content.evaluation):
         raise ConfigError("code or data have changed since the study began: run the same command again")
 

@@ -16,9 +16,9 @@ STOPPED = {128 + number: number for number in (signal.SIGINT, signal.SIGTERM)}  
 
 
 class Inline(Local):
-    """No run is a process of its own: what kills one ends the command, and the next command resumes it.
+    """Runs are no processes of their own: a kill ends the command, and the next command resumes the run.
 
-    A run has the cores, or the GPU, that a run of `local` would have if it were the only one.
+    A run has the cores, or the GPU, that the only run of a `local` study would have.
     """
 
     in_this_process: ClassVar[bool] = True
@@ -29,9 +29,9 @@ class Inline(Local):
 
     @classmethod
     def can_make(cls, task: Task) -> bool:
-        """Whether one process has the run's devices; on CUDA it is asked only where one GPU is visible.
+        """Return whether one process has the run's devices; on CUDA only where a single GPU is visible.
 
-        A process that has counted its GPUs cannot choose one of them any more.
+        A process that has counted its GPUs can no longer choose one of them.
         """
         return task.devices * task.nodes == 1 and not (task.cuda and len(machine.gpus()) > 1)
 
@@ -39,7 +39,7 @@ class Inline(Local):
         super().check(task)
         if task.devices * task.nodes > 1:
             raise ConfigError(
-                f"launcher=inline makes runs in one process, and trainer.devices={task.devices} takes more: "
+                f"launcher=inline runs in one process, and trainer.devices={task.devices} takes more: "
                 "choose launcher=local"
             )
         if not self.can_make(task):
@@ -49,7 +49,7 @@ class Inline(Local):
             )
 
     def start(self, task: Task) -> bool:
-        """Make the run and return once it has ended; False where its devices are not free now."""
+        """Run the task and return once it has ended; False where its devices are not free now."""
         self.check(task)
         lease = self.lease(task)
         if lease is None:
@@ -71,14 +71,14 @@ class Inline(Local):
 
 
 def _status(command: Sequence[str]) -> int:
-    """The exit status of `python -m MODULE FILE`, here by MODULE's `main`."""
+    """Return the exit status of `python -m MODULE FILE`, from MODULE's `main` in this process."""
     _, _, module, file = command
     return int(import_module(module).main([file], in_command=True))
 
 
 @contextmanager
 def _settings_of_one_run(threads: int) -> Iterator[None]:
-    """PyTorch with `threads` threads inside; afterwards they and the environment are as they were."""
+    """Give PyTorch `threads` threads inside; afterwards restore them and the environment."""
     import torch
 
     environment, before = dict(os.environ), torch.get_num_threads()

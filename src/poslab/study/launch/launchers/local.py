@@ -1,6 +1,6 @@
 """This machine: as many runs at a time as devices are free, each a process of its own.
 
-Only a run that is the only one of its command is made in the command itself (launchers/inline.py).
+Only a run that is the only one of its command runs in the command itself (launchers/inline.py).
 """
 
 import os
@@ -21,7 +21,7 @@ from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOption
 from poslab.study.launch.devices import Lease, cores, gpus, holders, lease_cores, lease_gpus
 from poslab.study.launch.forked import MOST_DESCRIPTORS, ForkServer
 
-UNKNOWN = 255  # multiprocessing's exit status of a process whose fork server was killed
+UNKNOWN = 255  # multiprocessing's exit status of a process after its fork server was killed
 
 
 class LocalOptions(LauncherOptions):
@@ -48,15 +48,15 @@ class _Running:
         return process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
 
     def signal(self, number: int) -> None:
-        """To the task's process, which leads a group, if it has not just been forked."""
+        """Send it to the task's process, which leads a group, if it has not just been forked."""
         assert self.process.pid is not None
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, number)
 
     def signal_group(self, number: int) -> None:
-        """To the task's process and to all that it has started."""
+        """Send it to the task's process and to all processes that it has started."""
         assert self.process.pid is not None
-        with suppress(ProcessLookupError, PermissionError):  # nobody is left of it
+        with suppress(ProcessLookupError, PermissionError):  # the group has ended
             os.killpg(self.process.pid, number)
 
 
@@ -92,13 +92,13 @@ class Local(Launcher):
         return True
 
     def lease(self, task: Task) -> Lease | None:
-        """The devices of a run; None where they are not free now."""
+        """Lease the devices of a run; None where they are not free now."""
         if task.cuda:
             return lease_gpus(task.devices, self.options.runs_per_gpu)
         return lease_cores(self.cores_of_a_run(task.cuda, task.devices))
 
     def for_one_run(self, task: Task) -> Launcher:
-        """`inline` where one process can make the run: print, breakpoint() and profilers work there."""
+        """Return `inline` where one process suffices: print, breakpoint() and profilers work there."""
         from poslab.study.launch.launchers.inline import Inline  # which builds on this module
 
         return Inline(self.options, 1) if Inline.can_make(task) else self
@@ -122,7 +122,7 @@ class Local(Launcher):
             )
 
     def cores_of_a_run(self, cuda: bool, devices: int) -> int:
-        """By the study's size, not by what is free: a resumed study must train with as many threads."""
+        """Return the cores per run by the study's size, not by what is free: resumed runs need the same."""
         if self.options.cores_per_run != "auto":
             return self.options.cores_per_run
         at_once = self.runs
@@ -131,9 +131,9 @@ class Local(Launcher):
         return max(1, len(cores()) // max(1, at_once))
 
     def _forks(self, task: Task) -> bool:
-        """Whether forking saves anything: the imports take as long once as in a fresh process.
+        """Return whether forking saves time: a single run would wait for the same imports.
 
-        Runs on GPUs are started afresh: that CUDA works in a process forked like this was never seen.
+        Runs on GPUs are not forked: whether CUDA works in such a process is not known.
         """
         return (
             task.preload is not None
@@ -144,7 +144,7 @@ class Local(Launcher):
         )
 
     def _importing(self, task: Task) -> bool:
-        """Whether the fork server that the task needs is importing, after it was started if need be."""
+        """Start the fork server if the task needs it, and return whether it is still importing."""
         if not self._forks(task):
             return False
         if self._server is None:
@@ -167,7 +167,7 @@ class Local(Launcher):
                 stderr=subprocess.STDOUT,
                 cwd=task.working_directory,
                 env={**os.environ, **environment},
-                start_new_session=True,  # Ctrl-C reaches this process alone, which then stops the runs
+                start_new_session=True,  # Ctrl-C reaches only this process, which then stops the runs
                 pass_fds=lease.descriptors,
             )
 
@@ -179,7 +179,7 @@ class Local(Launcher):
         statuses = [(run, status) for run in self.running if (status := run.status) is not None]
         for run, _ in statuses:
             self.running.remove(run)
-            run.signal_group(signal.SIGKILL)  # a leader that was killed leaves data loaders or ranks behind
+            run.signal_group(signal.SIGKILL)  # a killed leader leaves data loaders or ranks behind
             if isinstance(run.process, subprocess.Popen):
                 assert run.process.stdin is not None
                 run.process.stdin.close()
@@ -194,13 +194,13 @@ class Local(Launcher):
         shared = (
             "launcher.runs_per_gpu=2 of every command lets two runs share a GPU, and "
             if task.cuda and self.options.runs_per_gpu == 1
-            else "launcher.cores_per_run=1 takes one core a run, and "
+            else "launcher.cores_per_run=1 takes one core per run, and "
             if not task.cuda and self.cores_of_a_run(task.cuda, task.devices) > 1
             else ""
         )
         return (
             f"runs of {held or 'other commands'} use the {kind}; {shared}TMPDIR set to a folder of its own "
-            "starts a command beside them all the same"
+            "starts a command beside them anyway"
         )
 
     def stop(self) -> None:

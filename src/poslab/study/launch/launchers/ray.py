@@ -70,7 +70,7 @@ class Ray(Launcher):
         """Give the task to Ray, which starts it when its devices are free: always True."""
         options = self.options
         if task.nodes > 1:
-            raise ConfigError("launcher=ray makes a run on one machine: choose launcher=slurm for more nodes")
+            raise ConfigError("launcher=ray runs on one machine: choose launcher=slurm for more nodes")
         if not task.cuda and options.runs_per_gpu > 1:
             raise ConfigError(
                 f"launcher.runs_per_gpu={options.runs_per_gpu} is for runs on GPUs, and this one is on CPU"
@@ -136,7 +136,7 @@ class Ray(Launcher):
         needed = {"CPU": self.options.cores_per_run, "GPU": gpus}
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         if not nodes:
-            raise ConfigError("Ray has lost all its machines: the same command starts Ray again and goes on")
+            raise ConfigError("Ray has lost all its machines: the same command starts Ray again and resumes")
         if not any(all(node.get(name, 0) >= count for name, count in needed.items()) for node in nodes):
             cpu = ", or trainer.accelerator=cpu" if gpus else ""
             raise ConfigError(
@@ -170,7 +170,7 @@ class Ray(Launcher):
             self.ray.cancel(reference, force=False)
 
     def kill(self) -> None:
-        """A run that was stopped before ends at once, any other within SECONDS_UNTIL_SIGKILL."""
+        """End runs that were stopped before at once, and others within SECONDS_UNTIL_SIGKILL."""
         self.stop()
         if self.started:
             self.ray.wait(list(self.started), num_returns=len(self.started), timeout=KILL_SECONDS)
@@ -182,14 +182,14 @@ class Ray(Launcher):
 
 
 def _check_address(address: str) -> None:
-    """Raises OSError where nothing listens at HOST:PORT, which Ray itself would try for minutes."""
+    """Raise OSError where nothing listens at HOST:PORT, which Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if host:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
 def _run_and_wait(command: Sequence[str], working_directory: str, log: str, threads: int) -> int:
-    """Start a run in a Ray worker and wait for it; its exit status, negative where a signal ended it.
+    """Run a task in a Ray worker, and return its exit status, negative where a signal ended it.
 
     Ray cancels a task by KeyboardInterrupt: the first sends the run SIGTERM, the second ends it. Where the
     worker itself is ended, the lifeline ends the run: a signal as well would be the run's second.
@@ -221,7 +221,7 @@ def _run_and_wait(command: Sequence[str], working_directory: str, log: str, thre
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
-    """In short waits, since a KeyboardInterrupt does not reach a long one."""
+    """Wait for the process in short steps, since a KeyboardInterrupt does not reach a long wait."""
     while True:
         with suppress(subprocess.TimeoutExpired):
             process.wait(POLL_SECONDS)

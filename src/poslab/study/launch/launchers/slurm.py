@@ -1,7 +1,7 @@
-"""A Slurm cluster: a job a run, submitted through submitit. The jobs go on when the command ends.
+"""A Slurm cluster: a job per run, submitted through submitit. The jobs continue when the command ends.
 
-The study's folder `.launcher` holds slurm.json (the job of each run), and slurm/ with submitit's files, what
-Slurm itself printed (JOB_RANK_log.err) and the exit status of every process (RUN.JOB.RANK.exit), which Slurm
+The study's folder `.launcher` holds slurm.json (the job of each run), and slurm/ with submitit's files,
+Slurm's own output (JOB_RANK_log.err) and the exit status of every process (RUN.JOB.RANK.exit), which Slurm
 forgets minutes after a job's end where it has no accounting. The study's folder, the code and the Python
 environment must have the same paths on the nodes as on this machine.
 """
@@ -58,10 +58,10 @@ class SlurmOptions(LauncherOptions):
     account: str | None = Field(min_length=1, description="null: the cluster's default")
     qos: str | None = Field(min_length=1, description="null: the cluster's default")
     minutes: int = Field(
-        ge=3, description="a run's time limit; one that needs longer goes on in another turn"
+        ge=3, description="a run's time limit; a run that needs longer resumes in another turn"
     )
     cores_per_run: int = Field(ge=1, description="for each of a run's processes")
-    memory_gb: float | None = Field(gt=0, description="a node; null: what the cluster gives")
+    memory_gb: float | None = Field(gt=0, description="per node; null: what the cluster gives")
     setup: list[str] = Field(description="lines of shell before each run, such as [module load cuda]")
 
 
@@ -116,7 +116,7 @@ class Slurm(Launcher):
         if time.monotonic() < self._next_try:
             return False
         try:
-            with holding(folder / "slurm.lock"):  # two commands must not submit one run twice
+            with holding(folder / "slurm.lock"):  # two commands must not submit a run twice
                 started = self._adopt_or_submit(task, folder)
         except TakenError:
             started = False
@@ -133,7 +133,7 @@ class Slurm(Launcher):
                 return False
             state, name = queue.get(job, ("", ""))
             # A new cluster numbers its jobs from one again, so the name must be the run's too.
-            if name == task.name and state == "COMPLETING":  # it ends, or runs again: soon that is known
+            if name == task.name and state == "COMPLETING":  # it ends, or runs again: known soon
                 return False
             if name == task.name and state not in ENDED:
                 self.started[job] = task
@@ -169,7 +169,7 @@ class Slurm(Launcher):
         self.stop()
 
     def _submit(self, task: Task, folder: Path) -> str | None:
-        """The new job's id; None where Slurm accepts none now. Raises ConfigError where it refuses it."""
+        """Return the new job's id; None where Slurm accepts none now. Raises ConfigError on a refusal."""
         import submitit
         from submitit.core.utils import FailedJobError
 
@@ -226,7 +226,7 @@ class Slurm(Launcher):
 
 
 def _end(task: Task, job: str, state: str) -> End:
-    """How a task ended whose job has ended; `state` is empty where Slurm does not know the job any more."""
+    """Return how the task of an ended job ended; `state` is empty where Slurm has forgotten the job."""
     folder = task.study.absolute() / ".launcher" / "slurm"
     statuses: list[int | None] = []
     for rank in range(task.nodes * task.devices):
@@ -238,7 +238,7 @@ def _end(task: Task, job: str, state: str) -> End:
     failed = [status for status in statuses if status]
     if not failed and None not in statuses:
         return End(task, 0)
-    # A process that was stopped because another one failed does not tell the reason.
+    # The status of a process that was stopped because another one failed is not the reason.
     telling = [status for status in failed if status not in ENDED_BY_SIGTERM] or failed
     status = telling[0] if telling else None
     if status is not None and state in ("COMPLETED", "FAILED", ""):
@@ -251,19 +251,19 @@ def _end(task: Task, job: str, state: str) -> End:
 
 
 def _jobs(path: Path) -> dict[str, str]:
-    """The last job of each run."""
+    """Return the last job of each run."""
     try:
         jobs = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
-    except ValueError:  # no result is lost: the runs' records have them
-        print(f"poslab: {path} is damaged: runs whose jobs it names are submitted again", file=sys.stderr)
+    except ValueError:  # no result is lost: the results are in the records
+        print(f"poslab: {path} is damaged: the runs of its jobs are submitted again", file=sys.stderr)
         return {}
     return {str(name): str(job) for name, job in jobs.items()} if isinstance(jobs, dict) else {}
 
 
 def _queue() -> dict[str, tuple[str, str]] | None:
-    """State and name of this user's jobs by id, with those that ended lately; None without an answer."""
+    """Return state and name of this user's jobs by id, recently ended ones too; None without an answer."""
     form = ["--noheader", "--all", "--states=all", "--format=%A|%T|%j"]
     answer = slurm_output(["squeue", *form, f"--user={os.getuid()}"])
     if answer is None:
