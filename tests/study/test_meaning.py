@@ -103,3 +103,10 @@ def test_of_a_measurement_only_what_makes_its_rows_decides() -> None:
         assert meaning(MEASUREMENT.replace(old, new)) == meaning(MEASUREMENT), old
     for old, new in (('"value"', '"other"'), ("TABLE", "OTHER"), ('"shown", 3', '"shown", 4')):
         assert meaning(MEASUREMENT.replace(old, new)) != meaning(MEASUREMENT), old
+
+
+def test_a_measurement_that_only_adds_figures_decides_nothing() -> None:
+    before, _, after = MEASUREMENT.partition(
+        "    def measure(self, trained):\n        return rows(trained, COUNT)\n"
+    )
+    assert meaning(before + after) == meaning('"""Nothing."""') == ""

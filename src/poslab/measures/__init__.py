@@ -66,7 +66,7 @@ Value = float | int | str | bool | None
 
 
 class Measurement:
-    """The contract of a measurement. `columns` and `measure` are required, the rest is optional."""
+    """The contract of a measurement. `columns` or `table` is required, the rest is optional."""
 
     name: ClassVar[str]  # that of its module
     columns: ClassVar[tuple[str, ...]]  # of its table, NAME.csv in a run's folder
@@ -90,9 +90,10 @@ class Measurement:
     def measure(self, trained: Trained) -> Iterable[Row] | None:
         """Return the rows of the table; None where the model has nothing of the kind, which writes no table.
 
-        Sums beside their counts, not means, so that figures can be pooled.
+        Sums beside their counts, not means, so that figures can be pooled. A measurement that only adds
+        figures of another one's table, such as `table = EXTRAPOLATION`, does not override it.
         """
-        raise NotImplementedError
+        return None
 
     def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
         """Return the figures of runs, a row a run, whose columns are added to summary.csv.

@@ -119,7 +119,8 @@ def _schemes(section: Any) -> set[str]:
 def _digest(sources: dict[str, Path]) -> str:
     digest = hashlib.sha256()
     for name, path in sorted(sources.items()):
-        digest.update(f"{name}\0{_read(path)['meaning']}\0".encode())
+        if decides := _read(path)["meaning"]:
+            digest.update(f"{name}\0{decides}\0".encode())
     return digest.hexdigest()[:16]
 
 

@@ -15,10 +15,10 @@ WORDS = {"description", "title"}  # arguments of pydantic's Field(...) that deci
 def meaning(source: bytes | str) -> str:
     """Return SHA-256, hexadecimal, of the meaning of a source, the same under every Python that can parse it.
 
-    Raises SyntaxError where this Python cannot.
+    Empty where nothing in it decides anything. Raises SyntaxError where this Python cannot parse it.
     """
-    module = deciding(ast.parse(source))
-    return hashlib.sha256(_text(_WithoutWords().visit(module)).encode()).hexdigest()
+    module = _WithoutWords().visit(deciding(ast.parse(source)))
+    return hashlib.sha256(_text(module).encode()).hexdigest() if module.body else ""
 
 
 def _text(node: object) -> str:
@@ -91,11 +91,15 @@ def deciding(module: ast.Module) -> ast.Module:
         return module
     for node in measurements:
         node.body = [part for part in node.body if getattr(part, "name", None) not in SHOWN]
-    needed: list[ast.stmt] = [*measurements]
+    needed: list[ast.stmt] = [node for node in measurements if _has_rows(node)]
     for part in needed:  # grows while it is read
         named = {name.id for name in ast.walk(part) if isinstance(name, ast.Name)}
         needed += [node for node in module.body if node not in needed and named & _bound(node)]
     return ast.Module([node for node in module.body if node in needed], [])
+
+
+def _has_rows(node: ast.ClassDef) -> bool:
+    return any(getattr(part, "name", "") == "measure" for part in node.body)
 
 
 def _measures(node: ast.ClassDef) -> bool:
