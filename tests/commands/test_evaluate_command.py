@@ -178,7 +178,7 @@ def test_other_text_is_said_with_both_fingerprints(runs, said, tmp_path):
     for fingerprint in (trained, record.data.fingerprint):
         assert fingerprint[:12] in note
     assert f"note: {note}" in out
-    assert "may be among what it was trained on" in note
+    assert "may be a part of the training text" in note
 
 
 OTHER = TEXT.replace(b"window", b"stretch of tokens, long or short,")
@@ -195,7 +195,7 @@ def test_another_text_is_cut_by_the_runs_own_tokenizer(runs, said, tmp_path, nam
     assert set(record.changed) == {"data.path"}
     assert record.config["data"]["vocabulary"] == trained.config["data"]["vocabulary"]
     assert record.data.vocabulary == trained.data.vocabulary
-    assert "not on the text it was trained on" in " ".join(record.notes)
+    assert "not on the training text" in " ".join(record.notes)
 
     # The bytes are those of the scored targets in this text; the loss a byte is in none of the run's records.
     tokenizer = str(runs[name] / "tokenizer.json")
@@ -220,7 +220,7 @@ def test_the_file_of_options_of_another_text_does_not_choose_the_tokens(runs, sa
 def test_a_text_that_has_changed_where_it_lies_is_cut_by_the_runs_own_tokenizer(runs, said, tmp_path):
     (tmp_path / "text.txt").write_bytes(OTHER)
     assert said(runs["entries"])[0] == 0
-    assert "not on the text it was trained on" in " ".join(read_manifest(made(tmp_path)).notes)
+    assert "not on the training text" in " ".join(read_manifest(made(tmp_path)).notes)
 
 
 def test_the_same_tokenizer_may_be_named_and_no_other(runs, said, tmp_path):
