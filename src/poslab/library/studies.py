@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from poslab.analysis.comparisons import comparable
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results, figures, subject_of
-from poslab.analysis.statistics import Difference, Ratio, paired, ratio
+from poslab.analysis.spread import difference
+from poslab.analysis.statistics import Difference, Ratio, ratio
 from poslab.config.option_files import nearest
 from poslab.measures import measurements
 from poslab.record.kept import load_available
@@ -124,7 +125,7 @@ class Study:
         mine, theirs = self._arm(arm), self._arm(other)
         if not all(comparable(run, theirs.arm, is_in_bits(figure)) for run in mine.arm.finished):
             return None
-        return paired(mine.by_seed(figure), theirs.by_seed(figure))
+        return difference(mine, theirs, figure)
 
     def time_ratio(self, arm: str, other: str) -> Ratio | None:
         """Tokens to the study's target (75 % of the reference's budget) of an arm over another's.
