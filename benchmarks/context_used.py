@@ -26,7 +26,7 @@ def losses_by_context(run: Path) -> dict[int, float]:
     """Mean loss of the same targets by the number of tokens before them, up to the training length."""
     config = check(Config, read_trained_model(run).settings, "")
     length = config.context_length
-    segments = extrapolation_segments(prepare(config.data), config.evaluate.segments, 8 * length)
+    segments, _ = extrapolation_segments(prepare(config.data), config.evaluate.segments, 8 * length)
     random = np.random.default_rng(0)
     rows = random.integers(len(segments), size=WINDOWS)
     ends = random.integers(8 * length + SCORED, segments.shape[1], size=WINDOWS)

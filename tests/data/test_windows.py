@@ -41,16 +41,17 @@ def test_segments_lie_in_one_document_and_share_no_target(tmp_path: Path, count:
     # Tokens are replaced by their positions, so that a window says where it lies.
     places = dict(corpus.__dict__, validation=np.arange(len(corpus.validation)))
     longest = 100
-    segments = extrapolation_segments(Corpus(**places), count, longest)
+    segments, documents = extrapolation_segments(Corpus(**places), count, longest)
+    assert (documents == extrapolation_segments(corpus, count, longest)[1]).all()
     assert segments.shape[1] == 2 * longest + 1
     assert 1 <= len(segments) <= count
     assert len(segments) == min(count, 10_000 if count < 40 else len(segments))
-    for segment in segments:
+    for segment, document in zip(segments, documents, strict=True):
         assert (np.diff(segment) == 1).all()
         inside = (corpus.validation_documents[:, 0] <= segment[0]) & (
             segment[-1] < corpus.validation_documents[:, 1]
         )
-        assert inside.sum() == 1
+        assert np.flatnonzero(inside).tolist() == [document]
     targets = segments[:, -longest:].ravel()
     assert len(set(targets)) == len(targets)
     if count == 10_000:  # as many as there is room for
@@ -61,13 +62,35 @@ def test_segments_lie_in_one_document_and_share_no_target(tmp_path: Path, count:
     assert len(windows) == min(count, (len(corpus.validation) - 1) // 50)
 
 
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (2, [0, 1, 0, 1, 0]),  # as far apart as may be
+        (4, [1, 1, 1, 1, 0]),
+        (5, [1, 1, 1, 2, 0]),
+        (8, [1, 3, 1, 3, 0]),
+        (100, [1, 6, 1, 3, 0]),  # all that there is room for
+    ],
+)
+def test_no_document_gives_a_second_segment_before_each_has_given_one(
+    tmp_path: Path, count: int, expected: list[int]
+) -> None:
+    corpus = prepare(options("copy", tokens=50_000))
+    sizes = np.array([30, 80, 30, 50, 20])  # of which 2 x 10 + 1 tokens make a segment
+    ends = np.cumsum(sizes)
+    cut = np.stack([ends - sizes, ends], axis=1)
+    documents = Corpus(**dict(corpus.__dict__, validation_documents=cut))
+    _, document = extrapolation_segments(documents, count, 10)
+    assert np.bincount(document, minlength=5).tolist() == expected
+
+
 def test_fixed_windows_are_spread_over_all_of_the_text() -> None:
     corpus = prepare(options("copy", tokens=100_000))
     places = Corpus(**dict(corpus.__dict__, validation=np.arange(len(corpus.validation))))
     starts = validation_windows(places, 10, 64)[:, 0]
     assert (np.abs(np.diff(starts) - 1000) <= 64).all()
     assert abs(starts[0] - 500) <= 64
-    starts = extrapolation_segments(places, 10, 256)[:, 0]
+    starts = extrapolation_segments(places, 10, 256)[0][:, 0]
     assert (np.abs(np.diff(starts) - 974) <= 256).all()
 
 
@@ -110,6 +133,6 @@ def test_lengths_that_pass_the_check_can_be_evaluated(
         with pytest.raises(ConfigError):
             extrapolation_segments(corpus, 1, longest)
     else:
-        assert len(extrapolation_segments(corpus, 1, longest)) == 1
+        assert len(extrapolation_segments(corpus, 1, longest)[0]) == 1
         assert len(validation_windows(corpus, 1, context_length)) == 1
         assert training_batch(corpus, 0, 0, 2, context_length).shape == (2, context_length + 1)

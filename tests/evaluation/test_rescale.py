@@ -44,6 +44,7 @@ def test_every_rescaling_is_a_line_of_the_same_run(rescaled):
     table = rows(rescaled.directory / "rescaled.csv")
     plain = losses(rows(rescaled.directory / "extrapolation.csv"))
     assert {row["rescale"] for row in table} == set(METHODS)
+    assert {row["document"] for row in table} == {"0"}  # the task has one
     for method in METHODS:
         mine = losses(table, method)
         assert mine.keys() == plain.keys()

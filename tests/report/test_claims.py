@@ -13,13 +13,15 @@ from poslab.analysis.comparisons import compare, pairs, ranks
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results, gather
 from poslab.analysis.sheets import claims_sheet, differences_sheet
-from poslab.analysis.spread import text_standard_error
+from poslab.analysis.spread import difference
 from poslab.analysis.statistics import Time, estimate, holm, normality, ratio
 from poslab.record.losses import Stretch
+from poslab.record.schema import EXTRAPOLATION
+from poslab.record.writer import RunRecord
 from poslab.report.sections.overview import differences_table
 from poslab.report.verdict import sentences
 from poslab.report.warnings import warnings_of
-from support.records import plan, write_run
+from support.records import plan, read, seal, write_run
 
 STUDIES = 800
 FALSE_ALARMS = 0.05 + 2 * math.sqrt(0.05 * 0.95 / STUDIES)
@@ -167,8 +169,14 @@ def with_text(
             str(i): Stretch(float(n * (hard[i] + mine[i] + seed)), n, None) for i, n in enumerate(tokens)
         }
         run.segments["non_overlapping", 8.0] = measured  # type: ignore[index]
-    arm, reference = results.arms[1].arm.finished, results.arms[0].arm.finished
-    return text_standard_error(arm, reference, "loss_8x", [0, 1])
+    return error_over_text(results)
+
+
+def error_over_text(results: Results) -> float | None:
+    """The standard error of alibi less rope over segments of text."""
+    between = difference(results.arms[1], results.arms[0], "loss_8x", by_segment=True)
+    assert between is not None
+    return None if between.text is None else math.sqrt(between.text.variance)
 
 
 def test_the_error_over_text_is_what_other_text_would_change(tmp_path: Path) -> None:
@@ -183,8 +191,7 @@ def test_the_error_over_text_is_what_other_text_would_change(tmp_path: Path) -> 
     one = results.arms[1].arm.finished[0].segments["non_overlapping", 8.0]
     for i in range(43):  # of other tokens than in the other runs
         one[str(i)] = Stretch(1.0, 63, None)  # type: ignore[index]
-    arm, reference = results.arms[1].arm.finished, results.arms[0].arm.finished
-    assert text_standard_error(arm, reference, "loss_8x", [0, 1]) is None
+    assert error_over_text(results) is None
 
 
 def test_long_segments_count_by_their_tokens(tmp_path: Path) -> None:
@@ -217,3 +224,31 @@ def test_both_errors_stand_beside_each_other(tmp_path: Path) -> None:
     assert "too small where several segments come from one document" in table.caption
     at = [column.title for column in table.columns].index("SE over text")
     assert {row[at].text for row in table.rows} == {"–"}
+
+
+def test_a_report_says_of_how_many_documents_its_intervals_hold_the_noise(tmp_path: Path) -> None:
+    """Where alibi loses more on some documents, the noise is in the interval, its p and the sentence."""
+    results = made_up(tmp_path, [0.1, 0.11, 0.12])
+    before = next(row for row in differences_sheet(results)[1] if row["primary"])
+    assert "documents" not in differences_sheet(results)[0]
+    for directory in sorted((tmp_path / "made_up").glob("*-?")):
+        extra = 0.0 if "rope" in directory.name else 1.0
+        rows = [
+            {**row, "segment": 10 * int(row["segment"]) + i, "document": i}
+            | {"nll": float(row["nll"]) + extra * (64 if i % 2 else -64)}
+            for row in read(directory / EXTRAPOLATION.file)
+            for i in range(10)
+        ]
+        RunRecord(directory).write_table(EXTRAPOLATION, rows)
+        seal(directory)
+    results = gather("made_up", tmp_path, None)
+    columns, sheet = differences_sheet(results)
+    after = next(row for row in sheet if row["primary"])
+    assert "documents" in columns
+    assert after["documents"] == 10
+    assert after["mean"] == pytest.approx(before["mean"])
+    assert after["half_width"] > 10 * before["half_width"]
+    assert after["text_standard_error"] == pytest.approx(1 / 3)
+    assert (before["reading"], after["reading"]) == ("higher (exploratory)", "within noise")
+    assert "over 10 documents of this text, in sliding windows at 8 L" in " ".join(sentences(results))
+    assert "over 10 documents" in str(differences_table(results))

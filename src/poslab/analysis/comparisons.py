@@ -1,12 +1,14 @@
 """Arms against the reference, over the seeds that both have."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from poslab.analysis.arms import RESCALING, Arm
 from poslab.analysis.estimates import ArmFigures
-from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, paired
+from poslab.analysis.spread import difference
+from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, normality
 from poslab.record.measures import IN_BITS, is_in_bits, multiple, name
 from poslab.record.reader import Run
 
@@ -21,9 +23,12 @@ class Comparison:
     figure: str
     difference: Difference
     p_holm: float | None = None
-    # Of the tested figure alone:
-    text_standard_error: float | None = None  # over segments of text, in nats a token
-    normality_p: float | None = None  # of normal differences over the seeds, from five seeds on
+    normality_p: float | None = None  # of normal differences over the seeds, of the tested figure alone
+
+    @property
+    def text_standard_error(self) -> float | None:
+        """Over documents; where records do not say these, over segments, and of the tested figure alone."""
+        return None if (text := self.difference.text) is None else math.sqrt(text.variance)
 
     @property
     def reading(self) -> str:
@@ -107,9 +112,13 @@ def compare(
             for in_bits in (False, True)
         }
         for column in (column for column in columns if alike[is_in_bits(column)]):
-            difference = paired(item.by_seed(column), reference.by_seed(column))
-            if difference is not None:
-                comparisons.append(Comparison(item.arm, column, difference))
+            is_tested = column == primary
+            between = difference(item, reference, column, by_segment=is_tested)
+            if between is not None:
+                mine, theirs = item.by_seed(column), reference.by_seed(column)
+                seeds = sorted(mine.keys() & theirs.keys()) if is_tested else []
+                normal = normality([mine[seed] - theirs[seed] for seed in seeds])
+                comparisons.append(Comparison(item.arm, column, between, normality_p=normal))
     return tuple(comparisons)
 
 
@@ -139,16 +148,15 @@ def pairs(everything: Sequence[ArmFigures], reference: ArmFigures, primary: str 
     """All pairs of the arms whose figure means the same as the reference's; none corrected yet."""
     if primary is None:
         return ()
-    values = [
-        (item.arm, by_seed)
+    alike = [
+        item
         for item in everything
-        if (by_seed := item.by_seed(primary))
-        and all(comparable(run, reference.arm, is_in_bits(primary)) for run in item.arm.finished)
+        if all(comparable(run, reference.arm, is_in_bits(primary)) for run in item.arm.finished)
     ]
     return tuple(
-        Pair(one, other, difference)
-        for (one, mine), (other, theirs) in combinations(values, 2)
-        if (difference := paired(mine, theirs)) is not None
+        Pair(one.arm, other.arm, between)
+        for one, other in combinations(alike, 2)
+        if (between := difference(one, other, primary)) is not None
     )
 
 

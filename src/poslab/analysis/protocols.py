@@ -5,12 +5,13 @@ windows every target has nearly the whole window before it (Press et al. 2022, a
 arms differently, so one is tested and the other stands beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from poslab.analysis.comparisons import Pair
 from poslab.analysis.estimates import ArmFigures
-from poslab.analysis.statistics import FALSE_ALARMS, Difference, holm, paired
+from poslab.analysis.spread import difference
+from poslab.analysis.statistics import FALSE_ALARMS, Difference, holm
 from poslab.config.text import plain
 from poslab.record.measures import IN_BITS, family, is_in_bits, multiple, name
 from poslab.record.reader import ReportError
@@ -102,21 +103,16 @@ def both_protocols(
     """The pairs of arms that have the tested figure and its counterpart on a shared seed."""
     if primary is None:
         return ()
-    tested = {item.arm.label: item.by_seed(primary) for item in everything}
-    beside = {item.arm.label: item.by_seed(counterpart(primary)) for item in everything}
-    gaps = {label: _less(tested[label], beside[label]) for label in tested}
+    by_label = {item.arm.label: item for item in everything}
+    other = counterpart(primary)
     known = []
     for pair in pairs:
-        one, other = pair.arm.label, pair.other.label
-        difference = paired(beside[one], beside[other])
-        if difference is not None:
-            known.append((pair, difference, paired(gaps[one], gaps[other])))
+        ends = by_label[pair.arm.label], by_label[pair.other.label]
+        beside = difference(*ends, other)
+        if beside is not None:
+            known.append((pair, beside, difference(*ends, primary, less=other)))
     tests = {str(i): gap.p for i, (_, _, gap) in enumerate(known) if gap is not None and gap.p is not None}
     adjusted = holm(tests)
     return tuple(
-        BothProtocols(pair, difference, adjusted.get(str(i))) for i, (pair, difference, _) in enumerate(known)
+        BothProtocols(pair, beside, adjusted.get(str(i))) for i, (pair, beside, _) in enumerate(known)
     )
-
-
-def _less(one: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
-    return {seed: one[seed] - other[seed] for seed in one.keys() & other.keys()}

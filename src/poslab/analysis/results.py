@@ -30,7 +30,6 @@ from poslab.analysis.estimates import (
 from poslab.analysis.learning_rates import Tuning, tunings
 from poslab.analysis.protocols import BothProtocols, both_protocols, choose_primary
 from poslab.analysis.rescalings import RescaledArm, rescaled_arms
-from poslab.analysis.spread import with_spread
 from poslab.config.text import counted, plain
 from poslab.measures import figures as measured_figures
 from poslab.record import measures
@@ -120,6 +119,12 @@ class Results:
         return tuple(item for item in self.comparisons if item.figure == self.primary)
 
     @property
+    def documents(self) -> list[int]:
+        """How many documents the tested intervals hold the noise of; empty where one of them holds none."""
+        counts = {pair.difference.documents for pair in self.pairs}
+        return sorted(count for count in counts if count) if None not in counts else []
+
+    @property
     def leading(self) -> list[str]:
         """The arms that no other is separated below on the primary figure, the lowest mean first."""
         means = {item.arm.label: item.mean(self.primary or "") or math.inf for item in self.arms}
@@ -207,7 +212,7 @@ def figures(
         aulc_interval=interval,
         primary=figure,
         primary_warning=warning_of_figure,
-        comparisons=with_spread(tested.comparisons, everything, base, figure),
+        comparisons=tested.comparisons,
         pairs=tested.pairs,
         claims=tested.tests,
         both_protocols=both_protocols(everything, tested.pairs, figure),

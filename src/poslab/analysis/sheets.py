@@ -62,6 +62,8 @@ def differences_sheet(results: Results) -> Sheet:
     """differences.csv: an arm less the reference, paired by seed, on each figure that is compared."""
     columns = ["arm", "reference", "figure", "primary", "n", "mean", "half_width", "p", "p_holm"]
     columns += ["seed_deviations", "text_standard_error", "normality_p", "reading"]
+    known = any(item.difference.documents for item in results.comparisons)
+    columns += ["documents"] if known else []
     rows: Rows = [
         {
             "arm": item.arm.label,
@@ -76,6 +78,7 @@ def differences_sheet(results: Results) -> Sheet:
             "text_standard_error": item.text_standard_error,
             "normality_p": item.normality_p,
             "reading": item.reading,
+            **({"documents": item.difference.documents} if known else {}),
         }
         for item in results.comparisons
     ]

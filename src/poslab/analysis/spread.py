@@ -1,85 +1,92 @@
-"""What else the tested differences rest on beside their interval over seeds: the text, and normal seeds."""
+"""Differences of two arms in a loss by length, with the noise of seeds and of the text that is scored."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Mapping, Set
 
-from poslab.analysis.comparisons import Comparison
 from poslab.analysis.estimates import ArmFigures
-from poslab.analysis.statistics import normality
+from poslab.analysis.statistics import Difference, TextNoise, paired
 from poslab.record.losses import Stretch
-from poslab.record.measures import IN_BITS, family, is_in_bits, multiple
+from poslab.record.measures import IN_BITS, family, is_in_bits, multiple, name
 from poslab.record.reader import Run
 
+FEWEST_DOCUMENTS = 2  # how uncertain so few are, the interval says
 FEWEST_SEGMENTS = 8  # of fewer, a standard error is as uncertain as what it is of
 PROTOCOLS = {"loss": "non_overlapping", "sliding": "sliding"}  # that a family of losses is measured in
 PROTOCOLS |= {IN_BITS[nats]: protocol for nats, protocol in PROTOCOLS.items()}
 
-Segments = Mapping[str, Stretch]
 
+def difference(
+    arm: ArmFigures, other: ArmFigures, figure: str, less: str | None = None, by_segment: bool = False
+) -> Difference | None:
+    """An arm less another in a figure, paired over the seeds that both have; None where they share none.
 
-def with_spread(
-    comparisons: Sequence[Comparison],
-    everything: Sequence[ArmFigures],
-    reference: ArmFigures,
-    primary: str | None,
-) -> tuple[Comparison, ...]:
-    """The comparisons, those of the tested figure with their standard error over text and their normality."""
-    by_label = {item.arm.label: item for item in everything}
-
-    def spread(item: Comparison) -> Comparison:
-        if item.figure != primary:
-            return item
-        mine, theirs = by_label[item.arm.label].by_seed(primary), reference.by_seed(primary)
-        seeds = sorted(mine.keys() & theirs.keys())
-        return replace(
-            item,
-            text_standard_error=text_standard_error(
-                item.arm.finished, reference.arm.finished, primary, seeds
-            ),
-            normality_p=normality([mine[seed] - theirs[seed] for seed in seeds]),
-        )
-
-    return tuple(map(spread, comparisons))
-
-
-def text_standard_error(
-    arm: Sequence[Run], reference: Sequence[Run], figure: str, seeds: Sequence[int]
-) -> float | None:
-    """The standard error of a difference over segments of text, from `seeds` of both arms.
-
-    Segments are paired, and averaged over the seeds: what is left is what other text would change, not what
-    another training would. Only segments count that have the same tokens in every run. They may differ in
-    length, so the error is that of a ratio of sums (Cochran, Sampling Techniques, 1977, section 2.11), which
-    for equal lengths is the standard deviation of their means over the root of their number. None with fewer
-    than 8 segments. `figure` is a loss, such as sliding_8x.
+    The figure is a loss by length or a context gain; with `less`, it is the figure less that other loss.
+    `by_segment` asks for the noise of the text also where records do not say the documents; such noise is in
+    no interval. Other figures have that of seeds alone.
     """
-    runs = [(run, side) for side, runs in ((1, arm), (-1, reference)) for run in runs if run.seed in seeds]
-    signed = [(_measured(run, figure), side) for run, side in runs]
-    if not signed:
-        return None
-    tokens = {
-        segment: stretch.tokens
-        for segment, stretch in signed[0][0].items()
-        if all(segment in one and one[segment].tokens == stretch.tokens for one, _ in signed)
-    }
-    if len(tokens) < FEWEST_SEGMENTS:
-        return None
-    sums = {
-        segment: math.fsum(sign * one[segment].nll for one, sign in signed) / len(seeds) for segment in tokens
-    }
-    sizes: Mapping[str, float] = tokens
-    if is_in_bits(figure):
-        sizes = {segment: (signed[0][0][segment].bytes or 0) * math.log(2) for segment in tokens}
-    whole = math.fsum(sizes.values())
-    if not whole:
-        return None
-    mean = math.fsum(sums.values()) / whole
-    squares = math.fsum((sums[segment] - mean * sizes[segment]) ** 2 for segment in tokens)
-    error = math.sqrt(squares * len(tokens) / (len(tokens) - 1)) / whole
-    return error if math.isfinite(error) else None
+    mine, theirs = (_by_seed(one, figure, less) for one in (arm, other))
+    seeds = mine.keys() & theirs.keys()
+    terms = {figure: 1} if less is None else {figure: 1, less: -1}
+    if family(figure) == "context_gain":
+        terms = {f"sliding_{name(1)}": 1, f"sliding_{name(multiple(figure))}": -1}
+    if not seeds or any(family(term) not in PROTOCOLS for term in terms):
+        return paired(mine, theirs)
+    return paired(mine, theirs, text_noise(arm, other, terms, seeds, by_segment))
 
 
-def _measured(run: Run, figure: str) -> Segments:
+def _by_seed(item: ArmFigures, figure: str, less: str | None) -> dict[int, float]:
+    values = item.by_seed(figure)
+    if less is None:
+        return values
+    others = item.by_seed(less)
+    return {seed: values[seed] - others[seed] for seed in values.keys() & others.keys()}
+
+
+def text_noise(
+    arm: ArmFigures, other: ArmFigures, terms: Mapping[str, int], seeds: Set[int], by_segment: bool
+) -> TextNoise | None:
+    """How far other text would change the difference of two arms, averaged over `seeds` of both.
+
+    Terms are losses by length with their signs. The draws are documents; where records do not say these,
+    segments, if all runs have scored the same. A loss is a ratio of sums, nats over tokens, so a draw adds
+    what it loses beyond its share of the mean (Cochran, Sampling Techniques, 1977, section 2.11); what one
+    draw adds in all runs is summed, which pairs the arms. Degrees of freedom are Satterthwaite's of draws of
+    these sizes. None of too few draws.
+    """
+    signed = [
+        (_measured(run, term), side * sign, is_in_bits(term))
+        for side, item in ((1, arm), (-1, other))
+        for run in item.arm.finished
+        if run.seed in seeds
+        for term, sign in terms.items()
+    ]
+    of_documents = all(part.document for scored, *_ in signed for part in scored.values())
+    alike = len({frozenset((key, part.tokens) for key, part in scored.items()) for scored, *_ in signed}) == 1
+    if not signed or not (of_documents or (by_segment and alike)):
+        return None
+    added, shares = defaultdict[str, float](float), defaultdict[str, float](float)
+    for scored, sign, in_bits in signed:
+        nll, sizes = defaultdict[str, float](float), defaultdict[str, float](float)
+        for segment, part in scored.items():
+            draw = part.document or segment
+            nll[draw] += part.nll
+            sizes[draw] += (part.bytes or 0) * math.log(2) if in_bits else part.tokens
+        whole = math.fsum(sizes.values())
+        if not whole:
+            return None
+        mean = math.fsum(nll.values()) / whole
+        for draw, size in sizes.items():
+            added[draw] += sign * (nll[draw] - mean * size) / whole / len(seeds)
+            shares[draw] += size / whole
+    squares = math.fsum(share**2 for share in shares.values())
+    freedom = squares**2 / math.fsum(share**4 for share in shares.values()) - 1
+    if freedom + 1 < (FEWEST_DOCUMENTS if of_documents else FEWEST_SEGMENTS) * (1 - 1e-9):
+        return None
+    variance = math.fsum(one**2 for one in added.values()) * len(added) / (len(added) - 1)
+    return TextNoise(variance, freedom, len(added) if of_documents else None)
+
+
+def _measured(run: Run, figure: str) -> Mapping[str, Stretch]:
     """The segments of a run that a loss is the mean of."""
     return run.segments.get((PROTOCOLS[family(figure)], multiple(figure)), {})

@@ -8,7 +8,7 @@ Three protocols, all recorded as sums of token negative log-likelihoods (nats) w
 - matched: the non-overlapping losses of those targets that the sliding windows score.
 
 Of windows of the longest length the loss is also recorded by position: of the non-overlapping windows, and of
-every fourth sliding one, which is scored over its whole length for that: at the default numbers, as many.
+every fourth sliding one, which is scored over its whole length for that.
 
 The scored targets are the same at every length: the second half of each segment, whose first half is context
 only. So two lengths differ in nothing but the context, and no target lacks context because the data begin.
@@ -60,13 +60,13 @@ def evaluate(
 
     With a `rescaling`, its rotations turn by other frequencies meanwhile.
     """
-    segments = extrapolation_segments(corpus, config.evaluate.segments, longest_length(config))
+    segments, documents = extrapolation_segments(corpus, config.evaluate.segments, longest_length(config))
     device = torch.device(config.trainer.accelerator)
     half = config.trainer.precision == "bfloat16"
     gpt.scheme.rescale(rescaling)
     try:
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
-            return extrapolate(
+            result = extrapolate(
                 gpt.to(device),
                 segments,
                 config.context_length,
@@ -76,6 +76,9 @@ def evaluate(
             )
     finally:
         gpt.scheme.rescale(None)
+    for row in result.lengths:
+        row["document"] = int(documents[row["segment"]])
+    return result
 
 
 def rescalings(config: RunConfig) -> list[Rescaling]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from poslab.analysis.comparisons import comparable
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results, figures, subject_of
-from poslab.analysis.statistics import Difference, Ratio, paired, ratio
+from poslab.analysis.spread import difference
+from poslab.analysis.statistics import Difference, Ratio, ratio
 from poslab.config.option_files import nearest
 from poslab.measures import measurements
 from poslab.record.kept import load_available
@@ -122,7 +123,7 @@ class Study:
         compared, base = self._arm(arm), self._arm(baseline)
         if not all(comparable(run, base.arm, is_in_bits(figure)) for run in compared.arm.finished):
             return None
-        return paired(compared.by_seed(figure), base.by_seed(figure))
+        return difference(compared, base, figure)
 
     def time_ratio(self, arm: str, baseline: str) -> Ratio | None:
         """Return an arm's tokens to the study's target (75 % of the reference's budget) over a baseline's.

@@ -77,7 +77,7 @@ class Retrieval(Measurement):
         assert probe.samples is not None
         assert probe.depths is not None
         longest = longest_length(config)
-        segments = extrapolation_segments(trained.corpus, probe.samples, longest)
+        segments, _ = extrapolation_segments(trained.corpus, probe.samples, longest)
         texts = segments[np.arange(probe.samples) % len(segments)]
         lengths = lengths_up_to(longest, config.context_length, gpt.scheme.max_length)
         depths = np.linspace(0, 1, probe.depths).tolist()

@@ -163,9 +163,10 @@ def _tested(results: Results) -> Iterator[Cited]:
         yield Cited(", so no interval is given and nothing is tested. ")
         return
     text = "this text" if results.one_text else "these texts"
-    yield Cited(
-        f" and give 95 % Student-t intervals over them, which measure only the chance of the seeds, on {text}"
-    )
+    chance = f"which measure only the chance of the seeds, on {text}"
+    if results.documents:
+        chance = f"those of differences also over {cells.span(results.documents)} held-out documents"
+    yield Cited(f" and give 95 % Student-t intervals over them, {chance}")
     if results.primary is None:
         yield Cited(". ")
         return

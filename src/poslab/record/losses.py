@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from sys import intern
 from typing import NamedTuple
@@ -39,6 +40,7 @@ class Stretch(NamedTuple):
     nll: float
     tokens: int
     bytes: int | None
+    document: str = ""  # of the segment; older records do not say it
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def validations(tables: Tables) -> tuple[Validation, ...]:
 
 def segments(tables: Tables) -> Segments:
     """extrapolation.csv."""
-    return _segments(table_rows(tables, EXTRAPOLATION), EXTRAPOLATION.file)
+    return _segments(table_rows(tables, EXTRAPOLATION, EXTRAPOLATION.every), EXTRAPOLATION.file)
 
 
 def positions(tables: Tables) -> Mapping[int, Stretch]:
@@ -73,7 +75,7 @@ def positions(tables: Tables) -> Mapping[int, Stretch]:
 
 def rescaled(tables: Tables) -> dict[str, RescaledMeasurement]:
     """rescaled.csv and rescaled_position.csv, by rescaling; as trained is what the run's own files say."""
-    lengths = _by_rescaling(table_rows(tables, RESCALED))
+    lengths = _by_rescaling(table_rows(tables, RESCALED, RESCALED.every))
     by_position = _by_rescaling(table_rows(tables, RESCALED_POSITION))
     return {
         name: RescaledMeasurement(
@@ -95,15 +97,9 @@ def _optional(text: str) -> float | None:
     return float(text) if text else None
 
 
+@cache  # of the thousands in a file, few differ
 def _count(text: str) -> int | None:
     return int(float(text)) if text else None
-
-
-class _Counts(dict[str, int | None]):
-    """Counts by their text: of the thousands in a file, few differ."""
-
-    def __missing__(self, text: str) -> int | None:
-        return self.setdefault(text, _count(text))
 
 
 def _segments(rows: Iterable[Row], file: str) -> Segments:
@@ -121,13 +117,12 @@ def _segments(rows: Iterable[Row], file: str) -> Segments:
 
 
 def _positions(rows: Iterable[Row]) -> Mapping[int, Stretch]:
-    defined = [row for row in rows if row[1] and row[2]]
+    defined = [(*row, "") for row in rows if row[1] and row[2]]
     return dict(zip([int(row[0]) for row in defined], _stretches(defined), strict=True))
 
 
 def _stretches(rows: Sequence[Row]) -> Iterable[Stretch]:
-    """The nll, tokens and bytes that the rows end with, as numbers. There are millions of them."""
-    nll, tokens, size = list(zip(*rows, strict=True))[-3:] if rows else ((), (), ())
-    counts = _Counts()
-    numbers = map(float, nll), map(counts.__getitem__, tokens), map(counts.__getitem__, size)
-    return map(Stretch._make, zip(*numbers, strict=True))
+    """The nll, tokens, bytes and document that the rows end with. There are millions of them."""
+    nll, tokens, size, document = list(zip(*rows, strict=True))[-4:] if rows else ((),) * 4
+    numbers = map(float, nll), map(_count, tokens), map(_count, size)
+    return map(Stretch._make, zip(*numbers, map(intern, document), strict=True))

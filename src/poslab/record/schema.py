@@ -48,6 +48,11 @@ class TableSchema(NamedTuple):
     columns: tuple[str, ...]
     optional: tuple[str, ...] = ()
 
+    @property
+    def every(self) -> tuple[str, ...]:
+        """All columns, in the order in which they are written."""
+        return (*self.columns, *self.optional)
+
 
 METRICS = TableSchema(
     "metrics.csv",
@@ -76,10 +81,11 @@ EXTRAPOLATION = TableSchema(
         "tokens",
         "bytes",
     ),
+    ("document",),  # of the validation text that the segment lies in
 )
 POSITION = TableSchema("position.csv", ("position", "nll", "tokens", "bytes"))
 # rescale: pi | ntk | dynamic | yarn | drop
-RESCALED = TableSchema("rescaled.csv", ("rescale", *EXTRAPOLATION.columns))
+RESCALED = TableSchema("rescaled.csv", ("rescale", *EXTRAPOLATION.columns), EXTRAPOLATION.optional)
 RESCALED_POSITION = TableSchema("rescaled_position.csv", ("rescale", *POSITION.columns))
 
 # Beside the tables of measurements (poslab.measures).

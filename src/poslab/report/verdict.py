@@ -76,12 +76,14 @@ def winner(results: Results) -> str:
         return _joined(range_of_losses, left_out(results, [item.arm.label for item, _ in losses]))
     seeds = sorted(pair.difference.n for pair in results.pairs if pair.difference.n > 1)
     few = " (exploratory)" if seeds[0] < EXPLORATORY else ""
-    return f"With {cells.span(seeds)} seeds{few} {on_text(results)}, {where}, {_against(results)}"
+    over = on_text(results, results.documents)
+    return f"With {cells.span(seeds)} seeds{few} {over}, {where}, {_against(results)}"
 
 
-def on_text(results: Results) -> str:
-    """What a comparison over seeds alone is true of: its interval holds no chance of the text."""
-    return "on this text" if results.one_text else f"on the text of {results.reference.arm.label}"
+def on_text(results: Results, documents: Sequence[int] = ()) -> str:
+    """What a comparison is true of, whose interval holds the chance of so many documents, or of no text."""
+    text = "this text" if results.one_text else f"the text of {results.reference.arm.label}"
+    return f"over {cells.span(documents)} documents of {text}" if documents else f"on {text}"
 
 
 def _of_text(results: Results, said: str) -> str:

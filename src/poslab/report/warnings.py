@@ -106,7 +106,7 @@ def remarks_on(results: Results) -> list[str]:
         remarks.append("One seed an arm: no interval, no winner claimed.")
     elif results.seeds < EXPLORATORY:
         few = f"{results.seeds} seeds an arm at most: exploratory."
-        remarks.append(f"{few} Intervals are Student t over seeds, 95 %.")
+        remarks.append(f"{few} Intervals are Student t, 95 %.")
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
         remarks.append(

@@ -57,7 +57,7 @@ def sentences(results: Results) -> Iterator[str]:
     faster = fastest(results) if results.is_about_learning else ()
     yield from faster
     few = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""
-    text = "" if faster else f"{on_text(results)}, "
+    text = "" if faster else f"{on_text(results, results.documents)}, "
     apart = left_out(results, results.ranks)
     in_bits = " in bits per byte" if is_in_bits(results.primary) else ""
     first = f"{few}{text}{_where(results.primary)}{in_bits}, {_lowest(results)}"
@@ -128,8 +128,9 @@ def table(results: Results) -> Table:
 
     places = "1 is the lowest loss; only arms that are separated bound it"
     over = f"to the loss of {label} at 75 % of its budget, over those that {label} takes"
+    chance = "seeds and documents" if results.documents else "seeds"
     paired = (
-        f"the difference from {label}, paired by seed, with its 95 % interval over seeds; noise: the "
+        f"the difference from {label}, paired by seed, with its 95 % interval over {chance}; noise: the "
         f"interval holds 0; not separated: it does not, but p with Holm's correction is {FALSE_ALARMS:g} or "
         "more"
     )

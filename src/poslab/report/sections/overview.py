@@ -155,22 +155,30 @@ def differences_table(results: Results) -> Table | None:
     )
     caption = (
         f"Arm less {results.reference.arm.label}, in nats per token (or bits per byte, as the figure says), "
-        f"paired by seed, with 95 % Student-t intervals. {_tested(results.primary)}"
+        f"paired by seed, with 95 % Student-t intervals. {_tested(results)}"
     )
     records = [row for row in compared if row["figure"] in shown]
     return Table("Against the reference", caption, columns, records, ("differences.csv",), folded=True)
 
 
-def _tested(primary: str | None) -> str:
-    """What of the table of differences is a test."""
-    if primary is None:
+def _tested(results: Results) -> str:
+    """What of the table of differences is a test, and which noise the intervals hold."""
+    if (primary := results.primary) is None:
         return "Nothing is tested."
     other = cells.figure_words(counterpart(primary))
-    return (
+    tested = (
         f"{cells.figure_title(primary)} is the primary figure. What has a p is tested, with Holm's "
         f"correction over all that the verdict claims; the rest is descriptive, the {other}, which is the "
-        "other protocol at the same length, too. The interval says how far the difference may be another "
-        "with another training (over seeds); the standard error over text, how far with other text of the "
+        "other protocol at the same length, too. "
+    )
+    seeds = "The interval says how far the difference may be another with another training (over seeds)"
+    if documents := results.documents:
+        return (
+            f"{tested}{seeds} and with other text of the same kind (over {cells.span(documents)} documents), "
+            "both together; the standard error over text is what the documents add to it."
+        )
+    return (
+        f"{tested}{seeds}; the standard error over text, how far with other text of the "
         "same kind (over segments of the held-out text, each averaged over the seeds). That standard error "
         "is too small where several segments come from one document: they are no independent draws of text."
     )

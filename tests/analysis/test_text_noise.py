@@ -1,0 +1,140 @@
+"""What intervals over seeds and documents promise, over simulated studies in which both are drawn."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import stdtrit
+
+from poslab.analysis.arms import Arm
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.spread import difference
+from poslab.analysis.statistics import Difference, paired
+from poslab.record.facts import Manifest
+from poslab.record.losses import Stretch
+from poslab.record.reader import Run
+
+STUDIES = 500
+SLACK = 0.02  # of a share near 0.95 over so many studies: two standard errors
+FIGURE = "sliding_8x"
+ONE_EACH = [1] * 20  # segments of each document
+UNEQUAL = [5, 1, 1, 1] * 5
+
+
+def arm(losses: np.ndarray, counts: list[int], label: str, known: bool = True) -> ArmFigures:
+    """An arm of the losses (seed, document), each the same in all segments of the document, of 16 tokens."""
+    documents = np.arange(len(counts)).repeat(counts)
+    runs, rows = [], []
+    for seed, by_document in enumerate(losses):
+        scored = {
+            str(i): Stretch(16 * float(by_document[document]), 16, 16, str(document) if known else "")
+            for i, document in enumerate(documents)
+        }
+        shorter = {key: part._replace(nll=2.0 * part.tokens) for key, part in scored.items()}
+        measured = {("sliding", 8.0): scored, ("sliding", 1.0): shorter}
+        runs.append(Run(label, "done", manifest=Manifest(seed=seed), segments=measured))
+        loss = sum(part.nll for part in scored.values()) / (16 * len(scored))
+        rows.append({"seed": seed, FIGURE: loss, "context_gain_8x": 2 - loss, "aulc": loss})
+    return ArmFigures(Arm(label, label, "", tuple(runs), {}), {}, tuple(rows))
+
+
+def study(
+    random: np.random.Generator, seeds: int, noise: tuple[float, float, float], counts: list[int]
+) -> tuple[Difference, Difference]:
+    """The difference of arms that differ by 0.3 over all seeds and documents, and that over seeds alone.
+
+    The noise is of seeds, of documents, and of each seed on each document.
+    """
+    of_seeds, of_documents, of_both = noise
+    drawn = 0.3 + of_seeds * random.standard_normal((seeds, 1))
+    drawn = drawn + of_documents * math.sqrt(len(counts) / seeds) * random.standard_normal(len(counts))
+    drawn = drawn + of_both * random.standard_normal((seeds, len(counts)))
+    hard = 2 + random.standard_normal((seeds, len(counts)))  # what both arms find hard
+    arms = arm(hard + drawn, counts, "alibi"), arm(hard, counts, "rope")
+    found, alone = difference(*arms, FIGURE), paired(arms[0].by_seed(FIGURE), arms[1].by_seed(FIGURE))
+    assert found is not None
+    assert alone is not None
+    return found, alone
+
+
+@pytest.mark.parametrize(
+    ("noise", "counts"),
+    [((1, 0.3, 0), ONE_EACH), ((1, 1, 0), UNEQUAL), ((0.3, 1, 0.3), UNEQUAL), ((0.1, 1, 3), ONE_EACH)],
+)
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_intervals_hold_the_truth_over_seeds_and_documents(
+    seeds: int, noise: tuple[float, float, float], counts: list[int]
+) -> None:
+    random, held = np.random.default_rng(0), 0
+    for _ in range(STUDIES):
+        found, alone = study(random, seeds, noise, counts)
+        assert found.half_width is not None
+        assert found.p is not None
+        assert alone.half_width is not None
+        assert found.half_width >= alone.half_width
+        assert (found.p < 0.05) == (abs(found.mean) > found.half_width)
+        held += abs(found.mean - 0.3) <= found.half_width
+    assert held / STUDIES >= 0.95 - SLACK
+
+
+def test_where_text_decides_seeds_alone_would_be_too_sure() -> None:
+    """And the interval over both is no wider than it has to be."""
+    random, held, held_alone = np.random.default_rng(0), 0, 0
+    for _ in range(STUDIES):
+        found, alone = study(random, 5, (0.3, 1, 0), ONE_EACH)
+        assert found.half_width is not None
+        assert alone.half_width is not None
+        held += abs(found.mean - 0.3) <= found.half_width
+        held_alone += abs(alone.mean - 0.3) <= alone.half_width
+    assert held / STUDIES == pytest.approx(0.95, abs=SLACK)
+    assert held_alone / STUDIES < 0.6
+
+
+def test_without_noise_of_seeds_it_is_the_interval_over_documents() -> None:
+    """Of equal documents the t interval of their differences; of unequal ones the error of a ratio."""
+    by_document = np.random.default_rng(1).standard_normal((1, 20)).repeat(2, axis=0)
+    zero = np.zeros_like(by_document)
+    found = difference(arm(by_document, ONE_EACH, "alibi"), arm(zero, ONE_EACH, "rope"), FIGURE)
+    assert found is not None
+    half = stdtrit(19, 0.975) * by_document[0].std(ddof=1) / math.sqrt(20)
+    assert (found.half_width, found.documents) == (pytest.approx(half), 20)
+    gain = difference(arm(by_document, ONE_EACH, "alibi"), arm(zero, ONE_EACH, "rope"), "context_gain_8x")
+    assert gain is not None
+    assert (gain.mean, gain.half_width) == (pytest.approx(-found.mean), pytest.approx(half))
+    uneven = difference(arm(by_document, UNEQUAL, "alibi"), arm(zero, UNEQUAL, "rope"), FIGURE)
+    assert uneven is not None
+    assert uneven.text is not None
+    without = [
+        np.average(np.delete(by_document[0], i), weights=np.delete(UNEQUAL, i)) for i in range(len(UNEQUAL))
+    ]
+    jackknife = 19 / 20 * ((np.array(without) - np.mean(without)) ** 2).sum()
+    assert uneven.text.variance == pytest.approx(jackknife, rel=0.2)
+    assert 5 < uneven.text.freedom + 1 < 20  # five documents have two thirds of the tokens
+
+
+@pytest.mark.parametrize("counts", [[3], [40, 1]], ids=["one document", "two of which one is all"])
+def test_what_does_not_tell_documents_apart_keeps_the_interval_over_seeds(counts: list[int]) -> None:
+    random = np.random.default_rng(2)
+    mine, theirs = random.standard_normal((2, 3, len(counts)))
+    arms = arm(mine, counts, "alibi"), arm(theirs, counts, "rope")
+    assert difference(*arms, FIGURE) == paired(arms[0].by_seed(FIGURE), arms[1].by_seed(FIGURE))
+
+
+def test_other_figures_and_older_records_have_the_noise_of_seeds_alone() -> None:
+    random = np.random.default_rng(3)
+    mine, theirs = random.standard_normal((2, 3, 20))
+    for figure, known in ((FIGURE, False), ("aulc", True)):
+        arms = arm(mine, ONE_EACH, "alibi", known), arm(theirs, ONE_EACH, "rope", known)
+        assert difference(*arms, figure) == paired(arms[0].by_seed(figure), arms[1].by_seed(figure))
+    half_known = arm(mine, ONE_EACH, "alibi", True), arm(theirs, ONE_EACH, "rope", False)
+    found = difference(*half_known, FIGURE)
+    assert found is not None
+    assert found.documents is None
+
+
+def test_one_seed_has_no_interval() -> None:
+    random = np.random.default_rng(4)
+    mine, theirs = random.standard_normal((2, 1, 20))
+    found = difference(arm(mine, ONE_EACH, "alibi"), arm(theirs, ONE_EACH, "rope"), FIGURE)
+    assert found is not None
+    assert (found.half_width, found.p) == (None, None)
