@@ -181,7 +181,7 @@ def test_one_arm_that_cannot_fit_costs_no_other(tmp_path):
     assert "not done: rope / flash / model.width=65536 / seed 0: the run takes at least " in last
     assert "lower model.width" in last
     listed = {row["arm"]: (row["status"], row["reason"]) for row in rows(tmp_path / "reports/x/summary.csv")}
-    assert listed.pop("rope, model.width=32")[0] == "done"
+    assert listed.pop("rope width 32")[0] == "done"
     ((status, reason),) = listed.values()
     assert (status, reason) == ("failed", last.partition("seed 0: ")[2].partition(" (see")[0])
 

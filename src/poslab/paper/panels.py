@@ -53,33 +53,43 @@ def _thinned(ticks: tuple[tuple[float, str], ...]) -> tuple[tuple[float, str], .
 
 def draw(charts: Sequence[LineChart]) -> dict[str, bytes]:
     """The figure as PDF, and as PGF where LaTeX is there to measure its text; the same bytes each time."""
+    figure = laid_out(charts)
     with canvas.style():
-        figure = _drawn(charts)
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
         drawn = {"pdf": canvas.save(figure, "pdf")}
         if shutil.which(ENGINE):
             drawn["pgf"] = _pgf(figure)
     return drawn
 
 
+def laid_out(charts: Sequence[LineChart]) -> Figure:
+    """The figure in the paper's style, laid out once and for all formats."""
+    with canvas.style():
+        figure = _drawn(charts)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        return figure
+
+
 def _drawn(charts: Sequence[LineChart]) -> Figure:
-    """As wide as both columns; each panel has its own scale, all have one legend."""
-    series = {one.arm: one.label for chart in charts for one in chart.series}
-    legend = list(series.items()) if len(series) <= paper.MANY else []
-    columns = paper.legend_columns(legend, 140) if legend else 1
-    rows = -(-len(legend) // columns)
+    """As wide as both columns; each panel has its own scale, all have one legend.
+
+    Of more arms than it has room for, those are named that end lowest in the first panel.
+    """
+    every = {one.arm: one.label for chart in charts for one in chart.series}
+    several = len(every) > paper.MANY
+    shown = {one.arm: one.label for one in paper.named(charts[0].series)} if several else every
+    columns = paper.legend_columns(list(shown.items()), 110)
+    rows = -(-len(shown) // columns) + 2 * several
     figure = canvas.canvas(canvas.WIDE, canvas.HEIGHT + canvas.LEGEND_ROW * rows)
     for axes, chart, letter in zip(
         figure.subplots(1, len(charts), squeeze=False)[0], charts, LETTERS, strict=False
     ):
-        paper.axes_of(axes, chart, paper.named(chart.series))
+        paper.axes_of(axes, chart, [one for one in chart.series if one.arm in shown])
         axes.set_ylim(*paper.limits(chart.series))
         axes.set_xlabel(canvas.verbatim(chart.x_label))
         axes.set_ylabel(canvas.verbatim(chart.y_label))
         axes.set_title(f"({letter})", loc="left", fontsize=8.5)
-    if legend:
-        paper.legend_of(figure, legend, columns)
+    paper.legend_of(figure, list(shown.items()), columns, len(every) - len(shown))
     return figure
 
 

@@ -129,9 +129,8 @@ def table(results: Results) -> Table:
     places = "1 is the lowest loss; only arms that are separated bound it"
     over = f"to the loss of {label} at 75 % of its budget, over those that {label} takes"
     paired = (
-        f"the difference from {label}, paired by seed, with its 95 % interval over seeds; noise: the "
-        f"interval holds 0; not separated: it does not, but p with Holm's correction is {FALSE_ALARMS:g} or "
-        "more"
+        f"the difference from {label}, paired by seed, with its 95 % interval; noise: the interval holds 0; "
+        f"not separated: p with Holm's correction is {FALSE_ALARMS:g} or more"
     )
     losses = [cells.loss_column(protocol, k) for k in dict.fromkeys((1.0, results.tested_multiple))]
     columns = [cells.arm_column(results), *losses]
