@@ -1,6 +1,7 @@
 """Runs of a sweep that are composed together are what Hydra composes for each of them alone."""
 
 import itertools
+import shutil
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -8,8 +9,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from poslab.config.compose import command_line
-from poslab.config.option_files import installed_conf
+from poslab.config.compose import command_line, request_from, sections
+from poslab.config.option_files import Conf, installed_conf
 from poslab.config.sweep import Composer, for_each_run
 from support.models import CONF
 
@@ -129,3 +130,21 @@ def test_a_setting_of_swept_options_is_left_to_the_runs_and_shown_as_it_was_type
 def test_settings_of_what_is_not_swept_stay():
     given = ["pos=t5", "pos.rate=1.0", "trainer.max_steps=3", "seed=0,1", "data.path='a,b'"]
     assert for_each_run(given, installed_conf()) == given
+
+
+def test_a_label_in_an_option_s_file_names_the_arm_and_decides_no_result(tmp_path):
+    folder = shutil.copytree(CONF, tmp_path / "conf")
+    rope = (folder / "pos/rope.yaml").read_text()
+    (folder / "pos/pressed.yaml").write_text(f"{rope}label: rope as drawn\n")
+    conf = Conf((folder,))
+    made = []
+    with initialize_config_dir(str(folder), version_base="1.3"):
+        composer = Composer(
+            lambda overrides: compose("config", overrides=overrides, return_hydra_config=True)
+        )
+        for settings in (["pos=rope"], ["pos=pressed"], ["pos=pressed", "pos.base=500"]):
+            read = composer.composed(settings)
+            made.append(request_from(read.settings, read.choices, conf))
+    assert [one.pos for one in made] == ["rope", "rope as drawn", "rope as drawn base=500"]
+    assert made[0].config == made[1].config
+    assert sections(conf, "pos")["pressed"] == sections(conf, "pos")["rope"]

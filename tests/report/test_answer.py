@@ -116,10 +116,10 @@ def test_the_first_sentence_names_the_arms_that_it_leaves_out(tmp_path: Path) ->
         write_run(tmp_path, f"gone-{seed}", "gone", seed, status="diverged", reason="the loss is not finite")
     results = gather("made_up", tmp_path, "rope")
     named = next(sentences(results)).partition("not compared: ")[2]
-    assert f"t5, context_length={L} (another text)" in named
-    assert f"fire, context_length={2 * L} (trained at L = {2 * L}, " in named
-    assert f"learned, context_length={L} (not defined there)" in named
-    assert f"gone, context_length={L} (no finished run)" in named
+    assert f"t5 L={L} (another text)" in named
+    assert f"fire L={2 * L} (trained at L = {2 * L}, " in named
+    assert f"learned L={L} (not defined there)" in named
+    assert f"gone L={L} (no finished run)" in named
     assert "rope" not in named
     alone = gather("made_up", tmp_path, "t5")
     assert "(another text)" in winner(alone).partition("not compared: ")[2]

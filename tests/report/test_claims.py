@@ -138,11 +138,8 @@ def test_seeds_far_from_normal_are_told_by_their_arm(tmp_path: Path) -> None:
     tame = made_up(tmp_path / "tame", [0.1, 0.11, 0.12, 0.09, 0.1, 0.13])
     wild = made_up(tmp_path / "wild", [0.1, 0.101, 0.102, 0.1, 0.101, 3.0])
     few = made_up(tmp_path / "few", [0.1, 0.101, 0.102, 3.0])
-    told = [text for text in warnings_of(wild) if "normal" in text]
-    assert told == [
-        "Over the seeds, the differences of alibi from rope in the sliding loss at 8 L are far from normal "
-        "(Shapiro-Wilk; differences.csv), and a t interval leans on normality."
-    ]
+    (told,) = (text for text in warnings_of(wild) if "normal" in text)
+    assert "of alibi from rope in the sliding loss at 8 L are far from normal" in told
     for quiet in (tame, few):
         assert not [text for text in warnings_of(quiet) if "normal" in text]
 

@@ -1,5 +1,6 @@
 """What a scheme costs for what it gives: speeds are compared only where the machine was the runs' alone."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,7 @@ def test_where_other_work_slowed_a_run_speeds_are_not_compared(tmp_path: Path) -
     assert [is_steady(run) for run in results.finished] == [True] * 4 + [False, True]
     assert section(results).charts == ()
     made = convergence(results)
-    assert made.findings == (
-        "Speeds are not compared: alibi trained at times at less than 70 % of its own speed, so other work "
-        "used the machine meanwhile.",
-    )
+    assert re.match("Speeds are not compared: .* alibi .* 70 %", *made.findings)
     assert "validation_loss_by_seconds" not in {chart.name for chart in made.charts}
 
 

@@ -1,6 +1,7 @@
 """Reports made from kept records are those made from the run directories.
 
-Those in git have the numbers that their records give now, to 1e-12, in the same files, under the same heads.
+Those in git have the numbers that their records give now: to 1e-12 in the figures of every run, as they
+are shown in charts and tables, under the same heads.
 """
 
 import math
@@ -10,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,8 @@ from support.records import L, plan, read, write_rescaled, write_run, write_sche
 
 GOLDEN = ROOT / "tests" / "record" / "golden"
 BY_HAND = {"page.png"}  # a picture of the page, for the README
+IN_EACH = {"answer.png", "facts.csv", "index.html", "report.md", "summary.csv"}
+LARGER = {"attention": 1.4e6, "claims": 1.3e6, "extrapolation": 1.1e6, "fair": 1.6e6, "rescaling": 1.7e6}
 IN_GIT = sorted(path.parent.name for path in (ROOT / "reports").glob(f"*/{KEPT}"))
 STUDY = "made.up-1.2"
 
@@ -231,20 +235,52 @@ def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(two: Path
 def test_a_report_in_git_is_the_one_of_its_records(
     study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the command that it names, without the run directories: the numbers to 1e-12, every section."""
+    """By the command that it names, without the run directories: every run's figures, chart and table."""
     monkeypatch.chdir(tmp_path)
     kept = ROOT / "reports" / study
-    (facts,) = [row["value"] for row in read(kept / "facts.csv") if row["key"] == "report_command"]
-    assert facts.startswith("python report.py ")
-    assert report(*shlex.split(facts)[2:], f"runs={kept.parent}") == 0
+    (command,) = [row["value"] for row in read(kept / "facts.csv") if row["key"] == "report_command"]
+    assert command.startswith("python report.py ")
+    assert report(*shlex.split(command)[2:], f"runs={kept.parent}") == 0
     again = tmp_path / "reports" / study
-    assert made(again).keys() == made(kept).keys() - BY_HAND
-    for path in again.glob("*.csv"):
-        for row, known in zip(read(path), read(kept / path.name), strict=True):
+    assert made(again).keys() >= made(kept).keys() - BY_HAND >= IN_EACH
+    for name in ("summary.csv", "facts.csv"):
+        for row, known in zip(read(again / name), read(kept / name), strict=True):
             assert row.keys() == known.keys()
-            assert [column for column in row if not same(row[column], known[column])] == [], path.name
+            assert [column for column in row if not same(row[column], known[column])] == [], name
     heads = [re.findall("^#.*", (folder / "report.md").read_text(), re.MULTILINE) for folder in (again, kept)]
     assert heads[0] == heads[1]
+    pages = [(folder / "index.html").read_text() for folder in (again, kept)]
+    assert shown_in(pages[0]) == shown_in(pages[1])
+
+
+def test_a_changed_number_is_found_in_any_chart_and_table() -> None:
+    """Of the page alone: a digit of each chart's last mean, and of each table's last number."""
+    page = (ROOT / "reports/fair/index.html").read_text()
+    places = [found.end(1) - 1 for found in re.finditer(r'"mean":\[[^\]]*?(\d+)\]', page)]
+    places += [found.end(1) - 1 for found in re.finditer(r"(\d)[^\d<>]*(?:<[^>]*>\s*)*</table>", page)]
+    assert len(places) > 40
+    for place in places:
+        other = f"{page[:place]}{(int(page[place]) + 1) % 10}{page[place + 1 :]}"
+        assert shown_in(other) != shown_in(page), page[place - 80 : place + 1]
+
+
+def shown_in(page: str) -> tuple[list[str], list[str]]:
+    """The charts of a page and the rows of its tables, as they are written: what a reader is shown."""
+    data = re.findall(r'<script[^>]* id="data">(.*?)</script>', page, re.DOTALL)
+    assert len(data) == 1
+    tables = re.findall(r"<tbody.*?</tbody>", page, re.DOTALL)
+    assert tables
+    return data, tables
+
+
+def test_what_git_keeps_of_a_study_is_small() -> None:
+    """A study is at most 1 MB; those of before this limit do not grow. All reports are less than 10 MB."""
+    command = ["git", "-C", str(ROOT), "ls-files", "reports"]
+    sizes: Counter[str] = Counter()
+    for name in subprocess.check_output(command, text=True).splitlines():
+        sizes[Path(name).parts[1]] += (ROOT / name).stat().st_size
+    assert sizes.total() < 10e6
+    assert {study: size for study, size in sizes.items() if size > LARGER.get(study, 1e6)} == {}
 
 
 def same(cell: str, known: str) -> bool:

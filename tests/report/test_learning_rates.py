@@ -154,7 +154,7 @@ def test_a_rate_is_part_of_labels_only_where_none_was_tuned(tmp_path: Path) -> N
     write_compared(tmp_path, "rope", 0.002)
     write_compared(tmp_path, "alibi", 0.008)
     labels = [item.arm.label for item in gather("made_up", tmp_path, None).arms]
-    assert labels == ["alibi, trainer.learning_rate=0.008", "rope, trainer.learning_rate=0.002"]
+    assert labels == ["alibi lr 0.008", "rope lr 0.002"]
     write_tuning(tmp_path, "rope", ROPE)
     assert [item.arm.label for item in gather("made_up", tmp_path, None).arms] == ["alibi", "rope"]
     # Two arms that differ in nothing else still have two labels, and one tuning.
@@ -163,11 +163,11 @@ def test_a_rate_is_part_of_labels_only_where_none_was_tuned(tmp_path: Path) -> N
     results = gather("made_up", tmp_path, None)
     assert [item.arm.label for item in results.arms] == [
         "alibi",
-        "rope, trainer.learning_rate=0.002",
-        "rope, trainer.learning_rate=0.004",
+        "rope lr 0.002",
+        "rope lr 0.004",
     ]
     assert [one.choice for one in results.tunings] == [Choice(Rates(0.002), ())] * 2
-    expected = "rope, trainer.learning_rate=0.004 is compared at the learning rate 0.004; its tuning chose"
+    expected = "rope lr 0.004 is compared at the learning rate 0.004; its tuning chose"
     assert f"{expected} 0.002." in warned(results)
 
 
@@ -194,7 +194,7 @@ def test_what_is_wrong_with_a_tuning_is_warned_of(tmp_path: Path) -> None:
     for expected in (
         "none is compared at the learning rate 0.004; its tuning chose 0.001.",
         "No runs tune the learning rate of fox.",
-        "The learning rate of t5 was tuned, and no arm of that kind is compared.",
+        "The learning rate of t5 was tuned, but t5 is not compared.",
         "No learning rate of kerple has a loss for every seed: none is chosen.",
         "Tuning and comparison share seeds (0)",
     ):
@@ -213,9 +213,7 @@ def test_tuning_runs_that_were_not_made_alike_are_warned_of(tmp_path: Path) -> N
         data=other,
     )
     results = gather("made_up", tmp_path, None)
-    assert "The tuning runs of rope do not have the same data: their losses do not compare." in warned(
-        results
-    )
+    assert "The tuning runs of rope differ in data: no loss compares." in warned(results)
     # The seed that was not made at that rate keeps it out.
     (tuning,) = results.tunings
     assert tuning.tried[2].without == ("missing",)
@@ -233,7 +231,7 @@ def test_a_tuning_run_made_again_by_other_code_counts_once(tmp_path: Path) -> No
     results = gather("made_up", tmp_path, None)
     (tuning,) = results.tunings
     assert tuning.choice == Choice(Rates(0.002), ())
-    assert "do not have the same code" not in warned(results)
+    assert "The tuning runs of rope differ" not in warned(results)
     # Where the newer one diverged, the loss of the older one does not count either.
     assert tuning.tried[3].without == ("diverged",)
     assert row_of(results, "old-tune-rope-0.002-100")["status"] == "superseded"

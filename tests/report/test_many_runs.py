@@ -13,6 +13,7 @@ import pytest
 from poslab.analysis.curves import point
 from poslab.analysis.results import gather
 from poslab.analysis.statistics import Estimate
+from poslab.paper import panels
 from poslab.record.reader import load
 from poslab.report.charts import LineChart, Series
 from poslab.report.render import paper
@@ -92,6 +93,34 @@ def test_a_legend_that_would_eat_the_plot_names_the_lowest_lines() -> None:
     sizes = [re.search(r'height="([\d.]+)pt"', draw(lines(n))["svg"].decode()) for n in (NAMED, 40)]
     few, all_of_them = (float(found[1]) for found in sizes if found)
     assert all_of_them < few + 30
+
+
+def labelled(n: int) -> LineChart:
+    """`n` lines with labels as long as those of a study of four settings."""
+    chart = lines(n)
+    label = "rope_llama3 / performer L=64 width {}"
+    return replace(chart, series=tuple(replace(one, label=label.format(one.arm)) for one in chart.series))
+
+
+@pytest.mark.parametrize("n", [2, MANY, 16, 40])
+@pytest.mark.parametrize("kit", [False, True], ids=["a figure", "the figure of a paper"])
+def test_the_legend_lies_beside_the_axes_and_inside_the_paper(n: int, kit: bool) -> None:
+    chart = labelled(n)
+    figure = panels.laid_out([chart, chart, chart]) if kit else paper.laid_out(chart)
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    whole = figure.bbox
+    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+    assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+    for axes in figure.axes:
+        around = axes.get_tightbbox()
+        assert around is not None
+        assert not box.overlaps(around)
+        assert axes.get_window_extent().height > figure.dpi  # an inch
+    named = {text.get_text() for text in legend.get_texts()}
+    assert len(named) == (n if n <= MANY else NAMED)
+    drawn = [{line.get_color() for line in axes.lines} for axes in figure.axes]
+    assert all(colours == drawn[0] for colours in drawn)
 
 
 def test_figures_drawn_at_once_are_those_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,9 +176,30 @@ def test_labels_say_what_differs_and_are_unique(tmp_path: Path) -> None:
     write_run(tmp_path, "d", config={"pos": {"name": "rope", "base": 500.0}})
     labels = [item.arm.label for item in gather("made_up", tmp_path, None).arms]
     assert len(set(labels)) == 4
-    assert "rope / softmax, context_length=16" in labels
-    assert "rope / linear, context_length=8" in labels
-    assert "rope / softmax, context_length=8, pos.base=500" in labels
+    assert "rope / softmax L=16" in labels
+    assert "rope / linear L=8" in labels
+    assert "rope / softmax L=8 base=500" in labels
+
+
+def test_labels_are_as_short_as_tells_arms_apart(tmp_path: Path) -> None:
+    """A size is named by its width alone, and a setting by its last part unless another is called so."""
+    for width, layers in ((32, 2), (64, 4)):
+        for steps in (5, 6):
+            config = {
+                "model": {"width": width, "layers": layers},
+                "evaluate": {"tokens": steps},
+                "data": {"source": "copy", "tokens": width * steps, "span": steps},
+            }
+            write_run(tmp_path, f"{width}-{steps}", config=config)
+    labels = [item.arm.label for item in gather("made_up", tmp_path, None).arms]
+    assert labels == [f"rope width {width} span={steps}" for width in (32, 64) for steps in (5, 6)]
+
+
+def test_settings_that_are_called_alike_have_their_whole_names_in_labels(tmp_path: Path) -> None:
+    for i in range(3):
+        write_run(tmp_path, f"{i}", config={"a": {"size": i // 2}, "b": {"size": i % 2}})
+    labels = [item.arm.label for item in gather("made_up", tmp_path, None).arms]
+    assert labels == ["rope a.size=0 b.size=0", "rope a.size=0 b.size=1", "rope a.size=1 b.size=0"]
 
 
 def test_arms_without_a_plan_are_in_natural_order(tmp_path: Path) -> None:
@@ -259,7 +280,7 @@ def test_what_does_not_compare_is_said_and_not_compared(tmp_path: Path) -> None:
     write_run(tmp_path, "a")
     other = {"name": "stdlib", "fingerprint": "beef", "vocabulary": 256}
     write_run(tmp_path, "b", pos="alibi", data=other, code="other", config={"context_length": 16})
-    results = gather("made_up", tmp_path, "rope, context_length=8")
+    results = gather("made_up", tmp_path, "rope L=8")
     warned = " ".join(warnings_of(results))
     for expected in ("The data differ", "different code", "training lengths differ", "budgets differ"):
         assert expected in warned

@@ -81,8 +81,8 @@ def test_labels_say_what_differs_inside_a_study_alone(tmp_path: Path) -> None:
     results = gather("a,b", tmp_path, None)
     assert labels(results) == [
         "a: rope",
-        "b: rope, context_length=8, trainer.learning_rate=0.2",
-        "b: rope, context_length=16, trainer.learning_rate=0.002",
+        "b: rope L=8",  # the learning rate follows from it
+        "b: rope L=16",
     ]
     # The table of settings has what differs between the studies too.
     assert [item.arm.differing["trainer.learning_rate"] for item in results.arms] == [0.1, 0.2, 0.002]

@@ -183,7 +183,7 @@ def tokenizers(runs: Path, seeds: int = 5, primary: str = "sliding_bits_per_byte
                 data=data | (other if vocabulary == "512" else {}),
                 config={"data": {"source": "text", "path": "book.txt", "vocabulary": vocabulary}},
             )
-    plan(runs, names, "rope, data.vocabulary=bytes", primary=primary)
+    plan(runs, names, "rope vocabulary=bytes", primary=primary)
     return runs
 
 
@@ -200,7 +200,7 @@ def test_tokenizers_are_compared_in_bits_per_byte(primary: str, tmp_path: Path) 
         "bits_per_byte" in figure for figure in in_bits
     )  # nats a token of the two mean different things
     assert {test.figure for test in results.claims if test.other} == {primary, "bits_per_byte_1x"}
-    assert set(results.ranks) == {"rope, data.vocabulary=bytes", "rope, data.vocabulary=512"}
+    assert set(results.ranks) == {"rope vocabulary=bytes", "rope vocabulary=512"}
     made = write_report("made_up", tmp_path, tmp_path / "reports")
     assert "in bits per byte, the loss of rope, data.vocabulary=512 is lower" in " ".join(
         made.summary.split()

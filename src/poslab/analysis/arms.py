@@ -22,6 +22,16 @@ BESIDE_AN_ARM = {*BESIDE_THE_RESULT, "seed", PART}
 RESCALING = ("rescale", "rescale_factor", "recalibration_steps")  # of evaluate: lines beside the run's own
 ABSENT = {"from": "from drawn weights"}  # what an arm without a setting is called
 RATES = tuple(f"trainer.{name}" for name in Rates._fields)
+# What labels call settings that studies often compare; the first are named where others follow from them.
+WORDS = {
+    "context_length": "L={}",
+    "model.width": "width {}",
+    "model.layers": "{} layers",
+    "model.heads": "{} heads",
+    "data.source": "{}",
+    "trainer.learning_rate": "lr {}",
+    "trainer.max_steps": "{} steps",
+}
 
 Settings = Mapping[str, Any]  # a configuration by dotted key
 ENDED = ("done", "diverged")  # made again, such a run would end the same
@@ -237,18 +247,18 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     flat = [settings(run.config) for run in firsts]
     keys = differing(flat)
     own = ("pos.", "attention.", *(f"evaluate.{name}" for name in RESCALING), *(RATES if tuned else ()))
-    names = []
-    for run, options in zip(firsts, flat, strict=True):
-        scheme = plain(run.pos, 80)
-        parts = [f"{scheme} / {plain(run.attention, 80)}" if several else scheme]
-        parts += [_setting(key, options) for key in keys if not key.startswith(own)]
-        names.append(", ".join(parts))
+    shown = _telling(flat, [key for key in keys if not key.startswith(own)])
+    bare = [
+        f"{plain(run.pos, 80)} / {plain(run.attention, 80)}" if several else plain(run.pos, 80)
+        for run in firsts
+    ]
+    names = [_beside(label, options, shown) for label, options in zip(bare, flat, strict=True)]
     # The scheme's label should already say its options; where it does not, the options do.
     first = tuple(names)
     for i, (label, options) in enumerate(zip(first, flat, strict=True)):
         same = [other for other, text in zip(flat, first, strict=True) if text == label]
         extra = [key for key in keys if key.startswith(own) and len({repr(o.get(key)) for o in same}) > 1]
-        names[i] = ", ".join([label, *(_setting(key, options) for key in extra)])
+        names[i] = _beside(bare[i], options, [*shown, *extra])
     second = tuple(names)
     for i, label in enumerate(second):
         if second.count(label) > 1:
@@ -257,7 +267,30 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     return names
 
 
-def _setting(name: str, options: Settings) -> str:
-    value = options.get(name)
+def _telling(flat: Sequence[Settings], keys: Sequence[str]) -> list[str]:
+    """Those of `keys`, the commonest first, without which some of the configurations would look alike."""
+    order = list(WORDS)
+    shown: list[str] = []
+    groups = 1
+    for key in sorted(keys, key=lambda key: order.index(key) if key in order else len(order)):
+        apart = len({repr([options.get(one) for one in (*shown, key)]) for options in flat})
+        if apart > groups:
+            shown.append(key)
+            groups = apart
+    return shown
+
+
+def _beside(label: str, options: Settings, keys: Sequence[str]) -> str:
+    """The label, and what `keys` are set to."""
+    return " ".join([label, *(_setting(key, options, keys) for key in keys)])
+
+
+def _setting(name: str, options: Settings, beside: Sequence[str]) -> str:
+    """A setting in a label, by its last part where none `beside` it is called so, too."""
+    last = name.rpartition(".")[2]
+    short = last if [key.rpartition(".")[2] for key in beside].count(last) == 1 else name
+    if name not in options:
+        return ABSENT.get(name, f"no {short}")
+    value = options[name]
     shown = f"{value:g}" if isinstance(value, float) else plain(value, 60)
-    return f"{name}={shown}" if name in options else ABSENT.get(name, f"no {name}")
+    return WORDS[name].format(shown) if name in WORDS else f"{short}={shown}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from poslab.config.checking import check
 from poslab.config.installation import typed
-from poslab.config.option_files import Conf, load
+from poslab.config.option_files import LABEL, Conf, label_in, load
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import ConfigError, following_max_steps
 from poslab.config.text import override_text, without_secrets
@@ -50,12 +50,13 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: 
 
 
 def _as_written(section: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section with 1e6 as 1000000 where its file has a whole number or a word for one."""
+    """Return the section without its label, with 1e6 as 1000000 where its file has a whole number or word."""
     return {
         key: int(value)
         if isinstance(value, float) and isinstance(written.get(key), int | str) and value.is_integer()
         else value
         for key, value in section.items()
+        if key != LABEL
     }
 
 
@@ -102,12 +103,12 @@ def with_distinguishing_labels(requests: Sequence[Request]) -> list[Request]:
 
 
 def label(choice: str, section: dict[str, Any], path: Path) -> str:
-    """Return the option's name and the settings that differ from its file: `rope`, `rope base=20000`."""
+    """Return the option's label or name and its changed settings: `rope`, `rope base=20000`."""
     written = flat_settings(load(path))
     changed = [
         f"{key}={_short(value)}" for key, value in flat_settings(section).items() if written.get(key) != value
     ]
-    return " ".join([choice, *changed])
+    return " ".join([label_in(path) or choice, *changed])
 
 
 def arms(folder: Path) -> dict[str, dict[str, Any]]:

@@ -21,6 +21,7 @@ from poslab.config.installation import conf_folder
 from poslab.config.schema import ConfigError
 
 ENTRY_POINTS = "poslab.conf"
+LABEL = "label"  # of a file: what tables and legends call its option, where the file's name does not
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def load(path: Path) -> Mapping[str, Any]:
-    """Return the content of an option's file."""
-    return _parsed(path.read_text())
+    """Return the settings in an option's file."""
+    return {key: value for key, value in _parsed(path.read_text()).items() if key != LABEL}
+
+
+def label_in(path: Path) -> str | None:
+    """Return the label in an option's file, if it has one."""
+    return _parsed(path.read_text()).get(LABEL)
 
 
 @lru_cache  # by the content: a sweep has thousands of runs with the same few files

@@ -53,33 +53,43 @@ def _thinned(ticks: tuple[tuple[float, str], ...]) -> tuple[tuple[float, str], .
 
 def draw(charts: Sequence[LineChart]) -> dict[str, bytes]:
     """Return the figure as PDF, and as PGF if LaTeX is installed to measure text; the same bytes always."""
+    figure = laid_out(charts)
     with canvas.style():
-        figure = _drawn(charts)
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
         drawn = {"pdf": canvas.save(figure, "pdf")}
         if shutil.which(ENGINE):
             drawn["pgf"] = _pgf(figure)
     return drawn
 
 
+def laid_out(charts: Sequence[LineChart]) -> Figure:
+    """The figure in the paper's style, laid out once and for all formats."""
+    with canvas.style():
+        figure = _drawn(charts)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        return figure
+
+
 def _drawn(charts: Sequence[LineChart]) -> Figure:
-    """Draw the panels over both columns; every panel has its own scale, all have one legend."""
+    """Draw the panels over both columns; every panel has its own scale, all have one legend.
+
+    With more arms than the legend has room for, it names those that end lowest in the first panel.
+    """
     series = {line.arm: line.label for chart in charts for line in chart.series}
-    legend = list(series.items()) if len(series) <= paper.MANY else []
-    columns = paper.legend_columns(legend, 140) if legend else 1
-    rows = -(-len(legend) // columns)
+    several = len(series) > paper.MANY
+    legend = {line.arm: line.label for line in paper.named(charts[0].series)} if several else series
+    columns = paper.legend_columns(list(legend.items()), 110)
+    rows = -(-len(legend) // columns) + 2 * several
     figure = canvas.canvas(canvas.WIDE, canvas.HEIGHT + canvas.LEGEND_ROW * rows)
     for axes, chart, letter in zip(
         figure.subplots(1, len(charts), squeeze=False)[0], charts, LETTERS, strict=False
     ):
-        paper.axes_of(axes, chart, paper.named(chart.series))
+        paper.axes_of(axes, chart, [line for line in chart.series if line.arm in legend])
         axes.set_ylim(*paper.limits(chart.series))
         axes.set_xlabel(canvas.verbatim(chart.x_label))
         axes.set_ylabel(canvas.verbatim(chart.y_label))
         axes.set_title(f"({letter})", loc="left", fontsize=8.5)
-    if legend:
-        paper.legend_of(figure, legend, columns)
+    paper.legend_of(figure, list(legend.items()), columns, len(series) - len(legend))
     return figure
 
 

@@ -14,7 +14,7 @@ from poslab.config.text import counted, plain
 from poslab.record.files import write_atomic
 from poslab.record.kept import KEPT
 
-THUMBNAILS = ("sliding_loss_by_length", "loss_by_length", "validation_loss")  # the first that a report has
+PICTURE = "answer.png"  # the first figure of a report
 
 LIST = "index.html"
 LOCAL = "local.html"
@@ -31,7 +31,8 @@ class Listed:
     answer: str  # the first sentence
     runs: str  # how many that are compared are finished
     date: str  # on which its last run ended
-    thumbnail: str | None
+    command: str  # which makes the report again
+    picture: bool  # whether it has one
     kept: bool  # whether its records are
 
 
@@ -77,7 +78,6 @@ def _read(folder: Path) -> Listed | None:
         ended = [row["finished"] for row in _rows(folder / "summary.csv")]
     except (OSError, KeyError, ValueError, csv.Error):
         return None
-    drawn = (f"figures/{name}.png" for name in THUMBNAILS)
     title = facts.get("title") or facts.get("question") or facts.get("study") or folder.name
     compared = facts.get("compared", "")
     return Listed(
@@ -87,7 +87,8 @@ def _read(folder: Path) -> Listed | None:
         facts.get("answer", ""),
         f"{facts.get('runs_finished', 'no')} finished runs",
         max(ended, default="")[:10],
-        next((path for path in drawn if (folder / path).is_file()), None),
+        facts.get("report_command", ""),
+        (folder / PICTURE).is_file(),
         (folder / KEPT).is_file(),
     )
 

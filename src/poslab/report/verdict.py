@@ -25,7 +25,7 @@ def sentences(results: Results) -> tuple[str, ...]:
 
 def extrapolation(results: Results) -> tuple[str, ...]:
     """What is claimed of the tested figure, of what a longer context is worth, and of usable lengths."""
-    return _sentences(winner(results), _other_protocol(results), _context(results))
+    return _sentences(winner(results), _other_protocol(results), *_context(results))
 
 
 def convergence(results: Results) -> tuple[str, ...]:
@@ -35,12 +35,8 @@ def convergence(results: Results) -> tuple[str, ...]:
 
 def belief(results: Results) -> tuple[str, ...]:
     """How sure the tests are."""
-    if not results.claims:
-        return ()
-    return (
-        "The tests of claims.csv are one family, by which at most 5 % of studies claim anything false "
-        "(Holm's correction), while each interval is a 95 % one by itself.",
-    )
+    text = "At most 5 % of studies claim anything false (Holm's correction over claims.csv)."
+    return (text,) if results.claims else ()
 
 
 def _joined(*clauses: str) -> str:
@@ -182,14 +178,14 @@ def _ordered(both: BothProtocols) -> tuple[str, str]:
     return labels if both.pair.difference.mean < 0 else labels[::-1]
 
 
-def _context(results: Results) -> str:
+def _context(results: Results) -> Sequence[str]:
     """What context gain says at the longest length past L, and how far the arms are usable."""
     longest = longest_gain(results.arms, results.multiples)
     if longest is None:
-        return "no context gain was measured past L"
+        return ["no context gain was measured past L"]
     on = "" if results.seeds < 2 else "on this text, " if results.one_text else "each on its own text, "
     gains = f"{on}context gain at {length_words(longest)} {_gains(results, gain(longest))}"
-    return _joined(gains, _usable(results))
+    return (gains, *_usable(results))
 
 
 def _gains(results: Results, figure: str) -> str:
@@ -213,13 +209,13 @@ def _gains(results: Results, figure: str) -> str:
     return f"is {', '.join(parts)}"
 
 
-def _usable(results: Results) -> str:
+def _usable(results: Results) -> Sequence[str]:
     """Both usable lengths: against each arm's own loss at L, and against one loss for all."""
     own, fixed = cells.usable_keys(results)
     relative, absolute = _reaches(results, RELATIVE, own), _reaches(results, FIXED, fixed)
-    return _joined(
+    return (
         f"usable length by an arm's own loss at L is {relative}" if relative else "",
-        f"by one fixed loss ({cells.fixed_limit(results)}) it is {absolute}" if absolute else "",
+        f"usable length by one loss ({cells.fixed_limit(results)}) is {absolute}" if absolute else "",
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from poslab.analysis.rescalings import measured
 from poslab.analysis.results import Results
-from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
+from poslab.analysis.statistics import FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.losses import TRAINED
 from poslab.record.reader import Rates, Run
@@ -32,19 +32,14 @@ def warnings_of(results: Results) -> list[str]:
     uncounted = [run for run in results.compared if run.status != "done"]
     if uncounted:
         shown = [f"{run.name} ({plain(run.status, 30)})" for run in uncounted]
-        warnings.append(
-            f"{len(uncounted)} of {len(results.compared)} runs do not count (see the table of runs): "
-            f"{listing(shown)}."
-        )
+        warnings.append(f"{len(uncounted)} of {len(results.compared)} runs do not count: {listing(shown)}.")
     if not results.reference.rows:
         label = results.reference.arm.label
         warnings.append(f"The reference, {label}, has no finished run: no targets, no comparisons.")
     warnings += [*_differences(finished), *_far_from_normal(results), *_rate_warnings(results)]
     seeds = {item.arm.label: {row["seed"] for row in item.rows} for item in results.arms if item.rows}
     if len({frozenset(values) for values in seeds.values()}) > 1:
-        warnings.append(
-            "The arms do not have the same seeds; differences are taken over the seeds that both have."
-        )
+        warnings.append("The arms have different seeds; differences are taken over shared seeds.")
     for run in finished:
         if not run.validations:
             warnings.append(f"{run.name} has no validation losses: no convergence figures.")
@@ -55,8 +50,7 @@ def warnings_of(results: Results) -> list[str]:
         if steps < asked:
             warnings.append(f"{run.name} ended at step {steps:,} of {asked:,}, by one of its callbacks.")
     unfit = [run.name for run in _measurements(finished) if not all(map(math.isfinite, _losses(run)))]
-    words = "has losses that are not finite; they are shown as not defined."
-    return warnings + [f"{run} {words}" for run in dict.fromkeys(unfit)]
+    return warnings + [f"{run} has losses that are not finite." for run in dict.fromkeys(unfit)]
 
 
 def _differences(runs: tuple[Run, ...]) -> list[str]:
@@ -68,9 +62,7 @@ def _differences(runs: tuple[Run, ...]) -> list[str]:
             tokens = sum([part.tokens for part in segments.values()])
             scored.setdefault((run.context_length, protocol), set()).add((tokens, frozenset(segments)))
     if any(len(entries) > 1 for entries in scored.values()):
-        sentences.append(
-            "Not every loss was taken on the same target tokens: lengths or arms differ in what was scored."
-        )
+        sentences.append("Lengths or arms differ in the target tokens that were scored.")
     return sentences
 
 
@@ -81,9 +73,8 @@ def _far_from_normal(results: Results) -> list[str]:
     if not uneven or results.primary is None:
         return []
     return [
-        f"Over the seeds, the differences of {listing(uneven)} from {results.reference.arm.label} in the "
-        f"{figure_words(results.primary)} are far from normal (Shapiro-Wilk; differences.csv), and a t "
-        "interval leans on normality."
+        f"The differences of {listing(uneven)} from {results.reference.arm.label} in the "
+        f"{figure_words(results.primary)} are far from normal (Shapiro-Wilk): trust their t intervals less."
     ]
 
 
@@ -100,18 +91,11 @@ def _measurements(runs: tuple[Run, ...]) -> list[Run]:
 
 
 def remarks_on(results: Results) -> list[str]:
-    """How far the statistics reach, and what the figures are measured by."""
+    """What the figures are measured by."""
     remarks = []
-    if results.seeds < 2:
-        remarks.append("One seed an arm: no interval, no winner claimed.")
-    elif results.seeds < EXPLORATORY:
-        few = f"{results.seeds} seeds an arm at most: exploratory."
-        remarks.append(f"{few} Intervals are Student t, 95 %.")
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
-        remarks.append(
-            f"{fewest} validations a run: convergence is read between them, so tokens to target are coarse."
-        )
+        remarks.append(f"{fewest} validations a run: tokens to target are coarse.")
     if results.targets:
         at = ", ".join(f"{number(t.loss)} ({t.fraction:.0%} of the budget)" for t in results.targets)
         remarks.append(f"Target losses are those of {results.reference.arm.label}, in nats a token: {at}.")
@@ -150,14 +134,13 @@ QUESTIONS = (
     Question(lambda run: run.budget, "The budgets differ ({} training tokens)"),
     Question(
         lambda run: (run.manifest.origin and run.manifest.origin.steps) or 0,
-        "The training before a run's own differs ({} optimizer steps, of the runs that it goes on from)",
-        ": budgets, curves and times to a target do not count it",
+        "The runs began after different training ({} optimizer steps)",
+        ": budgets, curves and times to a target leave out those steps",
     ),
     Question(
         lambda run: run.vocabulary,
         "The vocabularies differ ({} tokens)",
-        ": compare bits per byte (primary=sliding_bits_per_byte_8x), not nats a token; a window of "
-        "longer tokens holds more text",
+        ": compare bits per byte (primary=sliding_bits_per_byte_8x), not nats a token",
     ),
     Question(
         lambda run: run.manifest.device, "The devices differ ({})", ": speeds and seconds do not compare"
@@ -192,9 +175,7 @@ def _rate_warnings(results: Results) -> list[str]:
     warnings = []
     for one in results.tunings:
         if one.arm is None:
-            warnings.append(
-                f"The learning rate of {one.label} was tuned, and no arm of that kind is compared."
-            )
+            warnings.append(f"The learning rate of {one.label} was tuned, but {one.label} is not compared.")
         if one.choice is None:
             warnings.append(f"No learning rate of {one.label} has a loss for every seed: none is chosen.")
         if one.other and one.choice is not None:
@@ -204,18 +185,14 @@ def _rate_warnings(results: Results) -> list[str]:
             )
         unlike = [name for name, values in _made(one.runs).items() if len(values) > 1]
         if unlike:
-            warnings.append(
-                f"The tuning runs of {one.label} do not have the same {listing(unlike)}: "
-                "their losses do not compare."
-            )
+            warnings.append(f"The tuning runs of {one.label} differ in {listing(unlike)}: no loss compares.")
     warnings += _edges(results)
     tuned = {one.arm for one in results.tunings}
     untuned = [item.arm.label for i, item in enumerate(results.arms) if tuned and i not in tuned]
     if untuned:
         warnings.append(f"No runs tune the learning rate of {listing(untuned)}.")
     if seeds := listing(list(map(str, _shared_seeds(results)))):
-        sharing = f"Tuning and comparison share seeds ({seeds})"
-        warnings.append(f"{sharing}: the rates fit the runs that are compared.")
+        warnings.append(f"Tuning and comparison share seeds ({seeds}): the rates fit the compared runs.")
     return warnings
 
 

@@ -19,7 +19,7 @@ from poslab.record.schema import TABLE_SUFFIX
 from poslab.record.study_list import studies
 from poslab.report.charts import FORMATS
 from poslab.report.document import Document
-from poslab.report.listed import write_list
+from poslab.report.listed import PICTURE, write_list
 from poslab.report.sections.contents import OPTIONAL, document
 
 Kit = Callable[[Results, Path], Path]  # writes more of a study beside its report and names the folder
@@ -143,6 +143,10 @@ def write_document(made: Document, reports: Path) -> Report:
     for chart, figure in zip(made.charts, draw_all(made.charts), strict=True):
         for kind, content in figure.items():
             write_atomic(directory / "figures" / f"{chart.name}.{kind}", content)
+        if chart is made.answer.chart:
+            write_atomic(directory / PICTURE, figure["png"])
+    if made.answer.chart is None:
+        (directory / PICTURE).unlink(missing_ok=True)
     for stale in {*OPTIONAL} - made.sheets.keys():
         for path in (f"{stale}.csv", *(f"figures/{stale}.{kind}" for kind in FORMATS)):
             (directory / path).unlink(missing_ok=True)

@@ -77,8 +77,8 @@ def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
         names = dict.fromkeys(
             name for pos, attention in sorted(arms) for name in (pos, f"{pos} / {attention}")
         )
-        # In an arm's label its other differences follow after a comma.
-        if not any(reference == name or reference.startswith(f"{name}, ") for name in names):
+        # In an arm's label its other differences follow.
+        if not any(reference == name or reference.startswith(f"{name} ") for name in names):
             raise ConfigError(
                 f"reference={reference[:60]} is no arm of study={study}; there are {', '.join(names)}"
             )

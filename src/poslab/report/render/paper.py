@@ -87,8 +87,7 @@ def _lines(chart: charts.LineChart) -> Figure:
     axes.set_ylim(*(limits(chart.series) if chart.frame is None else (low - margin, high + margin)))
     axes.set_xlabel(verbatim(chart.x_label))
     axes.set_ylabel(verbatim(chart.y_label))
-    heading = f"The {len(shown)} that end lowest; {left_out} others in grey,\nwhich the page tells apart"
-    legend_of(figure, legend, columns, heading if left_out else None)
+    legend_of(figure, legend, columns, left_out)
     return figure
 
 
@@ -259,9 +258,7 @@ def legend_columns(legend: Sequence[tuple[int, str]], room: int) -> int:
     return max(1, min(len(legend), max(4, room // 20), room // (max(len(label) for _, label in legend) + 6)))
 
 
-def legend_of(
-    figure: Figure, legend: Sequence[tuple[int, str]], columns: int, heading: str | None = None
-) -> None:
+def legend_of(figure: Figure, legend: Sequence[tuple[int, str]], columns: int, left_out: int = 0) -> None:
     handles = []
     for number, label in legend:
         style = look(number)
@@ -269,7 +266,9 @@ def legend_of(
         handle.set_dashes(style.dash or (None, None))
         handle.set_label(verbatim("\n".join(textwrap.wrap(label, 52))))
         handles.append(handle)
-    figure.legend(handles=handles, loc="outside upper center", ncols=columns, title=heading)
+    said = f"The {len(legend)} that end lowest; {left_out} others in grey,\nwhich the page tells apart"
+    title = said if left_out else None
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns, title=title)
 
 
 @_drawn.register

@@ -131,8 +131,7 @@ def table(results: Results) -> Table:
     chance = "seeds and documents" if results.documents else "seeds"
     paired = (
         f"the difference from {label}, paired by seed, with its 95 % interval over {chance}; noise: the "
-        f"interval holds 0; not separated: it does not, but p with Holm's correction is {FALSE_ALARMS:g} or "
-        "more"
+        f"interval holds 0; not separated: p with Holm's correction is {FALSE_ALARMS:g} or more"
     )
     losses = [cells.loss_column(protocol, k) for k in dict.fromkeys((1.0, results.tested_multiple))]
     columns = [cells.arm_column(results), *losses]

@@ -124,11 +124,10 @@ def performance_profile(results: Results) -> list[LineChart]:
     series = tuple(Series(i, item.arm.label, solved) for (i, item), solved in pairs)
     seeds = len({seed for _, seed in made.problems})
     caption = (
-        f"The share of {len(made.problems)} problems (a target at 50, 75 or 90 % of the budget of "
-        f"{results.reference.arm.label}, on one of {seeds} shared seed{'s' if seeds > 1 else ''}) that an "
-        "arm solves within a factor of the tokens that the fastest arm needs on that problem: at 1 how often "
-        "it is the fastest, at the right how often it gets there at all. A target that a run did not reach "
-        "is unsolved at every factor. Problems of one seed go together: a description, not a test."
+        f"The share of {len(made.problems)} problems that an arm solves within a factor of the fastest arm's "
+        "tokens: at 1 how often an arm is the fastest, at the right how often it gets there. A problem is a "
+        f"target at 50, 75 or 90 % of the budget of {results.reference.arm.label} on a shared seed (of "
+        f"{seeds}). Nothing is tested."
     )
     return [
         LineChart(

@@ -34,13 +34,8 @@ def section(results: Results) -> Section:
 def unsteady(results: Results) -> str:
     """Which arms trained at no steady speed, and what that means; "" where all did."""
     arms = [item.arm.label for item in results.arms if not all(map(is_steady, item.arm.finished))]
-    if not arms:
-        return ""
-    return (
-        f"Speeds are not compared: {listing(arms, NAMED)} trained at times at less than "
-        f"{100 * STEADY:.0f} % of {'its' if len(arms) == 1 else 'their'} own speed, so other work used the "
-        "machine meanwhile."
-    )
+    slowed = f"other work slowed {listing(arms, NAMED)} to less than {100 * STEADY:.0f} % of usual speed"
+    return f"Speeds are not compared: {slowed}." if arms else ""
 
 
 def _chart(results: Results, figure: str, k: float) -> LineChart:

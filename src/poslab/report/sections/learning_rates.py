@@ -83,14 +83,11 @@ def rates_table(results: Results) -> Table:
         words("grid", "Grid"),
         words("without", "Without a loss"),
     )
-    caption = (
-        "Chosen for each arm by the lowest mean validation loss at the end of its tuning runs, which count "
-        "in no other table. A rate at which the run of any seed has no loss is out."
-    )
+    caption = "The rate of the lowest mean loss over all seeds; tuning runs count in no other table."
     if _two_way(results):
         caption += (
-            " The scheme rate (trainer.scheme_rate) multiplies that of the scheme's own parameters: "
-            "0.002 x 3 is a learning rate of 0.002 with these at three times theirs."
+            " The scheme rate (trainer.scheme_rate), 3 in 0.002 x 3, multiplies that of the scheme's own "
+            "parameters."
         )
     records = list(map(_record, results.tunings))
     return Table("Learning rates", caption, columns, records, ("rates.csv",))

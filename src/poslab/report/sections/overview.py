@@ -64,17 +64,14 @@ def arms_table(results: Results) -> Table:
     ranked = cells.rank_words(results, f"{how}claims.csv lists")
     caption = (
         f"{ranked}Loss is taken in {cells.WINDOWS[protocol]}; that in {cells.WINDOWS[OTHER[protocol]]} is in "
-        "the table of protocols. Context gain is the sliding-window loss at L "
-        "less that at the longer length: what the added context is worth. The early-token curse is what "
-        "non-overlapping windows lose to tokens near a window's start. Usable length is the longest tested "
-        "up to which the sliding-window loss stays within 5 % of its value at L (own loss), "
-        f"or at or below one loss for all arms (fixed loss): {cells.fixed_limit(results)}. "
-        f"Tokens to target: until the loss that {results.reference.arm.label} has at 75 % of its "
-        "budget; over the reference: the geometric mean over shared seeds. Where a further seed's run might "
-        "be cut off, because the budget "
-        "lies within the 98 % prediction interval of the times, intervals are the wider 98 % ones in which a "
-        "further seed would lie. Where runs were cut off before they got there, the ratio is a bound (>, <), "
-        "made with the time that they certainly took."
+        "the table of protocols. Context gain is the sliding-window loss at L less that at the longer one. "
+        "The early-token curse is what non-overlapping windows lose to tokens near a window's start. Usable "
+        "length is the longest tested up to which the sliding-window loss stays within 5 % of its value at L "
+        f"(own loss), or at most one loss for all arms (fixed loss): {cells.fixed_limit(results)}. Tokens to "
+        f"target: until the loss that {results.reference.arm.label} has at 75 % of its budget; over the "
+        "reference: the geometric mean over shared seeds. Where the budget may cut off a further seed, "
+        "intervals are those in which 98 % of further seeds lie. Where the budget cut off runs, the ratio is "
+        "a bound (>, <)."
     )
     return Table("Every figure by arm", caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",))
 
@@ -124,9 +121,8 @@ def rank_chart(results: Results) -> list[RankChart]:
         for label, mean in means.items()
     ]
     caption = (
-        f"By the {cells.figure_words(results.primary)}: the dot is an arm's mean rank over the seeds that "
-        "all arms have, the bar the places that the tests leave it. Arms whose bars overlap may change "
-        "places; a bar no longer than one place is a rank that is claimed."
+        f"By the {cells.figure_words(results.primary)}: the dot is an arm's mean rank over shared seeds, the "
+        "bar the places that the tests leave it. Arms whose bars overlap may change places."
     )
     ordered = tuple(sorted(places, key=lambda one: (one.mean, one.best)))
     return [RankChart("ranks", "Ranks", caption, ordered)] if ordered else []
@@ -167,20 +163,17 @@ def _tested(results: Results) -> str:
         return "Nothing is tested."
     other = cells.figure_words(counterpart(primary))
     tested = (
-        f"{cells.figure_title(primary)} is the primary figure. What has a p is tested, with Holm's "
-        f"correction over all that the verdict claims; the rest is descriptive, the {other}, which is the "
-        "other protocol at the same length, too. "
+        f"{cells.figure_title(primary)} is tested. Each p has Holm's correction over all that the verdict "
+        f"claims; differences without a p, such as in the {other}, are descriptive."
     )
-    seeds = "The interval says how far the difference may be another with another training (over seeds)"
     if documents := results.documents:
         return (
-            f"{tested}{seeds} and with other text of the same kind (over {cells.span(documents)} documents), "
-            "both together; the standard error over text is what the documents add to it."
+            f"{tested} The interval is over seeds and {cells.span(documents)} documents; the standard error "
+            "over text is what the documents add to it."
         )
     return (
-        f"{tested}{seeds}; the standard error over text, how far with other text of the "
-        "same kind (over segments of the held-out text, each averaged over the seeds). That standard error "
-        "is too small where several segments come from one document: they are no independent draws of text."
+        f"{tested} The interval is over seeds, the standard error over segments of the held-out text: too "
+        "small where several segments come from one document."
     )
 
 
@@ -231,10 +224,8 @@ def earlier(results: Results) -> Section | None:
         ),
     ]
     caption = (
-        "Runs of earlier commands in the same folder, by all in which arms there differ; losses in nats a "
-        "token. None of them counts in anything above. "
-        f"{typed('report')} {results.subject.option} earlier=true reports on all runs together; study=NAME "
-        "gives a study a folder of its own, in which all runs count."
+        "Runs of earlier commands in the same folder, which count in nothing above; losses in nats a token. "
+        f"{typed('report')} {results.subject.option} earlier=true reports on all runs together."
     )
     records = earlier_sheet(results)[1]
     table = Table("Earlier runs", caption, tuple(columns), records, ("earlier.csv",), folded=True)
@@ -269,8 +260,6 @@ def runs_table(results: Results) -> Table:
         cells.words("reason", "Reason"),
     )
     caption = "Every record of the study. Only runs that are done count in the figures above."
-    if results.tunings:
-        caption += " Those that tune a learning rate count in nothing but that."
     records = [{**row, "name": run.name} for run, row in zip(results.runs, results.rows, strict=True)]
     return Table("Runs", caption, columns, records, ("summary.csv",), folded=True)
 

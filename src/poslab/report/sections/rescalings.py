@@ -31,9 +31,8 @@ def section(results: Results) -> Section | None:
     return Section(
         "rescaled",
         "Rescaled at evaluation",
-        "Each trained model evaluated again under other rotations, with no training but what a name says: "
-        "lines of the same run, which leave every other figure of this report as it is. "
-        "Only arms that were measured so are listed.",
+        "Each trained model evaluated again under other rotations, trained further only where a name says "
+        "so. No other figure of this report counts these losses.",
         findings(results),
         tuple(chart for chart in (_loss_by_length(results), _loss_by_position(results)) if chart.panels),
         (rescaled_table(results),),
@@ -67,12 +66,10 @@ def rescaled_table(results: Results) -> Table:
     allowed = f"{100 * TOLERANCES['']:g} %"
     caption = (
         "Loss is taken in non-overlapping windows; the price is its change at L from the model as trained. "
-        "Usable length is the longest tested up to which the sliding-window loss stays within "
-        f"{allowed} of the loss at L as trained, so a loss that is flat but high is not usable; < L: not "
-        "even at L. A line fails from the first bin of positions past L that loses more than "
-        f"{allowed} over the plateau of the model as trained, its mean loss on positions L/2 to L; it "
-        "rises for good from the first bin after which all lose as much over its own plateau: how far it "
-        "reaches, whatever it costs."
+        f"Usable length is the longest tested up to which the sliding-window loss stays within {allowed} of "
+        "the loss at L as trained; < L: not even at L. A line fails from the first bin of positions past L "
+        f"that loses more than {allowed} over the plateau as trained, the mean loss on positions L/2 to L; "
+        "it rises for good from the first bin after which all lose as much over its own plateau."
     )
     sources = "rescaled_arms.csv", RESCALED.file
     return Table(
@@ -82,12 +79,7 @@ def rescaled_table(results: Results) -> Table:
 
 def findings(results: Results) -> tuple[str, ...]:
     """A sentence an arm: which rescaling goes furthest, at what price."""
-    sure = (
-        "One seed: no interval, no winner claimed."
-        if max(len(one.item.rows) for one in results.rescaled) < 2
-        else "Where seeds differ, the shortest usable length decides. Descriptive: no difference between "
-        "rotations is tested."
-    )
+    sure = "Where seeds differ, the shortest usable length decides. No difference is tested."
     return (*(_furthest(one, results) for one in results.rescaled), sure)
 
 
