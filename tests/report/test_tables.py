@@ -13,7 +13,7 @@ from poslab.analysis.statistics import Estimate
 from poslab.report import cells
 from poslab.report.charts import LineChart, Series
 from poslab.report.document import Chapter, Document, Section
-from poslab.report.sections.contents import OPTIONAL, document
+from poslab.report.sections.contents import document
 from poslab.report.tables import Column, Table
 from poslab.report.write import write_document
 from support.records import (
@@ -161,8 +161,20 @@ def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(made: Docu
     assert (directory / "figures" / "drawn.svg").is_file()
 
 
-def test_files_that_only_some_reports_have_are_known(made: Document) -> None:
-    """So that they can be removed where a later report lacks them."""
-    always = {"summary", "arms", "differences", "pairs", "claims", "facts"}
-    assert made.sheets.keys() <= {*OPTIONAL, *always}
-    assert not always & {*OPTIONAL}
+def test_files_of_an_earlier_report_are_removed_and_those_of_users_stay(
+    made: Document, tmp_path: Path
+) -> None:
+    chapter = Chapter("more", "More", (), (Section("new", "New", sheets={"new": made.sheets["arms"]}),))
+    directory = write_document(replace(made, chapters=(*made.chapters, chapter)), tmp_path).directory
+    for name in ("mine.csv", "figures/mine.png"):
+        (directory / name).write_text("mine")
+    assert (directory / "new.csv").is_file()
+    write_document(made, tmp_path)
+    assert not (directory / "new.csv").exists()
+    assert (directory / "mine.csv").is_file()
+    assert (directory / "figures" / "mine.png").is_file()
+    # A list that is not the report's own removes nothing else.
+    (directory / ".written.json").write_text('["../other.csv", "report.md", 3, "figures/../index.html"]')
+    (tmp_path / "other.csv").write_text("")
+    write_document(made, tmp_path)
+    assert (tmp_path / "other.csv").exists()

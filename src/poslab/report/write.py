@@ -1,9 +1,11 @@
 """Records in, report out: a study's, several studies', or that of chosen runs."""
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,12 +22,14 @@ from poslab.record.study_list import studies
 from poslab.report.charts import FORMATS
 from poslab.report.document import Document
 from poslab.report.listed import PICTURE, write_list
-from poslab.report.sections.contents import OPTIONAL, document
+from poslab.report.sections.contents import document
 
 Kit = Callable[[Results, Path], Path]  # writes more of a study beside its report and names the folder
 
 # Of the files of a report.
 SUFFIXES = {TABLE_SUFFIX, ".md", ".tex", ".html", ".xz", *(f".{kind}" for kind in FORMATS)}
+WRITTEN = ".written.json"  # the tables and figures of a report, by which the next one removes stale ones
+TABLE_OR_FIGURE = re.compile(rf"[\w-]+\.csv|figures/[\w-]+\.({'|'.join(FORMATS)})")
 FORMULA = re.compile(r"[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # what a formula of a spreadsheet begins with
 
 
@@ -140,22 +144,33 @@ def write_document(made: Document, reports: Path) -> Report:
     for folder in (directory, directory / "figures"):
         remove_unfinished(folder, lambda name: Path(name).suffix in SUFFIXES)
     write_sheets(directory, made.sheets)
+    written = [f"{name}.csv" for name in made.sheets]
     for chart, figure in zip(made.charts, draw_all(made.charts), strict=True):
         for kind, content in figure.items():
-            write_atomic(directory / "figures" / f"{chart.name}.{kind}", content)
+            written.append(f"figures/{chart.name}.{kind}")
+            write_atomic(directory / written[-1], content)
         if chart is made.answer.chart:
             write_atomic(directory / PICTURE, figure["png"])
     if made.answer.chart is None:
         (directory / PICTURE).unlink(missing_ok=True)
-    for stale in {*OPTIONAL} - made.sheets.keys():
-        for path in (f"{stale}.csv", *(f"figures/{stale}.{kind}" for kind in FORMATS)):
-            (directory / path).unlink(missing_ok=True)
+    _remove_stale(directory, written)
     write_atomic(directory / "report.md", markdown(made))
     write_atomic(directory / "table.tex", latex(made))
     index = directory / "index.html"
     write_atomic(index, page(made))
     write_list(reports)
     return Report(directory, index, made.terminal, made.summary, made.title)
+
+
+def _remove_stale(directory: Path, written: Sequence[str]) -> None:
+    """Remove the tables and figures that only an earlier report had, and list those `written` now."""
+    earlier = []
+    with suppress(OSError, ValueError):  # none yet, or damaged: then nothing is removed
+        earlier = json.loads((directory / WRITTEN).read_text())
+    for name in earlier if isinstance(earlier, list) else []:
+        if isinstance(name, str) and TABLE_OR_FIGURE.fullmatch(name) and name not in written:
+            (directory / name).unlink(missing_ok=True)
+    write_atomic(directory / WRITTEN, json.dumps(written))
 
 
 def live_pages(study: str, runs: Path, status: str, seconds: int) -> tuple[str, str]:

@@ -1,8 +1,7 @@
 """The chapters of a report in the order that a reader sees them, and the document that they make.
 
 A new figure or table is a function in one file of this folder, called by its section. A new section is such a
-file and its function's name in one of the `CHAPTERS`; the page, Markdown and the files on disk follow. Files
-that only some reports have are in `OPTIONAL`.
+file and its function's name in one of the `CHAPTERS`; the page, Markdown and the files on disk follow.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,21 +56,6 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
         (overview.runs, overview.earlier),
     ),
 )
-
-# Every file that some reports lack: what an earlier report left and the present one has not is removed.
-_NAMES = """
-earlier ranks settings loss_by_speed tested_loss_by_speed learning_rates rates
-loss_by_length loss_by_length_by_attention sliding_loss_by_length sliding_loss_by_length_by_attention
-bits_per_byte_by_length sliding_bits_per_byte_by_length context_gain_by_length early_token_curse_by_length
-loss_by_position loss_by_position_less_reference
-validation_loss validation_loss_by_seconds validation_loss_by_flops performance_profile tokens_to_target
-rescaled rescaled_arms rescaled_bits_per_byte_by_length rescaled_loss_by_length rescaled_loss_by_position
-retrieval retrieval_arms retrieval_passkey retrieval_copy
-bias_by_distance rotation_bound wavelengths wavelength_pairs rotated_denominators
-rotated_denominators_arms position_probe
-attention_distance attention_distance_arms attention_distance_runs
-"""
-OPTIONAL = tuple(_NAMES.split())
 
 
 def document(results: Results) -> Document:
