@@ -123,7 +123,7 @@ def test_a_gain_whose_interval_leaves_out_0_is_no_finding_where_the_family_says_
     assert over["claimed"] is False
     verdict = sentences(results)
     assert (
-        "ontext gain at 8 L is above 0 for no arm, not shown to differ from 0 for rope and alibi;"
+        "ontext gain at 8 L is above 0 for no arm, not shown to differ from 0 for rope and alibi."
         in verdict[1]
     )
     assert "the loss is higher for alibi" in verdict[0]
@@ -216,8 +216,8 @@ def test_both_errors_stand_beside_each_other(tmp_path: Path) -> None:
     """Records of three segments have no error over text; the table says so with a dash."""
     table = differences_table(made_up(tmp_path, [0.1, 0.12]))
     assert table is not None
-    assert "with another training (over seeds)" in table.caption
-    assert "with other text" in table.caption
+    assert "interval is over seeds" in table.caption
+    assert "over segments of the held-out text" in table.caption
     assert "too small where several segments come from one document" in table.caption
     at = [column.title for column in table.columns].index("SE over text")
     assert {row[at].text for row in table.rows} == {"–"}
