@@ -68,7 +68,7 @@ validation_loss validation_loss_by_seconds validation_loss_by_flops performance_
 rescaled rescaled_arms rescaled_bits_per_byte_by_length rescaled_loss_by_length rescaled_loss_by_position
 retrieval retrieval_arms retrieval_passkey retrieval_copy
 bias_by_distance rotation_bound wavelengths wavelength_pairs rotated_denominators
-rotated_denominators_arms position_probe
+rotated_denominators_arms position_probe position_probe_arms
 attention_distance attention_distance_arms attention_distance_runs
 """
 OPTIONAL = tuple(_NAMES.split())
