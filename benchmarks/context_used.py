@@ -13,7 +13,7 @@ import poslab
 from poslab.config.checking import check
 from poslab.config.request import Config
 from poslab.data.cache import prepare
-from poslab.data.windows import extrapolation_segments
+from poslab.data.segments import extrapolation_segments
 from poslab.evaluation.losses import token_losses
 from poslab.training.trained import read_trained_model
 

@@ -8,7 +8,8 @@ import pytest
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.data.corpus import Corpus, check_lengths
-from poslab.data.windows import extrapolation_segments, training_batch, validation_windows
+from poslab.data.segments import extrapolation_segments
+from poslab.data.windows import training_batch, validation_windows
 from support.texts import options, write_documents
 
 

@@ -153,7 +153,6 @@ def test_a_mixer_without_a_matrix_of_weights_is_left_out():
     gpt.blocks[1].attention = Still(Options(), gpt.geometry, gpt.scheme)
     seen = inspect(gpt, windows(), L)
     assert {row["layer"] for row in seen.attention_distance} == {0, 2, 3}
-    assert {row["layer"] for row in seen.position_probe} == {0, 1, 2, 3}
 
 
 class Still(Mixer):
@@ -169,6 +168,7 @@ def test_a_run_records_it(tmp_path):
     asked = request(trainer__max_steps=6, evaluate__validations=1)
     manifest = make(asked, tmp_path)
     kept = {"scheme_bias.csv", "scheme_rotation.csv", "scheme_bound.csv", "attention_distance.csv"}
+    kept |= {"position_probe.csv"}
     assert kept <= manifest.files.keys()
     lines = (plan(asked, tmp_path).directory / "attention_distance.csv").read_text().splitlines()
     assert lines[0] == "layer,head,queries,distance"
@@ -208,35 +208,3 @@ def test_rotated_denominators_are_what_the_weights_sum_to():
 @pytest.mark.parametrize(("pos", "attention"), [("rope", "softmax"), ("alibi", "linear"), ("none", "linear")])
 def test_without_a_rotated_linear_attention_there_are_no_such_denominators(pos, attention):
     assert looked_at(pos, attention)[1].denominators == []
-
-
-@pytest.mark.parametrize(
-    ("pos", "tokens", "least", "most"),
-    [("learned", windows(8), 0.9, 1.0), ("none", np.zeros((8, L + 1), int), -0.5, 0.1)],
-)
-def test_a_probe_reads_the_position_where_it_is_and_not_where_it_is_not(pos, tokens, least, most):
-    """Positions that grow along one direction are read; of one token, again and again, nothing is."""
-    gpt = make_gpt(SCHEMES[pos], ATTENTIONS["softmax"], context_length=L, layers=1)
-    for table in gpt.scheme.parameters():
-        with torch.no_grad():
-            table.copy_(torch.arange(L)[:, None] * torch.ones(1, 32))
-    (row,) = inspect(gpt, tokens, L).position_probe
-    assert row["tokens"] == 4 * L
-    assert row["squared_deviation"] == pytest.approx(4 * L * (L**2 - 1) / 12)
-    assert least <= 1 - row["squared_error"] / row["squared_deviation"] <= most
-
-
-def test_the_probe_is_least_squares_on_windows_that_it_is_not_read_on():
-    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=L)
-    rows = inspect(gpt, windows(8), L).position_probe
-    x = gpt.embedding(torch.from_numpy(windows(8)[:, :-1]))
-    for block in gpt.blocks[:2]:
-        x = block(x, gpt.scheme, torch.arange(L))
-    fitted, read = (
-        np.concatenate([each.detach().flatten(0, 1).numpy(), np.ones((4 * L, 1))], axis=1)
-        for each in (x[:4], x[4:])
-    )
-    places = np.tile(np.arange(L), 4)
-    weights = np.linalg.lstsq(fitted, places, rcond=None)[0]
-    assert rows[1]["squared_error"] == pytest.approx(np.square(read @ weights - places).sum(), rel=1e-4)
-    assert inspect(gpt, windows(1), L).position_probe == []

@@ -66,3 +66,25 @@ def test_rotated_denominators_are_shares_of_queries_and_of_the_worst_layer(tmp_p
     expected = {"vanished": 34 / 400, "vanished_worst_layer": 0.15, "lowest": -1.5, "negative": 200 / 1600}
     assert shown == pytest.approx(expected)
     assert len(section.sheets["rotated_denominators"][1]) == 8
+
+
+def test_what_is_read_of_positions_stands_beside_what_is_read_of_shuffled_ones(tmp_path: Path) -> None:
+    """Of the best layer; an older record, without the control, has its own share alone."""
+
+    def layer(number: int, share: float, shuffled: float | None) -> dict[str, float | None]:
+        sums = {"tokens": 80, "squared_error": 20 * (1 - share), "squared_deviation": 20.0}
+        control = {} if shuffled is None else {"shuffled_error": 20 * (1 - shuffled), "fitted_windows": 40}
+        return {"layer": number, **sums, **control}
+
+    for seed in (0, 1):
+        places = [layer(0, 0.5, 0.01), layer(1, 0.25, -0.01)]
+        write_scheme(tmp_path, f"a{seed}", seed=seed, places=places)
+    write_scheme(tmp_path, "b", pos="alibi", places=[layer(0, 0.125, None)])
+    section = scheme_section(gather("made_up", tmp_path, None))
+    assert section is not None
+    table = next(table for table in section.tables if "position_probe_arms.csv" in table.sources)
+    shown = {str(row["arm"]): (row["explained_mean"], row["shuffled_mean"]) for row in table.records}
+    assert shown == {"rope": (pytest.approx(0.5), pytest.approx(0.01)), "alibi": (0.125, None)}
+    assert {row[-1].text for row in table.rows} == {"1.0 ± 0.0", "–"}
+    fitted = [(row["arm"], row["fitted_windows"]) for row in section.sheets["position_probe"][1]]
+    assert sorted(fitted, key=str) == [("alibi", None), *[("rope", 40)] * 4]

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from poslab.config.schema import MULTIPLES, RunConfig, longest_length, rescaled_by
 from poslab.data.corpus import Corpus
-from poslab.data.windows import extrapolation_segments
+from poslab.data.segments import extrapolation_segments
 from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
 from poslab.model.positions import Scheme

@@ -1,7 +1,4 @@
-"""What a scheme does in a trained model: what it adds to logits, how its pairs turn, how far heads attend.
-
-And what hidden states hold of a token's position, which a linear probe reads.
-"""
+"""What a scheme does in a trained model: what it adds to logits, how its pairs turn, how far heads attend."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Complex, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from poslab.model.attention import Attention, cumulative_log_gates
 from poslab.model.attention.linear import Linear
@@ -20,7 +17,6 @@ from poslab.model.gpt import GPT
 from poslab.model.positions import Scheme
 
 DISTANCES_AN_OCTAVE = 4
-RIDGE = 1e-9  # of the mean square of a feature, in the probe of the position
 STILL = 1e-12  # radians a token: a pair that turns less counts as not turning
 
 Rows = list[dict[str, Any]]
@@ -36,14 +32,13 @@ class Inspection(NamedTuple):
     bound: Rows  # scheme_bound.csv
     attention_distance: Rows  # attention_distance.csv
     denominators: Rows  # rotated_denominators.csv, of linear attention under a rotation
-    position_probe: Rows  # position_probe.csv
 
 
 def inspect(gpt: GPT, windows: Int[np.ndarray, "N T+1"], longest: int) -> Inspection:
     """Look at the scheme of a trained model and at its attention in `windows`, text of length L.
 
     Distances go up to `longest` tokens, or to where the scheme ends. Attention is measured on the queries of
-    each window's second half. The probe of the position is fitted on the first half of the windows.
+    each window's second half.
     """
     limit = min(longest, gpt.scheme.max_length or longest)
     device = next(gpt.parameters()).device
@@ -120,11 +115,10 @@ def _rotation(index: int, layer: Scheme) -> Rows:
 
 
 @torch.no_grad()
-def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, Rows], Rows, Rows, Rows]:
-    """Rows of what gates add, by layer; of attention distances; of rotated denominators; of the probe."""
+def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, Rows], Rows, Rows]:
+    """Rows of what gates add, by layer; of attention distances; of rotated denominators."""
     sums = _AttentionSums(gpt.geometry.layers, gpt.geometry.heads, windows.shape[1] - 1)
     denominators = _DenominatorCounts(gpt)
-    probe = _PositionProbe(gpt, len(windows) // 2, windows.shape[1] - 1)
 
     def watcher(layer: int, weights: Float[Tensor, "1 H T T"], log_gates: Tensor | None) -> None:
         sums.add(layer, weights, log_gates)
@@ -133,12 +127,12 @@ def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, R
     device = next(gpt.parameters()).device
     training = gpt.training
     gpt.eval()
-    with _hooks(gpt, watcher, probe):
+    with _hooks(gpt, watcher):
         for window in windows:
             gpt(torch.from_numpy(window[None, :-1]).to(device))
     gpt.train(training)
     count = len(windows)
-    return sums.gate_rows(count), sums.distance_rows(count), denominators.rows(), probe.rows()
+    return sums.gate_rows(count), sums.distance_rows(count), denominators.rows()
 
 
 class _AttentionSums:
@@ -223,74 +217,22 @@ class _DenominatorCounts:
         return [row for _, row in sorted(self.heads.items())]
 
 
-class _PositionProbe:
-    """Least squares of the position in its window on what each block gives out, and how far off they are.
-
-    The first `fitted` windows are for the fit, those after them for the errors. Sums alone are kept.
-    """
-
-    def __init__(self, gpt: GPT, fitted: int, length: int) -> None:
-        layers, size = gpt.geometry.layers, gpt.geometry.width + 1
-        self.fitted, self.seen = fitted, [0] * layers
-        self.place = torch.arange(length, dtype=torch.float64)
-        self.squares = torch.zeros(layers, size, size, dtype=torch.float64)
-        self.products = torch.zeros(layers, size, dtype=torch.float64)
-        self.weights: dict[int, Tensor] = {}
-        self.errors = [0.0] * layers
-
-    def add(self, layer: int, states: Float[Tensor, "1 T D"]) -> None:
-        """The next window's states after a layer."""
-        if not self.fitted:
-            return
-        own = states[0].double().cpu()
-        x = torch.cat([own, own.new_ones(len(own), 1)], dim=1)
-        if self.seen[layer] < self.fitted:
-            self.squares[layer] += x.T @ x
-            self.products[layer] += x.T @ self.place
-        else:
-            if layer not in self.weights:
-                squares = self.squares[layer]
-                # Far below what any direction with a use has: it decides where there are fewer tokens than D.
-                ridge = RIDGE * squares.diagonal().mean() * torch.eye(len(squares), dtype=torch.float64)
-                self.weights[layer] = torch.linalg.solve(squares + ridge, self.products[layer])
-            self.errors[layer] += float((x @ self.weights[layer] - self.place).square().sum())
-        self.seen[layer] += 1
-
-    def rows(self) -> Rows:
-        """None where there were fewer than two windows, or a state is no number."""
-        spread = float((self.place - self.place.mean()).square().sum())
-        return [
-            {
-                "layer": layer,
-                "tokens": read * len(self.place),
-                "squared_error": self.errors[layer],
-                "squared_deviation": read * spread,
-            }
-            for layer, seen in enumerate(self.seen)
-            if (read := seen - self.fitted) > 0 and math.isfinite(self.errors[layer])
-        ]
-
-
 @contextmanager
-def _hooks(gpt: GPT, watcher: Watcher, probe: _PositionProbe) -> Iterator[None]:
-    """Until it ends, each attention also forms its weights for `watcher`, and `probe` reads each block.
+def _hooks(gpt: GPT, watcher: Watcher) -> Iterator[None]:
+    """Until it ends, each attention also forms its weights for `watcher`.
 
     A mixer that is no Attention has no matrix of weights, and there is nothing to watch.
     """
-    handles = []
-    for index, block in enumerate(gpt.blocks):
-        handles.append(block.register_forward_hook(partial(_read, probe, index)))
-        if isinstance(block.attention, Attention):
-            handles.append(block.attention.register_forward_hook(partial(_watch, watcher, index)))
+    handles = [
+        block.attention.register_forward_hook(partial(_watch, watcher, index))
+        for index, block in enumerate(gpt.blocks)
+        if isinstance(block.attention, Attention)
+    ]
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _read(probe: _PositionProbe, index: int, block: nn.Module, inputs: Any, output: Tensor) -> None:
-    probe.add(index, output)
 
 
 def _watch(watcher: Watcher, index: int, attention: Attention, inputs: Any, output: Tensor) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from poslab.measures import Measurement, Row, Trained
-from poslab.measures.scheme_bias import inspected
+from poslab.record.schema import TableSchema
 
 if TYPE_CHECKING:
     from poslab.report.document import Section
@@ -12,21 +12,49 @@ if TYPE_CHECKING:
 
 
 class PositionProbe(Measurement):
-    # Sums over the tokens of the validation windows that the probe was not fitted on; positions in tokens.
-    columns = "layer", "tokens", "squared_error", "squared_deviation"
+    # Sums over the tokens of windows that the probe was not fitted on; positions in tokens.
+    table = TableSchema(
+        "position_probe.csv",
+        ("layer", "tokens", "squared_error", "squared_deviation"),
+        # Older probes are least squares on half of the validation windows, without a control.
+        ("fitted_windows", "penalty", "shuffled_error"),
+    )
     order = 45
     chapter = "what"
 
     def measure(self, trained: Trained) -> Iterable[Row]:
-        return trained.once(inspected).position_probe
+        from poslab.data.windows import validation_windows
+        from poslab.evaluation.position_probe import WINDOWS, read_positions
+
+        windows = validation_windows(trained.corpus, WINDOWS, trained.config.context_length)
+        with trained.progress.phase("reading positions"):
+            return read_positions(trained.gpt, windows)
 
     def section(self, study: "StudyTables") -> "Section | None":
-        """position_probe.csv: of each run and layer, the share of the position's variance that is read."""
+        """Of each arm the share of the position's variance that is read, in the layer that has most of it."""
         from poslab.analysis.sheets import sheet
         from poslab.measures.scheme_bias import scheme_section
+        from poslab.report.cells import arm_column, percent
+        from poslab.report.tables import Column, Table
 
         if (table := study.table(self)) is None:
             return None
-        explained = table.assign(explained=1 - table.squared_error / table.squared_deviation)
-        rows = study.records(explained[["arm", "run", "seed", "layer", "explained"]])
-        return scheme_section(sheets={"position_probe": sheet(rows)})
+        table["explained"] = 1 - table.squared_error / table.squared_deviation
+        table["shuffled"] = 1 - table.shuffled_error / table.squared_deviation
+        by_arm = study.by_arm(table.groupby("run")[["explained", "shuffled"]].max())
+        columns = (
+            arm_column(study.results),
+            Column("explained", "Position", percent, "Percent of the variance"),
+            Column("shuffled", "Shuffled", percent, "Percent of the variance"),
+        )
+        caption = (
+            "What ridge regression reads of a token's position in its window from hidden states, in the best "
+            "layer, and of shuffled positions, where there is nothing to read."
+        )
+        sources = "position_probe_arms.csv", "position_probe.csv"
+        columns_of_run = ["arm", "run", "seed", "layer", "fitted_windows", "explained", "shuffled"]
+        by_layer = study.records(table[columns_of_run])
+        return scheme_section(
+            tables=(Table("Position in hidden states", caption, columns, by_arm, sources),),
+            sheets={"position_probe_arms": sheet(by_arm), "position_probe": sheet(by_layer)},
+        )

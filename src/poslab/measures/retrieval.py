@@ -70,7 +70,7 @@ class Retrieval(Measurement):
         import torch
 
         from poslab.data.questions import questions
-        from poslab.data.windows import extrapolation_segments
+        from poslab.data.segments import extrapolation_segments
         from poslab.evaluation.extrapolation import lengths_up_to
 
         gpt, config, probe = trained.gpt, trained.config, trained.config.probe

@@ -33,6 +33,6 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> "pandas.DataFrame | None"
         if rows.empty:  # its columns have no type, and would change the type of the result's
             continue
         keys = {"run": run.name, "pos": run.pos, "attention": run.attention, "seed": run.seed}
-        columns = dict.fromkeys([*keys, *schema.every])
+        columns = dict.fromkeys([*keys, *schema.columns, *schema.optional])
         frames.append(rows.assign(**keys).reindex(columns=list(columns)))
     return pandas.concat(frames, ignore_index=True) if frames else None

@@ -65,7 +65,8 @@ def validations(tables: Tables) -> tuple[Validation, ...]:
 
 def segments(tables: Tables) -> Segments:
     """extrapolation.csv."""
-    return _segments(table_rows(tables, EXTRAPOLATION, EXTRAPOLATION.every), EXTRAPOLATION.file)
+    columns = (*EXTRAPOLATION.columns, *EXTRAPOLATION.optional)
+    return _segments(table_rows(tables, EXTRAPOLATION, columns), EXTRAPOLATION.file)
 
 
 def positions(tables: Tables) -> Mapping[int, Stretch]:
@@ -75,7 +76,7 @@ def positions(tables: Tables) -> Mapping[int, Stretch]:
 
 def rescaled(tables: Tables) -> dict[str, RescaledMeasurement]:
     """rescaled.csv and rescaled_position.csv, by rescaling; as trained is what the run's own files say."""
-    lengths = _by_rescaling(table_rows(tables, RESCALED, RESCALED.every))
+    lengths = _by_rescaling(table_rows(tables, RESCALED, (*RESCALED.columns, *RESCALED.optional)))
     by_position = _by_rescaling(table_rows(tables, RESCALED_POSITION))
     return {
         name: RescaledMeasurement(

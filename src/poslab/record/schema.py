@@ -48,11 +48,6 @@ class TableSchema(NamedTuple):
     columns: tuple[str, ...]
     optional: tuple[str, ...] = ()
 
-    @property
-    def every(self) -> tuple[str, ...]:
-        """All columns, in the order in which they are written."""
-        return (*self.columns, *self.optional)
-
 
 METRICS = TableSchema(
     "metrics.csv",

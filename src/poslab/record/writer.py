@@ -39,7 +39,8 @@ class RunRecord:
 
     def write_table(self, schema: TableSchema, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write a CSV file of the run in full."""
-        self.files[schema.file] = write_table(self.directory / schema.file, schema.every, rows)
+        columns = (*schema.columns, *schema.optional)
+        self.files[schema.file] = write_table(self.directory / schema.file, columns, rows)
 
     def write_file(self, name: str, content: bytes) -> None:
         """Write another file of the run in full."""

@@ -1,0 +1,93 @@
+"""A linear probe of a token's position, fitted to the hidden state after each layer of a trained model."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from poslab.evaluation.losses import batched_logits
+from poslab.model.gpt import GPT
+
+WINDOWS = 1_250  # for a probe of a thousand, where the text has so many
+SHARE = 5  # a fifth of the windows is read, and a fifth of the others chooses the penalty
+PENALTIES = [10.0**power for power in range(-6, 1)]  # over the variance of a feature
+
+
+def read_positions(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> list[dict[str, Any]]:
+    """Rows of position_probe.csv: ridge regression of the position in a window, read on its last windows.
+
+    Features are standardised, and the constant is not penalised (Hastie, Tibshirani and Friedman, The
+    Elements of Statistical Learning, 2009, section 3.4.1); the penalty is the one with the lowest error on
+    windows that were held out. The control is the same probe of positions that are shuffled in each window.
+    No row of fewer than three windows, nor of a layer with states that are not finite.
+    """
+    length, read = windows.shape[1] - 1, max(1, len(windows) // SHARE)
+    fitted = len(windows) - read
+    chosen = max(1, fitted // SHARE)
+    if fitted <= chosen:
+        return []
+    parts = [_sums(gpt, part) for part in np.split(windows, [fitted - chosen, fitted])]
+    rows = []
+    for layer, (fit, choose, held_out) in enumerate(zip(*parts, strict=True)):
+        if not all(sums.isfinite().all() for sums in (fit, choose, held_out)):
+            continue
+        position, shuffled = range(len(fit) - 2, len(fit))
+        penalty = min(PENALTIES, key=lambda one: _error(fit, choose, position, one))
+        rows.append(
+            {
+                "layer": layer,
+                "tokens": read * length,
+                "squared_error": _error(fit + choose, held_out, position, penalty),
+                "squared_deviation": read * length * (length**2 - 1) / 12,
+                "fitted_windows": fitted,
+                "penalty": penalty,
+                "shuffled_error": _error(fit + choose, held_out, shuffled, penalty),
+            }
+        )
+    return rows
+
+
+def _sums(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> Float[Tensor, "layers S S"]:
+    """Sums of products, by layer: of a state's features, a constant, the position and a shuffled one.
+
+    All that ridge regression needs, in the memory of one batch of windows.
+    """
+    size = gpt.geometry.width + 3
+    sums = torch.zeros(gpt.geometry.layers, size, size, dtype=torch.float64)
+    random = torch.Generator().manual_seed(0)
+
+    def add(layer: int, block: nn.Module, inputs: Any, output: Float[Tensor, "B T D"]) -> None:
+        shuffled = torch.rand(output.shape[:2], generator=random).argsort(dim=1)
+        position = torch.arange(output.shape[1]).expand_as(shuffled)
+        targets = torch.stack([torch.ones_like(position), position, shuffled], dim=-1)
+        x = torch.cat([output.double(), targets.to(output.device)], dim=-1).flatten(0, 1)
+        sums[layer] += (x.T @ x).cpu()
+
+    hooks = [block.register_forward_hook(partial(add, layer)) for layer, block in enumerate(gpt.blocks)]
+    try:
+        with torch.inference_mode():
+            for _ in batched_logits(gpt, windows, None):
+                pass
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sums
+
+
+def _error(fit: Float[Tensor, "S S"], read: Float[Tensor, "S S"], target: int, penalty: float) -> float:
+    """The squared error on the windows of `read` of a probe fitted to those of `fit`, summed over tokens."""
+    constant = len(fit) - 3
+    means = fit[constant] / fit[constant, constant]
+    spread = fit - fit[constant, constant] * torch.outer(means, means)
+    scale = spread.diagonal()[:constant].clamp(min=1e-12).sqrt()
+    squares = spread[:constant, :constant] / torch.outer(scale, scale) + penalty * torch.eye(constant)
+    weights = torch.linalg.solve(squares, spread[:constant, target] / scale) / scale
+    miss = torch.zeros(
+        len(fit), dtype=torch.float64
+    )  # of the probe's answer, as weights of all that is summed
+    miss[:constant], miss[target] = weights, -1.0
+    miss[constant] = means[target] - weights @ means[:constant]
+    return float(miss @ read @ miss)

@@ -1,0 +1,85 @@
+"""A linear probe finds a position where hidden states hold it, and nothing where they do not."""
+
+import numpy as np
+import pytest
+import torch
+
+from poslab.evaluation.position_probe import PENALTIES, read_positions
+from support.models import ATTENTIONS, SCHEMES, make_gpt
+
+L = 32
+
+
+def windows(count, vocabulary=50):
+    return np.random.default_rng(0).integers(0, vocabulary, (count, L + 1))
+
+
+def model(pos, **changes):
+    return make_gpt(SCHEMES[pos], ATTENTIONS["softmax"], context_length=L, **changes)
+
+
+def explained(row, error="squared_error"):
+    return 1 - row[error] / row["squared_deviation"]
+
+
+def test_positions_along_one_direction_are_read_and_shuffled_ones_are_not():
+    gpt = model("learned", layers=1)
+    with torch.no_grad():
+        gpt.scheme.table.copy_(torch.arange(L)[:, None] * torch.ones(1, 32))
+    (row,) = read_positions(gpt, windows(100))
+    assert (row["tokens"], row["fitted_windows"]) == (20 * L, 80)
+    assert row["squared_deviation"] == pytest.approx(20 * L * (L**2 - 1) / 12)
+    assert explained(row) > 0.95
+    assert abs(explained(row, "shuffled_error")) < 0.05
+
+
+def test_nothing_is_read_where_every_token_is_the_same():
+    """Without a scheme, from states that hold no position, on as few windows as overfit least squares."""
+    for row in read_positions(model("none"), np.zeros((10, L + 1), int)):
+        assert -0.1 < explained(row) < 0.1
+
+
+@pytest.mark.parametrize("count", [3, 13, 40])
+def test_the_probe_is_ridge_regression_on_windows_that_it_is_not_read_on(count):
+    gpt = model("rope")
+    x = gpt.embedding(torch.from_numpy(windows(count)[:, :-1]))
+    for block in gpt.blocks[:2]:
+        x = block(x, gpt.scheme, torch.arange(L))
+    states = x.detach().double().numpy()
+    row = read_positions(gpt, windows(count))[1]
+    fitted = row["fitted_windows"]
+    assert row["tokens"] == (count - fitted) * L
+    chosen = max(1, fitted // 5)
+
+    def error(fit, read, penalty):
+        """By least squares on the features, standardised, and a row more for the penalty of each."""
+        flat, places = fit.reshape(-1, 32), np.tile(np.arange(L), len(fit))
+        middle, scale = flat.mean(axis=0), flat.std(axis=0) * len(flat) ** 0.5
+        a = np.concatenate([(flat - middle) / scale, penalty**0.5 * np.eye(32)])
+        b = np.concatenate([places - places.mean(), np.zeros(32)])
+        weights = np.linalg.lstsq(a, b, rcond=None)[0]
+        answers = (read.reshape(-1, 32) - middle) / scale @ weights + places.mean()
+        return np.square(answers - np.tile(np.arange(L), len(read))).sum()
+
+    fit, choose = np.split(states[:fitted], [fitted - chosen])
+    tried = {penalty: error(fit, choose, penalty) for penalty in PENALTIES}
+    assert row["penalty"] == min(tried, key=tried.get)
+    expected = error(states[:fitted], states[fitted:], row["penalty"])
+    assert row["squared_error"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_batches_have_no_effect_on_it(monkeypatch):
+    gpt = model("rope")
+    whole = read_positions(gpt, windows(20))
+    monkeypatch.setattr("poslab.evaluation.losses.TOKENS_A_BATCH", {"cpu": 3 * L})
+    for row, expected in zip(read_positions(gpt, windows(20)), whole, strict=True):
+        assert row["squared_error"] == pytest.approx(expected["squared_error"], rel=1e-5)
+
+
+def test_too_few_windows_and_states_that_are_no_numbers_have_no_row():
+    assert read_positions(model("rope"), windows(2)) == []
+    gpt = model("rope")
+    with torch.no_grad():
+        gpt.blocks[2].perceptron.project_perceptron.weight.fill_(torch.nan)
+    assert [row["layer"] for row in read_positions(gpt, windows(10))] == [0, 1]
+    assert not gpt.blocks[0]._forward_hooks
