@@ -17,7 +17,7 @@ from poslab.record.manifest import read_manifest
 from poslab.study.run import plan as planning
 from poslab.study.run.plan import plan
 from poslab.training.trained import load_model
-from support.commands import TINY, command, rows
+from support.commands import TINY, called, command, rows
 from support.models import CONF
 from support.runs import make, request
 
@@ -87,7 +87,7 @@ def test_wandb_holds_every_point_offline(study):
 def test_the_same_command_again_trains_nothing(study):
     cwd, _ = study
     before = {path: path.stat().st_mtime_ns for path in (cwd / "runs").rglob("metrics.csv")}
-    ended = command("-m", "pos=rope,learned", *TINY, cwd=cwd)
+    ended = called("-m", "pos=rope,learned", *TINY, cwd=cwd)
     assert ended.returncode == 0, ended.stderr
     assert "2 of 2 runs are finished" in ended.stderr
     assert "step" not in ended.stderr
@@ -98,7 +98,7 @@ def test_the_report_is_made_again_from_the_records_alone(study):
     cwd, _ = study
     report = cwd / "reports" / "ablation"
     before = {path.name: path.read_bytes() for path in report.rglob("*") if path.is_file()}
-    ended = command("study=ablation", f"reports={cwd / 'again'}", cwd=cwd, script="report.py")
+    ended = called("study=ablation", f"reports={cwd / 'again'}", cwd=cwd, script="report.py")
     assert ended.returncode == 0, ended.stderr
     again = {
         path.name: path.read_bytes() for path in (cwd / "again" / "ablation").rglob("*") if path.is_file()
@@ -107,7 +107,8 @@ def test_the_report_is_made_again_from_the_records_alone(study):
 
 
 def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
-    ended = command("-m", "trainer.learning_rate=1e-3,1e30", "logger=local", "study=x", *TINY, cwd=tmp_path)
+    alone = ("logger=local", "launcher=inline", "study=x")
+    ended = called("-m", "trainer.learning_rate=1e-3,1e30", *alone, *TINY, cwd=tmp_path)
     assert ended.returncode == 1
     assert "not a number at step" in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
@@ -115,7 +116,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
 
 
 def test_help_is_quick_to_read(tmp_path):
-    ended = command("--help", cwd=tmp_path)
+    ended = called("--help", cwd=tmp_path)
     assert ended.returncode == 0
     assert "python train.py -m pos=rope,alibi" in ended.stdout
     assert "pos: alibi, fire, fox" in ended.stdout

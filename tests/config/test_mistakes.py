@@ -4,7 +4,7 @@ import pytest
 
 from poslab.config.mistakes import read_arguments
 from poslab.config.option_files import Conf
-from support.commands import command
+from support.commands import called
 from support.models import CONF
 from support.texts import words
 
@@ -145,7 +145,7 @@ OTHER_COMMANDS = {
 
 def refused(line, cwd):
     script, *rest = line.split(" ") if line.split(" ")[0].endswith(".py") else ("train.py", *line.split(" "))
-    ended = command(*rest, cwd=cwd, script=script)
+    ended = called(*rest, cwd=cwd, script=script)
     assert ended.returncode == 2, ended.stderr
     assert not ended.stdout
     assert len(ended.stderr.strip().splitlines()) == 1

@@ -89,25 +89,26 @@ def test_a_run_is_reported_by_its_model_as_by_its_directory(server, run, said, t
         assert contents(tmp_path / name[:3]) == contents(tmp_path / "local")
 
 
-def logged(server, name, **files):
-    """An artifact of these contents, a path where they are a reference."""
+def log(server, artifacts):
+    """Artifacts by name, each of files by name; a file's content is a reference where it is text."""
     folder, silent = server.environment["WANDB_DATA_DIR"], wandb.Settings(silent=True)
     with online(server), wandb.init(project="poslab", dir=folder, settings=silent) as run:
-        artifact = wandb.Artifact(name, type="model")
-        for file, content in files.items():
-            if isinstance(content, str):
-                artifact.add_reference(content, name=file.replace("_", "."))
-            else:
-                with artifact.new_file(file.replace("_", "."), mode="wb") as opened:
+        for name, files in artifacts.items():
+            artifact = wandb.Artifact(name, type="model")
+            for file, content in files.items():
+                if isinstance(content, str):
+                    artifact.add_reference(content, name=file)
+                    continue
+                with artifact.new_file(file, mode="wb") as opened:
                     opened.write(content)
-        run.log_artifact(artifact).wait()
+            run.log_artifact(artifact).wait()
 
 
 def test_what_is_no_model_of_a_run_is_refused_in_one_line(server, run, said, tmp_path):
     checkpoint, manifest = ((run / name).read_bytes() for name in ("checkpoint.pt", "manifest.json"))
-    logged(server, "tables", manifest_json=manifest)
-    logged(server, "damaged", checkpoint_pt=checkpoint[:-1], manifest_json=manifest)
-    logged(server, "elsewhere", checkpoint_pt=f"file://{run / 'checkpoint.pt'}", manifest_json=manifest)
+    weights = {"damaged": checkpoint[:-1], "elsewhere": f"file://{run / 'checkpoint.pt'}"}
+    bad = {name: {"checkpoint.pt": content, "manifest.json": manifest} for name, content in weights.items()}
+    log(server, {"tables": {"manifest.json": manifest}, **bad})
     for name, expected in (
         ("tables:latest", "someone/poslab/tables:v0 holds no checkpoint.pt of a run"),
         ("damaged:latest", "checkpoint.pt is damaged"),

@@ -2,15 +2,12 @@
 
 import hashlib
 import io
-import os
 import runpy
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import wandb
 from rich.console import Console
 
 from poslab.loggers.fetch import account as wandb_account
@@ -22,7 +19,7 @@ from poslab.record.reader import load
 from poslab.report.write import write_report
 from support.commands import ROOT, environment
 from support.records import plan, read, write_run
-from support.uploads import contents, upload
+from support.uploads import contents
 from support.wandb_server.graphql import Refused
 from support.wandb_server.server import _Listener, online, served
 from support.wandb_server.store import Run
@@ -58,20 +55,33 @@ def make(runs, study):
     return runs / study
 
 
-def upload_study(study, folder=None):
+def put(server, directory, number, group, *, prefix="record/", **facts):
+    """A run as the server keeps it, without a client's help."""
+    identity = {"identity": {"value": directory.name[-4:]}}
+    run = Run(server.entity, "poslab", number, len(server.kept_runs) + 1, group=group, job_type="train")
+    run.display_name, run.state, run.raw_config = directory.name, "finished", identity
+    for name, value in facts.items():
+        setattr(run, name, value)
+    run.files = {f"{prefix}{path.name}": path.read_bytes() for path in directory.iterdir() if path.is_file()}
+    server.kept_runs[run.key] = run
+    server.project_number(server.entity, "poslab")
+    return run
+
+
+def put_study(server, study):
     for name in RUNS:
-        upload(study / name, f"{study.name}-{name[-4:]}", study.name, folder=folder)
-    lent = [(path, f"runs/{REFUSED}/{path.name}") for path in (study / REFUSED).iterdir()]
-    listed = [(study / "study.json", "study.json"), *lent]
-    upload(study, f"{study.name}-report", study.name, job_type="report", files=listed, folder=folder)
+        put(server, study / name, f"{study.name}-{name[-4:]}", study.name)
+    listed = put(server, study, f"{study.name}-report", study.name, job_type="report")
+    for path in (study / REFUSED).iterdir():
+        listed.files[f"record/runs/{REFUSED}/{path.name}"] = path.read_bytes()
+    return listed
 
 
 @pytest.fixture(scope="module")
 def study(server, tmp_path_factory):
     """A study of runs that ended in every way, on this machine and in W&B."""
     folder = make(tmp_path_factory.mktemp("made") / "runs", "made")
-    with online(server):
-        upload_study(folder)
+    put_study(server, folder)
     server.runs["made-aa06"].state = "crashed"
     return folder
 
@@ -113,28 +123,6 @@ def test_the_report_is_the_local_one_byte_for_byte(server, study, report, tmp_pa
     assert "fox-0-aa06 (made-aa06): its record says running, W&B says crashed" in err
     assert "1 of the 10 runs that the study lists have no record in W&B" in err
     assert server.unknown == []
-
-
-def put(server, directory, number, group, *, prefix="record/", **facts):
-    """A run as the server keeps it, without a client's help."""
-    identity = {"identity": {"value": directory.name[-4:]}}
-    run = Run(server.entity, "poslab", number, len(server.kept_runs) + 1, group=group, job_type="train")
-    run.display_name, run.state, run.raw_config = directory.name, "finished", identity
-    for name, value in facts.items():
-        setattr(run, name, value)
-    run.files = {f"{prefix}{path.name}": path.read_bytes() for path in directory.iterdir() if path.is_file()}
-    server.kept_runs[run.key] = run
-    server.project_number(server.entity, "poslab")
-    return run
-
-
-def put_study(server, study):
-    for name in RUNS:
-        put(server, study / name, f"{study.name}-{name[-4:]}", study.name)
-    listed = put(server, study, f"{study.name}-report", study.name, job_type="report")
-    for path in (study / REFUSED).iterdir():
-        listed.files[f"record/runs/{REFUSED}/{path.name}"] = path.read_bytes()
-    return listed
 
 
 @pytest.fixture
@@ -275,37 +263,6 @@ def test_of_two_runs_that_are_the_same_the_newest_finished_one_is_used(server, f
     root, said = fetched("twice")
     assert "rope-0-aa00 is in W&B 3 times: rope-0-aa00 (twice-first) is used, the newest" in said
     assert contents(root / "twice" / "rope-0-aa00") == contents(tmp_path / "first" / "twice" / "rope-0-aa00")
-
-
-def test_runs_synced_late_come_out_the_same(server, report, tmp_path, monkeypatch):
-    """By `wandb sync`, from the machine that had no network."""
-    study = make(tmp_path / "runs", "late")
-    wandb.teardown()
-    monkeypatch.setenv("WANDB_DATA_DIR", server.environment["WANDB_DATA_DIR"])
-    (tmp_path / "offline").mkdir()
-    for name in [*RUNS][:2]:
-        upload(study / name, f"late-{name[-4:]}", "late", folder=tmp_path / "offline")
-    plan(study.parent, [*RUNS][:2], study="late")
-    upload(
-        study,
-        "late-report",
-        "late",
-        job_type="report",
-        folder=tmp_path / "offline",
-        files=[(study / "study.json", "study.json")],
-    )
-    wandb.teardown()
-    parts = [str(part) for part in (tmp_path / "offline").glob("wandb/offline-run-*")]
-    assert len(parts) == 3
-    environment = {**os.environ, **server.environment}
-    wand = Path(sys.executable).parent / "wandb"
-    synced = subprocess.run([wand, "sync", *parts], env=environment, capture_output=True, text=True)
-    assert synced.returncode == 0, synced.stderr
-    for name in [*RUNS, REFUSED][2:]:
-        shutil.rmtree(study / name)
-    local = write_report("late", study.parent, tmp_path / "local")
-    assert report("source=wandb", "study=late")[0] == 0
-    assert contents(tmp_path / "reports" / "late") == contents(local.directory)
 
 
 @pytest.mark.parametrize(("code", "expected"), [(404, 0), (500, 1)])

@@ -30,8 +30,8 @@ OLDER = "its record has format 2, which this version does not read: train it aga
 NEWER = "its record has format 4, which this version does not read: use the version of poslab that wrote it"
 
 
-def of(study: str, pos: str = "rope") -> Run:
-    runs = [run for run in load(study, GOLDEN).runs if run.status != "not started"]
+def of(pos: str = "rope") -> Run:
+    runs = [run for run in load("format3", GOLDEN).runs if run.status != "not started"]
     return next(run for run in runs if run.directory.startswith(pos))
 
 
@@ -39,34 +39,26 @@ def figures(run: Run) -> dict[str, Any]:
     return row(run, None, multiples([run]))
 
 
-def copied(study: str, folder: Path, pos: str = "rope") -> Path:
+def copied(folder: Path) -> Path:
     """A golden run, to be changed."""
-    directory = folder / "runs" / study / of(study, pos).directory
-    shutil.copytree(GOLDEN / study / directory.name, directory)
+    directory = folder / "runs" / "format3" / of().directory
+    shutil.copytree(GOLDEN / "format3" / directory.name, directory)
     return directory
 
 
-@pytest.mark.parametrize(
-    ("study", "pos", "number", "expected"),
-    [
-        ("format3", "rope", 3, SEED_0["rope"]),
-        ("format3", "alibi", 3, SEED_0["alibi"]),
-    ],
-)
-def test_a_record_keeps_its_figures(
-    study: str, pos: str, number: int, expected: tuple[float, float, float, float]
-) -> None:
-    run = of(study, pos)
-    assert (run.status, run.reason, run.manifest.format) == ("done", "", number)
+@pytest.mark.parametrize("pos", SEED_0)
+def test_a_record_keeps_its_figures(pos: str) -> None:
+    run = of(pos)
+    assert (run.status, run.reason, run.manifest.format) == ("done", "", 3)
     found = figures(run)
-    assert tuple(found[key] for key in LOSSES) == pytest.approx(expected, rel=1e-12)
+    assert tuple(found[key] for key in LOSSES) == pytest.approx(SEED_0[pos], rel=1e-12)
     assert (found["tokens"], found["parameters"], found["vocabulary"]) == (384, 7408, 256)
     assert found["data_fingerprint"] == "342c61ac027a611f5bae5fe56df0e50b4aee23747620c20a9cdc526974b2600c"
     assert len(run.positions) == 32
 
 
 def test_an_older_format_is_named_and_not_damaged(tmp_path: Path) -> None:
-    directory = copied("format3", tmp_path)
+    directory = copied(tmp_path)
     write_sealed(directory / MANIFEST, {**read_sealed(directory / MANIFEST), "format": FORMAT - 1})
     run = load_run(directory)
     assert (run.status, run.reason, run.readable) == ("older", OLDER, False)
@@ -76,7 +68,7 @@ def test_an_older_format_is_named_and_not_damaged(tmp_path: Path) -> None:
 
 
 def test_a_format_to_come_is_newer_and_left_alone(tmp_path: Path) -> None:
-    directory = copied("format3", tmp_path)
+    directory = copied(tmp_path)
     facts = read_sealed(directory / MANIFEST)
     write_sealed(directory / MANIFEST, {**facts, "format": FORMAT + 1, "seed": "another type"})
     run = load_run(directory)
@@ -84,7 +76,7 @@ def test_a_format_to_come_is_newer_and_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_wrong_bit_in_the_format_is_damage() -> None:
-    content = (GOLDEN / "format3" / of("format3").directory / MANIFEST).read_bytes()
+    content = (GOLDEN / "format3" / of().directory / MANIFEST).read_bytes()
     for number in (b"1", b"2", b"7"):
         with pytest.raises(DamagedError, match=r"manifest\.json is damaged"):
             parse_manifest(content.replace(b'"format": 3', b'"format": ' + number))
@@ -92,7 +84,7 @@ def test_a_wrong_bit_in_the_format_is_damage() -> None:
 
 def test_a_manifest_is_written_as_it_was_read(tmp_path: Path) -> None:
     """Fields that this version does not know stay, and none is added."""
-    directory = copied("format3", tmp_path)
+    directory = copied(tmp_path)
     facts = read_sealed(directory / MANIFEST) | {"of_a_fork": {"deep": [1, None]}}
     write_sealed(directory / MANIFEST, facts)
     RunRecord(directory, read_manifest(directory)).update(wandb={"id": "abc", "mode": "offline"})
@@ -116,7 +108,7 @@ def test_a_manifest_is_written_as_it_was_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_field_of_another_type_is_named(change: dict[str, Any], field: str, tmp_path: Path) -> None:
-    directory = copied("format3", tmp_path)
+    directory = copied(tmp_path)
     write_sealed(directory / MANIFEST, {**read_sealed(directory / MANIFEST), **change})
     run = load_run(directory)
     assert (run.status, run.reason) == ("unreadable", f"manifest.json has no valid {field}")
@@ -125,23 +117,22 @@ def test_a_field_of_another_type_is_named(change: dict[str, Any], field: str, tm
 @pytest.mark.parametrize("name", ["probe.csv", "rescaled.csv", "rescaled_position.csv"])
 def test_a_table_that_the_manifest_does_not_list_is_not_read(name: str, tmp_path: Path) -> None:
     """Whoever puts a file beside a sealed record does not change the record."""
-    directory = copied("format3", tmp_path)
+    directory = copied(tmp_path)
     (directory / name).write_text("layer,head,queries,distance\n0,0,1,1\n")
-    assert figures(load_run(directory)) == figures(of("format3")) | {"study": ""}
-    assert load_run(directory).tables == of("format3").tables
+    assert figures(load_run(directory)) == figures(of()) | {"study": ""}
+    assert load_run(directory).tables == of().tables
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("name", "change", "reason"),
     [
-        ("remove", "{} is missing"),
-        ("alter", "{} is damaged"),
-        ("strike", "manifest.json lists no {}"),
+        ("metrics.csv", "remove", "{} is missing"),
+        ("extrapolation.csv", "alter", "{} is damaged"),
+        ("position.csv", "strike", "manifest.json lists no {}"),
     ],
 )
-@pytest.mark.parametrize("name", ["metrics.csv", "extrapolation.csv", "position.csv"])
 def test_a_table_is_read_only_as_it_was_written(name: str, change: str, reason: str, tmp_path: Path) -> None:
-    directory = copied("format3", tmp_path)
+    directory = copied(tmp_path)
     if change == "remove":
         (directory / name).unlink()
     elif change == "alter":
@@ -156,7 +147,7 @@ def test_a_table_is_read_only_as_it_was_written(name: str, change: str, reason: 
 
 
 def test_a_diverged_run_shows_its_curve_only_where_it_is_as_it_was_written(tmp_path: Path) -> None:
-    directory = copied("format3", tmp_path)
+    directory = copied(tmp_path)
     RunRecord(directory, read_manifest(directory)).update(status="diverged", reason="no number at step 4")
     assert len(load_run(directory).validations) == 3
     (directory / "metrics.csv").write_text((directory / "metrics.csv").read_text().replace("96", "97"))

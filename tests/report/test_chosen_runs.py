@@ -9,6 +9,8 @@ import pytest
 from support.commands import ROOT
 from support.records import plan, read, write_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -12,6 +12,8 @@ from poslab.report.sections.overview import arms_table
 from poslab.report.write import write_report
 from support.records import L, plan, read, words, write_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 RISING = {1.0: 2.0, 2.0: 2.05, 4.0: 2.15, 8.0: 2.3}  # within 5 % of 2.0, which is 2.1, up to 2 L
 FLAT_AND_BAD = {1.0: 3.0, 2.0: 3.0, 4.0: 3.0, 8.0: 3.0}  # it never used its context
 GOOD = {1.0: 1.8, 2.0: 1.95, 4.0: 2.08, 8.0: 2.3}  # past 5 % of its own loss at 2 L, under 2.1 up to 4 L

@@ -11,6 +11,8 @@ from poslab.report.render.latex import escape_latex
 from poslab.report.write import write_report
 from support.records import plan, read, write_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 HOSTILE = r"\input{/etc/passwd} 50% #1 a_b^c~d & {e} $x$ [f] * -- <g> é Δβ"
 ENGINE = shutil.which("tectonic") or shutil.which("pdflatex")
 

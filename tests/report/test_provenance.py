@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from poslab.report.write import write_report
 from support.records import read, write_run
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 MADE_WITH = {
     "source": {"commit": "c0ffee" + "0" * 34, "modified": True},

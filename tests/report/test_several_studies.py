@@ -14,6 +14,8 @@ from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import L, plan, read, write_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def two(runs: Path, seeds: int = 1, **second: Any) -> None:
     """Studies a (rope, alibi) and b (rope, fox), b with other fields in its manifests."""

@@ -7,6 +7,8 @@ from poslab.report.write import Report, write_report
 from support.commands import ROOT
 from support.records import write_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def shown(
     report: Report, columns: int, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]

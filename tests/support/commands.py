@@ -1,12 +1,17 @@
 """The commands as a user types them, on runs of seconds."""
 
 import csv
+import io
 import os
+import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from poslab.commands import command_line
 from support.forks import Forked, forked
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +52,31 @@ def environment(cwd: Path) -> dict[str, str]:
 def command(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.CompletedProcess[str]:
     """The command to its end, forked from a process that has imported PyTorch: see forks.py."""
     return forked([str(ROOT / script), *arguments], cwd, environment(cwd), timeout=300)
+
+
+def called(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.CompletedProcess[str]:
+    """The command to its end in this process, which is quicker; `script` may be `poslab`, as installed."""
+    argv, before = [str(ROOT / script), *arguments], Path.cwd()
+    name = script.removesuffix(".py")
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with (
+        patch.dict(os.environ, environment(cwd), clear=True),
+        patch.object(sys, "argv", argv),
+        patch.object(sys, "path", [*sys.path]),
+        patch.object(command_line, "_leave", sys.exit),
+        redirect_stdout(io.StringIO()) as out,
+        redirect_stderr(io.StringIO()) as error,
+    ):
+        try:
+            os.chdir(cwd)
+            command_line.main() if name == "poslab" else command_line.run(name, list(arguments))
+        except SystemExit as leaving:
+            status = int(leaving.code or 0)
+        finally:
+            os.chdir(before)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+    return subprocess.CompletedProcess(argv, status, out.getvalue(), error.getvalue())
 
 
 def start_forked(*arguments: str, cwd: Path, output: Path) -> Forked:
