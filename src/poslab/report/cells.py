@@ -191,8 +191,8 @@ def over_reference(row: Row, key: str) -> Cell:
     if kind in ("at_least", "at_most"):
         sign, side, end = (">", 1, "low") if kind == "at_least" else ("<", -1, "high")
         bound = figure(row, f"{key}_{end}")
-        one = " (one seed)" if n == 1 else ""
-        return Cell(f"{sign} ×{number(bound, 3)}{one}", bound, _beside(bound or 0.0, side))
+        single = " (one seed)" if n == 1 else ""
+        return Cell(f"{sign} ×{number(bound, 3)}{single}", bound, _beside(bound or 0.0, side))
     ratio = figure(row, key)
     if ratio is None:
         return Cell(DASH)
@@ -276,7 +276,7 @@ def loss_family(results: Results) -> str:
 
 
 def nats_family(results: Results) -> str:
-    """The losses in nats a token of the tested figure's protocol."""
+    """Return the family of losses in nats per token in the tested protocol."""
     tested = loss_family(results)
     return next((family for family, bits in measures.IN_BITS.items() if bits == tested), tested)
 
@@ -298,7 +298,7 @@ def half_widths(results: Results) -> str:
 
 
 def _sure(results: Results, how: str) -> str:
-    return how if results.seeds > 1 else "One seed an arm: no interval."
+    return how if results.seeds > 1 else "One seed per arm: no interval."
 
 
 def training_length(results: Results) -> str:

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them, and addresses that lead to web pages alone."""
+"""Numbers as a reader wants them, and addresses that lead only to web pages."""
 
 import math
 import re
@@ -30,8 +30,8 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def signed(value: float | None, digits: int = 3) -> str:
-    shown = number(value, digits)
-    return shown if value is None or shown == DASH or value <= 0 else f"+{shown}"
+    text = number(value, digits)
+    return text if value is None or text == DASH or value <= 0 else f"+{text}"
 
 
 def interval(mean: float | None, half_width: float | None, digits: int = 4, sign: bool = False) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class StudyTables:
-    """What a section of a measurement is made of."""
+    """The data for a measurement's section of the report."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
@@ -36,7 +36,7 @@ class StudyTables:
         return [{str(column): cell(value) for column, value in row.items()} for row in listed]
 
     def by_arm(self, figures: "pandas.DataFrame") -> Rows:
-        """The figures of runs, a row a run by its name, over the seeds: a row an arm that has any."""
+        """Return figures over the seeds, one row per arm that has any, from one row per run by its name."""
         by_run = dict(zip(figures.index, self.records(figures), strict=True))
         rows: Rows = []
         for item in self.results.arms:
@@ -64,8 +64,8 @@ class StudyTables:
         name = measurement.family
         title = name.replace("_", " ").capitalize()
         about = plain((type(measurement).__doc__ or "").partition("\n")[0], 300)
-        shown = (Column(column, column.replace("_", " "), loss) for column in columns)
+        views = (Column(column, column.replace("_", " "), loss) for column in columns)
         sources = f"{name}_arms.csv", f"{name}.csv"
-        table = Table(title, about, (arm_column(self.results), *shown), by_arm, sources)
+        table = Table(title, about, (arm_column(self.results), *views), by_arm, sources)
         sheets = {f"{name}_arms": sheet(by_arm), name: sheet(by_run)}
         return Section(name, title, tables=(table,), sheets=sheets)

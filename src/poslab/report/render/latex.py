@@ -34,7 +34,7 @@ def latex(document: Document) -> str:
 
 @cache
 def latex_environment(loader: FileSystemLoader) -> Environment:
-    """For templates of LaTeX: what they are filled with is escaped, unless it is Markup."""
+    """Return an environment for LaTeX templates, which escapes every value but Markup."""
     environment = Environment(
         loader=loader,
         undefined=StrictUndefined,
@@ -70,8 +70,8 @@ def escape_latex(text: object) -> str:
     characters = unicodedata.normalize("NFC", str(text))
     following = [*characters[1:], ""] if characters else []
     return "".join(
-        _character(one) + ("{}" if one == after and one in _LIGATURES else "")
-        for one, after in zip(characters, following, strict=True)
+        _character(letter) + ("{}" if letter == after and letter in _LIGATURES else "")
+        for letter, after in zip(characters, following, strict=True)
     )
 
 

@@ -59,12 +59,12 @@ def numbered(document: Document) -> list[tuple[Chapter, list[tuple[Section, int]
     first = 1 if document.answer.chart is None else 2
     chapters = []
     for chapter in document.chapters:
-        shown = []
+        visible = []
         for section in chapter.sections:
             if section.charts or section.tables:
-                shown.append((section, first))
+                visible.append((section, first))
             first += len(section.charts)
-        chapters.append((chapter, shown))
+        chapters.append((chapter, visible))
     return chapters
 
 
@@ -108,7 +108,7 @@ def _colours(document: Document) -> str:
     for table in (document.answer.table, *tables):
         numbers |= {cell.arm for row in table.rows for cell in row if cell.arm is not None}
     looks = {i: look(i) for i in sorted(numbers)}
-    return "".join(f".a{i}{{--arm:light-dark({one.light},{one.dark})}}" for i, one in looks.items())
+    return "".join(f".a{i}{{--arm:light-dark({arm.light},{arm.dark})}}" for i, arm in looks.items())
 
 
 def _panel_charts(document: Document) -> list[PanelChart]:
@@ -121,7 +121,7 @@ def _legends(document: Document) -> list[tuple[int, str]]:
 
 def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
     """The headings that neighbouring columns share, with how many do."""
-    return [(group, len(list(members))) for group, members in groupby(columns, key=lambda one: one.group)]
+    return [(group, len(list(members))) for group, members in groupby(columns, key=lambda c: c.group)]
 
 
 def _bodies(table: Table) -> list[tuple[Cell | None, list[Sequence[Cell]]]]:
@@ -177,17 +177,17 @@ def _chart(chart: LineChart) -> dict[str, Any]:
     thinned = [series.points[::-1][::every][::-1] for series in chart.series]
     xs = sorted({point.x for points in thinned for point in points})
     series = []
-    for one, points in zip(chart.series, thinned, strict=True):
+    for line, points in zip(chart.series, thinned, strict=True):
         by_x = {point.x: (*_as_shown(point), point.n) for point in points}
         mean, half, counts = zip(*(by_x.get(x, (None, None, None)) for x in xs), strict=True)
         series.append(
             {
-                "arm": one.arm,
+                "arm": line.arm,
                 "mean": mean,
                 "half": half,
                 "n": points[0].n if len({point.n for point in points}) == 1 else counts,
-                "lowest": _short(min(point.lowest for point in one.points)),
-                "highest": _short(max(point.highest for point in one.points)),
+                "lowest": _short(min(point.lowest for point in line.points)),
+                "highest": _short(max(point.highest for point in line.points)),
             }
         )
     return {

@@ -30,7 +30,7 @@ NARROWEST = 40  # columns that a terminal is taken to have at least
 
 
 def terminal_table(report: "Report", width: int) -> Table:
-    """The arms of a report in `width` columns: losses in nats a token, a dash where undefined.
+    """Return the arms of a report in `width` columns: losses in nats per token, a dash where undefined.
 
     An interval stands below its mean. Where there is too little room for all columns, first the attention
     goes that is the same for all arms, then the columns of `LEFT_OUT`; the caption says so, before the
@@ -76,12 +76,12 @@ def _colours(report: "Report") -> list[str]:
 
 
 def evaluation_table(run: Run, width: int) -> Table:
-    """Losses by length and protocol in `width` columns, in nats a token, a dash where there is none."""
+    """Return losses by length and protocol in `width` columns, in nats per token; a dash for none."""
     lines: dict[str, Segments] = {TRAINED: run.segments}
     lines |= {name: measured.segments for name, measured in run.rescaled.items()}
-    lengths = sorted({k for each in lines.values() for _, k in each})
+    lengths = sorted({k for segments in lines.values() for _, k in segments})
     tokens = f"{run.context_length:,} tokens"
-    table = _table(f"Losses in nats a token in windows of each length, L = {tokens}; one run, so no interval")
+    table = _table(f"Losses in nats per token by window length, L = {tokens}; one run, so no interval")
     table.add_column("scheme", overflow="fold", max_width=WIDEST)
     table.add_column("windows", no_wrap=True)
     for k in lengths:
@@ -119,7 +119,7 @@ def terminal_width() -> int:
 def print_table(table: Table) -> None:
     """On standard output. A terminal narrower than the table wraps lines; it never cuts a number short."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # without ≥ its number is shown all the same
+        sys.stdout.reconfigure(errors="backslashreplace")  # without ≥ its number is shown anyway
     console = Console()
     console.width = max(terminal_width(), _needed(table))
     with console.capture() as captured:
@@ -130,7 +130,7 @@ def print_table(table: Table) -> None:
 
 
 def show(report: "Report") -> None:
-    """Print what the report is on, the table of arms, where the page is, and where records are kept."""
+    """Print the table of arms, and where the page and the archived records are."""
     width = terminal_width()
     print_table(terminal_table(report, width))
     # A path is not broken: it is to be copied.

@@ -78,10 +78,10 @@ def document(results: Results) -> Document:
     """Everything that the report says of these results."""
     chapters = []
     study = StudyTables(results)
-    past, learning, *others = CHAPTERS
+    past, learning, *rest = CHAPTERS
     first = (learning, past) if results.is_about_learning else (past, learning)
-    for chapter, title, findings, builds in (*first, *others):
-        measured = (each.section(study) for each in measurements() if each.chapter == chapter)
+    for chapter, title, findings, builds in (*first, *rest):
+        measured = (item.section(study) for item in measurements() if item.chapter == chapter)
         built = (*(build(results) for build in builds), *measured)
         sections = joined(section for section in built if section is not None)
         if any(section.charts or section.tables for section in sections):

@@ -17,18 +17,18 @@ MANY = 24  # arms
 
 
 def section(results: Results) -> Section:
-    """Loss at L, and at the tested length, by training tokens a second: a mark an arm.
+    """Return loss at L, and at the tested length, by training speed: one mark per arm.
 
-    Nothing where the machine was not the runs' alone, whose speeds then say nothing of the arms, nor of very
-    many arms, which no figure tells apart.
+    Nothing where other work slowed the runs, as speeds then do not compare arms, nor with too many arms for
+    a figure.
     """
     if unsteady(results) or len(results.arms) > MANY:
         return Section("cost", "Cost and quality")
     tested = results.tested_multiple
     lengths = {1.0: "loss_by_speed"} | ({tested: "tested_loss_by_speed"} if tested > 1 else {})
     charts = [_chart(results, figure, k) for k, figure in lengths.items()]
-    shown = tuple(chart for chart in charts if len(chart.series) > 1)
-    return Section("cost", "Cost and quality", charts=shown)
+    filled = tuple(chart for chart in charts if len(chart.series) > 1)
+    return Section("cost", "Cost and quality", charts=filled)
 
 
 def unsteady(results: Results) -> str:
@@ -45,12 +45,13 @@ def _chart(results: Results, figure: str, k: float) -> LineChart:
         for number, item in cells.arms(results)
         if (at := item.figures.get(loss)) is not None and (speed := item.mean(SPEED))
     )
-    speeds = [one.points[0].x for one in series]
+    speeds = [mark.points[0].x for mark in series]
     return LineChart(
         figure,
         f"Loss at {length_words(k)} by speed of training",
         f"Right and low is best. The loss is taken {cells.figure_place(loss)}. {cells.bars(results)} Speeds "
-        "are of training alone, and compare only between runs that had their part of the machine alone.",
+        "are of training only, and compare only between runs that shared their part of the machine with no "
+        "other work.",
         "Training tokens a second",
         "Loss (nats per token)",
         10,
