@@ -66,14 +66,14 @@ class LineChart(Figure):
 
 
 def octaves(series: Sequence[Series], label: Callable[[float], str]) -> tuple[tuple[float, str], ...]:
-    """Ticks at powers of two over all of x, every second one where there are many."""
+    """Return ticks at powers of two over all of x, every second one where there are many."""
     low, high = _range(series)
     powers = range(math.ceil(math.log2(low) - 1e-9), math.ceil(math.log2(high)) + 1)
     return tuple((2.0**i, label(2.0**i)) for i in powers if len(powers) <= 7 or (powers[-1] - i) % 2 == 0)
 
 
 def decades(series: Sequence[Series]) -> tuple[tuple[float, str], ...]:
-    """Ticks at 1, 2, 5, 10, ... over all of x, only the powers of ten where there are many."""
+    """Return ticks at 1, 2, 5, 10, ... over all of x, only the powers of ten where there are many."""
     low, high = _range(series)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [part * 10.0**i for i in powers for part in (1, 2, 5) if low <= part * 10.0**i <= high]
@@ -130,16 +130,16 @@ class HeatPanels(Figure):
     rows: Rows
 
     def formatted(self, value: float) -> str:
-        """A number as a reader sees it, without its interval."""
+        """Return a number as a reader sees it, without its interval."""
         return share(value) if self.in_percent else number(value, 3)
 
     def end(self, value: float) -> str:
-        """An end of the scale, without decimals that say nothing: 100.0 is 100."""
+        """Return an end of the scale without idle decimals: 100.0 is 100."""
         text = self.formatted(value)
         return text.rstrip("0").removesuffix(".") if "." in text else text
 
     def half(self, cell: Estimate, panel: HeatPanel) -> str:
-        """What stands under a number: half its interval, and of how many seeds where not of all."""
+        """Return half the interval of a number, and n where some seeds lack it."""
         half = share(cell.half_width) if self.in_percent else number(cell.half_width, 2)
         parts = (
             "" if cell.half_width is None else f"± {half}",
@@ -148,7 +148,7 @@ class HeatPanels(Figure):
         return ", ".join(filter(None, parts))
 
     def fraction(self, value: float) -> float:
-        """How far along the scale a number lies, from 0 to 1."""
+        """Return the position of a number along the scale, from 0 to 1."""
         extent = self.high - self.low
         return min(1.0, max(0.0, (value - self.low) / extent)) if extent > 0 else 0.0
 
@@ -255,7 +255,7 @@ class RankChart(Figure):
         return f"{self.title}. Mean rank: {'; '.join(parts)}."
 
     def along(self, rank: float) -> float:
-        """How far along the scale a rank lies, in percent."""
+        """Return the position of a rank along the scale, in percent."""
         return 100 * (rank - 0.5) / len(self.places)
 
 

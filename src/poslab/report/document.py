@@ -26,7 +26,7 @@ class Section:
 
 
 def joined(sections: Iterable[Section]) -> tuple[Section, ...]:
-    """The sections, those of one name as one, under the heading of the first."""
+    """Join sections with the same name under the heading of the first."""
     by_name: dict[str, Section] = {}
     for section in sections:
         first = by_name.setdefault(section.name, section)

@@ -61,7 +61,7 @@ def list_pages(reports: Path) -> dict[str, str]:
 
 
 def _claims(folder: Path) -> str | None:
-    """How many claims have which verdict, None where there is no ledger in the folder."""
+    """Return the number of claims by verdict; None where the folder has no ledger."""
     if (folder / "facts.csv").exists():  # the report of a study of that name
         return None
     try:
@@ -73,7 +73,7 @@ def _claims(folder: Path) -> str | None:
 
 
 def _read(folder: Path) -> Listed | None:
-    """What the files of a report say of it; None where another program left them half."""
+    """Return a report's entry from its files; None where they are incomplete."""
     try:
         facts = dict(reversed([(row["key"], row["value"]) for row in _rows(folder / "facts.csv")]))
         ended = [row["finished"] for row in _rows(folder / "summary.csv")]

@@ -23,7 +23,7 @@ class StudyTables:
         self.results = results
 
     def table(self, measurement: Measurement) -> "pandas.DataFrame | None":
-        """The rows of all finished runs, with the label of each run's arm; None where no run has any."""
+        """Return the rows of all finished runs with each run's arm; None where no run has any."""
         if (table := frame(self.results.finished, measurement.table)) is None:
             return None
         labels = {run.name: item.arm.label for item in self.results.arms for run in item.arm.finished}
@@ -31,7 +31,7 @@ class StudyTables:
         return table
 
     def records(self, table: "pandas.DataFrame") -> Rows:
-        """The rows of a table for a CSV file, empty where a number is none."""
+        """Return the rows of a table for a CSV file, with empty cells for missing numbers."""
         listed = table.to_dict("records")
         return [{str(column): cell(value) for column, value in row.items()} for row in listed]
 
@@ -47,7 +47,7 @@ class StudyTables:
         return rows
 
     def default_section(self, measurement: Measurement) -> Section | None:
-        """Each figure of `summarise` by arm, over the seeds; None where there is none."""
+        """Return each figure of `summarise` by arm, over the seeds; None where there is none."""
         found = figures_of(measurement, self.results.finished)
         columns = list(dict.fromkeys(column for row in found.values() for column in row))
         if not columns:

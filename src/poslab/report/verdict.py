@@ -19,22 +19,22 @@ NAMED = 3  # arms in one list; the tables have them all
 
 
 def sentences(results: Results) -> tuple[str, ...]:
-    """All that the chapters claim: past the training length, on the way, how sure it is."""
+    """Return all claims of the chapters: past the training length, during training, certainty."""
     return (*extrapolation(results), *convergence(results), *belief(results))
 
 
 def extrapolation(results: Results) -> tuple[str, ...]:
-    """What is claimed of the tested figure, of what a longer context is worth, and of usable lengths."""
+    """Return the claims on the tested figure, context gain and usable lengths."""
     return _sentences(winner(results), _other_protocol(results), *_context(results))
 
 
 def convergence(results: Results) -> tuple[str, ...]:
-    """Who gets to the reference's loss at 75 % of its budget, and how fast."""
+    """Return which arms reach the reference's loss at 75 % of its budget, and how fast."""
     return _sentences(_of_text(results, _target(results, _timed)))
 
 
 def belief(results: Results) -> tuple[str, ...]:
-    """How sure the tests are."""
+    """Return the error rate of the tests."""
     text = "At most 5 % of studies claim anything false (Holm's correction over claims.csv)."
     return (text,) if results.claims else ()
 
@@ -48,7 +48,7 @@ def _sentences(*clauses: str) -> tuple[str, ...]:
 
 
 def winner(results: Results) -> str:
-    """Who differs from the reference on the primary figure, and by how much."""
+    """Return which arms differ from the reference on the primary figure, and by how much."""
     reference, primary = results.reference, results.primary
     label = reference.arm.label
     if primary is None:
@@ -88,7 +88,7 @@ def _of_text(results: Results, claim: str) -> str:
 
 
 def left_out(results: Results, compared: Collection[str]) -> str:
-    """The arms of the table, by label, that are not among `compared` in the tested figure, and why."""
+    """Return the arms by label that are not among `compared` in the tested figure, with reasons."""
     reasons: dict[str, list[str]] = {}
     for item in results.arms:
         if item.arm.label not in compared:
@@ -110,7 +110,7 @@ def _why_apart(item: ArmFigures, results: Results) -> str:
 
 
 def _against(results: Results) -> str:
-    """The differences from the reference on the primary figure, corrected over all that is claimed."""
+    """Return the differences from the reference on the primary figure, corrected over all claims."""
     tested, label = results.tested, results.reference.arm.label
     lower = sorted((i for i in tested if i.reading.startswith("lower")), key=lambda i: i.difference.mean)
     higher = sorted((i for i in tested if i.reading.startswith("higher")), key=lambda i: -i.difference.mean)
@@ -138,7 +138,7 @@ def _undecided(comparisons: Iterable[Comparison]) -> list[tuple[str, list[str]]]
 
 
 def _phrases(*groups: tuple[str, list[str]]) -> list[str]:
-    """ "lower for a and b": the words of each group that has any labels, with these."""
+    """Return the words of each group that has labels: "lower for a and b"."""
     return [f"{words} {listing(labels, NAMED)}" for words, labels in groups if labels]
 
 
@@ -157,7 +157,7 @@ def _short(figure: str) -> str:
 
 
 def _other_protocol(results: Results) -> str:
-    """Which arms change places between the two protocols at the tested length; "" where none do."""
+    """Return which arms change places between the two protocols at the tested length; "" where none do."""
     changed = [item for item in results.both_protocols if item.changes_places]
     if not changed or results.primary is None:
         return ""
@@ -174,13 +174,13 @@ def _other_protocol(results: Results) -> str:
 
 
 def _ordered(order: BothProtocols) -> tuple[str, str]:
-    """The arm with the lower mean in the tested figure, and the other one."""
+    """Return the arm with the lower mean in the tested figure, and the other one."""
     labels = order.pair.arm.label, order.pair.other.label
     return labels if order.pair.difference.mean < 0 else labels[::-1]
 
 
 def _context(results: Results) -> Sequence[str]:
-    """What context gain says at the longest length past L, and how far the arms are usable."""
+    """Return the context gain at the longest length past L, and the usable lengths."""
     longest = longest_gain(results.arms, results.multiples)
     if longest is None:
         return ["no context gain was measured past L"]
@@ -211,7 +211,7 @@ def _gains(results: Results, figure: str) -> str:
 
 
 def _usable(results: Results) -> Sequence[str]:
-    """Both usable lengths: against each arm's own loss at L, and against one loss for all."""
+    """Return both usable lengths: against each arm's own loss at L, and against one loss for all."""
     relative_key, fixed_key = cells.usable_keys(results)
     relative, absolute = _reaches(results, RELATIVE, relative_key), _reaches(results, FIXED, fixed_key)
     return (
@@ -221,7 +221,7 @@ def _usable(results: Results) -> Sequence[str]:
 
 
 def _reaches(results: Results, kind: str, key: str) -> str:
-    """One of the usable lengths of every arm, the longest first."""
+    """Return one usable length of every arm, the longest first."""
     reach: dict[str, tuple[tuple[float, float], list[str]]] = {}
     unknown = [item.arm.label for item in results.arms if item.rows and not item.by_seed(f"{kind}_multiple")]
     for item in results.arms:
@@ -276,7 +276,7 @@ def _target(results: Results, describe: Callable[[ArmFigures], str]) -> str:
 
 
 def _timed(item: ArmFigures) -> str:
-    """An arm, its time over the reference's, and how many of its runs got there."""
+    """Return an arm, its time over the reference's, and how many of its runs got there."""
     row = {"seeds_finished": len(item.rows), **target_columns(item)}
     return _reached(
         item, f"{cells.over_reference(row, f'tokens_to_target{TARGET}_ratio').text} of its tokens, "
@@ -284,7 +284,7 @@ def _timed(item: ArmFigures) -> str:
 
 
 def _reached(item: ArmFigures, time: str = "") -> str:
-    """An arm, and how many of its runs got there."""
+    """Return an arm, and how many of its runs got there."""
     hits, n = item.reached[TARGET]
     return f"{item.arm.label} ({time}{hits} of {n} run{'' if n == 1 else 's'})"
 

@@ -20,13 +20,13 @@ RATE_NAMES = {"learning_rate": "learning rate", "scheme_rate": "scheme rate"}
 
 
 def rates_text(rates: Rates) -> str:
-    """0.002, or 0.002 x 3 where the scheme's own parameters train at three times their rate."""
+    """Return 0.002, or 0.002 x 3 where the scheme's own parameters train at three times their rate."""
     of_scheme = "" if rates.scheme_rate == 1 else f" x {rates.scheme_rate:g}"
     return f"{rate_text(rates.learning_rate)}{of_scheme}"
 
 
 def warnings_of(results: Results) -> list[str]:
-    """What may make the answer wrong: what does not compare, what is missing."""
+    """Return what may make the answer wrong: missing runs, and runs that do not compare."""
     finished = results.finished
     warnings = [text for text in (results.reference_warning, results.primary_warning) if text]
     uncounted = [run for run in results.compared if run.status != "done"]
@@ -54,7 +54,7 @@ def warnings_of(results: Results) -> list[str]:
 
 
 def _differences(runs: tuple[Run, ...]) -> list[str]:
-    """What makes arms hard to compare, where it is not the same in all of them."""
+    """Warn of settings in which runs differ and that make arms hard to compare."""
     sentences = list(filter(None, (*(_differing(question, runs) for question in QUESTIONS), *_parts(runs))))
     scored: dict[tuple[int, str], set[object]] = {}
     for run in _measurements(runs):
@@ -79,19 +79,19 @@ def _far_from_normal(results: Results) -> list[str]:
 
 
 def _losses(run: Run) -> list[float]:
-    """Every sum of losses on record."""
+    """Return every sum of losses on record."""
     segments = [part.nll for parts in run.segments.values() for part in parts.values()]
     positions = [part.nll for part in run.positions.values()]
     return [*segments, *positions, *(point.nll for point in run.validations)]
 
 
 def _measurements(runs: tuple[Run, ...]) -> list[Run]:
-    """Each run as trained and under every other rotation that it was measured under."""
+    """Return each run as trained and under every measured rotation."""
     return [measured(run, rescale) for run in runs for rescale in (TRAINED, *run.rescalings)]
 
 
 def remarks_on(results: Results) -> list[str]:
-    """What the figures are measured by."""
+    """Return remarks on the resolution and limits of the figures."""
     remarks = []
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
@@ -150,7 +150,7 @@ QUESTIONS = (
 
 
 def _differing(question: Question, runs: Sequence[Run]) -> str | None:
-    """The sentence where the runs differ, with all their values."""
+    """Return the sentence of a question on which the runs differ, with all their values."""
     values = list(dict.fromkeys(map(question.value, runs)))
     if len(values) < 2:
         return None
@@ -171,7 +171,7 @@ def _parts(runs: Sequence[Run]) -> Iterator[str | None]:
 
 
 def _rate_warnings(results: Results) -> list[str]:
-    """What is wrong with how the rates were chosen, or with what was then compared."""
+    """Warn of faults in the choice of rates, and of rates that were then not used."""
     warnings = []
     for tuning in results.tunings:
         if tuning.arm is None:
@@ -197,7 +197,7 @@ def _rate_warnings(results: Results) -> list[str]:
 
 
 def _edges(results: Results) -> list[str]:
-    """Which chosen rates are the lowest or the highest of their grid, in a sentence for each kind of rate."""
+    """Warn of chosen rates at the edge of their grid, one sentence per kind of rate."""
     sentences = []
     for kind, words in RATE_NAMES.items():
         chosen = [

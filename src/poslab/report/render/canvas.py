@@ -77,5 +77,5 @@ def canvas(width: float, height: float) -> Figure:
 
 
 def verbatim(text: str) -> str:
-    """Text that Matplotlib does not read as mathematics."""
+    """Escape text that Matplotlib would read as mathematics."""
     return text.replace("\\", "\\\\").replace("$", r"\$") if "$" in text else text

@@ -53,14 +53,14 @@ def draw_all(figures: Sequence[charts.Chart]) -> list[dict[str, bytes]]:
 
 
 def draw(chart: charts.Chart) -> dict[str, bytes]:
-    """The figure in each format, by file ending."""
+    """Return the figure by file ending, in each format."""
     figure = laid_out(chart)
     with style():
         return {kind: save(figure, kind) for kind in charts.FORMATS}
 
 
 def laid_out(chart: charts.Chart) -> Figure:
-    """The figure in the paper's style, laid out once and for all formats."""
+    """Return the figure in the paper's style, with one layout for all formats."""
     with style():
         figure = _drawn(chart)
         figure.draw_without_rendering()
@@ -92,7 +92,7 @@ def _lines(chart: charts.LineChart) -> Figure:
 
 
 def named(series: Sequence[charts.Series]) -> Sequence[charts.Series]:
-    """The lines in the legend: of more than it has room for, those that end lowest.
+    """Return the lines in the legend: those that end lowest where there are too many.
 
     Lowest where the longest lines end; those that end before come last.
     """
@@ -126,7 +126,7 @@ def _panels(chart: charts.PanelChart) -> Figure:
 
 
 def _label(figure: Figure, unused: Iterable[Axes], x_label: str, y_label: str) -> None:
-    """What all panels share, and nothing in the places without one."""
+    """Label what all panels share, and hide the axes without a panel."""
     for axes in unused:
         axes.set_axis_off()
     figure.supxlabel(verbatim(x_label), fontsize=8.5)
@@ -181,7 +181,7 @@ def _line(axes: Axes, series: charts.Series, x: Sequence[float], mean: Sequence[
 
 
 def limits(series: Sequence[charts.Series], ceiling: float | None = None) -> tuple[float, float]:
-    """The range of y: every run is inside; intervals of few seeds, far wider than their runs, may be cut.
+    """Return the range of y, which holds every run; wide intervals of few seeds may be cut.
 
     With a ceiling, so is what lies above it.
     """
@@ -254,7 +254,7 @@ def _ranks(chart: charts.RankChart) -> Figure:
 
 
 def legend_columns(legend: Sequence[tuple[int, str]], room: int) -> int:
-    """As many columns as the longest label leaves room for, in letters."""
+    """Return the number of columns that the longest label leaves room for, in letters."""
     return max(1, min(len(legend), max(4, room // 20), room // (max(len(label) for _, label in legend) + 6)))
 
 
@@ -273,7 +273,7 @@ def legend_of(figure: Figure, legend: Sequence[tuple[int, str]], columns: int, l
 
 @_drawn.register
 def _heat(chart: charts.HeatPanels) -> Figure:
-    """As wide as a column of the paper with one panel, as wide as the page with several."""
+    """Draw shaded numbers: one panel as wide as a column of the paper, several as wide as the page."""
     n = len(chart.panels)
     columns = max(len(panel.column_titles) for panel in chart.panels)
     rows = max(len(panel.row_titles) for panel in chart.panels)
@@ -311,7 +311,7 @@ def _cells(
     shades: Colormap,
     width: float,
 ) -> None:
-    """The shaded cells of one panel, `width` inches each; a dash where there is no value."""
+    """Draw the shaded cells of one panel, `width` inches each; a dash where there is no value."""
     values = [[math.nan if cell is None else cell.mean for cell in row] for row in panel.cells]
     axes.pcolormesh(values, norm=norm, cmap=shades, edgecolors="white", linewidth=0.8)
     axes.invert_yaxis()  # the first row at the top
@@ -333,7 +333,7 @@ def _cells(
 
 
 def _ink(shade: Sequence[float]) -> str:
-    """White or near black, whichever stands out more from a shade (WCAG's relative luminance)."""
+    """Return white or near black, whichever stands out more from a shade (WCAG's relative luminance)."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in shade[:3]]
     luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
     return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.06 else "#1a1b1e"

@@ -67,7 +67,7 @@ def _table_without(report: "Report", out: Collection[str], note: str) -> Table:
 
 
 def _colours(report: "Report") -> list[str]:
-    """The colour of each arm's scheme as in the figures; "" for grey, which a dark terminal would swallow."""
+    """Return the colour of each arm's scheme; "" for grey, which is hard to read on dark."""
     # A label begins with its study where there are several, and ends with what else differs.
     schemes = [row["scheme"].rpartition(": ")[2].partition(",")[0] for row in report.table]
     arms = zip(schemes, (row["attention"] for row in report.table), strict=True)
@@ -100,24 +100,24 @@ def _table(caption: str) -> Table:
 
 
 def _narrowed(table: Table, width: int) -> Table:
-    """The table with less room for the names of schemes, where it is wider than `width` columns."""
+    """Narrow the column of schemes where the table is wider than `width` columns."""
     table.columns[0].max_width = max(LEAST, WIDEST - max(0, _needed(table) - width))
     return table
 
 
 def _needed(table: Table) -> int:
-    """The columns of the terminal that it takes with no cell wrapped, whatever the length of its caption."""
+    """Return the columns of the terminal that the table needs without wrapping its cells."""
     console = Console(width=1000)
     return Measurement.get(console, console.options, table).maximum
 
 
 def terminal_width() -> int:
-    """The columns of the terminal, or COLUMNS where that is set; 80 where there is no terminal."""
+    """Return the columns of the terminal, or COLUMNS where that is set; 80 where there is no terminal."""
     return max(Console().width, NARROWEST)
 
 
 def print_table(table: Table) -> None:
-    """On standard output. A terminal narrower than the table wraps lines; it never cuts a number short."""
+    """Print the table. A terminal narrower than it wraps lines, and never cuts a number."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # without ≥ its number is shown anyway
     console = Console()

@@ -22,14 +22,7 @@ from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.rescalings import in_short
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Cell, Column, Table
-from poslab.report.verdict import (
-    NAMED,
-    at_length,
-    fastest,
-    left_out,
-    on_text,
-    winner,
-)
+from poslab.report.verdict import NAMED, at_length, fastest, left_out, on_text, winner
 
 SOURCES = ("arms.csv", "differences.csv")
 HOLM = "paired t tests with Holm's correction"
@@ -37,13 +30,13 @@ EARLY = 20  # training tokens per parameter, the best number by Hoffmann et al. 
 
 
 def answer(results: Results) -> Answer:
-    """Words, figure and table of what the study tests."""
+    """Return words, figure and table of the tested comparison."""
     chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
     return Answer(tuple(sentences(results)), tuple(belief(results)), chart, table(results))
 
 
 def sentences(results: Results) -> Iterator[str]:
-    """Who is best at the tested length, who keeps its loss that far, and who is best at L.
+    """Yield which arm is best at the tested length, which keep their loss that far, and which is best at L.
 
     Where nothing past L is tested, first who reaches a loss in the fewest tokens.
     """
@@ -69,14 +62,14 @@ def sentences(results: Results) -> Iterator[str]:
 
 
 def _measured(results: Results) -> Iterator[str]:
-    """What measurements say of the study."""
+    """Yield the sentences of each measurement."""
     study = StudyTables(results)
     for measurement in measurements():
         yield from measurement.answer(study)
 
 
 def _where(figure: str) -> str:
-    """At which length; of the training length, also where in the window."""
+    """Return the tested length in words; at the training length, also the place in the window."""
     if multiple(figure) != 1:
         return f"at {multiple(figure):g} times the training length"
     return f"at the training length, {cells.PLACES[family(figure)]}"
@@ -145,7 +138,7 @@ def table(results: Results) -> Table:
 
 
 def difference(results: Results, row: Row) -> Cell:
-    """The arm of a row of arms.csv less the reference in the tested loss."""
+    """Return the difference of a row's arm from the reference in the tested loss."""
     if row["reference"] is True:
         return Cell("reference")
     for item in results.tested:
@@ -155,7 +148,7 @@ def difference(results: Results, row: Row) -> Cell:
 
 
 def ranked_rows(results: Results) -> Rows:
-    """The rows of arms.csv, the best rank first; of equals the lower mean, and what has none last."""
+    """Return the rows of arms.csv by rank, then by mean; rows without a rank last."""
     key = f"{results.primary}_mean"
 
     def order(row: Row) -> tuple[float, ...]:
@@ -166,7 +159,7 @@ def ranked_rows(results: Results) -> Rows:
 
 
 def belief(results: Results) -> Iterator[tuple[str, str]]:
-    """How far to believe it, in short."""
+    """Yield labels and short values on how far to believe the answer."""
     counts = [len(item.rows) for item in results.arms if item.rows]
     sure = "" if max(counts) > 1 else ": no interval, no winner"
     yield "Seeds per arm", f"{cells.span(sorted(counts))}{sure}"
@@ -203,7 +196,7 @@ def _rate(results: Results) -> str:
 
 
 def how_sure(results: Results) -> str:
-    """How sure the figures of a paper's table are, in a sentence."""
+    """Return a sentence on the certainty of a paper's table."""
     if results.seeds < 2:
         return "One seed per arm: no interval, no winner claimed."
     settled = "" if results.seeds >= EXPLORATORY else ": exploratory"

@@ -35,13 +35,7 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
         "past",
         "Past the training length",
         verdict.extrapolation,
-        (
-            overview.arms,
-            overview.differences,
-            extrapolation.section,
-            rescalings.section,
-            overview.protocols,
-        ),
+        (overview.arms, overview.differences, extrapolation.section, rescalings.section, overview.protocols),
     ),
     (
         "learning",
@@ -75,7 +69,7 @@ OPTIONAL = tuple(_NAMES.split())
 
 
 def document(results: Results) -> Document:
-    """Everything that the report says of these results."""
+    """Return the whole report of these results."""
     chapters = []
     study = StudyTables(results)
     past, learning, *rest = CHAPTERS

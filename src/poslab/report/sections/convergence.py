@@ -17,7 +17,7 @@ TICKS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
 def section(results: Results) -> Section:
-    """Validation loss by training tokens, the performance profile and tokens to target: those with data."""
+    """Return the charts with data of validation loss, performance profile and tokens to target."""
     losses = validation_chart(results)
     charts: list[Chart] = [] if losses is None or results.is_about_learning else [losses]
     charts += [] if losses is None else _by_cost(results, losses)
@@ -27,7 +27,7 @@ def section(results: Results) -> Section:
 
 
 def validation_chart(results: Results) -> LineChart | None:
-    """Validation loss by training tokens, which is the first figure of a study of nothing past L."""
+    """Return validation loss by training tokens, the first figure where nothing past L is tested."""
     series = lines(results, validation_losses)
     if not series:
         return None
@@ -45,7 +45,7 @@ def validation_chart(results: Results) -> LineChart | None:
 
 
 def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
-    """The same losses by training time and by operations, where a token does not cost every arm the same."""
+    """Return the losses by training time and by operations, where arms differ in cost per token."""
     if len(results.arms) > MANY:
         return []
     timed = "Times compare only between runs that had their part of the machine to themselves."
@@ -81,7 +81,7 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
 
 
 def target_charts(results: Results) -> list[TargetChart]:
-    """Tokens to target for every finished run; nothing without targets."""
+    """Return tokens to target for every finished run; nothing without targets."""
     reaches = [
         Reach(i, item.arm.label, run.seed, target, item.by_seed(column).get(run.seed), run.budget)
         for target in results.targets
@@ -104,7 +104,7 @@ def target_charts(results: Results) -> list[TargetChart]:
 
 
 def _schedule(results: Results) -> str:
-    """What a cosine does to these times, where a run had one."""
+    """Return a sentence on how a cosine schedule affects these times, if a run had one."""
     schedules = {run.config["trainer"].get("schedule") for run in results.finished}
     if "cosine" not in schedules:
         return ""
@@ -115,7 +115,7 @@ def _schedule(results: Results) -> str:
 
 
 def performance_profile(results: Results) -> list[LineChart]:
-    """How often each arm reaches a target within a factor of the fastest (Dolan and More 2002)."""
+    """Return the share of targets solved within a factor of the fastest arm (Dolan and More 2002)."""
     timed = [(i, item) for i, item in arms(results) if item.times]
     curves = profile([item for _, item in timed])
     if curves is None:
@@ -147,7 +147,7 @@ def performance_profile(results: Results) -> list[LineChart]:
 
 
 def _ticks(edge: float) -> tuple[float, ...]:
-    """Round factors from 1 to the edge, as far apart as their labels need."""
+    """Return round factors from 1 to the edge, as far apart as their labels need."""
     ticks = [1.0]
     for tick in (*TICKS, float(f"{edge:.3g}")):
         if tick <= edge * 1.01 and math.log(tick / ticks[-1]) >= 0.14 * math.log(edge):

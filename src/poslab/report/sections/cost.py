@@ -32,7 +32,7 @@ def section(results: Results) -> Section:
 
 
 def unsteady(results: Results) -> str:
-    """Which arms trained at no steady speed, and what that means; "" where all did."""
+    """Return a sentence on the arms that other work slowed; "" where there are none."""
     arms = [item.arm.label for item in results.arms if not all(map(is_steady, item.arm.finished))]
     slowed = f"other work slowed {listing(arms, NAMED)} to less than {100 * STEADY:.0f} % of usual speed"
     return f"Speeds are not compared: {slowed}." if arms else ""
@@ -62,7 +62,7 @@ def _chart(results: Results, figure: str, k: float) -> LineChart:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Round numbers from low to high, some TICKS of them; the ends themselves where there are not two."""
+    """Return some TICKS round numbers from low to high; both ends where fewer than two fit."""
     size = 10.0 ** len(str(int(high)))
     while size > 1e-9:
         for step in (size, size / 2, size / 5):

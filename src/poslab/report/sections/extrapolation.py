@@ -16,7 +16,7 @@ from poslab.report.formatting import count, multiple
 
 
 def section(results: Results) -> Section:
-    """Loss by length in the protocol that is not tested and by position, gain and curse by length."""
+    """Return loss by length in the untested protocol, loss by position, and gain and curse by length."""
     bits = in_bits(results.finished) or is_in_bits(results.primary)
     untested = _loss_by_length(results, OTHER[nats_family(results)], bits)
     losses = (untested, _loss_by_position(results), _position_less_reference(results))
@@ -28,13 +28,13 @@ def section(results: Results) -> Section:
 
 
 def tested_chart(results: Results) -> LineChart | None:
-    """Loss by length in the protocol that is tested, or None where no run has it."""
+    """Return loss by length in the tested protocol, or None where no run has it."""
     chart = _loss_by_length(results, nats_family(results), is_in_bits(results.primary))
     return chart if chart.series else None
 
 
 def _by_attention(results: Results) -> list[PanelChart]:
-    """The tested chart once more with one panel per attention, where there are several."""
+    """Return the tested chart with one panel per attention, where there are several."""
     tested = tested_chart(results)
     attention_of = {item.arm.label: item.arm.attention for item in results.arms}
     attentions = dict.fromkeys(attention_of.values())
@@ -56,7 +56,7 @@ def _by_attention(results: Results) -> list[PanelChart]:
 
 
 def _gains(results: Results) -> list[LineChart]:
-    """Context gain and early-token curse by length, where a length past L was measured."""
+    """Return context gain and early-token curse by length, where a length past L was measured."""
     rows = {run.name: row for run, row in zip(results.runs, results.rows, strict=True)}
     captions = {
         "context_gain": (
@@ -131,7 +131,7 @@ def _loss_by_position(results: Results) -> LineChart:
 
 
 def _position_less_reference(results: Results) -> LineChart:
-    """Loss by position less the reference's on the same seeds: the text's own ups and downs cancel."""
+    """Return loss by position less the reference's on the same seeds, so that the text's noise cancels."""
     shared, label = results.context_length, results.reference.arm.label
     references = {run.seed: by_position(run, 1) for run in results.reference.arm.finished}
     series = []

@@ -17,7 +17,7 @@ TICKS = 6
 
 
 def section(results: Results) -> Section | None:
-    """The table of rates, or None where nothing was tuned."""
+    """Return the table of rates, or None where nothing was tuned."""
     if not results.tunings:
         return None
     tables, sheets = (rates_table(results),), {"rates": rates_sheet(results)}
@@ -67,7 +67,7 @@ def _points(tuning: Tuning) -> tuple[Point, ...]:
 
 
 def _two_way(results: Results) -> bool:
-    """Whether rates for the parameters of a scheme were tried as well."""
+    """Return whether scheme rates were tuned as well."""
     return any(len({tried.rates.scheme_rate for tried in item.tried}) > 1 for item in results.tunings)
 
 
@@ -111,7 +111,7 @@ def _record(tuning: Tuning) -> Row:
 
 
 def _without(tried: Tried) -> str:
-    """diverged at 0.008 (1 of 2 seeds)"""
+    """Return why a rate has no loss: diverged at 0.008 (1 of 2 seeds)."""
     fates = dict.fromkeys(tried.without)
     if not fates:
         return ""

@@ -31,9 +31,8 @@ RANKED = 30  # arms up to which a figure shows their ranks
 
 
 def arms(results: Results) -> Section:
-    """The table of arms."""
-    sheets = {"pairs": pairs_sheet(results), "claims": claims_sheet(results)}
-    sheets["arms"] = arms_sheet(results)
+    """Return the table of arms."""
+    sheets = {"pairs": pairs_sheet(results), "claims": claims_sheet(results), "arms": arms_sheet(results)}
     return Section("arms", "Every figure by arm", tables=(arms_table(results),), sheets=sheets)
 
 
@@ -110,7 +109,7 @@ def differences(results: Results) -> Section:
 
 
 def rank_chart(results: Results) -> list[RankChart]:
-    """The places of the arms in the tested loss; nothing with one seed, of two arms or of very many."""
+    """Return the ranks of 3 to RANKED arms in the tested loss; nothing with one seed."""
     if results.primary is None or not 3 <= len(results.ranks) <= RANKED:
         return []
     looks = cells.looks(results)
@@ -129,7 +128,7 @@ def rank_chart(results: Results) -> list[RankChart]:
 
 
 def differences_table(results: Results) -> Table | None:
-    """Differences from the reference over shared seeds, or None with one seed."""
+    """Return differences from the reference over shared seeds, or None with one seed."""
     last = max(cells.scored(results, "sliding"), default=1.0)
     first = [] if results.primary is None else [results.primary, counterpart(results.primary)]
     listed = {*first, f"sliding_{name(last)}", f"context_gain_{name(last)}"}
@@ -158,7 +157,7 @@ def differences_table(results: Results) -> Table | None:
 
 
 def _tested(results: Results) -> str:
-    """What of the table of differences is a test, and which noise the intervals hold."""
+    """Return which differences are tests, and which noise the intervals cover."""
     if (primary := results.primary) is None:
         return "Nothing is tested."
     untested = cells.figure_words(counterpart(primary))
@@ -204,13 +203,13 @@ def protocols(results: Results) -> Section:
 
 
 def runs(results: Results) -> Section:
-    """Every record of the study, whatever became of it."""
+    """Return every record of the study, finished or not."""
     table = without_shared_columns(runs_table(results))
     return Section("runs", "Runs", tables=(table,), sheets={"summary": summary_sheet(results)})
 
 
 def earlier(results: Results) -> Section | None:
-    """The runs of earlier commands in the study of commands without a name."""
+    """Return the runs of earlier commands, in the study of commands without a name."""
     if not results.earlier:
         return None
     protocol = cells.nats_family(results)
@@ -273,7 +272,7 @@ def _tracked(run: Run) -> Cell:
 
 
 def without_shared_columns(table: Table) -> Table:
-    """A table of very many rows without the columns that say the same in all; its caption says it instead."""
+    """Move the columns with one value for all of very many rows into the caption."""
     if len(table.records) < MANY:
         return table
     first, *rest = [[(cell.text, cell.link) for cell in row] for row in table.rows]

@@ -42,7 +42,7 @@ def origin(results: Results) -> Origin:
 
 
 def facts(results: Results) -> list[tuple[str, str]]:
-    """What the finished runs have in common or differ in, for the head of the report."""
+    """Return what the finished runs have in common or differ in, for the head of the report."""
     tuning = [run for run in results.runs if run.tunes]
     tuned = f"{sum(run.status == 'done' for run in tuning)} of {len(tuning)}"
     return [
@@ -60,7 +60,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
 
 
 def _origins(results: Results) -> list[tuple[str, str]]:
-    """What has to be the same for the same figures to come out."""
+    """Return the facts that have to be equal for equal figures."""
     seeds = sorted({run.seed for run in results.finished})
     return [
         ("Code", _all(results, lambda run: plain(run.manifest.code, 80))),
@@ -75,7 +75,7 @@ def _origins(results: Results) -> list[tuple[str, str]]:
 
 
 def settings_table(results: Results) -> Table | None:
-    """The configuration keys in which the arms differ, or None where there is but one arm."""
+    """Return the configuration keys in which the arms differ, or None for a single arm."""
     keys = differing(results)
     records: list[Row] = [
         {"arm": item.arm.label, **{f"setting {key}": value for key, value in item.arm.differing.items()}}

@@ -25,7 +25,7 @@ Drawn = tuple[RescaledArm, tuple[tuple[Line, Series], ...]]
 
 
 def section(results: Results) -> Section | None:
-    """What other rotations reach, or None where no run was measured under them."""
+    """Return losses under other rotations, or None where no run was measured under them."""
     if not results.rescaled:
         return None
     return Section(
@@ -84,7 +84,7 @@ def findings(results: Results) -> tuple[str, ...]:
 
 
 def in_short(results: Results) -> Iterator[str]:
-    """Which rotation suits the reference best at the tested length, and its price at L."""
+    """Yield the best rotation for the reference at the tested length, and its price at L."""
     family, tested = cells.nats_family(results), results.tested_multiple
     for rescaled in results.rescaled:
         losses = [
@@ -107,7 +107,7 @@ def in_short(results: Results) -> Iterator[str]:
 
 
 def _furthest(rescaled: RescaledArm, results: Results) -> str:
-    """Which rescaling has the longest usable length, if one is longer than that as trained."""
+    """Return the rescalings with the longest usable length, if longer than as trained."""
     label = rescaled.item.arm.label
     reach = {line.place: length for line in rescaled.lines if (length := _in_every_seed(line)) is not None}
     trained = reach.pop(rescaled.lines[0].place, 0.0)
@@ -123,7 +123,7 @@ def _furthest(rescaled: RescaledArm, results: Results) -> str:
 
 
 def _in_every_seed(line: Line) -> float | None:
-    """The multiple of L that is usable in every seed."""
+    """Return the longest multiple of L that is usable in every seed."""
     lengths = line.item.by_seed("usable_length_multiple").values()
     return min(lengths) if lengths and len(lengths) == len(line.item.rows) else None
 
@@ -194,7 +194,7 @@ def _loss_by_position(results: Results) -> PanelChart:
 
 
 def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
-    """The arms with their lines and what is drawn of each, where there is anything."""
+    """Return the arms that have anything to draw, with their lines and series."""
     drawn = []
     for rescaled in results.rescaled:
         by_line = [
