@@ -34,7 +34,7 @@ def test_the_best_the_one_that_keeps_its_loss_and_the_best_at_length(tmp_path: P
     first, kept, at_length = sentences(study(tmp_path, HELD))
     assert first.startswith("On this text, at 8 times the training length, ")
     assert "the loss of alibi is lower than any other compared arm's" in first
-    assert kept == "The loss stays within 5 % of what it is at L for alibi alone."
+    assert kept == "The loss stays within 5 % of its value at L only for alibi."
     assert "whole windows, against rope, is higher for " in at_length
 
 
@@ -43,7 +43,7 @@ def test_arms_that_noise_covers_share_their_place(tmp_path: Path) -> None:
     noisy = study(tmp_path / "a", {**HELD, "t5": (2.1, 2.1005)}, noise=0.004)
     first, kept, at_length = sentences(noisy)
     assert first.endswith("t5 has the lowest mean loss, not separated from alibi.")
-    assert kept == "The loss stays within 5 % of what it is at L for alibi and t5 alone."
+    assert kept == "The loss stays within 5 % of its value at L only for alibi and t5."
     assert "higher for " in at_length
     # More than a sentence names: the lowest first, then those that it is not separated from.
     several = {"rope": (2.0, 3.0), "t5": (2.1, 2.1005), "fire": (2.1, 2.1003), "kerple": (2.1, 2.1002)}
@@ -53,7 +53,7 @@ def test_arms_that_noise_covers_share_their_place(tmp_path: Path) -> None:
     nothing = study(tmp_path / "b", {"rope": (2.0, 2.0), "alibi": (2.0, 2.001)}, noise=0.01)
     first, kept, at_length = sentences(nothing)
     assert first.endswith("the two arms are not separated.")
-    assert kept.endswith(" is at L for every arm for which that is known.")
+    assert kept.endswith(" for every arm measured there.")
     assert at_length.endswith(" is within noise for alibi.")
 
 
@@ -63,7 +63,7 @@ def test_arms_that_noise_covers_share_their_place(tmp_path: Path) -> None:
 def test_few_seeds_are_said_first(tmp_path: Path, seeds: int, start: str) -> None:
     made = answer(study(tmp_path, HELD, seeds))
     assert made.sentences[0].startswith(start)
-    assert dict(made.belief)["Seeds an arm"] == ("1: no interval, no winner" if seeds == 1 else "3")
+    assert dict(made.belief)["Seeds per arm"] == ("1: no interval, no winner" if seeds == 1 else "3")
 
 
 def test_at_length_the_loss_is_that_over_whole_windows(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_one_run_each_has_a_range_of_all_arms_or_names_the_others(tmp_path: Path
 def test_a_small_budget_is_said_beside_the_result(tmp_path: Path) -> None:
     """On 1,000 parameters, and on so few that each sees 160 tokens."""
     small = dict(answer(study(tmp_path / "a", HELD)).belief)
-    assert f"({BUDGET / 1000:.1f} a parameter)" in small["Model and budget"]
+    assert f"({BUDGET / 1000:.1f} per parameter)" in small["Model and budget"]
     assert "may shrink or turn" in small["Early training"]
     for pos in ("rope", "alibi"):
         write_run(tmp_path / "b", pos, pos, parameters=10)

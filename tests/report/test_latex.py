@@ -80,7 +80,7 @@ def test_numbers_and_what_they_are_worth_are_said(report: Path) -> None:
     mean, half = float(rope["sliding_8x_mean"]), float(rope["sliding_8x_half_width"])
     assert rf"{mean:.3f} $\pm$ {half:.3f}" in text
     assert r"\label{tab:poslab-made-up}" in text
-    assert "Means over at most 3 seeds an arm with 95 \\% Student-t intervals: exploratory." in text
+    assert "Means over at most 3 seeds per arm with 95 \\% Student-t intervals: exploratory." in text
     assert "% Note well. 1 of 7 runs do not count" in text
     assert r"\textbf" not in text
 
@@ -90,7 +90,7 @@ def test_one_seed_says_so(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", "b", study="b")
     directory = write_report("a,b", tmp_path / "runs", tmp_path / "reports").directory
     text = (directory / "table.tex").read_text()
-    assert "One seed an arm: no interval, no winner claimed." in text
+    assert "One seed per arm: no interval, no winner claimed." in text
     assert r"\label{tab:poslab-a+b}" in text
 
 

@@ -194,7 +194,7 @@ def test_what_is_wrong_with_a_tuning_is_warned_of(tmp_path: Path) -> None:
     for expected in (
         "none is compared at the learning rate 0.004; its tuning chose 0.001.",
         "No runs tune the learning rate of fox.",
-        "The learning rate of t5 was tuned, but t5 is not compared.",
+        "t5 is not compared, though its learning rate was tuned.",
         "No learning rate of kerple has a loss for every seed: none is chosen.",
         "Tuning and comparison share seeds (0)",
     ):
@@ -213,7 +213,7 @@ def test_tuning_runs_that_were_not_made_alike_are_warned_of(tmp_path: Path) -> N
         data=other,
     )
     results = gather("made_up", tmp_path, None)
-    assert "The tuning runs of rope differ in data: no loss compares." in warned(results)
+    assert "Tuning runs of rope differ in data: no loss compares." in warned(results)
     # The seed that was not made at that rate keeps it out.
     (tuning,) = results.tunings
     assert tuning.tried[2].without == ("missing",)
@@ -231,7 +231,7 @@ def test_a_tuning_run_made_again_by_other_code_counts_once(tmp_path: Path) -> No
     results = gather("made_up", tmp_path, None)
     (tuning,) = results.tunings
     assert tuning.choice == Choice(Rates(0.002), ())
-    assert "The tuning runs of rope differ" not in warned(results)
+    assert "Tuning runs of rope differ" not in warned(results)
     # Where the newer one diverged, the loss of the older one does not count either.
     assert tuning.tried[3].without == ("diverged",)
     assert row_of(results, "old-tune-rope-0.002-100")["status"] == "superseded"

@@ -93,7 +93,7 @@ def test_labels_say_what_differs_inside_a_study_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("second", "expected"),
     [
-        ({"code": "01d"}, "The runs were made by different code (c0de and 01d)."),
+        ({"code": "01d"}, "The runs were trained by different code (c0de and 01d)."),
         (
             {"data": {"name": "stdlib", "fingerprint": "beef", "vocabulary": 256}},
             "The data differ (fingerprints f00d and beef): no difference",
@@ -112,7 +112,7 @@ def test_labels_say_what_differs_inside_a_study_alone(tmp_path: Path) -> None:
         ),
         ({"precision": "bfloat16"}, "The precisions differ (float32 and bfloat16)."),
         ({"device": "H200"}, "The devices differ (cpu and H200): speeds and seconds"),
-        ({"code_parts": "9"}, "The runs of rope / softmax were made by different code (None and 9)."),
+        ({"code_parts": "9"}, "The runs of rope / softmax were trained by different code (None and 9)."),
     ],
 )
 def test_what_differs_between_the_studies_is_said(

@@ -37,24 +37,24 @@ _BESIDE = 1e-6  # how far a bound sorts from the number that it names
 
 
 def figure(row: Row, key: str) -> float | None:
-    """The number in a cell of the CSV file, or None where it has none."""
+    """Return the number in a cell of the CSV file, or None where it has none."""
     value = row.get(key)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def text(row: Row, key: str) -> Cell:
-    """What the CSV file has, as it stands there; a dash for nothing."""
+    """Return the text of the CSV file; a dash for nothing."""
     value: Value = row.get(key)
     return Cell(DASH if value is None or value == "" else str(value), figure(row, key))
 
 
 def words(key: str, title: str) -> Column:
-    """A column of what the CSV file has, as it stands there."""
+    """Return a column with the text of the CSV file."""
     return Column(key, title, text, number=False)
 
 
 def named(places: Mapping[str, int], key: str = "arm", title: str = "Arm") -> Column:
-    """The column of the arms, each beside the colour of its number in `places`."""
+    """Return the column of the arms, each beside the colour of its number in `places`."""
 
     def show(row: Row, key: str) -> Cell:
         name = str(row[key])
@@ -68,18 +68,18 @@ def arm_column(results: Results) -> Column:
 
 
 def looks(results: Results) -> dict[str, int]:
-    """The number of the look of every arm, by its label."""
+    """Return the number of every arm's look by label."""
     return {item.arm.label: number for number, item in arms(results)}
 
 
 def arms(results: Results) -> list[tuple[int, ArmFigures]]:
-    """Every arm with the number of its look."""
+    """Return every arm with the number of its look."""
     numbers = arm_numbers((item.arm.pos, item.arm.attention) for item in results.arms)
     return list(zip(numbers, results.arms, strict=True))
 
 
 def rounded(show: Callable[[float | None], str]) -> Show:
-    """Cells of one number, shown by `show`."""
+    """Return a function for cells of one number, shown by `show`."""
 
     def cell(row: Row, key: str) -> Cell:
         value = figure(row, key)
@@ -89,7 +89,7 @@ def rounded(show: Callable[[float | None], str]) -> Show:
 
 
 def mean(show: Callable[[float, float | None], str] = interval) -> Show:
-    """Cells of a mean over an arm's seeds with its interval, and of how many seeds where not all have it."""
+    """Return a function for cells of means with intervals, and n where some seeds lack a value."""
 
     def cell(row: Row, key: str) -> Cell:
         value, half_width = _estimate(row, key)
@@ -105,29 +105,29 @@ price = mean(partial(share, digits=2, sign="+"))  # a relative change
 
 
 def difference(row: Row, key: str = "") -> Cell:
-    """A paired difference in nats, in the columns mean and half_width; its number of seeds stands beside."""
+    """Return a paired difference in nats from the columns mean and half_width."""
     return nats({f"_{end}": row[end] for end in ("mean", "half_width")}, "")
 
 
 def loss_column(family: str, k: float) -> Column:
-    """The mean loss of an arm in one protocol at a multiple of L."""
+    """Return the column of mean losses in one protocol at a multiple of L."""
     group = BITS[family] if family in BITS else f"{LOSSES[family]}, nats per token"
     return Column(f"{family}_{name(k)}", multiple(k), loss, group)
 
 
 def _estimate(row: Row, key: str) -> tuple[float | None, float | None]:
-    """The mean over the seeds and half its interval."""
+    """Return the mean over the seeds and half its interval."""
     return figure(row, f"{key}_mean"), figure(row, f"{key}_half_width")
 
 
 def fewer(row: Row, key: str) -> str:
-    """Of how many seeds a figure is, where not all finished ones of the arm have it."""
+    """Return " (n = 3)" where only three of an arm's finished seeds have a figure, else ""."""
     n, finished = figure(row, f"{key}_n"), figure(row, "seeds_finished")
     return f" (n = {n:g})" if n is not None and finished is not None and n < finished else ""
 
 
 def rank_words(results: Results, how: str) -> str:
-    """By what the arms are ranked; "" where nothing is tested."""
+    """Return a sentence on the figure and tests behind the ranks; "" where nothing is tested."""
     if results.primary is None:
         return ""
     words = figure_words(results.primary)
@@ -135,24 +135,24 @@ def rank_words(results: Results, how: str) -> str:
 
 
 def seeds(row: Row, key: str) -> Cell:
-    """How many seeds finished, and of how many where not all did."""
+    """Return the number of finished seeds, and of started ones where some did not finish."""
     n, started = row["seeds_finished"], row["seeds_asked"]
     return Cell(str(n) if n == started else f"{n} of {started}", figure(row, "seeds_finished"))
 
 
 def rank(row: Row, key: str) -> Cell:
-    """The places that an arm may have: 1, or 2–4; a dash where nothing is compared."""
+    """Return the places that an arm may have: 1, or 2–4; a dash where nothing is compared."""
     places = [f"{row[f'{key}_{end}']}" for end in ("best", "worst") if row.get(f"{key}_{end}") is not None]
     return Cell(span(places, "–") or DASH, figure(row, f"{key}_best"))
 
 
 def span(values: Sequence[object], to: str = " to ") -> str:
-    """The first and the last of ordered values, or the one where they are the same."""
+    """Return the first and last of ordered values, or one value where they are equal."""
     return to.join(dict.fromkeys(map(str, [*values[:1], *values[-1:]])))
 
 
 def usable(row: Row, key: str) -> Cell:
-    """The usable length over the seeds: one, or the range where they differ; "≥" where the longest passes.
+    """Return the usable length over the seeds, or its range; "≥" where the longest length passes.
 
     `key` is usable_length or usable_length_fixed, in tokens, or either with _multiple, of L.
     """
@@ -169,7 +169,7 @@ def usable(row: Row, key: str) -> Cell:
 
 
 def to_target(row: Row, key: str) -> Cell:
-    """Mean tokens to target; where a run did not get there, how many did instead."""
+    """Return mean tokens to target; where a run did not get there, how many did instead."""
     reached = key.replace("tokens_to_target", "reached")
     hits, n = figure(row, reached), figure(row, f"{reached}_of")
     if hits is None or n is None:
@@ -184,15 +184,15 @@ def to_target(row: Row, key: str) -> Cell:
 
 
 def over_reference(row: Row, key: str) -> Cell:
-    """Time to target over the reference's with its interval, or what bounds it where runs were cut off."""
+    """Return the time to target over the reference's, or a bound where runs were cut off."""
     if row.get("reference") is True:
         return Cell("reference")
     kind, n = row.get(f"{key}_kind"), figure(row, f"{key}_n")
     if kind in ("at_least", "at_most"):
         sign, side, end = (">", 1, "low") if kind == "at_least" else ("<", -1, "high")
         bound = figure(row, f"{key}_{end}")
-        one = " (one seed)" if n == 1 else ""
-        return Cell(f"{sign} ×{number(bound, 3)}{one}", bound, _beside(bound or 0.0, side))
+        single = " (one seed)" if n == 1 else ""
+        return Cell(f"{sign} ×{number(bound, 3)}{single}", bound, _beside(bound or 0.0, side))
     ratio = figure(row, key)
     if ratio is None:
         return Cell(DASH)
@@ -202,7 +202,7 @@ def over_reference(row: Row, key: str) -> Cell:
 
 
 def position(row: Row, key: str) -> Cell:
-    """A position over the seeds: one, or the range; how many have it where not all do."""
+    """Return a position over the seeds, or its range, and how many seeds have it if not all."""
     n, hits = figure(row, f"{key}_of"), figure(row, f"{key}_found")
     if not n:
         return Cell(DASH)
@@ -219,7 +219,7 @@ def probability(row: Row, key: str) -> Cell:
 
 
 def _beside(value: float, side: int) -> float:
-    """Just above or below a number."""
+    """Return a number just above or below `value`."""
     return value + side * _BESIDE * max(abs(value), 1.0)
 
 
@@ -230,7 +230,7 @@ def heat_panel(
     row_title: Callable[[float], str],
     column_title: Callable[[float], str],
 ) -> HeatPanel:
-    """The panel of an arm, with its estimates by the numbers of their rows and columns."""
+    """Return the panel of an arm, with its estimates by the numbers of their rows and columns."""
     rows = list(dict.fromkeys(row for row, _ in cells))
     columns = list(dict.fromkeys(column for _, column in cells))
     return HeatPanel(
@@ -244,18 +244,18 @@ def heat_panel(
 
 
 def figure_title(column: str) -> str:
-    """sliding_8x -> Sliding loss at 8 L."""
+    """Return a title: sliding_8x -> Sliding loss at 8 L."""
     return f"{(LOSSES | BITS | GAINS)[family(column)]} at {_length(column)}"
 
 
 def figure_words(column: str) -> str:
-    """The title inside a sentence: sliding_8x -> sliding loss at 8 L."""
+    """Return the title for use inside a sentence: sliding_8x -> sliding loss at 8 L."""
     title = figure_title(column)
     return title[0].lower() + title[1:]
 
 
 def figure_place(column: str) -> str:
-    """Where a loss is taken: sliding_8x -> in sliding windows at 8 L."""
+    """Return a place for use inside a sentence: sliding_8x -> in sliding windows at 8 L."""
     return f"in {WINDOWS[family(column)]} at {_length(column)}"
 
 
@@ -264,55 +264,55 @@ def _length(column: str) -> str:
 
 
 def scored(results: Results, family: str) -> list[float]:
-    """The multiples of L at which any arm has a figure of this family."""
+    """Return the multiples of L at which any arm has a figure of this family."""
     return [
         k for k in results.multiples if any(f"{family}_{name(k)}" in item.figures for item in results.arms)
     ]
 
 
 def loss_family(results: Results) -> str:
-    """The losses that come first: those of the tested figure's protocol and unit."""
+    """Return the family of losses with the tested figure's protocol and unit."""
     return "sliding" if results.primary is None else family(results.primary)
 
 
 def nats_family(results: Results) -> str:
-    """The losses in nats a token of the tested figure's protocol."""
+    """Return the family of losses in nats per token in the tested protocol."""
     tested = loss_family(results)
     return next((family for family, bits in measures.IN_BITS.items() if bits == tested), tested)
 
 
 def bars(results: Results) -> str:
-    """What the bars and bands about the means of a line chart are."""
+    """Return a sentence on the bars and bands around means."""
     return _sure(results, "Means over seeds with 95 % Student-t intervals, which may run past the frame.")
 
 
 def scale(panels: Sequence[object]) -> str:
-    """How panels compare, where there are several."""
+    """Return a sentence on the shared scale of several panels."""
     return "" if len(panels) < 2 else "One scale for all arms. "
 
 
 def half_widths(results: Results) -> str:
-    """What stands under the numbers of a shaded table."""
+    """Return a sentence on the half intervals in a shaded table."""
     how = "± is half their 95 % Student-t interval, which the paper figure leaves to the CSV."
     return _sure(results, f"Means over seeds; {how}")
 
 
 def _sure(results: Results, how: str) -> str:
-    return how if results.seeds > 1 else "One seed an arm: no interval."
+    return how if results.seeds > 1 else "One seed per arm: no interval."
 
 
 def training_length(results: Results) -> str:
-    """The training length as the label of an axis says it, where all arms share one."""
+    """Return the training length for the label of an axis; "" where arms differ in it."""
     return "" if results.context_length is None else f" (L = {results.context_length:,})"
 
 
 def usable_keys(results: Results) -> tuple[str, str]:
-    """The columns of both usable lengths: in tokens, or in multiples of L where L differs."""
+    """Return the columns of both usable lengths: in tokens, or in multiples of L where L differs."""
     unit = "_multiple" if results.context_length is None else ""
     return f"{RELATIVE}{unit}", f"{FIXED}{unit}"
 
 
 def fixed_limit(results: Results) -> str:
-    """The loss that usable_length_fixed is held against, in words."""
+    """Return the loss limit of usable_length_fixed, in words."""
     limit = "" if results.fixed_limit is None else f"{number(results.fixed_limit)} nats, "
     return f"{limit}the sliding loss of {results.reference.arm.label} at L plus 5 %"

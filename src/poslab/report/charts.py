@@ -29,7 +29,7 @@ class Series:
 class Figure:
     """What every chart has; also `rows`, of the CSV file beside it.
 
-    Its `description` is the figure in words, for those who do not see it; a chart of panels has one a panel.
+    Its `description` is the figure in words, for those who do not see it; a panel chart has one per panel.
     """
 
     name: str
@@ -48,7 +48,7 @@ class LineChart(Figure):
     mark: float | None  # where the training length L lies
     series: tuple[Series, ...]
     level: float | None = None  # a loss past L above which a line has failed
-    ceiling: float | None = None  # where y ends, if lines go on above it
+    ceiling: float | None = None  # where y ends, if lines continue above it
     stepped: bool = False  # whether a line keeps its value until the next point
     frame: tuple[float, float] | None = None  # the ends of y, where they do not depend on the lines
 
@@ -66,14 +66,14 @@ class LineChart(Figure):
 
 
 def octaves(series: Sequence[Series], label: Callable[[float], str]) -> tuple[tuple[float, str], ...]:
-    """Ticks at powers of two over all of x, every second one where there are many."""
+    """Return ticks at powers of two over all of x, every second one where there are many."""
     low, high = _range(series)
     powers = range(math.ceil(math.log2(low) - 1e-9), math.ceil(math.log2(high)) + 1)
     return tuple((2.0**i, label(2.0**i)) for i in powers if len(powers) <= 7 or (powers[-1] - i) % 2 == 0)
 
 
 def decades(series: Sequence[Series]) -> tuple[tuple[float, str], ...]:
-    """Ticks at 1, 2, 5, 10, ... over all of x, the powers of ten alone where there are many."""
+    """Return ticks at 1, 2, 5, 10, ... over all of x, only the powers of ten where there are many."""
     low, high = _range(series)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [part * 10.0**i for i in powers for part in (1, 2, 5) if low <= part * 10.0**i <= high]
@@ -82,7 +82,7 @@ def decades(series: Sequence[Series]) -> tuple[tuple[float, str], ...]:
 
 
 def _range(series: Sequence[Series]) -> tuple[float, float]:
-    x = [point.x for one in series for point in one.points]
+    x = [point.x for line in series for point in line.points]
     return min(x, default=1.0), max(x, default=1.0)
 
 
@@ -118,7 +118,7 @@ class HeatPanel:
 
 @dataclass(frozen=True)
 class HeatPanels(Figure):
-    """Numbers by row and column, shaded by size: a panel an arm, one scale for all panels."""
+    """Numbers by row and column, shaded by size: one panel per arm, one scale for all panels."""
 
     row_label: str
     column_label: str
@@ -129,17 +129,17 @@ class HeatPanels(Figure):
     panels: tuple[HeatPanel, ...]
     rows: Rows
 
-    def shown(self, value: float) -> str:
-        """A number as a reader sees it, without its interval."""
+    def formatted(self, value: float) -> str:
+        """Return a number as a reader sees it, without its interval."""
         return share(value) if self.in_percent else number(value, 3)
 
     def end(self, value: float) -> str:
-        """An end of the scale, without decimals that say nothing: 100.0 is 100."""
-        text = self.shown(value)
+        """Return an end of the scale without idle decimals: 100.0 is 100."""
+        text = self.formatted(value)
         return text.rstrip("0").removesuffix(".") if "." in text else text
 
     def half(self, cell: Estimate, panel: HeatPanel) -> str:
-        """What stands under a number: half its interval, and of how many seeds where not of all."""
+        """Return half the interval of a number, and n where some seeds lack it."""
         half = share(cell.half_width) if self.in_percent else number(cell.half_width, 2)
         parts = (
             "" if cell.half_width is None else f"± {half}",
@@ -148,7 +148,7 @@ class HeatPanels(Figure):
         return ", ".join(filter(None, parts))
 
     def fraction(self, value: float) -> float:
-        """How far along the scale a number lies, from 0 to 1."""
+        """Return the position of a number along the scale, from 0 to 1."""
         extent = self.high - self.low
         return min(1.0, max(0.0, (value - self.low) / extent)) if extent > 0 else 0.0
 
@@ -156,8 +156,8 @@ class HeatPanels(Figure):
     def description(self) -> str:
         ends = []
         for panel in self.panels:
-            ordered = sorted(panel.known, key=lambda one: one[0].mean)
-            where = [f"{self.shown(cell.mean)} at {row}, {column}" for cell, row, column in ordered]
+            ordered = sorted(panel.known, key=lambda entry: entry[0].mean)
+            where = [f"{self.formatted(cell.mean)} at {row}, {column}" for cell, row, column in ordered]
             ends += [f"{panel.label} from {where[0]} to {where[-1]}"] if where else []
         ranges = "; ".join(ends) or DASH
         return f"{self.title}. {self.unit} by {self.row_label} and {self.column_label}. {ranges}."
@@ -177,7 +177,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class TargetChart(Figure):
-    """Tokens to each target, a dot a run."""
+    """Tokens to each target, one dot per run."""
 
     reaches: tuple[Reach, ...]
     targets: tuple[Target, ...]
@@ -212,9 +212,9 @@ class TargetChart(Figure):
 
     @property
     def description(self) -> str:
-        """Of many runs how many of an arm's got there."""
+        """Name each run's tokens, or with many runs only how many of each arm reached a target."""
         if len(self.reaches) > SPELLED_OUT:
-            hits = {label: [r.tokens is not None for r in mine] for (_, label), mine in self.by_arm.items()}
+            hits = {label: [r.tokens is not None for r in runs] for (_, label), runs in self.by_arm.items()}
             parts = [f"{label}: {sum(hit)} of {len(hit)} reached" for label, hit in hits.items()]
         else:
             parts = [
@@ -238,15 +238,15 @@ class Place:
 
 @dataclass(frozen=True)
 class RankChart(Figure):
-    """The places of the arms, a row an arm: a dot at its mean rank, a bar over the places it may have."""
+    """The places of the arms, one row per arm: a dot at its mean rank, a bar over its possible places."""
 
     places: tuple[Place, ...]  # the best mean rank first
 
     @property
     def rows(self) -> Rows:
         return [
-            {"arm": one.label, "rank_mean": one.mean, "rank_best": one.best, "rank_worst": one.worst}
-            for one in self.places
+            {"arm": p.label, "rank_mean": p.mean, "rank_best": p.best, "rank_worst": p.worst}
+            for p in self.places
         ]
 
     @property
@@ -255,7 +255,7 @@ class RankChart(Figure):
         return f"{self.title}. Mean rank: {'; '.join(parts)}."
 
     def along(self, rank: float) -> float:
-        """How far along the scale a rank lies, in percent."""
+        """Return the position of a rank along the scale, in percent."""
         return 100 * (rank - 0.5) / len(self.places)
 
 

@@ -19,14 +19,14 @@ class Section:
     name: str
     title: str
     about: str = ""  # what the section shows
-    findings: tuple[str, ...] = ()  # what it says, and what is missing
+    findings: tuple[str, ...] = ()  # conclusions and missing data, as sentences
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
     sheets: Mapping[str, Sheet] = field(default_factory=dict)  # by the name of the file
 
 
 def joined(sections: Iterable[Section]) -> tuple[Section, ...]:
-    """The sections, those of one name as one, under the heading of the first."""
+    """Join sections with the same name under the heading of the first."""
     by_name: dict[str, Section] = {}
     for section in sections:
         first = by_name.setdefault(section.name, section)
@@ -63,14 +63,14 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the figures come from, and how to make them again."""
+    """Where the figures come from, and how to reproduce them."""
 
     report_command: str
-    commands: tuple[str, ...]  # that made the runs
+    commands: tuple[str, ...]  # that ran the study
     study: tuple[tuple[str, str], ...]  # what the finished runs have in common or differ in
     facts: tuple[tuple[str, str], ...]  # what has to be the same for the same figures to come out
     settings: Table | None  # what the arms differ in
-    configured: str  # the run whose configuration is shown
+    configured: str  # the run that `configuration` belongs to
     configuration: str
     sheets: Mapping[str, Sheet]
 
@@ -88,7 +88,7 @@ class Document:
     origin: Origin
     arms: Mapping[int, str]  # their labels, by the numbers of their looks
     paper_table: Table  # of the arms
-    terminal: tuple[Mapping[str, str], ...]  # a row an arm, by column title
+    terminal: tuple[Mapping[str, str], ...]  # one row per arm, by column title
 
     @property
     def summary(self) -> str:
@@ -109,5 +109,5 @@ class Document:
     @property
     def sheets(self) -> dict[str, Sheet]:
         """Every CSV file by its name."""
-        sheets = {name: one for section in self.sections for name, one in section.sheets.items()}
+        sheets = dict(chain.from_iterable(section.sheets.items() for section in self.sections))
         return sheets | dict(self.origin.sheets) | {chart.name: sheet(chart.rows) for chart in self.charts}

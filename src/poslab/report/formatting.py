@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them, and addresses that lead to web pages alone."""
+"""Numbers as a reader wants them, and addresses that lead only to web pages."""
 
 import math
 import re
@@ -10,7 +10,7 @@ DASH = "–"
 
 
 def web_link(url: object) -> str | None:
-    """The address if it leads to a web page and nowhere else, else None."""
+    """Return the address if it leads to a web page, else None."""
     if not isinstance(url, str) or CONTROL.search(url) or re.search(r"[\s\\]", url):
         return None
     try:
@@ -23,19 +23,19 @@ def web_link(url: object) -> str | None:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Significant digits, without an exponent: 1.523, 0.0412, 12.30."""
+    """Return a number in significant digits, without an exponent: 1.523, 0.0412, 12.30."""
     if value is None or not math.isfinite(value):
         return DASH
     return _minus(f"{value:.{_decimals(value, digits)}f}")
 
 
 def signed(value: float | None, digits: int = 3) -> str:
-    shown = number(value, digits)
-    return shown if value is None or shown == DASH or value <= 0 else f"+{shown}"
+    text = number(value, digits)
+    return text if value is None or text == DASH or value <= 0 else f"+{text}"
 
 
 def interval(mean: float | None, half_width: float | None, digits: int = 4, sign: bool = False) -> str:
-    """The mean with half its interval, both to the same decimals: 1.523 ± 0.012."""
+    """Return the mean with half its interval, both to the same decimals: 1.523 ± 0.012."""
     if mean is None or half_width is None:
         return signed(mean, digits) if sign else number(mean, digits)
     decimals = _decimals(max(abs(mean), half_width), digits)  # of what is nearly 0, no more than is known
@@ -45,7 +45,7 @@ def interval(mean: float | None, half_width: float | None, digits: int = 4, sign
 
 
 def share(fraction: float | None, half_width: float | None = None, digits: int = 1, sign: str = "") -> str:
-    """A share in percent with half its interval: 42.0 ± 3.1; no sign of percent."""
+    """Return a share in percent with half its interval: 42.0 ± 3.1; no sign of percent."""
     if fraction is None or not math.isfinite(fraction):
         return DASH
     half = "" if half_width is None else f" ± {100 * half_width:.{digits}f}"
@@ -53,12 +53,12 @@ def share(fraction: float | None, half_width: float | None = None, digits: int =
 
 
 def count(value: float | None) -> str:
-    """A whole number with its thousands apart: 1,024."""
+    """Return a whole number with separated thousands: 1,024."""
     return DASH if value is None else _minus(f"{round(value):,}")
 
 
 def quantity(value: float | None) -> str:
-    """Three digits and a unit of thousands: 802 k, 1.64 M, 3.1 G."""
+    """Return three digits with a unit of thousands: 802 k, 1.64 M, 3.1 G."""
     if value is None or not math.isfinite(value):
         return DASH
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -76,7 +76,7 @@ def duration(seconds: float | None) -> str:
 
 
 def multiple(k: float) -> str:
-    """A multiple of the training length: L/2, L, 8 L."""
+    """Return a multiple of the training length as text: L/2, L, 8 L."""
     if k == 1:
         return "L"
     return f"L/{1 / k:g}" if k < 1 and (1 / k).is_integer() else f"{k:g} L"
@@ -89,5 +89,5 @@ def _decimals(value: float, digits: int) -> int:
 
 
 def _minus(text: str) -> str:
-    """A true minus sign, and none before a zero."""
+    """Write a true minus sign, and no sign before a zero."""
     return re.sub(r"^[+-](0(?:\.0+)?)(?![\d.])", r"\1", text).replace("-", "−")

@@ -1,6 +1,6 @@
 """The lists of the reports in a folder, as two pages beside them.
 
-index.html has those whose records are kept, and the ledger of claims. In a checkout it is in git: it names no
+index.html has those with archived records, and the ledger of claims. In a checkout it is in git: it names no
 date and no report of this machine, so that a command does not change it. Those are in local.html, which
 index.html shows where it is there.
 """
@@ -33,7 +33,7 @@ class Listed:
     date: str  # on which its last run ended
     command: str  # which makes the report again
     picture: bool  # whether it has one
-    kept: bool  # whether its records are
+    archived: bool  # whether its records are stored beside it
 
 
 def write_list(reports: Path) -> None:
@@ -45,34 +45,35 @@ def write_list(reports: Path) -> None:
 
 
 def list_pages(reports: Path) -> dict[str, str]:
-    """The lists by their names: the kept reports by theirs, the others with the latest first."""
+    """Return both lists by file name: archived reports by name, the others with the latest first."""
     # Here, since a finished study that is asked for again needs none of it.
     from poslab.report.render.page import templates
 
-    listed = [one for path in sorted(reports.glob("*/facts.csv")) if (one := _read(path.parent)) is not None]
-    others = sorted((one for one in listed if not one.kept), key=lambda one: one.date, reverse=True)
+    listed = list(filter(None, (_read(path.parent) for path in sorted(reports.glob("*/facts.csv")))))
+    local = [report for report in listed if not report.archived]
+    local.sort(key=lambda report: report.date, reverse=True)
     template = templates(autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template("list.html")
-    kept = [one for one in listed if one.kept]
+    archived = [report for report in listed if report.archived]
     return {
-        LIST: template.render(local=None, reports=kept, claims=_claims(reports / CLAIMS)),
-        LOCAL: template.render(local=LOCAL, reports=others, claims=None),
+        LIST: template.render(local=None, reports=archived, claims=_claims(reports / CLAIMS)),
+        LOCAL: template.render(local=LOCAL, reports=local, claims=None),
     }
 
 
 def _claims(folder: Path) -> str | None:
-    """How many claims have which verdict, None where there is no ledger in the folder."""
+    """Return the number of claims by verdict; None where the folder has no ledger."""
     if (folder / "facts.csv").exists():  # the report of a study of that name
         return None
     try:
         verdicts = Counter(row["verdict"] for row in _rows(folder / "claims.csv"))
     except (OSError, KeyError, ValueError, csv.Error):
         return None
-    shown = ", ".join(f"{plain(verdict, 40)} {n}" for verdict, n in verdicts.most_common())
-    return f"{counted(verdicts.total(), 'claim')}: {shown}"
+    counts = ", ".join(f"{plain(verdict, 40)} {n}" for verdict, n in verdicts.most_common())
+    return f"{counted(verdicts.total(), 'claim')}: {counts}"
 
 
 def _read(folder: Path) -> Listed | None:
-    """What the files of a report say of it; None where another program left them half."""
+    """Return a report's entry from its files; None where they are incomplete."""
     try:
         facts = dict(reversed([(row["key"], row["value"]) for row in _rows(folder / "facts.csv")]))
         ended = [row["finished"] for row in _rows(folder / "summary.csv")]

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class StudyTables:
-    """What a section of a measurement is made of."""
+    """The data for a measurement's section of the report."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
 
     def table(self, measurement: Measurement) -> "pandas.DataFrame | None":
-        """The rows of all finished runs, with the label of each run's arm; None where no run has any."""
+        """Return the rows of all finished runs with each run's arm; None where no run has any."""
         if (table := frame(self.results.finished, measurement.table)) is None:
             return None
         labels = {run.name: item.arm.label for item in self.results.arms for run in item.arm.finished}
@@ -31,12 +31,12 @@ class StudyTables:
         return table
 
     def records(self, table: "pandas.DataFrame") -> Rows:
-        """The rows of a table for a CSV file, empty where a number is none."""
+        """Return the rows of a table for a CSV file, with empty cells for missing numbers."""
         listed = table.to_dict("records")
         return [{str(column): cell(value) for column, value in row.items()} for row in listed]
 
     def by_arm(self, figures: "pandas.DataFrame") -> Rows:
-        """The figures of runs, a row a run by its name, over the seeds: a row an arm that has any."""
+        """Return figures over the seeds, one row per arm that has any, from one row per run by its name."""
         by_run = dict(zip(figures.index, self.records(figures), strict=True))
         rows: Rows = []
         for item in self.results.arms:
@@ -47,7 +47,7 @@ class StudyTables:
         return rows
 
     def default_section(self, measurement: Measurement) -> Section | None:
-        """Each figure of `summarise` by arm, over the seeds; None where there is none."""
+        """Return each figure of `summarise` by arm, over the seeds; None where there is none."""
         found = figures_of(measurement, self.results.finished)
         columns = list(dict.fromkeys(column for row in found.values() for column in row))
         if not columns:
@@ -64,8 +64,8 @@ class StudyTables:
         name = measurement.family
         title = name.replace("_", " ").capitalize()
         about = plain((type(measurement).__doc__ or "").partition("\n")[0], 300)
-        shown = (Column(column, column.replace("_", " "), loss) for column in columns)
+        views = (Column(column, column.replace("_", " "), loss) for column in columns)
         sources = f"{name}_arms.csv", f"{name}.csv"
-        table = Table(title, about, (arm_column(self.results), *shown), by_arm, sources)
+        table = Table(title, about, (arm_column(self.results), *views), by_arm, sources)
         sheets = {f"{name}_arms": sheet(by_arm), name: sheet(by_run)}
         return Section(name, title, tables=(table,), sheets=sheets)

@@ -18,7 +18,7 @@ class Cell:
     value: float | None = None
     sort: float | None = None  # what it sorts by if not its value: bounds, and what was never reached
     link: str | None = None
-    arm: int | None = None  # the look of its arm or rotation, whose colour goes with it
+    arm: int | None = None  # the look of its arm or rotation, which sets its colour
 
     @property
     def order(self) -> float | None:
@@ -48,7 +48,7 @@ class Table:
     records: Sequence[Row]  # of the CSV file; what else of them is shown, such as a link, stands beside
     sources: tuple[str, ...]  # the CSV file with the same figures in full, and one with them run by run
     grouped: bool = False  # whether rows with the same first cell are shown under it
-    folded: bool = False  # whether the page shows its title alone until a reader opens it
+    folded: bool = False  # whether the page shows only its title until a reader opens it
 
     @cached_property
     def rows(self) -> tuple[tuple[Cell, ...], ...]:

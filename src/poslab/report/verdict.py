@@ -10,7 +10,7 @@ from poslab.analysis.protocols import BothProtocols, counterpart, loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import EXPLORATORY, Estimate
 from poslab.config.text import listing
-from poslab.record.measures import family, is_in_bits, unit
+from poslab.record.measures import family, is_in_bits
 from poslab.report import cells
 from poslab.report.formatting import interval, number, signed
 from poslab.report.formatting import multiple as length_words
@@ -19,22 +19,22 @@ NAMED = 3  # arms in one list; the tables have them all
 
 
 def sentences(results: Results) -> tuple[str, ...]:
-    """All that the chapters claim: past the training length, on the way, how sure it is."""
+    """Return all claims of the chapters: past the training length, during training, certainty."""
     return (*extrapolation(results), *convergence(results), *belief(results))
 
 
 def extrapolation(results: Results) -> tuple[str, ...]:
-    """What is claimed of the tested figure, of what a longer context is worth, and of usable lengths."""
+    """Return the claims on the tested figure, context gain and usable lengths."""
     return _sentences(winner(results), _other_protocol(results), *_context(results))
 
 
 def convergence(results: Results) -> tuple[str, ...]:
-    """Who gets to the reference's loss at 75 % of its budget, and how fast."""
+    """Return which arms reach the reference's loss at 75 % of its budget, and how fast."""
     return _sentences(_of_text(results, _target(results, _timed)))
 
 
 def belief(results: Results) -> tuple[str, ...]:
-    """How sure the tests are."""
+    """Return the error rate of the tests."""
     text = "At most 5 % of studies claim anything false (Holm's correction over claims.csv)."
     return (text,) if results.claims else ()
 
@@ -48,7 +48,7 @@ def _sentences(*clauses: str) -> tuple[str, ...]:
 
 
 def winner(results: Results) -> str:
-    """Who differs from the reference on the primary figure, and by how much."""
+    """Return which arms differ from the reference on the primary figure, and by how much."""
     reference, primary = results.reference, results.primary
     label = reference.arm.label
     if primary is None:
@@ -56,39 +56,39 @@ def winner(results: Results) -> str:
     paired = {arm.label for pair in results.pairs for arm in (pair.arm, pair.other)}
     compared = [item for item in results.arms if item is reference or item.arm.label in paired]
     if len(compared) == 1:
-        other = "no other arm has a comparable loss on the same seeds"
-        why = "it is the only arm" if len(results.arms) == 1 else other
+        unpaired = "no other arm has a comparable loss on the same seeds"
+        why = "it is the only arm" if len(results.arms) == 1 else unpaired
         loss = f"its {cells.figure_words(primary)} is {number(reference.mean(primary))}"
-        alone = f"Nothing is compared with {label}, as {why}: {loss}"
-        return _joined(alone, left_out(results, [label]))
+        sentence = f"Nothing is compared with {label}, as {why}: {loss}"
+        return _joined(sentence, left_out(results, [label]))
     where = cells.figure_place(primary)
     if not results.ranks:
         why = "In one run each" if results.seeds < 2 else "Without two seeds that arms share"
-        losses = [(item, one) for item in compared if (one := item.figures.get(primary)) is not None]
+        losses = [(item, mean) for item in compared if (mean := item.figures.get(primary)) is not None]
         between = _between(losses)
         if f"({label})" not in between and primary in reference.figures and between.startswith("between"):
             between += f", {number(reference.mean(primary))} for {label}, the reference"
         range_of_losses = f"{why}, so no winner is claimed: the loss {where} lies {between}"
         return _joined(range_of_losses, left_out(results, [item.arm.label for item, _ in losses]))
     seeds = sorted(pair.difference.n for pair in results.pairs if pair.difference.n > 1)
-    few = " (exploratory)" if seeds[0] < EXPLORATORY else ""
+    exploratory = " (exploratory)" if seeds[0] < EXPLORATORY else ""
     over = on_text(results, results.documents)
-    return f"With {cells.span(seeds)} seeds{few} {over}, {where}, {_against(results)}"
+    return f"With {cells.span(seeds)} seeds{exploratory} {over}, {where}, {_against(results)}"
 
 
 def on_text(results: Results, documents: Sequence[int] = ()) -> str:
-    """What a comparison is true of, whose interval holds the chance of so many documents, or of no text."""
+    """Return the text that a comparison holds for, with the number of documents in its interval."""
     text = "this text" if results.one_text else f"the text of {results.reference.arm.label}"
     return f"over {cells.span(documents)} documents of {text}" if documents else f"on {text}"
 
 
-def _of_text(results: Results, said: str) -> str:
-    """What is said with intervals over seeds, after the text that it is true of."""
-    return f"{on_text(results)}, {said}" if said and results.seeds > 1 else said
+def _of_text(results: Results, claim: str) -> str:
+    """Put the text that a claim with intervals over seeds holds for before it."""
+    return f"{on_text(results)}, {claim}" if claim and results.seeds > 1 else claim
 
 
 def left_out(results: Results, compared: Collection[str]) -> str:
-    """The arms of the table, by label, that are not among `compared` in the tested figure, and why."""
+    """Return the arms by label that are not among `compared` in the tested figure, with reasons."""
     reasons: dict[str, list[str]] = {}
     for item in results.arms:
         if item.arm.label not in compared:
@@ -110,7 +110,7 @@ def _why_apart(item: ArmFigures, results: Results) -> str:
 
 
 def _against(results: Results) -> str:
-    """The differences from the reference on the primary figure, corrected over all that is claimed."""
+    """Return the differences from the reference on the primary figure, corrected over all claims."""
     tested, label = results.tested, results.reference.arm.label
     lower = sorted((i for i in tested if i.reading.startswith("lower")), key=lambda i: i.difference.mean)
     higher = sorted((i for i in tested if i.reading.startswith("higher")), key=lambda i: -i.difference.mean)
@@ -118,7 +118,7 @@ def _against(results: Results) -> str:
         ("lower for", _effects(lower)),
         # Numbers for the worse ones only where there is nothing better.
         ("higher for", [item.arm.label for item in higher] if lower else _effects(higher)),
-        *_not_told_apart(tested),
+        *_undecided(tested),
     )
     if results.primary not in results.reference.figures:
         return f"{label}, the reference, has no loss there, so nothing is tested against it"
@@ -127,8 +127,8 @@ def _against(results: Results) -> str:
     return f"against {label}, the reference, the loss is {', '.join(parts)}"
 
 
-def _not_told_apart(comparisons: Iterable[Comparison]) -> list[tuple[str, list[str]]]:
-    """The arms of which neither lower nor higher is claimed, by why."""
+def _undecided(comparisons: Iterable[Comparison]) -> list[tuple[str, list[str]]]:
+    """Return the arms with no claimed difference, by the reason."""
     read = [(item.arm.label, item.reading) for item in comparisons]
     return [
         ("within noise for", [arm for arm, reading in read if reading == "within noise"]),
@@ -138,48 +138,49 @@ def _not_told_apart(comparisons: Iterable[Comparison]) -> list[tuple[str, list[s
 
 
 def _phrases(*groups: tuple[str, list[str]]) -> list[str]:
-    """ "lower for a and b": the words of each group that has any labels, with these."""
+    """Return the words of each group that has labels: "lower for a and b"."""
     return [f"{words} {listing(labels, NAMED)}" for words, labels in groups if labels]
 
 
 def _effects(comparisons: Sequence[Comparison]) -> list[str]:
-    shown = []
+    effects = []
     for item in comparisons:
         size = interval(item.difference.mean, item.difference.half_width, 3, sign=True)
         deviations = item.difference.deviations
         spread = "" if deviations is None else f", {number(deviations, 2)} seed SD"
-        shown.append(f"{item.arm.label} ({size} {_short(item.figure)}{spread})")
-    return shown
+        effects.append(f"{item.arm.label} ({size} {_short(item.figure)}{spread})")
+    return effects
 
 
 def _short(figure: str) -> str:
-    return unit(figure).removesuffix(" a token")
+    return "bits per byte" if is_in_bits(figure) else "nats"
 
 
 def _other_protocol(results: Results) -> str:
-    """Which arms change places between the two protocols at the tested length; "" where none do."""
-    changed = [both for both in results.both_protocols if both.changes_places]
+    """Return which arms change places between the two protocols at the tested length; "" where none do."""
+    changed = [item for item in results.both_protocols if item.changes_places]
     if not changed or results.primary is None:
         return ""
-    tested, other = (cells.WINDOWS[family(one)] for one in (results.primary, counterpart(results.primary)))
+    figures = results.primary, counterpart(results.primary)
+    tested, untested = (cells.WINDOWS[family(figure)] for figure in figures)
     length = cells.figure_words(results.primary).partition(" at ")[2]
     pairs = [
-        f"{' below '.join(_ordered(both))}{'' if both.separated else ' (not separated)'}" for both in changed
+        f"{' below '.join(_ordered(item))}{'' if item.separated else ' (not separated)'}" for item in changed
     ]
     return (
         f"the two protocols order mean losses differently at {length}: {listing(pairs, NAMED)} in {tested}, "
-        f"the other way round in {other}"
+        f"the other way round in {untested}"
     )
 
 
-def _ordered(both: BothProtocols) -> tuple[str, str]:
-    """The arm with the lower mean in the tested figure, and the other one."""
-    labels = both.pair.arm.label, both.pair.other.label
-    return labels if both.pair.difference.mean < 0 else labels[::-1]
+def _ordered(order: BothProtocols) -> tuple[str, str]:
+    """Return the arm with the lower mean in the tested figure, and the other one."""
+    labels = order.pair.arm.label, order.pair.other.label
+    return labels if order.pair.difference.mean < 0 else labels[::-1]
 
 
 def _context(results: Results) -> Sequence[str]:
-    """What context gain says at the longest length past L, and how far the arms are usable."""
+    """Return the context gain at the longest length past L, and the usable lengths."""
     longest = longest_gain(results.arms, results.multiples)
     if longest is None:
         return ["no context gain was measured past L"]
@@ -189,20 +190,20 @@ def _context(results: Results) -> Sequence[str]:
 
 
 def _gains(results: Results, figure: str) -> str:
-    known = [(item, one) for item in results.arms if (one := item.figures.get(figure)) is not None]
+    known = [(item, estimate) for item in results.arms if (estimate := item.figures.get(figure)) is not None]
     unknown = (
         "without a value for",
         [i.arm.label for i in results.arms if i.rows and figure not in i.figures],
     )
-    if all(one.half_width is None for _, one in known):
+    if all(estimate.half_width is None for _, estimate in known):
         return ", ".join([f"lies {_between(known, sign=True)}", *_phrases(unknown)])
     claimed = {test.arm for test in results.claims if test.figure == figure and test.holds}
     known.sort(key=lambda pair: -pair[1].mean)
-    above = [(item, one) for item, one in known if item.arm.label in claimed and one.mean > 0]
-    shown = [f"{item.arm.label} ({interval(one.mean, one.half_width, 3, sign=True)})" for item, one in above]
+    above = [(item, estimate) for item, estimate in known if item.arm.label in claimed and estimate.mean > 0]
+    gains = [f"{i.arm.label} ({interval(x.mean, x.half_width, 3, sign=True)})" for i, x in above]
     parts = _phrases(
-        ("above 0 for", shown or ["no arm"]),
-        ("below 0 for", [i.arm.label for i, one in known if i.arm.label in claimed and one.mean < 0]),
+        ("above 0 for", gains or ["no arm"]),
+        ("below 0 for", [i.arm.label for i, x in known if i.arm.label in claimed and x.mean < 0]),
         ("not shown to differ from 0 for", [i.arm.label for i, _ in known if i.arm.label not in claimed]),
         unknown,
     )
@@ -210,9 +211,9 @@ def _gains(results: Results, figure: str) -> str:
 
 
 def _usable(results: Results) -> Sequence[str]:
-    """Both usable lengths: against each arm's own loss at L, and against one loss for all."""
-    own, fixed = cells.usable_keys(results)
-    relative, absolute = _reaches(results, RELATIVE, own), _reaches(results, FIXED, fixed)
+    """Return both usable lengths: against each arm's own loss at L, and against one loss for all."""
+    relative_key, fixed_key = cells.usable_keys(results)
+    relative, absolute = _reaches(results, RELATIVE, relative_key), _reaches(results, FIXED, fixed_key)
     return (
         f"usable length by an arm's own loss at L is {relative}" if relative else "",
         f"usable length by one loss ({cells.fixed_limit(results)}) is {absolute}" if absolute else "",
@@ -220,16 +221,16 @@ def _usable(results: Results) -> Sequence[str]:
 
 
 def _reaches(results: Results, kind: str, key: str) -> str:
-    """One of the usable lengths of every arm, the longest first."""
+    """Return one usable length of every arm, the longest first."""
     reach: dict[str, tuple[tuple[float, float], list[str]]] = {}
     unknown = [item.arm.label for item in results.arms if item.rows and not item.by_seed(f"{kind}_multiple")]
     for item in results.arms:
         lengths = item.by_seed(f"{kind}_multiple").values()
         if lengths:
-            shown = cells.usable(usable_columns(item.rows, kind), key).text
-            text = shown.replace("≥", "at least").replace("< L", "less than L")
+            cell = cells.usable(usable_columns(item.rows, kind), key)
+            text = cell.text.replace("≥", "at least").replace("< L", "less than L")
             reach.setdefault(text, ((min(lengths), max(lengths)), []))[1].append(item.arm.label)
-    groups = sorted(reach.items(), key=lambda one: one[1][0], reverse=True)
+    groups = sorted(reach.items(), key=lambda group: group[1][0], reverse=True)
     unit = " tokens" if results.context_length is not None else ""
     parts = [
         f"{text}{'' if i else unit} for {listing(labels, NAMED)}"
@@ -241,12 +242,12 @@ def _reaches(results: Results, kind: str, key: str) -> str:
 
 
 def fastest(results: Results) -> tuple[str, ...]:
-    """Who gets to the target sooner or later, by name alone: a table beside has the numbers."""
+    """Return who reaches the target sooner or later, by name only; a table beside it has the numbers."""
     return _sentences(_of_text(results, _target(results, lambda item: item.arm.label)))
 
 
-def _target(results: Results, shown: Callable[[ArmFigures], str]) -> str:
-    """The time to the target, each arm that a test tells from the reference as `shown`; "" without ratios."""
+def _target(results: Results, describe: Callable[[ArmFigures], str]) -> str:
+    """Return the time to the target, with `describe` of each separated arm; "" without ratios."""
     ratios = [
         (item, item.ratios[TARGET])
         for item in results.arms
@@ -255,7 +256,7 @@ def _target(results: Results, shown: Callable[[ArmFigures], str]) -> str:
     if not ratios:
         return ""
     known = {results.reference.arm.label, *(item.arm.label for item, _ in ratios)}
-    others = [item.arm.label for item in results.arms if item.rows and item.arm.label not in known]
+    untimed = [item.arm.label for item in results.arms if item.rows and item.arm.label not in known]
     target = f"the loss of {results.reference.arm.label} at 75 % of its budget"
     label = results.reference.arm.label
     claimed = [(item, ratio) for item, ratio in ratios if holds(results.claims, TIME, item.arm.label, label)]
@@ -265,17 +266,17 @@ def _target(results: Results, shown: Callable[[ArmFigures], str]) -> str:
     left = [item for item, _ in ratios if item not in sooner and item not in later]
     unclear = [_reached(item) for item in left if item.reached[TARGET][0]]
     parts = _phrases(
-        ("sooner by", [shown(item) for item in sooner]),
-        ("later, if at all, by", [shown(item) for item in later]),
+        ("sooner by", [describe(item) for item in sooner]),
+        ("later, if at all, by", [describe(item) for item in later]),
         ("by" if results.seeds < 2 else "not clearly sooner or later by", unclear),
         ("by no run of", [item.arm.label for item in left if not item.reached[TARGET][0]]),
     )
-    apart = "; ".join(_phrases(("it is no target of", others)))
+    apart = "; ".join(_phrases(("it is no target of", untimed)))
     return _joined(f"{target} is reached {', '.join(parts)}", apart)
 
 
 def _timed(item: ArmFigures) -> str:
-    """An arm, its time over the reference's, and how many of its runs got there."""
+    """Return an arm, its time over the reference's, and how many of its runs got there."""
     row = {"seeds_finished": len(item.rows), **target_columns(item)}
     return _reached(
         item, f"{cells.over_reference(row, f'tokens_to_target{TARGET}_ratio').text} of its tokens, "
@@ -283,13 +284,13 @@ def _timed(item: ArmFigures) -> str:
 
 
 def _reached(item: ArmFigures, time: str = "") -> str:
-    """An arm, and how many of its runs got there."""
+    """Return an arm, and how many of its runs got there."""
     hits, n = item.reached[TARGET]
     return f"{item.arm.label} ({time}{hits} of {n} run{'' if n == 1 else 's'})"
 
 
 def at_length(results: Results) -> str:
-    """Who is told apart from the reference in the loss at L; "" without two seeds."""
+    """Return which arms differ from the reference in the loss at L; "" without two seeds."""
     figure, reference = loss_at_length(results.reference, results.primary), results.reference.arm.label
     compared = [item for item in results.comparisons if item.figure == figure]
     if results.seeds < 2 or not compared:
@@ -298,17 +299,17 @@ def at_length(results: Results) -> str:
     parts = _phrases(
         ("lower for", [item.arm.label for item in compared if item.reading.startswith("lower")]),
         ("higher for", [item.arm.label for item in compared if item.reading.startswith("higher")]),
-        *_not_told_apart(compared),
+        *_undecided(compared),
         ("not compared for", [i.arm.label for i in results.arms if i.rows and i.arm.label not in known]),
     )
     return f"At L the loss {cells.PLACES[family(figure)]}, against {reference}, is {', '.join(parts)}."
 
 
 def _between(estimates: Iterable[tuple[ArmFigures, Estimate]], sign: bool = False) -> str:
-    """From the lowest to the highest mean, with whose they are; one value where they are printed alike."""
+    """Return the range of means with the arms at its ends, or one value where both print alike."""
     ordered = sorted(estimates, key=lambda pair: pair[1].mean)
-    shown = [signed(mean.mean) if sign else number(mean.mean) for _, mean in ordered]
+    means = [signed(mean.mean) if sign else number(mean.mean) for _, mean in ordered]
     labels = [item.arm.label for item, _ in ordered]
-    if shown[0] == shown[-1]:
-        return f"at {shown[0]} ({listing(labels, NAMED)})"
-    return f"between {shown[0]} ({labels[0]}) and {shown[-1]} ({labels[-1]})"
+    if means[0] == means[-1]:
+        return f"at {means[0]} ({listing(labels, NAMED)})"
+    return f"between {means[0]} ({labels[0]}) and {means[-1]} ({labels[-1]})"

@@ -20,19 +20,19 @@ RATE_NAMES = {"learning_rate": "learning rate", "scheme_rate": "scheme rate"}
 
 
 def rates_text(rates: Rates) -> str:
-    """0.002, or 0.002 x 3 where the scheme's own parameters train at three times their rate."""
+    """Return 0.002, or 0.002 x 3 where the scheme's own parameters train at three times their rate."""
     of_scheme = "" if rates.scheme_rate == 1 else f" x {rates.scheme_rate:g}"
     return f"{rate_text(rates.learning_rate)}{of_scheme}"
 
 
 def warnings_of(results: Results) -> list[str]:
-    """What may make the answer wrong: what does not compare, what is missing."""
+    """Return what may make the answer wrong: missing runs, and runs that do not compare."""
     finished = results.finished
     warnings = [text for text in (results.reference_warning, results.primary_warning) if text]
     uncounted = [run for run in results.compared if run.status != "done"]
     if uncounted:
-        shown = [f"{run.name} ({plain(run.status, 30)})" for run in uncounted]
-        warnings.append(f"{len(uncounted)} of {len(results.compared)} runs do not count: {listing(shown)}.")
+        named = [f"{run.name} ({plain(run.status, 30)})" for run in uncounted]
+        warnings.append(f"{len(uncounted)} of {len(results.compared)} runs do not count: {listing(named)}.")
     if not results.reference.rows:
         label = results.reference.arm.label
         warnings.append(f"The reference, {label}, has no finished run: no targets, no comparisons.")
@@ -54,7 +54,7 @@ def warnings_of(results: Results) -> list[str]:
 
 
 def _differences(runs: tuple[Run, ...]) -> list[str]:
-    """What makes arms hard to compare, where it is not the same in all of them."""
+    """Warn of settings in which runs differ and that make arms hard to compare."""
     sentences = list(filter(None, (*(_differing(question, runs) for question in QUESTIONS), *_parts(runs))))
     scored: dict[tuple[int, str], set[object]] = {}
     for run in _measurements(runs):
@@ -67,8 +67,8 @@ def _differences(runs: tuple[Run, ...]) -> list[str]:
 
 
 def _far_from_normal(results: Results) -> list[str]:
-    """Arms whose differences are too uneven for a t interval; at most 5 % of studies name one by chance."""
-    values = [(one.arm.label, p) for one in results.comparisons if (p := one.normality_p) is not None]
+    """Warn of differences too uneven for a t interval: by chance in at most 5 % of studies."""
+    values = [(item.arm.label, p) for item in results.comparisons if (p := item.normality_p) is not None]
     uneven = [label for label, p in values if p < FALSE_ALARMS / len(values)]
     if not uneven or results.primary is None:
         return []
@@ -79,26 +79,26 @@ def _far_from_normal(results: Results) -> list[str]:
 
 
 def _losses(run: Run) -> list[float]:
-    """Every sum of losses on record."""
+    """Return every sum of losses on record."""
     segments = [part.nll for parts in run.segments.values() for part in parts.values()]
     positions = [part.nll for part in run.positions.values()]
     return [*segments, *positions, *(point.nll for point in run.validations)]
 
 
 def _measurements(runs: tuple[Run, ...]) -> list[Run]:
-    """Each run as trained and under every other rotation that it was measured under."""
+    """Return each run as trained and under every measured rotation."""
     return [measured(run, rescale) for run in runs for rescale in (TRAINED, *run.rescalings)]
 
 
 def remarks_on(results: Results) -> list[str]:
-    """What the figures are measured by."""
+    """Return remarks on the resolution and limits of the figures."""
     remarks = []
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
         remarks.append(f"{fewest} validations a run: tokens to target are coarse.")
     if results.targets:
         at = ", ".join(f"{number(t.loss)} ({t.fraction:.0%} of the budget)" for t in results.targets)
-        remarks.append(f"Target losses are those of {results.reference.arm.label}, in nats a token: {at}.")
+        remarks.append(f"Target losses are those of {results.reference.arm.label}, in nats per token: {at}.")
     if results.aulc_interval:
         start, stop = results.aulc_interval
         remarks.append(f"AULC is taken from {quantity(start)} to {quantity(stop)} training tokens.")
@@ -118,9 +118,9 @@ QUESTIONS = (
     Question(
         lambda run: run.data_fingerprint,
         "The data differ (fingerprints {})",
-        ": no difference in nats a token and no target is taken across them",
+        ": no difference in nats per token and no target is taken across them",
     ),
-    Question(lambda run: run.manifest.code, "The runs were made by different code ({})"),
+    Question(lambda run: run.manifest.code, "The runs were trained by different code ({})"),
     Question(
         lambda run: run.manifest.code_evaluation,
         "The runs were evaluated by different code ({})",
@@ -140,7 +140,7 @@ QUESTIONS = (
     Question(
         lambda run: run.vocabulary,
         "The vocabularies differ ({} tokens)",
-        ": compare bits per byte (primary=sliding_bits_per_byte_8x), not nats a token",
+        ": compare bits per byte (primary=sliding_bits_per_byte_8x), not nats per token",
     ),
     Question(
         lambda run: run.manifest.device, "The devices differ ({})", ": speeds and seconds do not compare"
@@ -150,44 +150,44 @@ QUESTIONS = (
 
 
 def _differing(question: Question, runs: Sequence[Run]) -> str | None:
-    """The sentence where the runs differ, with all their values."""
+    """Return the sentence of a question on which the runs differ, with all their values."""
     values = list(dict.fromkeys(map(question.value, runs)))
     if len(values) < 2:
         return None
-    shown = [f"{value:,}" if isinstance(value, int) else plain(value, 60) for value in values]
-    return f"{question.words.replace('{}', listing(shown))}{question.but}."
+    texts = [f"{value:,}" if isinstance(value, int) else plain(value, 60) for value in values]
+    return f"{question.words.replace('{}', listing(texts))}{question.but}."
 
 
 def _parts(runs: Sequence[Run]) -> Iterator[str | None]:
-    """Schemes and attentions whose own code is not the same in all runs, where what all share is."""
+    """Warn of schemes and attentions with different code of their own, where the shared code is the same."""
     if len({run.manifest.code for run in runs}) > 1:
         return  # another sentence says so already
     wholes: dict[str, list[Run]] = {}
     for run in runs:
         wholes.setdefault(f"{plain(run.pos, 80)} / {plain(run.attention, 80)}", []).append(run)
-    for whole, made in wholes.items():
-        words = f"The runs of {whole} were made by different code ({{}})"
-        yield _differing(Question(lambda run: run.manifest.code_parts, words), made)
+    for whole, members in wholes.items():
+        words = f"The runs of {whole} were trained by different code ({{}})"
+        yield _differing(Question(lambda run: run.manifest.code_parts, words), members)
 
 
 def _rate_warnings(results: Results) -> list[str]:
-    """What is wrong with how the rates were chosen, or with what was then compared."""
+    """Warn of faults in the choice of rates, and of rates that were then not used."""
     warnings = []
-    for one in results.tunings:
-        if one.arm is None:
-            warnings.append(f"The learning rate of {one.label} was tuned, but {one.label} is not compared.")
-        if one.choice is None:
-            warnings.append(f"No learning rate of {one.label} has a loss for every seed: none is chosen.")
-        if one.other and one.choice is not None:
-            used, chosen = listing(list(map(rates_text, one.other))), rates_text(one.choice.rates)
+    for tuning in results.tunings:
+        if tuning.arm is None:
+            warnings.append(f"{tuning.label} is not compared, though its learning rate was tuned.")
+        if tuning.choice is None:
+            warnings.append(f"No learning rate of {tuning.label} has a loss for every seed: none is chosen.")
+        if tuning.other and tuning.choice is not None:
+            used, chosen = listing(list(map(rates_text, tuning.other))), rates_text(tuning.choice.rates)
             warnings.append(
-                f"{one.label} is compared at the learning rate {used}; its tuning chose {chosen}."
+                f"{tuning.label} is compared at the learning rate {used}; its tuning chose {chosen}."
             )
-        unlike = [name for name, values in _made(one.runs).items() if len(values) > 1]
+        unlike = [name for name, values in _conditions(tuning.runs).items() if len(values) > 1]
         if unlike:
-            warnings.append(f"The tuning runs of {one.label} differ in {listing(unlike)}: no loss compares.")
+            warnings.append(f"Tuning runs of {tuning.label} differ in {listing(unlike)}: no loss compares.")
     warnings += _edges(results)
-    tuned = {one.arm for one in results.tunings}
+    tuned = {tuning.arm for tuning in results.tunings}
     untuned = [item.arm.label for i, item in enumerate(results.arms) if tuned and i not in tuned]
     if untuned:
         warnings.append(f"No runs tune the learning rate of {listing(untuned)}.")
@@ -197,20 +197,20 @@ def _rate_warnings(results: Results) -> list[str]:
 
 
 def _edges(results: Results) -> list[str]:
-    """Which chosen rates are the lowest or the highest of their grid, in a sentence for each kind of rate."""
+    """Warn of chosen rates at the edge of their grid, one sentence per kind of rate."""
     sentences = []
     for kind, words in RATE_NAMES.items():
         chosen = [
-            f"{one.label} ({rate_text(getattr(one.choice.rates, kind))})"
-            for one in results.tunings
-            if one.choice is not None and kind in one.choice.edges
+            f"{tuning.label} ({rate_text(getattr(tuning.choice.rates, kind))})"
+            for tuning in results.tunings
+            if tuning.choice is not None and kind in tuning.choice.edges
         ]
         if chosen:
             sentences.append(f"The {words} chosen is at the grid's edge for {listing(chosen)}: widen it.")
     return sentences
 
 
-def _made(runs: Sequence[Run]) -> dict[str, set[str]]:
+def _conditions(runs: Sequence[Run]) -> dict[str, set[str]]:
     return {
         "data": {f"{run.data_fingerprint} {run.vocabulary}" for run in runs},
         "code": {f"{run.manifest.code} {run.manifest.code_parts}" for run in runs},
@@ -220,5 +220,5 @@ def _made(runs: Sequence[Run]) -> dict[str, set[str]]:
 
 def _shared_seeds(results: Results) -> list[int]:
     compared = {(run.study, run.seed) for run in results.finished}
-    tuning = {(run.study, run.seed) for one in results.tunings for run in one.runs}
-    return sorted({seed for _, seed in compared & tuning})
+    tuned = {(run.study, run.seed) for tuning in results.tunings for run in tuning.runs}
+    return sorted({seed for _, seed in compared & tuned})

@@ -42,7 +42,7 @@ STYLE: dict[str, Any] = {
 
 
 class PaperFigure(Figure):
-    """A figure that a notebook shows by itself: Matplotlib's own are shown through pyplot alone."""
+    """A figure that a notebook shows without pyplot, which Matplotlib's own figures need."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -77,5 +77,5 @@ def canvas(width: float, height: float) -> Figure:
 
 
 def verbatim(text: str) -> str:
-    """Text that Matplotlib does not read as mathematics."""
+    """Escape text that Matplotlib would read as mathematics."""
     return text.replace("\\", "\\\\").replace("$", r"\$") if "$" in text else text

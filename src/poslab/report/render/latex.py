@@ -27,14 +27,14 @@ _LIGATURES = "-',"  # twice in a row, they are drawn as one other mark
 
 
 def latex(document: Document) -> str:
-    """The whole of table.tex."""
+    """Return the whole of table.tex."""
     environment = latex_environment(FileSystemLoader(Path(__file__).parent / "templates"))
     return environment.get_template("table.tex").render(document=document, table=document.paper_table)
 
 
 @cache
 def latex_environment(loader: FileSystemLoader) -> Environment:
-    """For templates of LaTeX: what they are filled with is escaped, unless it is Markup."""
+    """Return an environment for LaTeX templates, which escapes every value but Markup."""
     environment = Environment(
         loader=loader,
         undefined=StrictUndefined,
@@ -51,12 +51,12 @@ def latex_environment(loader: FileSystemLoader) -> Environment:
 
 
 def _reference(name: str) -> Markup:
-    """A name as a label may hold it."""
+    """Return a name with only the characters of a LaTeX label."""
     return Markup(re.sub(r"[^A-Za-z0-9.+-]", "-", name))
 
 
 def _groups(columns: Sequence[Column]) -> list[tuple[str, int, int]]:
-    """The headings that neighbouring columns share, with the first and the last of them."""
+    """Return each heading with the first and the last of the columns that share it."""
     groups, first = [], 1
     for heading, members in groupby(columns, key=lambda column: column.group):
         n = len(list(members))
@@ -66,12 +66,12 @@ def _groups(columns: Sequence[Column]) -> list[tuple[str, int, int]]:
 
 
 def escape_latex(text: object) -> str:
-    """Text that LaTeX prints as it stands; what its fonts lack is named by its code point."""
+    """Escape text for LaTeX; characters that its fonts lack become code points."""
     characters = unicodedata.normalize("NFC", str(text))
     following = [*characters[1:], ""] if characters else []
     return "".join(
-        _character(one) + ("{}" if one == after and one in _LIGATURES else "")
-        for one, after in zip(characters, following, strict=True)
+        _character(letter) + ("{}" if letter == after and letter in _LIGATURES else "")
+        for letter, after in zip(characters, following, strict=True)
     )
 
 

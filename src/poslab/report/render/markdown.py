@@ -13,14 +13,14 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~$])")
 
 
 def markdown(document: Document) -> str:
-    """The whole of report.md."""
+    """Return the whole of report.md."""
     template = _environment().get_template("report.md")
     text = template.render(document=document, chapters=numbered(document))
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
 
 def escape_markdown(text: object) -> str:
-    """Text that Markdown shows as it stands, in a table cell too; what is Markup stays as it is."""
+    """Escape text for Markdown, in table cells too; leave Markup as it is."""
     if isinstance(text, Markup):
         return str(text)
     marked = _SPECIAL.sub(r"\\\1", str(text).replace("\n", " "))
@@ -35,5 +35,5 @@ def _environment() -> Environment:
 
 
 def _address(url: str) -> Markup:
-    """Where a link leads: in angle brackets no bracket of its own ends it, and no column of a table."""
+    """Escape an address, so that no bracket or bar in it ends the link or the table cell."""
     return Markup(url.replace("(", "%28").replace(")", "%29").replace("|", "%7C"))

@@ -32,7 +32,7 @@ _INTERVAL = re.compile(r"(\S+(?: [kMGT])?)( (?:± |\[[\d.]).*)")  # a number, th
 
 
 def page(document: Document, status: str = "", seconds: int = 0) -> str:
-    """The whole of index.html; with a `status` at its top it reloads itself every so many `seconds`."""
+    """Return index.html; with a `status` at its top it reloads every so many `seconds`."""
     library = f"/*\n{_asset('uPlot.LICENSE.txt').strip()}\n*/\n{_asset('uPlot.iife.min.js').strip()}"
     script = "\n".join(_asset(name) for name in SCRIPTS)
     hashes = " ".join(f"'sha256-{_digest(text)}'" for text in (library, script))
@@ -55,21 +55,21 @@ def page(document: Document, status: str = "", seconds: int = 0) -> str:
 
 
 def numbered(document: Document) -> list[tuple[Chapter, list[tuple[Section, int]]]]:
-    """The chapters with their sections that have something to show, each with its first figure's number."""
+    """Return the chapters with their sections that have content, each with its first figure's number."""
     first = 1 if document.answer.chart is None else 2
     chapters = []
     for chapter in document.chapters:
-        shown = []
+        visible = []
         for section in chapter.sections:
             if section.charts or section.tables:
-                shown.append((section, first))
+                visible.append((section, first))
             first += len(section.charts)
-        chapters.append((chapter, shown))
+        chapters.append((chapter, visible))
     return chapters
 
 
 def templates(**options: Any) -> Environment:
-    """The templates of this folder, in which a name that nothing stands for is an error."""
+    """Return an environment for this folder's templates, in which an undefined name is an error."""
     return Environment(loader=FileSystemLoader(HERE / "templates"), undefined=StrictUndefined, **options)
 
 
@@ -101,14 +101,14 @@ def _digest(script: str) -> str:
 
 
 def _colours(document: Document) -> str:
-    """The colour of every arm, rotation and head, on light and on dark screens."""
+    """Return the colour of every arm, rotation and head, on light and on dark screens."""
     numbers = {*document.arms}
     numbers |= {number for number, _ in _legends(document)}
     tables = (table for section in document.sections for table in section.tables)
     for table in (document.answer.table, *tables):
         numbers |= {cell.arm for row in table.rows for cell in row if cell.arm is not None}
     looks = {i: look(i) for i in sorted(numbers)}
-    return "".join(f".a{i}{{--arm:light-dark({one.light},{one.dark})}}" for i, one in looks.items())
+    return "".join(f".a{i}{{--arm:light-dark({arm.light},{arm.dark})}}" for i, arm in looks.items())
 
 
 def _panel_charts(document: Document) -> list[PanelChart]:
@@ -120,12 +120,12 @@ def _legends(document: Document) -> list[tuple[int, str]]:
 
 
 def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    """The headings that neighbouring columns share, with how many do."""
-    return [(group, len(list(members))) for group, members in groupby(columns, key=lambda one: one.group)]
+    """Return each heading with the number of neighbouring columns that share it."""
+    return [(group, len(list(members))) for group, members in groupby(columns, key=lambda c: c.group)]
 
 
 def _bodies(table: Table) -> list[tuple[Cell | None, list[Sequence[Cell]]]]:
-    """The rows of a table, of a grouped one under their first cell."""
+    """Return the rows of a table, grouped under their first cell if the table is."""
     if not table.grouped:
         return [(None, list(table.rows))]
     groups = groupby(table.rows, key=lambda row: row[0])
@@ -133,20 +133,20 @@ def _bodies(table: Table) -> list[tuple[Cell | None, list[Sequence[Cell]]]]:
 
 
 def _halves(text: str) -> tuple[str, str]:
-    """A number and how sure it is, which stands below it."""
+    """Split a cell into its number and the interval below it."""
     interval = _INTERVAL.fullmatch(text)
     return (text, "") if interval is None else (interval[1], interval[2])
 
 
 def _sort_value(cell: Cell) -> str:
-    """What a cell sorts by, as JavaScript reads it; nothing where its text is that number, or is words."""
+    """Return the sort value for JavaScript; "" for words or where the text is that number."""
     if cell.order is None or _PLAIN_NUMBER.fullmatch(cell.text):
         return ""
     return "Infinity" if cell.order == math.inf else f"{cell.order:.9g}"
 
 
 def chart_data(document: Document) -> str:
-    """What the script draws, the arms and charts, as JSON that cannot end the script element it stands in."""
+    """Return arms and charts for the script, as JSON that cannot end its script element."""
     text = json.dumps(_data(document), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -169,7 +169,7 @@ def _data(document: Document) -> dict[str, Any]:
 
 
 def _chart(chart: LineChart) -> dict[str, Any]:
-    """A chart for the script; of very many points every n-th, the CSV has them all."""
+    """Return a chart for the script, thinned to every n-th point where there are very many."""
     every = max(1, math.ceil(sum(len(series.points) for series in chart.series) / POINTS))
     # Where each series has its own x, every series has a place for every x of the others.
     places = len({point.x for series in chart.series for point in series.points}) * len(chart.series)
@@ -177,17 +177,17 @@ def _chart(chart: LineChart) -> dict[str, Any]:
     thinned = [series.points[::-1][::every][::-1] for series in chart.series]
     xs = sorted({point.x for points in thinned for point in points})
     series = []
-    for one, points in zip(chart.series, thinned, strict=True):
+    for line, points in zip(chart.series, thinned, strict=True):
         by_x = {point.x: (*_as_shown(point), point.n) for point in points}
         mean, half, counts = zip(*(by_x.get(x, (None, None, None)) for x in xs), strict=True)
         series.append(
             {
-                "arm": one.arm,
+                "arm": line.arm,
                 "mean": mean,
                 "half": half,
                 "n": points[0].n if len({point.n for point in points}) == 1 else counts,
-                "lowest": _short(min(point.lowest for point in one.points)),
-                "highest": _short(max(point.highest for point in one.points)),
+                "lowest": _short(min(point.lowest for point in line.points)),
+                "highest": _short(max(point.highest for point in line.points)),
             }
         )
     return {
@@ -207,7 +207,7 @@ def _chart(chart: LineChart) -> dict[str, Any]:
 
 
 def _as_shown(point: Point) -> tuple[float, float | None]:
-    """The mean and half its interval, in as few digits as give the text that full precision gives."""
+    """Return mean and half interval in as few digits as print like full precision."""
     mean, half = point.mean, point.half_width
     shorter = (
         (float(f"{mean:.{digits}g}"), None if half is None else float(f"{half:.{digits}g}"))

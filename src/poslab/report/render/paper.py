@@ -41,26 +41,26 @@ LARGEST, SMALLEST = 7.0, 4.5  # points: the size of a number, and that below whi
 SHADES = 32  # few enough that a vector file stays small
 
 
-def draw_all(shown: Sequence[charts.Chart]) -> list[dict[str, bytes]]:
-    """Each figure as `draw` returns it, drawn by a process a core where the system forks them."""
-    processes = min(len(shown), len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1)
+def draw_all(figures: Sequence[charts.Chart]) -> list[dict[str, bytes]]:
+    """Return each figure as `draw` does, with one process per core where the system can fork."""
+    processes = min(len(figures), len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1)
     if processes > 1:
         with warnings.catch_warnings(), suppress(BrokenProcessPool, OSError):  # one was killed: no memory
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which do nothing here
             with ProcessPoolExecutor(processes, get_context("fork")) as pool:
-                return list(pool.map(draw, shown))
-    return list(map(draw, shown))
+                return list(pool.map(draw, figures))
+    return list(map(draw, figures))
 
 
 def draw(chart: charts.Chart) -> dict[str, bytes]:
-    """The figure in each format, by file ending."""
+    """Return the figure by file ending, in each format."""
     figure = laid_out(chart)
     with style():
         return {kind: save(figure, kind) for kind in charts.FORMATS}
 
 
 def laid_out(chart: charts.Chart) -> Figure:
-    """The figure in the paper's style, laid out once and for all formats."""
+    """Return the figure in the paper's style, with one layout for all formats."""
     with style():
         figure = _drawn(chart)
         figure.draw_without_rendering()
@@ -75,13 +75,13 @@ def _drawn(chart: object) -> Figure:
 
 @_drawn.register
 def _lines(chart: charts.LineChart) -> Figure:
-    shown = named(chart.series)
-    legend = [(series.arm, series.label) for series in shown]
-    columns, left_out = legend_columns(legend, 48), len(chart.series) - len(shown)
+    lines = named(chart.series)
+    legend = [(series.arm, series.label) for series in lines]
+    columns, left_out = legend_columns(legend, 48), len(chart.series) - len(lines)
     rows = math.ceil(len(legend) / columns) + 2 * bool(left_out)
     figure = canvas(WIDTH, HEIGHT + LEGEND_ROW * rows)
     axes = figure.add_subplot()
-    axes_of(axes, chart, shown)
+    axes_of(axes, chart, lines)
     low, high = chart.frame or (0.0, 0.0)
     margin = 0.03 * (high - low)  # so that a line at the end of y is seen whole
     axes.set_ylim(*(limits(chart.series) if chart.frame is None else (low - margin, high + margin)))
@@ -92,20 +92,20 @@ def _lines(chart: charts.LineChart) -> Figure:
 
 
 def named(series: Sequence[charts.Series]) -> Sequence[charts.Series]:
-    """The lines in the legend: of more than it has room for, those that end lowest.
+    """Return the lines in the legend: those that end lowest where there are too many.
 
     Lowest where the longest lines end; those that end before come last.
     """
     if len(series) <= MANY:
         return series
-    last = max(one.points[-1].x for one in series)
-    order = sorted(series, key=lambda one: (one.points[-1].x < last, one.points[-1].mean, one.arm))
+    last = max(line.points[-1].x for line in series)
+    order = sorted(series, key=lambda line: (line.points[-1].x < last, line.points[-1].mean, line.arm))
     return order[:NAMED]
 
 
 @_drawn.register
 def _panels(chart: charts.PanelChart) -> Figure:
-    """A panel an arm, as wide as the page where there are several, all with one scale of y."""
+    """Draw one panel per arm, as wide as the page where there are several, all with one scale of y."""
     n = len(chart.panels)
     across = min(n, 4)
     down = math.ceil(n / across)
@@ -126,17 +126,17 @@ def _panels(chart: charts.PanelChart) -> Figure:
 
 
 def _label(figure: Figure, unused: Iterable[Axes], x_label: str, y_label: str) -> None:
-    """What all panels share, and nothing in the places without one."""
+    """Label what all panels share, and hide the axes without a panel."""
     for axes in unused:
         axes.set_axis_off()
     figure.supxlabel(verbatim(x_label), fontsize=8.5)
     figure.supylabel(verbatim(y_label), fontsize=8.5)
 
 
-def axes_of(axes: Axes, chart: charts.LineChart, shown: Sequence[charts.Series]) -> None:
-    """The lines of `shown`, and those of the others in grey behind them."""
+def axes_of(axes: Axes, chart: charts.LineChart, coloured: Sequence[charts.Series]) -> None:
+    """Draw the lines of `coloured`, and the others in grey behind them."""
     axes.set_xscale("log", base=chart.base)
-    named = {series.arm for series in shown}
+    named = {series.arm for series in coloured}
     for series in chart.series:
         x, mean = zip(*((point.x, point.mean) for point in series.points), strict=True)
         drawn = "steps-post" if chart.stepped else "default"
@@ -160,7 +160,7 @@ def axes_of(axes: Axes, chart: charts.LineChart, shown: Sequence[charts.Series])
 
 def _line(axes: Axes, series: charts.Series, x: Sequence[float], mean: Sequence[float], drawn: str) -> None:
     style = look(series.arm)
-    few = len(x) <= 8
+    sparse = len(x) <= 8
     axes.plot(
         x,
         mean,
@@ -169,11 +169,11 @@ def _line(axes: Axes, series: charts.Series, x: Sequence[float], mean: Sequence[
         drawstyle=drawn,
         marker=style.marker,
         # Marks on every point of a long line would hide it.
-        markevery=1 if few else (series.arm % 4 + 2, max(1, len(x) // 7)),
+        markevery=1 if sparse else (series.arm % 4 + 2, max(1, len(x) // 7)),
         markeredgewidth=0,
     )
     half = [math.nan if point.half_width is None else point.half_width for point in series.points]
-    if few:
+    if sparse:
         axes.errorbar(x, mean, half, fmt="none", ecolor=style.light, elinewidth=0.8, capsize=1.8)
     else:
         low, high = zip(*((m - h, m + h) for m, h in zip(mean, half, strict=True)), strict=True)
@@ -181,12 +181,12 @@ def _line(axes: Axes, series: charts.Series, x: Sequence[float], mean: Sequence[
 
 
 def limits(series: Sequence[charts.Series], ceiling: float | None = None) -> tuple[float, float]:
-    """The range of y: every run is inside; intervals of few seeds, far wider than their runs, may be cut.
+    """Return the range of y, which holds every run; wide intervals of few seeds may be cut.
 
     With a ceiling, so is what lies above it.
     """
-    low = min(point.lowest for one in series for point in one.points)
-    high = max(point.highest for one in series for point in one.points)
+    low = min(point.lowest for line in series for point in line.points)
+    high = max(point.highest for line in series for point in line.points)
     high = min(high, ceiling) if ceiling is not None and ceiling > low else high
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     return low - margin, high + margin
@@ -231,7 +231,7 @@ def _targets(chart: charts.TargetChart) -> Figure:
 
 
 def _rows(axes: Axes, labels: Sequence[Sequence[str]]) -> None:
-    """A row an arm, the first at the top, with the lines of its label."""
+    """Label one row per arm, the first at the top, with the lines of its label."""
     axes.set_yticks([-y for y in range(len(labels))], [verbatim("\n".join(lines)) for lines in labels])
     axes.set_ylim(0.6 - len(labels), 0.6)
     axes.grid(axis="y", visible=False)
@@ -254,7 +254,7 @@ def _ranks(chart: charts.RankChart) -> Figure:
 
 
 def legend_columns(legend: Sequence[tuple[int, str]], room: int) -> int:
-    """As many columns as the longest label leaves room for, in letters."""
+    """Return the number of columns that the longest label leaves room for, in letters."""
     return max(1, min(len(legend), max(4, room // 20), room // (max(len(label) for _, label in legend) + 6)))
 
 
@@ -266,14 +266,14 @@ def legend_of(figure: Figure, legend: Sequence[tuple[int, str]], columns: int, l
         handle.set_dashes(style.dash or (None, None))
         handle.set_label(verbatim("\n".join(textwrap.wrap(label, 52))))
         handles.append(handle)
-    said = f"The {len(legend)} that end lowest; {left_out} others in grey,\nwhich the page tells apart"
-    title = said if left_out else None
+    heading = f"The {len(legend)} that end lowest; {left_out} others in grey,\nwhich the page distinguishes"
+    title = heading if left_out else None
     figure.legend(handles=handles, loc="outside upper center", ncols=columns, title=title)
 
 
 @_drawn.register
 def _heat(chart: charts.HeatPanels) -> Figure:
-    """As wide as a column of the paper with one panel, as wide as the page with several."""
+    """Draw shaded numbers: one panel as wide as a column of the paper, several as wide as the page."""
     n = len(chart.panels)
     columns = max(len(panel.column_titles) for panel in chart.panels)
     rows = max(len(panel.row_titles) for panel in chart.panels)
@@ -311,7 +311,7 @@ def _cells(
     shades: Colormap,
     width: float,
 ) -> None:
-    """The shaded cells of one panel, `width` inches each; a dash where there is no value."""
+    """Draw the shaded cells of one panel, `width` inches each; a dash where there is no value."""
     values = [[math.nan if cell is None else cell.mean for cell in row] for row in panel.cells]
     axes.pcolormesh(values, norm=norm, cmap=shades, edgecolors="white", linewidth=0.8)
     axes.invert_yaxis()  # the first row at the top
@@ -320,7 +320,7 @@ def _cells(
     axes.tick_params(length=0)
     axes.set_xticks([i + 0.5 for i in range(len(panel.column_titles))], map(verbatim, panel.column_titles))
     axes.set_yticks([i + 0.5 for i in range(len(panel.row_titles))], map(verbatim, panel.row_titles))
-    texts = [[None if cell is None else chart.shown(cell.mean) for cell in row] for row in panel.cells]
+    texts = [[None if cell is None else chart.formatted(cell.mean) for cell in row] for row in panel.cells]
     letters = max((len(text) for row in texts for text in row if text), default=1)
     size = min(LARGEST, 72 * width * 0.9 / (letters * LETTER))
     for y, row in enumerate(texts):
@@ -333,7 +333,7 @@ def _cells(
 
 
 def _ink(shade: Sequence[float]) -> str:
-    """White or near black, whichever stands out more from a shade (WCAG's relative luminance)."""
+    """Return white or near black, whichever stands out more from a shade (WCAG's relative luminance)."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in shade[:3]]
     luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
     return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.06 else "#1a1b1e"

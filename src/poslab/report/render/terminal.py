@@ -30,7 +30,7 @@ NARROWEST = 40  # columns that a terminal is taken to have at least
 
 
 def terminal_table(report: "Report", width: int) -> Table:
-    """The arms of a report in `width` columns: losses in nats a token, a dash where undefined.
+    """Return the arms of a report in `width` columns: losses in nats per token, a dash where undefined.
 
     An interval stands below its mean. Where there is too little room for all columns, first the attention
     goes that is the same for all arms, then the columns of `LEFT_OUT`; the caption says so, before the
@@ -67,7 +67,7 @@ def _table_without(report: "Report", out: Collection[str], note: str) -> Table:
 
 
 def _colours(report: "Report") -> list[str]:
-    """The colour of each arm's scheme as in the figures; "" for grey, which a dark terminal would swallow."""
+    """Return the colour of each arm's scheme; "" for grey, which is hard to read on dark."""
     # A label begins with its study where there are several, and ends with what else differs.
     schemes = [row["scheme"].rpartition(": ")[2].partition(",")[0] for row in report.table]
     arms = zip(schemes, (row["attention"] for row in report.table), strict=True)
@@ -76,12 +76,12 @@ def _colours(report: "Report") -> list[str]:
 
 
 def evaluation_table(run: Run, width: int) -> Table:
-    """Losses by length and protocol in `width` columns, in nats a token, a dash where there is none."""
+    """Return losses by length and protocol in `width` columns, in nats per token; a dash for none."""
     lines: dict[str, Segments] = {TRAINED: run.segments}
     lines |= {name: measured.segments for name, measured in run.rescaled.items()}
-    lengths = sorted({k for each in lines.values() for _, k in each})
+    lengths = sorted({k for segments in lines.values() for _, k in segments})
     tokens = f"{run.context_length:,} tokens"
-    table = _table(f"Losses in nats a token in windows of each length, L = {tokens}; one run, so no interval")
+    table = _table(f"Losses in nats per token by window length, L = {tokens}; one run, so no interval")
     table.add_column("scheme", overflow="fold", max_width=WIDEST)
     table.add_column("windows", no_wrap=True)
     for k in lengths:
@@ -100,26 +100,26 @@ def _table(caption: str) -> Table:
 
 
 def _narrowed(table: Table, width: int) -> Table:
-    """The table with less room for the names of schemes, where it is wider than `width` columns."""
+    """Narrow the column of schemes where the table is wider than `width` columns."""
     table.columns[0].max_width = max(LEAST, WIDEST - max(0, _needed(table) - width))
     return table
 
 
 def _needed(table: Table) -> int:
-    """The columns of the terminal that it takes with no cell wrapped, whatever the length of its caption."""
+    """Return the columns of the terminal that the table needs without wrapping its cells."""
     console = Console(width=1000)
     return Measurement.get(console, console.options, table).maximum
 
 
 def terminal_width() -> int:
-    """The columns of the terminal, or COLUMNS where that is set; 80 where there is no terminal."""
+    """Return the columns of the terminal, or COLUMNS where that is set; 80 where there is no terminal."""
     return max(Console().width, NARROWEST)
 
 
 def print_table(table: Table) -> None:
-    """On standard output. A terminal narrower than the table wraps lines; it never cuts a number short."""
+    """Print the table. A terminal narrower than it wraps lines, and never cuts a number."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # without ≥ its number is shown all the same
+        sys.stdout.reconfigure(errors="backslashreplace")  # without ≥ its number is shown anyway
     console = Console()
     console.width = max(terminal_width(), _needed(table))
     with console.capture() as captured:
@@ -130,7 +130,7 @@ def print_table(table: Table) -> None:
 
 
 def show(report: "Report") -> None:
-    """Print what the report is on, the table of arms, where the page is, and where records are kept."""
+    """Print the table of arms, and where the page and the archived records are."""
     width = terminal_width()
     print_table(terminal_table(report, width))
     # A path is not broken: it is to be copied.

@@ -22,28 +22,21 @@ from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.rescalings import in_short
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Cell, Column, Table
-from poslab.report.verdict import (
-    NAMED,
-    at_length,
-    fastest,
-    left_out,
-    on_text,
-    winner,
-)
+from poslab.report.verdict import NAMED, at_length, fastest, left_out, on_text, winner
 
 SOURCES = ("arms.csv", "differences.csv")
 HOLM = "paired t tests with Holm's correction"
-EARLY = 20  # training tokens a parameter, what Hoffmann et al. 2022 find best: with fewer, training is early
+EARLY = 20  # training tokens per parameter, the best number by Hoffmann et al. 2022: fewer are early training
 
 
 def answer(results: Results) -> Answer:
-    """Words, figure and table of what the study tests."""
+    """Return words, figure and table of the tested comparison."""
     chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
     return Answer(tuple(sentences(results)), tuple(belief(results)), chart, table(results))
 
 
 def sentences(results: Results) -> Iterator[str]:
-    """Who is best at the tested length, who keeps its loss that far, and who is best at L.
+    """Yield which arm is best at the tested length, which keep their loss that far, and which is best at L.
 
     Where nothing past L is tested, first who reaches a loss in the fewest tokens.
     """
@@ -56,34 +49,34 @@ def sentences(results: Results) -> Iterator[str]:
     tested = multiple(results.primary)
     faster = fastest(results) if results.is_about_learning else ()
     yield from faster
-    few = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""
+    exploratory = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""
     text = "" if faster else f"{on_text(results, results.documents)}, "
     apart = left_out(results, results.ranks)
     in_bits = " in bits per byte" if is_in_bits(results.primary) else ""
-    first = f"{few}{text}{_where(results.primary)}{in_bits}, {_lowest(results)}"
+    first = f"{exploratory}{text}{_where(results.primary)}{in_bits}, {_lowest(results)}"
     yield f"{first[0].upper()}{first[1:]}{f'; {apart}' if apart else ''}."
     if tested > 1:
-        yield from filter(None, [_kept(results, tested), at_length(results)])
+        yield from filter(None, [_within_tolerance(results, tested), at_length(results)])
     yield from _measured(results)
     yield from in_short(results)
 
 
 def _measured(results: Results) -> Iterator[str]:
-    """What measurements say of the study."""
+    """Yield the sentences of each measurement."""
     study = StudyTables(results)
     for measurement in measurements():
         yield from measurement.answer(study)
 
 
 def _where(figure: str) -> str:
-    """At which length; of the training length, also where in the window."""
+    """Return the tested length in words; at the training length, also the place in the window."""
     if multiple(figure) != 1:
         return f"at {multiple(figure):g} times the training length"
     return f"at the training length, {cells.PLACES[family(figure)]}"
 
 
 def _lowest(results: Results) -> str:
-    """Whose loss is the lowest at the tested length, by the ranks."""
+    """Return which arm has the lowest loss at the tested length, by the ranks."""
     ranks, first = results.ranks, results.leading
     if len(first) == len(ranks):
         return "the two arms are not separated" if len(ranks) == 2 else "no arm is separated from another"
@@ -96,8 +89,8 @@ def _lowest(results: Results) -> str:
     return f"no arm is below {first[0]}, which is not separated from every other"
 
 
-def _kept(results: Results, tested: float) -> str:
-    """Which arms stay within the tolerance of their own loss at L up to the tested length, in every seed."""
+def _within_tolerance(results: Results, tested: float) -> str:
+    """Return which arms stay within tolerance of their loss at L, in every seed, up to the tested length."""
     usable = {
         item.arm.label: min(lengths)
         for item in results.arms
@@ -106,25 +99,25 @@ def _kept(results: Results, tested: float) -> str:
     }
     if not usable:
         return ""
-    kept = [label for label, longest in usable.items() if longest >= tested]
-    some = f"{listing(kept, NAMED)} alone" if kept else "no arm"
-    which = "every arm for which that is known" if len(kept) == len(usable) else some
-    return f"The loss stays within {100 * TOLERANCES['']:g} % of what it is at L for {which}."
+    reaching = [label for label, longest in usable.items() if longest >= tested]
+    arms = f"only for {listing(reaching, NAMED)}" if reaching else "for no arm"
+    arms = "for every arm measured there" if len(reaching) == len(usable) else arms
+    return f"The loss stays within {100 * TOLERANCES['']:g} % of its value at L {arms}."
 
 
 def table(results: Results) -> Table:
-    """Five columns, sorted by rank: the loss at L and at the tested length, and how it compares.
+    """Return five columns, sorted by rank: the loss at L and at the tested length, and how it compares.
 
-    An arm alone has neither rank nor comparison.
+    A single arm has neither rank nor comparison.
     """
     protocol, label = cells.loss_family(results), results.reference.arm.label
     readings = {item.arm.label: item.reading for item in results.tested}
 
     def against(row: Row, key: str) -> Cell:
-        shown, reading = difference(results, row), readings.get(str(row["arm"]), "")
+        cell, reading = difference(results, row), readings.get(str(row["arm"]), "")
         if reading == "within noise":
-            return replace(shown, text=f"{shown.text} (noise)")
-        return replace(shown, text=f"{shown.text}, {reading}") if reading.startswith("not sep") else shown
+            return replace(cell, text=f"{cell.text} (noise)")
+        return replace(cell, text=f"{cell.text}, {reading}") if reading.startswith("not sep") else cell
 
     places = "1 is the lowest loss; only arms that are separated bound it"
     over = f"to the loss of {label} at 75 % of its budget, over those that {label} takes"
@@ -145,7 +138,7 @@ def table(results: Results) -> Table:
 
 
 def difference(results: Results, row: Row) -> Cell:
-    """The arm of a row of arms.csv less the reference in the tested loss."""
+    """Return the difference of a row's arm from the reference in the tested loss."""
     if row["reference"] is True:
         return Cell("reference")
     for item in results.tested:
@@ -155,7 +148,7 @@ def difference(results: Results, row: Row) -> Cell:
 
 
 def ranked_rows(results: Results) -> Rows:
-    """The rows of arms.csv, the best rank first; of equals the lower mean, and what has none last."""
+    """Return the rows of arms.csv by rank, then by mean; rows without a rank last."""
     key = f"{results.primary}_mean"
 
     def order(row: Row) -> tuple[float, ...]:
@@ -166,10 +159,10 @@ def ranked_rows(results: Results) -> Rows:
 
 
 def belief(results: Results) -> Iterator[tuple[str, str]]:
-    """How far to believe it, in short."""
+    """Yield labels and short values on how far to believe the answer."""
     counts = [len(item.rows) for item in results.arms if item.rows]
     sure = "" if max(counts) > 1 else ": no interval, no winner"
-    yield "Seeds an arm", f"{cells.span(sorted(counts))}{sure}"
+    yield "Seeds per arm", f"{cells.span(sorted(counts))}{sure}"
     if results.primary is not None and results.claims:
         yield "Tested", f"{cells.figure_words(results.primary)}, with Holm's correction"
     finished = results.finished
@@ -179,39 +172,40 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
     size = cells.span(list(map(quantity, parameters)))
     budget = cells.span(list(map(quantity, sorted(run.budget for run in finished))))
     lengths = list(map(count, sorted(run.context_length for run in finished)))
-    seen = sorted(one for run in finished if (one := tokens_per_parameter(run)) is not None)
+    seen = sorted(value for run in finished if (value := tokens_per_parameter(run)) is not None)
     before = ", training before included" if any(map(origin_of, finished)) else ""
-    ratio = f" ({cells.span([number(one, 2) for one in seen])} a parameter{before})" if seen else ""
+    ratio = f" ({cells.span([number(value, 2) for value in seen])} per parameter{before})" if seen else ""
     yield "Model and budget", f"{size} parameters, {budget} tokens{ratio}"
     if seen and seen[0] < EARLY and len(results.arms) > 1:
-        few = f"fewer than {EARLY} tokens a parameter"
-        yield "Early training", f"{few}, so differences at L may shrink or turn with more training"
+        early = f"fewer than {EARLY} tokens per parameter"
+        yield "Early training", f"{early}, so differences at L may shrink or turn with more training"
     yield "L", f"{cells.span(lengths)} tokens"
     if unsteady(results):
         yield "Speed", "not compared: other work used the machine"
 
 
 def _rate(results: Results) -> str:
-    if any(one.arm is not None for one in results.tunings):
+    if any(tuning.arm is not None for tuning in results.tunings):
         return "chosen by tuning"
     rates = dict.fromkeys(run.config["trainer"].get("learning_rate") for run in results.finished)
-    shown = [rate_text(rate) if isinstance(rate, float) else plain(rate, 20) for rate in rates]
-    own = scheme_rates(item.arm for item in results.arms)
-    times = [f"{plain(label, 40)} × {rate:g}" for label, rate in own.items()]
-    return f"{listing(shown, NAMED)}, not tuned{f'; own parameters: {listing(times, NAMED)}' if own else ''}"
+    texts = [rate_text(rate) if isinstance(rate, float) else plain(rate, 20) for rate in rates]
+    factors = scheme_rates(item.arm for item in results.arms)
+    times = [f"{plain(label, 40)} × {rate:g}" for label, rate in factors.items()]
+    scaled = f"; own parameters: {listing(times, NAMED)}" if times else ""
+    return f"{listing(texts, NAMED)}, not tuned{scaled}"
 
 
 def how_sure(results: Results) -> str:
-    """How sure the figures of a paper's table are, in a sentence."""
+    """Return a sentence on the certainty of a paper's table."""
     if results.seeds < 2:
-        return "One seed an arm: no interval, no winner claimed."
+        return "One seed per arm: no interval, no winner claimed."
     settled = "" if results.seeds >= EXPLORATORY else ": exploratory"
     fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
-    return f"Means over {fewer}{results.seeds} seeds an arm with 95 % Student-t intervals{settled}."
+    return f"Means over {fewer}{results.seeds} seeds per arm with 95 % Student-t intervals{settled}."
 
 
 def paper_table(results: Results) -> Table:
-    """The table for a paper, narrow enough for one column: its caption says what it is and how sure."""
+    """Return the table for a paper, narrow enough for one column, with its certainty in the caption."""
     compared = (
         f"{cells.rank_words(results, HOLM)}The last column is the difference from "
         f"{results.reference.arm.label} in the tested loss, paired by seed. "

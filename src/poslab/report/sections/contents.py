@@ -34,13 +34,7 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
         "past",
         "Past the training length",
         verdict.extrapolation,
-        (
-            overview.arms,
-            overview.differences,
-            extrapolation.section,
-            rescalings.section,
-            overview.protocols,
-        ),
+        (overview.arms, overview.differences, extrapolation.section, rescalings.section, overview.protocols),
     ),
     (
         "learning",
@@ -59,13 +53,13 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
 
 
 def document(results: Results) -> Document:
-    """Everything that the report says of these results."""
+    """Return the whole report of these results."""
     chapters = []
     study = StudyTables(results)
-    past, learning, *others = CHAPTERS
+    past, learning, *rest = CHAPTERS
     first = (learning, past) if results.is_about_learning else (past, learning)
-    for chapter, title, findings, builds in (*first, *others):
-        measured = (each.section(study) for each in measurements() if each.chapter == chapter)
+    for chapter, title, findings, builds in (*first, *rest):
+        measured = (item.section(study) for item in measurements() if item.chapter == chapter)
         built = (*(build(results) for build in builds), *measured)
         sections = joined(section for section in built if section is not None)
         if any(section.charts or section.tables for section in sections):

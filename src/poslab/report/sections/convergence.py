@@ -17,17 +17,17 @@ TICKS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
 def section(results: Results) -> Section:
-    """Validation loss by training tokens, the performance profile and tokens to target: those with data."""
+    """Return the charts with data of validation loss, performance profile and tokens to target."""
     losses = validation_chart(results)
-    shown: list[Chart] = [] if losses is None or results.is_about_learning else [losses]
-    shown += [] if losses is None else _by_cost(results, losses)
-    shown += [*performance_profile(results), *target_charts(results)]
+    charts: list[Chart] = [] if losses is None or results.is_about_learning else [losses]
+    charts += [] if losses is None else _by_cost(results, losses)
+    charts += [*performance_profile(results), *target_charts(results)]
     findings = (words,) if (words := unsteady(results)) else ()
-    return Section("convergence", "Loss during training", findings=findings, charts=tuple(shown))
+    return Section("convergence", "Loss during training", findings=findings, charts=tuple(charts))
 
 
 def validation_chart(results: Results) -> LineChart | None:
-    """Validation loss by training tokens, which is the first figure of a study of nothing past L."""
+    """Return validation loss by training tokens, the first figure where nothing past L is tested."""
     series = lines(results, validation_losses)
     if not series:
         return None
@@ -45,14 +45,14 @@ def validation_chart(results: Results) -> LineChart | None:
 
 
 def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
-    """The same losses by training time and by operations, where a token does not cost every arm the same."""
+    """Return the losses by training time and by operations, where arms differ in cost per token."""
     if len(results.arms) > MANY:
         return []
-    alone = "Times compare only between runs that had their part of the machine to themselves."
+    timed = "Times compare only between runs that had their part of the machine to themselves."
     counted = "They are counted from the sizes of the model, not measured."
     charts = []
-    for figure, what, label, warning in (
-        ("seconds", "training time", "Seconds of training", alone),
+    for figure, cost_name, label, warning in (
+        ("seconds", "training time", "Seconds of training", timed),
         ("flops", "training compute", "Floating-point operations", counted),
     ):
         if figure == "seconds" and unsteady(results):
@@ -63,15 +63,15 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
         if not costs or max(costs.values()) < 1.001 * min(costs.values()):
             continue
         series = tuple(
-            replace(one, points=by_cost(one.points, costs[one.label], figure))
-            for one in losses.series
-            if one.label in costs
+            replace(line, points=by_cost(line.points, costs[line.label], figure))
+            for line in losses.series
+            if line.label in costs
         )
         chart = replace(
             losses,
             name=f"validation_loss_by_{figure}",
-            title=f"Validation loss by {what}",
-            caption=f"Validation loss by {what}: an arm's tokens times its mean a token. {warning}",
+            title=f"Validation loss by {cost_name}",
+            caption=f"Validation loss by {cost_name}: an arm's tokens times its mean per token. {warning}",
             x_label=label,
             ticks=decades(series),
             series=series,
@@ -81,7 +81,7 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
 
 
 def target_charts(results: Results) -> list[TargetChart]:
-    """Tokens to target for every finished run; nothing without targets."""
+    """Return tokens to target for every finished run; nothing without targets."""
     reaches = [
         Reach(i, item.arm.label, run.seed, target, item.by_seed(column).get(run.seed), run.budget)
         for target in results.targets
@@ -93,7 +93,7 @@ def target_charts(results: Results) -> list[TargetChart]:
         return []
     caption = (
         f"Training tokens until the validation loss stays for three evaluations at or below the loss that "
-        f"{results.reference.arm.label} has at 50, 75 and 90 % of its budget. A dot a run; an open "
+        f"{results.reference.arm.label} has at 50, 75 and 90 % of its budget. One dot per run; an open "
         f"mark at the edge did not get there within its budget.{_schedule(results)}"
     )
     columns = [f"tokens_to_target{target.suffix}" for target in results.targets]
@@ -104,7 +104,7 @@ def target_charts(results: Results) -> list[TargetChart]:
 
 
 def _schedule(results: Results) -> str:
-    """What a cosine does to these times, where a run had one."""
+    """Return a sentence on how a cosine schedule affects these times, if a run had one."""
     schedules = {run.config["trainer"].get("schedule") for run in results.finished}
     if "cosine" not in schedules:
         return ""
@@ -115,18 +115,18 @@ def _schedule(results: Results) -> str:
 
 
 def performance_profile(results: Results) -> list[LineChart]:
-    """How often each arm reaches a target within a factor of the fastest (Dolan and More 2002)."""
+    """Return the share of targets solved within a factor of the fastest arm (Dolan and More 2002)."""
     timed = [(i, item) for i, item in arms(results) if item.times]
-    made = profile([item for _, item in timed])
-    if made is None:
+    curves = profile([item for _, item in timed])
+    if curves is None:
         return []
-    pairs = zip(timed, made.solved, strict=True)
+    pairs = zip(timed, curves.solved, strict=True)
     series = tuple(Series(i, item.arm.label, solved) for (i, item), solved in pairs)
-    seeds = len({seed for _, seed in made.problems})
+    seeds = len({seed for _, seed in curves.problems})
     caption = (
-        f"The share of {len(made.problems)} problems that an arm solves within a factor of the fastest arm's "
-        "tokens: at 1 how often an arm is the fastest, at the right how often it gets there. A problem is a "
-        f"target at 50, 75 or 90 % of the budget of {results.reference.arm.label} on a shared seed (of "
+        f"The share of {len(curves.problems)} problems that an arm solves within a factor of the fastest "
+        "arm's tokens: at 1 how often an arm is the fastest, at the right how often it gets there. A problem "
+        f"is a target at 50, 75 or 90 % of the budget of {results.reference.arm.label} on a shared seed (of "
         f"{seeds}). Nothing is tested."
     )
     return [
@@ -137,7 +137,7 @@ def performance_profile(results: Results) -> list[LineChart]:
             "Factor of the fastest arm's tokens",
             "Share of problems solved",
             10,
-            tuple((x, f"×{x:g}") for x in _ticks(made.edge)),
+            tuple((x, f"×{x:g}") for x in _ticks(curves.edge)),
             None,
             series,
             stepped=True,
@@ -147,7 +147,7 @@ def performance_profile(results: Results) -> list[LineChart]:
 
 
 def _ticks(edge: float) -> tuple[float, ...]:
-    """Round factors from 1 to the edge, as far apart as their labels need."""
+    """Return round factors from 1 to the edge, as far apart as their labels need."""
     ticks = [1.0]
     for tick in (*TICKS, float(f"{edge:.3g}")):
         if tick <= edge * 1.01 and math.log(tick / ticks[-1]) >= 0.14 * math.log(edge):

@@ -17,22 +17,22 @@ MANY = 24  # arms
 
 
 def section(results: Results) -> Section:
-    """Loss at L, and at the tested length, by training tokens a second: a mark an arm.
+    """Return loss at L, and at the tested length, by training speed: one mark per arm.
 
-    Nothing where the machine was not the runs' alone, whose speeds then say nothing of the arms, nor of very
-    many arms, which no figure tells apart.
+    Nothing where other work slowed the runs, as speeds then do not compare arms, nor with too many arms for
+    a figure.
     """
     if unsteady(results) or len(results.arms) > MANY:
         return Section("cost", "Cost and quality")
     tested = results.tested_multiple
     lengths = {1.0: "loss_by_speed"} | ({tested: "tested_loss_by_speed"} if tested > 1 else {})
     charts = [_chart(results, figure, k) for k, figure in lengths.items()]
-    shown = tuple(chart for chart in charts if len(chart.series) > 1)
-    return Section("cost", "Cost and quality", charts=shown)
+    filled = tuple(chart for chart in charts if len(chart.series) > 1)
+    return Section("cost", "Cost and quality", charts=filled)
 
 
 def unsteady(results: Results) -> str:
-    """Which arms trained at no steady speed, and what that means; "" where all did."""
+    """Return a sentence on the arms that other work slowed; "" where there are none."""
     arms = [item.arm.label for item in results.arms if not all(map(is_steady, item.arm.finished))]
     slowed = f"other work slowed {listing(arms, NAMED)} to less than {100 * STEADY:.0f} % of usual speed"
     return f"Speeds are not compared: {slowed}." if arms else ""
@@ -45,12 +45,13 @@ def _chart(results: Results, figure: str, k: float) -> LineChart:
         for number, item in cells.arms(results)
         if (at := item.figures.get(loss)) is not None and (speed := item.mean(SPEED))
     )
-    speeds = [one.points[0].x for one in series]
+    speeds = [mark.points[0].x for mark in series]
     return LineChart(
         figure,
         f"Loss at {length_words(k)} by speed of training",
         f"Right and low is best. The loss is taken {cells.figure_place(loss)}. {cells.bars(results)} Speeds "
-        "are of training alone, and compare only between runs that had their part of the machine alone.",
+        "are of training only, and compare only between runs that shared their part of the machine with no "
+        "other work.",
         "Training tokens a second",
         "Loss (nats per token)",
         10,
@@ -61,7 +62,7 @@ def _chart(results: Results, figure: str, k: float) -> LineChart:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Round numbers from low to high, some TICKS of them; the ends themselves where there are not two."""
+    """Return some TICKS round numbers from low to high; both ends where fewer than two fit."""
     size = 10.0 ** len(str(int(high)))
     while size > 1e-9:
         for step in (size, size / 2, size / 5):

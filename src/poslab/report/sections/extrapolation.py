@@ -16,37 +16,38 @@ from poslab.report.formatting import count, multiple
 
 
 def section(results: Results) -> Section:
-    """Loss by length in the protocol that is not tested and by position, gain and curse by length."""
+    """Return loss by length in the untested protocol, loss by position, and gain and curse by length."""
     bits = in_bits(results.finished) or is_in_bits(results.primary)
-    other = _loss_by_length(results, OTHER[nats_family(results)], bits)
-    losses = (other, _loss_by_position(results), _position_less_reference(results))
+    untested = _loss_by_length(results, OTHER[nats_family(results)], bits)
+    losses = (untested, _loss_by_position(results), _position_less_reference(results))
     tested = tested_chart(results)
     first = (tested,) if tested is not None and results.is_about_learning else ()  # else it is the answer's
-    shown = (*first, *_by_attention(results), *(one for one in losses if one.series), *_gains(results))
-    return Section("lengths", "By length and by position", charts=shown)
+    drawn = (chart for chart in losses if chart.series)
+    charts = (*first, *_by_attention(results), *drawn, *_gains(results))
+    return Section("lengths", "By length and by position", charts=charts)
 
 
 def tested_chart(results: Results) -> LineChart | None:
-    """Loss by length in the protocol that is tested, or None where no run has it."""
+    """Return loss by length in the tested protocol, or None where no run has it."""
     chart = _loss_by_length(results, nats_family(results), is_in_bits(results.primary))
     return chart if chart.series else None
 
 
 def _by_attention(results: Results) -> list[PanelChart]:
-    """The tested chart once more with a panel an attention, where there are several."""
+    """Return the tested chart with one panel per attention, where there are several."""
     tested = tested_chart(results)
     attention_of = {item.arm.label: item.arm.attention for item in results.arms}
     attentions = dict.fromkeys(attention_of.values())
     if tested is None or len(attentions) < 2:
         return []
     name = f"{tested.name}_by_attention"
-    drawn = {one: tuple(s for s in tested.series if attention_of[s.label] == one) for one in attentions}
+    drawn = {kind: tuple(s for s in tested.series if attention_of[s.label] == kind) for kind in attentions}
     return [
         PanelChart(
             name,
             f"{tested.title}, by attention",
             f"The first figure again, each attention by itself. {bars(results)}",
-            tuple(replace(tested, name=name, title=one, series=own) for one, own in drawn.items() if own),
+            tuple(replace(tested, name=name, title=kind, series=s) for kind, s in drawn.items() if s),
             tuple((series.arm, series.label) for series in tested.series),
             "Arms",
             tested.rows,
@@ -55,7 +56,7 @@ def _by_attention(results: Results) -> list[PanelChart]:
 
 
 def _gains(results: Results) -> list[LineChart]:
-    """Context gain and early-token curse by length, where a length past L was measured."""
+    """Return context gain and early-token curse by length, where a length past L was measured."""
     rows = {run.name: row for run, row in zip(results.runs, results.rows, strict=True)}
     captions = {
         "context_gain": (
@@ -64,7 +65,7 @@ def _gains(results: Results) -> list[LineChart]:
         ),
         "early_token_curse": (
             "What non-overlapping windows lose over sliding ones on the text that both score: tokens near a "
-            "window's start have little context. A falling loss in non-overlapping windows may be this alone."
+            "window's start have little context. A falling loss in non-overlapping windows may be only that."
         ),
     }
     charts = []
@@ -130,15 +131,15 @@ def _loss_by_position(results: Results) -> LineChart:
 
 
 def _position_less_reference(results: Results) -> LineChart:
-    """Loss by position less the reference's on the same seeds: the text's own ups and downs cancel."""
+    """Return loss by position less the reference's on the same seeds, so that the text's noise cancels."""
     shared, label = results.context_length, results.reference.arm.label
-    base = {run.seed: by_position(run, 1) for run in results.reference.arm.finished}
+    references = {run.seed: by_position(run, 1) for run in results.reference.arm.finished}
     series = []
     for number, item in arms(results):
         if shared is None or item is results.reference:
             continue
-        mine = [(by_position(run, 1), base.get(run.seed, {})) for run in item.arm.finished]
-        over_seeds = points([{k: own[k] - other[k] for k in own if k in other} for own, other in mine])
+        paired = [(by_position(run, 1), references.get(run.seed, {})) for run in item.arm.finished]
+        over_seeds = points([{k: arm[k] - base[k] for k in arm if k in base} for arm, base in paired])
         if over_seeds and all(comparable(run, results.reference.arm) for run in item.arm.finished):
             series.append(Series(number, item.arm.label, over_seeds))
     return LineChart(
@@ -160,9 +161,9 @@ def lines(
     values: Callable[[Run], Values],
     over_seeds: Callable[[Sequence[Values]], tuple[Point, ...]] = points,
 ) -> tuple[Series, ...]:
-    """A line an arm that has any: means over its seeds at every x that one of them has."""
+    """Return one line per arm that has any: means over its seeds at every x that any of them has."""
     series = [
         Series(i, item.arm.label, over_seeds([values(run) for run in item.arm.finished]))
         for i, item in arms(results)
     ]
-    return tuple(one for one in series if one.points)
+    return tuple(line for line in series if line.points)

@@ -17,7 +17,7 @@ TICKS = 6
 
 
 def section(results: Results) -> Section | None:
-    """The table of rates, or None where nothing was tuned."""
+    """Return the table of rates, or None where nothing was tuned."""
     if not results.tunings:
         return None
     tables, sheets = (rates_table(results),), {"rates": rates_sheet(results)}
@@ -25,18 +25,18 @@ def section(results: Results) -> Section | None:
 
 
 def charts(results: Results) -> tuple[LineChart, ...]:
-    """Final validation loss by learning rate, a line an arm; nothing where nothing was tuned."""
+    """Return final validation loss by learning rate, one line per arm; nothing without tuning."""
     numbers = looks(results)
     series = tuple(
-        Series(numbers[one.label], one.label, points)
-        for one in results.tunings
-        if one.arm is not None and (points := _points(one))
+        Series(numbers[tuning.label], tuning.label, points)
+        for tuning in results.tunings
+        if tuning.arm is not None and (points := _points(tuning))
     )
     if not series:
         return ()
-    rates = sorted({point.x for one in series for point in one.points})
+    rates = sorted({point.x for line in series for point in line.points})
     every = -(-len(rates) // TICKS)
-    several = max(len(one.seeds) for one in results.tunings) > 1
+    several = max(len(tuning.seeds) for tuning in results.tunings) > 1
     bars = " Means over seeds with 95 % Student-t intervals." if several else ""
     schemes = " Of the rates of a scheme's own parameters the best is drawn." if _two_way(results) else ""
     chart = LineChart(
@@ -67,12 +67,12 @@ def _points(tuning: Tuning) -> tuple[Point, ...]:
 
 
 def _two_way(results: Results) -> bool:
-    """Whether rates for the parameters of a scheme were tried as well."""
-    return any(len({tried.rates.scheme_rate for tried in one.tried}) > 1 for one in results.tunings)
+    """Return whether scheme rates were tuned as well."""
+    return any(len({tried.rates.scheme_rate for tried in item.tried}) > 1 for item in results.tunings)
 
 
 def rates_table(results: Results) -> Table:
-    """A row an arm: the rate that was chosen, from which grid, and whether the grid was wide enough."""
+    """Return one row per arm: the chosen rate, its grid, and whether the grid was wide enough."""
     columns = (
         named(looks(results)),
         Column("rate", "Chosen rate", rounded(lambda rate: DASH if rate is None else rate_text(rate))),
@@ -93,27 +93,27 @@ def rates_table(results: Results) -> Table:
     return Table("Learning rates", caption, columns, records, ("rates.csv",))
 
 
-def _record(one: Tuning) -> Row:
-    """The rows of rates.csv on one arm together."""
-    chosen = one.chosen
+def _record(tuning: Tuning) -> Row:
+    """Combine the rows of rates.csv on one arm."""
+    chosen = tuning.chosen
     at = None if chosen is None else chosen.estimate
     return {
-        "arm": one.label,
+        "arm": tuning.label,
         "rate": None if chosen is None else chosen.rates.learning_rate,
         "scheme_rate": None if chosen is None else f"{chosen.rates.scheme_rate:g}",
-        "edge": EDGE if one.choice is not None and one.choice.edges else None,
+        "edge": EDGE if tuning.choice is not None and tuning.choice.edges else None,
         "loss_mean": None if at is None else at.mean,
         "loss_half_width": None if at is None else at.half_width,
-        "seeds": len(one.seeds),
-        "grid": ", ".join(rates_text(tried.rates) for tried in one.tried),
-        "without": "; ".join(fates for tried in one.tried if (fates := _without(tried))),
+        "seeds": len(tuning.seeds),
+        "grid": ", ".join(rates_text(tried.rates) for tried in tuning.tried),
+        "without": "; ".join(fates for tried in tuning.tried if (fates := _without(tried))),
     }
 
 
 def _without(tried: Tried) -> str:
-    """diverged at 0.008 (1 of 2 seeds)"""
+    """Return why a rate has no loss: diverged at 0.008 (1 of 2 seeds)."""
     fates = dict.fromkeys(tried.without)
     if not fates:
         return ""
-    some = f" ({len(tried.without)} of {tried.seeds_started} seeds)" if tried.seeds_started > 1 else ""
-    return f"{listing(list(fates))} at {rates_text(tried.rates)}{some}"
+    part = f" ({len(tried.without)} of {tried.seeds_started} seeds)" if tried.seeds_started > 1 else ""
+    return f"{listing(list(fates))} at {rates_text(tried.rates)}{part}"

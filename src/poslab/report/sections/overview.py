@@ -31,14 +31,13 @@ RANKED = 30  # arms up to which a figure shows their ranks
 
 
 def arms(results: Results) -> Section:
-    """The table of arms."""
-    sheets = {"pairs": pairs_sheet(results), "claims": claims_sheet(results)}
-    sheets["arms"] = arms_sheet(results)
+    """Return the table of arms."""
+    sheets = {"pairs": pairs_sheet(results), "claims": claims_sheet(results), "arms": arms_sheet(results)}
     return Section("arms", "Every figure by arm", tables=(arms_table(results),), sheets=sheets)
 
 
 def arms_table(results: Results) -> Table:
-    """A row an arm: rank, losses by length, what context is worth, usable lengths, tokens to target."""
+    """Return one row per arm: rank, losses by length, context gain, usable lengths, tokens to target."""
     columns = [
         cells.arm_column(results),
         Column("seeds_finished", "Seeds", cells.seeds),
@@ -46,17 +45,17 @@ def arms_table(results: Results) -> Table:
     ]
     protocol = cells.loss_family(results)
     columns += [cells.loss_column(protocol, k) for k in cells.scored(results, protocol)]
-    # What is made of both protocols stands at the longest length past L alone.
+    # Differences of the two protocols, only at the longest length past L.
     columns += [
         Column(f"{family}_{name(k)}", f"{title} at {multiple(k)}", cells.nats, "Nats")
         for family, title in cells.GAINS.items()
         if (k := max(cells.scored(results, family), default=1)) > 1
     ]
     unit = "multiples of L" if results.context_length is None else "tokens"
-    own, fixed = cells.usable_keys(results)
+    relative_key, fixed_key = cells.usable_keys(results)
     columns += [
-        Column(own, "Own loss", cells.usable, f"Usable length, {unit}"),
-        Column(fixed, "Fixed loss", cells.usable, f"Usable length, {unit}"),
+        Column(relative_key, "Own loss", cells.usable, f"Usable length, {unit}"),
+        Column(fixed_key, "Fixed loss", cells.usable, f"Usable length, {unit}"),
         Column("tokens_to_target", "Mean", cells.to_target, "Tokens to target"),
         Column("tokens_to_target_ratio", "Over reference", cells.over_reference, "Tokens to target"),
     ]
@@ -77,7 +76,7 @@ def arms_table(results: Results) -> Table:
 
 
 def terminal_rows(results: Results) -> list[dict[str, str]]:
-    """A row an arm for the terminal, by column title; losses are in the tested protocol and unit.
+    """Return one row per arm for the terminal, by column title; losses are in the tested protocol and unit.
 
     Both usable lengths stand in one cell, the fixed one below, since a terminal has no room for two columns.
     """
@@ -94,15 +93,15 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
             row["seeds"] = cells.seeds(record, "seeds_finished").text
         for k in (1.0, *(k for k in cells.scored(results, protocol) if k in FARTHER)):
             row[f"{loss} at L" if k == 1 else multiple(k)] = cells.loss(record, f"{protocol}_{name(k)}").text
-        both = (cells.usable(record, key).text for key in cells.usable_keys(results))
-        row["usable: own, fixed"] = "\n".join(both)
+        lengths = (cells.usable(record, key).text for key in cells.usable_keys(results))
+        row["usable: own, fixed"] = "\n".join(lengths)
         row["to target"] = cells.to_target(record, "tokens_to_target").text
         rows.append(row)
     return rows
 
 
 def differences(results: Results) -> Section:
-    """The table of differences from the reference; without two seeds of any arm, their CSV file alone."""
+    """Return the differences from the reference; without two seeds of any arm, only their CSV file."""
     table = differences_table(results)
     tables, sheets = () if table is None else (table,), {"differences": differences_sheet(results)}
     charts = tuple(rank_chart(results))
@@ -110,7 +109,7 @@ def differences(results: Results) -> Section:
 
 
 def rank_chart(results: Results) -> list[RankChart]:
-    """The places of the arms in the tested loss; nothing with one seed, of two arms or of very many."""
+    """Return the ranks of 3 to RANKED arms in the tested loss; nothing with one seed."""
     if results.primary is None or not 3 <= len(results.ranks) <= RANKED:
         return []
     looks = cells.looks(results)
@@ -122,18 +121,18 @@ def rank_chart(results: Results) -> list[RankChart]:
     ]
     caption = (
         f"By the {cells.figure_words(results.primary)}: the dot is an arm's mean rank over shared seeds, the "
-        "bar the places that the tests leave it. Arms whose bars overlap may change places."
+        "bar the places that the tests leave it. Arms with overlapping bars may change places."
     )
-    ordered = tuple(sorted(places, key=lambda one: (one.mean, one.best)))
+    ordered = tuple(sorted(places, key=lambda place: (place.mean, place.best)))
     return [RankChart("ranks", "Ranks", caption, ordered)] if ordered else []
 
 
 def differences_table(results: Results) -> Table | None:
-    """Differences from the reference over shared seeds, or None with one seed."""
+    """Return differences from the reference over shared seeds, or None with one seed."""
     last = max(cells.scored(results, "sliding"), default=1.0)
     first = [] if results.primary is None else [results.primary, counterpart(results.primary)]
-    shown = {*first, f"sliding_{name(last)}", f"context_gain_{name(last)}"}
-    shown |= {loss_at_length(results.reference, results.primary)}
+    listed = {*first, f"sliding_{name(last)}", f"context_gain_{name(last)}"}
+    listed |= {loss_at_length(results.reference, results.primary)}
     compared = [row for row in differences_sheet(results)[1] if row["half_width"] is not None]
     if not compared or results.seeds < 2:
         return None
@@ -153,18 +152,18 @@ def differences_table(results: Results) -> Table | None:
         f"Arm less {results.reference.arm.label}, in nats per token (or bits per byte, as the figure says), "
         f"paired by seed, with 95 % Student-t intervals. {_tested(results)}"
     )
-    records = [row for row in compared if row["figure"] in shown]
+    records = [row for row in compared if row["figure"] in listed]
     return Table("Against the reference", caption, columns, records, ("differences.csv",), folded=True)
 
 
 def _tested(results: Results) -> str:
-    """What of the table of differences is a test, and which noise the intervals hold."""
+    """Return which differences are tests, and which noise the intervals cover."""
     if (primary := results.primary) is None:
         return "Nothing is tested."
-    other = cells.figure_words(counterpart(primary))
+    untested = cells.figure_words(counterpart(primary))
     tested = (
         f"{cells.figure_title(primary)} is tested. Each p has Holm's correction over all that the verdict "
-        f"claims; differences without a p, such as in the {other}, are descriptive."
+        f"claims; differences without a p, such as in the {untested}, are descriptive."
     )
     if documents := results.documents:
         return (
@@ -178,14 +177,14 @@ def _tested(results: Results) -> str:
 
 
 def protocols(results: Results) -> Section:
-    """A row an arm: bits per byte in both protocols, the loss that is not tested, the early-token curse."""
-    others = [OTHER[cells.loss_family(results)]]
+    """Return one row per arm: bits per byte in both protocols, the untested loss, the early-token curse."""
+    untested = [OTHER[cells.loss_family(results)]]
     if is_in_bits(results.primary):
-        others = list(cells.LOSSES)
+        untested = list(cells.LOSSES)
     families: tuple[tuple[str, str, cells.Show], ...] = (
         ("bits_per_byte", "Bits per byte, non-overlapping", cells.loss),
         ("sliding_bits_per_byte", "Bits per byte, sliding", cells.loss),
-        *((other, cells.LOSSES[other], cells.loss) for other in others),
+        *((family, cells.LOSSES[family], cells.loss) for family in untested),
         ("early_token_curse", "Early-token curse, nats", cells.nats),
     )
     columns = [cells.arm_column(results)]
@@ -204,13 +203,13 @@ def protocols(results: Results) -> Section:
 
 
 def runs(results: Results) -> Section:
-    """Every record of the study, whatever became of it."""
+    """Return every record of the study, finished or not."""
     table = without_shared_columns(runs_table(results))
     return Section("runs", "Runs", tables=(table,), sheets={"summary": summary_sheet(results)})
 
 
 def earlier(results: Results) -> Section | None:
-    """The runs of earlier commands in the study of commands without a name."""
+    """Return the runs of earlier commands, in the study of commands without a name."""
     if not results.earlier:
         return None
     protocol = cells.nats_family(results)
@@ -224,7 +223,7 @@ def earlier(results: Results) -> Section | None:
         ),
     ]
     caption = (
-        "Runs of earlier commands in the same folder, which count in nothing above; losses in nats a token. "
+        "Runs of earlier commands in the same folder, which count nowhere above; losses in nats per token. "
         f"{typed('report')} {results.subject.option} earlier=true reports on all runs together."
     )
     records = earlier_sheet(results)[1]
@@ -273,11 +272,11 @@ def _tracked(run: Run) -> Cell:
 
 
 def without_shared_columns(table: Table) -> Table:
-    """A table of very many rows without the columns that say the same in all; its caption says it instead."""
+    """Move the columns with one value for all of very many rows into the caption."""
     if len(table.records) < MANY:
         return table
-    first, *others = [[(cell.text, cell.link) for cell in row] for row in table.rows]
-    shared = [i for i in range(1, len(first)) if all(row[i] == first[i] for row in others)]
+    first, *rest = [[(cell.text, cell.link) for cell in row] for row in table.rows]
+    shared = [i for i in range(1, len(first)) if all(row[i] == first[i] for row in rest)]
     values = [f"{table.columns[i].title} {first[i][0]}" for i in shared if first[i][0] != DASH]
     same = f" The same for all: {listing(values, len(values))}." if values else ""
     columns = tuple(column for i, column in enumerate(table.columns) if i not in shared)

@@ -1,4 +1,4 @@
-"""Where a report's figures come from, and how to make them again: facts.csv and settings.csv."""
+"""Where a report's figures come from, and how to reproduce them: facts.csv and settings.csv."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from poslab.report.tables import Cell, Column, Table
 
 
 def origin(results: Results) -> Origin:
-    """How to make the report again, from what, and under which configuration."""
+    """Return how to reproduce the report, from which data and configuration."""
     columns, rows = facts_sheet(results)
     said: Row = {"key": "answer", "value": next(sentences(results))}  # for the list of reports
     sheets = {"facts": (columns, [*rows, dict(said)])}
@@ -42,7 +42,7 @@ def origin(results: Results) -> Origin:
 
 
 def facts(results: Results) -> list[tuple[str, str]]:
-    """What the finished runs have in common or differ in, for the head of the report."""
+    """Return what the finished runs have in common or differ in, for the head of the report."""
     tuning = [run for run in results.runs if run.tunes]
     tuned = f"{sum(run.status == 'done' for run in tuning)} of {len(tuning)}"
     return [
@@ -60,7 +60,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
 
 
 def _origins(results: Results) -> list[tuple[str, str]]:
-    """What has to be the same for the same figures to come out."""
+    """Return the facts that have to be equal for equal figures."""
     seeds = sorted({run.seed for run in results.finished})
     return [
         ("Code", _all(results, lambda run: plain(run.manifest.code, 80))),
@@ -69,13 +69,13 @@ def _origins(results: Results) -> list[tuple[str, str]]:
         ("Precision", _all(results, lambda run: plain(run.manifest.precision, 40))),
         ("Versions", _all(results, _versions_of)),
         *([("Commit", _all(results, _commit))] if any(map(_commit, results.finished)) else []),
-        *([("Goes on from", _all(results, _goes_on_from))] if any(map(origin_of, results.finished)) else []),
+        *([("Continues from", _all(results, _continued))] if any(map(origin_of, results.finished)) else []),
         *([("Hardware", _all(results, _hardware))] if any(map(_hardware, results.finished)) else []),
     ]
 
 
 def settings_table(results: Results) -> Table | None:
-    """The configuration keys in which the arms differ, or None where there is but one arm."""
+    """Return the configuration keys in which the arms differ, or None for a single arm."""
     keys = differing(results)
     records: list[Row] = [
         {"arm": item.arm.label, **{f"setting {key}": value for key, value in item.arm.differing.items()}}
@@ -105,14 +105,14 @@ def _versions_of(run: Run) -> str:
 
 
 def _commit(run: Run) -> str:
-    """The commit that a run was made from, and whether the code had been changed since."""
+    """Return the commit of a run's code, and whether that code had been changed since."""
     source = run.manifest.source
     if source is None or source.commit is None:
         return ""
     return f"{plain(source.commit, 64)}{', with changes to src/ or conf/' if source.modified else ''}"
 
 
-def _goes_on_from(run: Run) -> str:
+def _continued(run: Run) -> str:
     source = run.manifest.origin
     if source is None:
         return "drawn weights"
@@ -122,10 +122,10 @@ def _goes_on_from(run: Run) -> str:
 
 
 def _hardware(run: Run) -> str:
-    """The machine that a run was made on; empty where none is on record."""
+    """Describe the machine of a run; "" where none is on record."""
     machine = run.manifest.hardware
     if machine is None:
         return ""
     cores = "" if machine.cores is None else counted(machine.cores, "core")
     named = [*(machine.gpus or []), machine.processor, cores, machine.system]
-    return ", ".join(plain(each, 60) for each in named if each)
+    return ", ".join(plain(part, 60) for part in named if part)

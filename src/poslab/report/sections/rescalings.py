@@ -25,7 +25,7 @@ Drawn = tuple[RescaledArm, tuple[tuple[Line, Series], ...]]
 
 
 def section(results: Results) -> Section | None:
-    """What other rotations reach, or None where no run was measured under them."""
+    """Return losses under other rotations, or None where no run was measured under them."""
     if not results.rescaled:
         return None
     return Section(
@@ -41,8 +41,8 @@ def section(results: Results) -> Section | None:
 
 
 def rescaled_table(results: Results) -> Table:
-    """A row an arm and rotation: losses by length, the price at L, usable length, where it fails."""
-    lines = [line for one in results.rescaled for line in one.lines]
+    """Return one row per arm and rotation: losses by length, price at L, usable length, where it fails."""
+    lines = [line for rescaled in results.rescaled for line in rescaled.lines]
     lengths = [
         k
         for k in results.multiples
@@ -78,41 +78,44 @@ def rescaled_table(results: Results) -> Table:
 
 
 def findings(results: Results) -> tuple[str, ...]:
-    """A sentence an arm: which rescaling goes furthest, at what price."""
+    """Return one sentence per arm: which rescaling goes furthest, at what price."""
     sure = "Where seeds differ, the shortest usable length decides. No difference is tested."
-    return (*(_furthest(one, results) for one in results.rescaled), sure)
+    return (*(_furthest(rescaled, results) for rescaled in results.rescaled), sure)
 
 
 def in_short(results: Results) -> Iterator[str]:
-    """Which rotation suits the reference best at the tested length, and its price at L."""
+    """Yield the best rotation for the reference at the tested length, and its price at L."""
     family, tested = cells.nats_family(results), results.tested_multiple
-    for one in results.rescaled:
-        losses = [(loss, line) for line in one.lines if (loss := line.item.mean(f"{family}_{name(tested)}"))]
-        if one.item.arm != results.reference.arm or len(losses) < 2 or losses[0][1] is not one.lines[0]:
+    for rescaled in results.rescaled:
+        losses = [
+            (loss, line) for line in rescaled.lines if (loss := line.item.mean(f"{family}_{name(tested)}"))
+        ]
+        item, lines = rescaled.item, rescaled.lines
+        if item.arm != results.reference.arm or len(losses) < 2 or losses[0][1] is not lines[0]:
             continue
-        arm, (trained, as_trained) = one.item.arm.label, losses[0]
-        best, line = min(losses, key=lambda each: each[0])
+        arm, (trained, as_trained) = item.arm.label, losses[0]
+        best, line = min(losses, key=lambda pair: pair[0])
         if line is as_trained:
             yield f"No other rotation at evaluation lowers the loss of {arm} at {multiple(tested)}."
             continue
-        other, own = (number(each.item.mean(f"{family}_{name(1)}")) for each in (line, as_trained))
-        price = "" if tested == 1 else f", and {other} instead of {own} at L"
+        price, price_trained = (number(x.item.mean(f"{family}_{name(1)}")) for x in (line, as_trained))
+        at_length = "" if tested == 1 else f", and {price} instead of {price_trained} at L"
         yield (
             f"With {line.label} at evaluation, the loss of {arm} is {number(best)} instead of "
-            f"{number(trained)} at {multiple(tested)}{price}."
+            f"{number(trained)} at {multiple(tested)}{at_length}."
         )
 
 
-def _furthest(one: RescaledArm, results: Results) -> str:
-    """Which rescaling has the longest usable length, if one is longer than that as trained."""
-    label = one.item.arm.label
-    reach = {line.place: length for line in one.lines if (length := _in_every_seed(line)) is not None}
-    trained = reach.pop(one.lines[0].place, 0.0)
+def _furthest(rescaled: RescaledArm, results: Results) -> str:
+    """Return the rescalings with the longest usable length, if longer than as trained."""
+    label = rescaled.item.arm.label
+    reach = {line.place: length for line in rescaled.lines if (length := _in_every_seed(line)) is not None}
+    trained = reach.pop(rescaled.lines[0].place, 0.0)
     furthest = max(reach.values(), default=0.0)
     if furthest <= trained:
         return f"{label}: no rescaling has a longer usable length."
     best = []
-    for line in (line for line in one.lines if reach.get(line.place) == furthest):
+    for line in (line for line in rescaled.lines if reach.get(line.place) == furthest):
         row = reach_columns(line.item)
         usable = cells.usable(row, cells.usable_keys(results)[0]).text
         best.append(f"{line.label} (to {usable}, loss at L {cells.price(row, PRICE).text} %)")
@@ -120,13 +123,13 @@ def _furthest(one: RescaledArm, results: Results) -> str:
 
 
 def _in_every_seed(line: Line) -> float | None:
-    """The multiple of L that is usable in every seed."""
+    """Return the longest multiple of L that is usable in every seed."""
     lengths = line.item.by_seed("usable_length_multiple").values()
     return min(lengths) if lengths and len(lengths) == len(line.item.rows) else None
 
 
 def _loss_by_length(results: Results) -> PanelChart:
-    lines = [(one.item.arm, line.rescale) for one in results.rescaled for line in one.lines]
+    lines = [(arm.item.arm, line.rescale) for arm in results.rescaled for line in arm.lines]
     bits = in_bits(measured(run, rescale) for arm, rescale in lines for run in arm.finished)
     unit = "Bits per byte" if bits else "Loss"
     drawn = _drawn(results, lambda run: by_length(run, "non_overlapping", results.multiples, bits))
@@ -134,16 +137,16 @@ def _loss_by_length(results: Results) -> PanelChart:
     panels = [
         LineChart(
             chart,
-            one.item.arm.label,
+            rescaled.item.arm.label,
             "",
-            f"Evaluation length (L = {one.item.arm.context_length:,})",
+            f"Evaluation length (L = {rescaled.item.arm.context_length:,})",
             unit if bits else "Loss (nats per token)",
             2,
             tuple((k, multiple(k)) for k in results.multiples),
             1.0,
             tuple(series for _, series in lines),
         )
-        for one, lines in drawn
+        for rescaled, lines in drawn
     ]
     caption = (
         f"{unit} on the same text at every length, scoring every token of windows side by side: each trained "
@@ -161,13 +164,13 @@ def _loss_by_position(results: Results) -> PanelChart:
         return by_position(run, 1 if shared else length, START * length)
 
     drawn = _drawn(results, values)
-    plateaus = [one.item.mean("plateau") for one, _ in drawn]
+    plateaus = [rescaled.item.mean("plateau") for rescaled, _ in drawn]
     levels = [None if plateau is None else (1 + TOLERANCES[""]) * plateau for plateau in plateaus]
     every = [series for _, lines in drawn for _, series in lines]
     panels = [
         LineChart(
             chart,
-            one.item.arm.label,
+            rescaled.item.arm.label,
             "",
             f"Tokens seen{cells.training_length(results)}",
             "Loss (nats per token)",
@@ -178,7 +181,7 @@ def _loss_by_position(results: Results) -> PanelChart:
             level,
             max((CEILING * plateau for plateau in plateaus if plateau), default=None),
         )
-        for (one, lines), level in zip(drawn, levels, strict=True)
+        for (rescaled, lines), level in zip(drawn, levels, strict=True)
     ]
     caption = (
         f"Loss after each position of the longest windows from {multiple(START)} on, in bins four an octave. "
@@ -191,15 +194,15 @@ def _loss_by_position(results: Results) -> PanelChart:
 
 
 def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
-    """The arms with their lines and what is drawn of each, where there is anything."""
+    """Return the arms that have anything to draw, with their lines and series."""
     drawn = []
-    for one in results.rescaled:
+    for rescaled in results.rescaled:
         by_line = [
-            (line, points([values(measured(run, line.rescale)) for run in one.item.arm.finished]))
-            for line in one.lines
+            (line, points([values(measured(run, line.rescale)) for run in rescaled.item.arm.finished]))
+            for line in rescaled.lines
         ]
         lines = [(line, Series(line_number(line.place), line.label, over)) for line, over in by_line if over]
-        drawn += [(one, tuple(lines))] if lines else []
+        drawn += [(rescaled, tuple(lines))] if lines else []
     return drawn
 
 
@@ -211,10 +214,10 @@ def _legend(drawn: list[Drawn]) -> tuple[tuple[int, str], ...]:
 
 def _rows(drawn: list[Drawn], levels: list[float | None] | None = None) -> Rows:
     return [
-        {"arm": one.item.arm.label, "rescale": plain(line.rescale, 60), "line": line.label}
+        {"arm": rescaled.item.arm.label, "rescale": plain(line.rescale, 60), "line": line.label}
         | point.row
         | ({} if levels is None else {"failure_level": levels[i]})
-        for i, (one, lines) in enumerate(drawn)
+        for i, (rescaled, lines) in enumerate(drawn)
         for line, series in lines
         for point in series.points
     ]
