@@ -10,8 +10,10 @@ import pytest
 
 from poslab.commands.hydra_arguments import check_hydra_arguments
 from poslab.config.schema import ConfigError
-from support.commands import command, tiny
+from support.commands import called, tiny
 from support.texts import words
+
+HELP = [sys.executable, "-m", "poslab", "train", "--help"]
 
 
 @pytest.mark.parametrize(
@@ -71,14 +73,14 @@ def test_other_arguments_are_not(arguments):
     "arguments", [["-m", "sweep=extrapolatoin"], ["sweep=extrapolatoin", "--cfg", "job"]]
 )
 def test_a_sweep_that_does_not_exist_trains_nothing(arguments, tmp_path):
-    ended = command(*arguments, cwd=tmp_path)
+    ended = called(*arguments, cwd=tmp_path)
     assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
     assert "did you mean extrapolation?" in ended.stderr
     assert not list(tmp_path.glob("runs/*"))
 
 
 def test_a_command_has_one_folder_for_its_runs(tmp_path):
-    ended = command("-m", "runs=a,b", cwd=tmp_path)
+    ended = called("-m", "runs=a,b", cwd=tmp_path)
     assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
     assert "runs=a,b: a command has one folder for its runs" in ended.stderr
 
@@ -89,25 +91,25 @@ def test_a_path_in_the_users_home_is_that_path(tmp_path):
         item for item in tiny(trainer__max_steps=2) if not item.startswith(("data", "evaluate.val"))
     ]
     settings = [*of_any_text, "data=text", "data.vocabulary=bytes", "logger=local"]
-    made = command("data.path=~/text.txt", "runs=~/kept", "reports='~/shown'", *settings, cwd=tmp_path)
+    made = called("data.path=~/text.txt", "runs=~/kept", "reports='~/shown'", *settings, cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     named = [f"data.path={tmp_path}/text.txt", f"runs={tmp_path}/kept", f"reports={tmp_path}/shown"]
-    again = command(*named, *settings, cwd=tmp_path)
+    again = called(*named, *settings, cwd=tmp_path)
     assert "made already" in again.stderr
-    assert "1 done" in command("status", "runs=~/kept", cwd=tmp_path).stdout
+    assert "1 done" in called("status", "runs=~/kept", cwd=tmp_path).stdout
     assert (tmp_path / "shown" / "ablation" / "index.html").exists()
     assert not (tmp_path / "~").exists()
 
 
-@pytest.mark.parametrize(("unbuffered", "status"), [("", 0), ("1", 128 + signal.SIGPIPE)])
-def test_output_that_nobody_reads_on_is_not_complained_of(unbuffered, status):
-    """As behind `| head -1`; written at the end of the command's work, or in the middle of it."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+@pytest.mark.parametrize(("topic", "status"), [("seed", 0), ("settings", 128 + signal.SIGPIPE)])
+def test_output_that_nobody_reads_on_is_not_complained_of(topic, status):
+    """As behind `| head -1`; one setting is written at the end of the process, all of them while it works."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as closed:
         ended = subprocess.run(
-            [sys.executable, "-m", "poslab", "grid"],
+            [*HELP, topic],
             env=environment,
             stdout=closed,
             stderr=subprocess.PIPE,
@@ -119,6 +121,4 @@ def test_output_that_nobody_reads_on_is_not_complained_of(unbuffered, status):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_output_that_a_full_disk_does_not_take_is_an_error():
     with open("/dev/full", "wb") as full:
-        assert (
-            subprocess.run([sys.executable, "-m", "poslab", "grid"], stdout=full, check=False).returncode == 1
-        )
+        assert subprocess.run([*HELP, "settings"], stdout=full, check=False).returncode == 1

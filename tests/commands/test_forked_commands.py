@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import ROOT, command, environment
+from support.commands import ROOT, called, command, environment
 from support.forks import forked
 
 PROGRAM = """
@@ -48,6 +48,7 @@ def test_a_command_that_is_refused_is_refused_in_the_same_words(tmp_path: Path) 
         text=True,
         check=False,
     )
-    again = command(*arguments, cwd=tmp_path)
-    assert (again.returncode, again.stdout, again.stderr) == (2, fresh.stdout, fresh.stderr)
+    for give in (command, called):
+        again = give(*arguments, cwd=tmp_path)
+        assert (again.returncode, again.stdout, again.stderr) == (2, fresh.stdout, fresh.stderr)
     assert fresh.returncode == 2

@@ -12,7 +12,7 @@ import poslab
 from poslab.model.attention import Site
 from poslab.model.gpt import build
 from support.commands import ROOT
-from support.models import PAIRS
+from support.models import BY_TURNS
 from support.runs import request
 
 SIZES = {"width": 32, "heads": 4, "layers": 4, "context_length": 16}
@@ -70,7 +70,7 @@ def test_a_gpt_has_the_initial_weights_of_a_run_with_its_seed():
     assert default(torch.zeros(1, 5, dtype=torch.long)).shape == (1, 5, 256)
 
 
-@pytest.mark.parametrize(("pos", "attention"), PAIRS)
+@pytest.mark.parametrize(("pos", "attention"), BY_TURNS)
 def test_a_part_by_itself_does_what_it_does_in_a_gpt_of_the_same_seed(pos, attention):
     gpt = poslab.gpt(pos, attention, **SIZES, seed=5)
     scheme = poslab.scheme(pos, **SIZES, seed=5)

@@ -20,7 +20,10 @@ def main(arguments: list[str]) -> int:
     """
     try:
         if topics := _topics(arguments):
-            return _show_settings(topics)
+            from poslab.study.settings import help_text
+
+            print(help_text(conf_folder(), topics), end="")
+            return 0
         check_hydra_arguments(arguments)
         return _train(arguments)
     except ConfigError as error:
@@ -28,6 +31,8 @@ def main(arguments: list[str]) -> int:
     except TakenError as error:
         message = f"another command has had the lock {error} for long: has it stopped working?"
         return refuse("poslab", message, FAILED)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        raise
     except OSError as error:  # a full disk, a folder that cannot be written
         return refuse("poslab", error_text(error), FAILED)
 
@@ -37,13 +42,6 @@ def _topics(arguments: list[str]) -> list[str]:
     words = [argument for argument in arguments if argument not in HELP]
     asked = len(words) < len(arguments) and all(re.fullmatch(r"[\w.]+", word) for word in words)
     return words if asked else []
-
-
-def _show_settings(topics: list[str]) -> int:
-    from poslab.study.settings import help_text
-
-    print(help_text(conf_folder(), topics), end="")
-    return 0
 
 
 def _train(arguments: list[str]) -> int:
