@@ -53,7 +53,7 @@ def winner(results: Results) -> str:
     label = reference.arm.label
     if primary is None:
         return f"Nothing is compared: the reference, {label}, has no sliding loss at L"
-    paired = {arm.label for pair in results.pairs for arm in (pair.arm, pair.other)}
+    paired = {arm.label for pair in results.pairs for arm in (pair.arm, pair.against)}
     compared = [item for item in results.arms if item is reference or item.arm.label in paired]
     if len(compared) == 1:
         other = "no other arm has a comparable loss on the same seeds"
@@ -153,7 +153,7 @@ def _effects(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def _short(figure: str) -> str:
-    return unit(figure).removesuffix(" a token")
+    return unit(figure).removesuffix(" per token")
 
 
 def _other_protocol(results: Results) -> str:
@@ -174,7 +174,7 @@ def _other_protocol(results: Results) -> str:
 
 def _ordered(both: BothProtocols) -> tuple[str, str]:
     """The arm with the lower mean in the tested figure, and the other one."""
-    labels = both.pair.arm.label, both.pair.other.label
+    labels = both.pair.arm.label, both.pair.against.label
     return labels if both.pair.difference.mean < 0 else labels[::-1]
 
 

@@ -178,8 +178,8 @@ def _rate_warnings(results: Results) -> list[str]:
             warnings.append(f"The learning rate of {one.label} was tuned, but {one.label} is not compared.")
         if one.choice is None:
             warnings.append(f"No learning rate of {one.label} has a loss for every seed: none is chosen.")
-        if one.other and one.choice is not None:
-            used, chosen = listing(list(map(rates_text, one.other))), rates_text(one.choice.rates)
+        if one.unchosen and one.choice is not None:
+            used, chosen = listing(list(map(rates_text, one.unchosen))), rates_text(one.choice.rates)
             warnings.append(
                 f"{one.label} is compared at the learning rate {used}; its tuning chose {chosen}."
             )
