@@ -1,4 +1,4 @@
-"""Judge what is said of positional encodings: python -m claims."""
+"""Judge claims about positional encodings: python -m claims."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ Judge what notes, blogs and papers say of positional encodings, without training
               read from that are not in runs (reports/<study>/records.tar.xz); default: reports
 
 Claims about formulas are computed with the code that trains; claims about training are read from the studies
-that were made, and the command of each that is missing is listed.
+at hand, and the command of each that is missing is listed.
 """
 KEYS = ("runs", "reports")
 

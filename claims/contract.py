@@ -1,4 +1,4 @@
-"""What a claim of the ledger is made of, and what judging it gives."""
+"""The fields of a claim of the ledger, and of its judgement."""
 
 import importlib
 import pkgutil
@@ -10,7 +10,7 @@ from typing import Any
 
 from claims.studies import Reading, Studies, StudyCommand
 
-# Who says it: five notes that were never published, told apart by a letter, and papers.
+# The sources: five unpublished notes, each with a letter, and papers.
 LECTURE = "unpublished teaching notes (A)"
 BLOG = "unpublished teaching notes (B)"
 TIPS = "unpublished teaching notes (C)"
@@ -27,9 +27,9 @@ ROFORMER = "Su et al. 2021, RoFormer (arXiv 2104.09864)"
 
 
 class Verdict(StrEnum):
-    """What may be said of a claim, or of a part of one.
+    """The verdict on a claim, or on a part of one.
 
-    "Here" is said of trained models: of that size, that budget, that text and that number of seeds.
+    "Here" means in the trained models: of that size, that budget, that text and that number of seeds.
     """
 
     HOLDS = "holds"
@@ -49,7 +49,7 @@ OPEN = (Verdict.LITERATURE, Verdict.NOT_TESTED, Verdict.UNDECIDED)
 
 
 def combined(verdicts: Sequence[Verdict]) -> Verdict:
-    """The verdict of a claim whose parts have these verdicts.
+    """Return the verdict of a claim from those of its parts.
 
     It is "in part" where one part holds and another does not; open where none holds and not all are refuted;
     else the weakest of them, so that one part which holds only "here" makes the whole hold "here".
@@ -118,7 +118,7 @@ class Judgement:
     figures: tuple[Figure, ...] = ()
     study: str | None = None  # that the numbers were read from
     setting: str | None = None  # of it: size, budget, text and seeds
-    missing: tuple[StudyCommand, ...] = ()  # studies that would have to be made first
+    missing: tuple[StudyCommand, ...] = ()  # studies that would have to be run first
     parts: Mapping[str, Part] = field(default_factory=dict)  # by their letters
 
     @property
@@ -132,11 +132,11 @@ class Judgement:
         words = {**dict.fromkeys(TRUE, "yes"), **dict.fromkeys(FALSE, "no")}
         said = words.get(self.verdict, self.verdict.value)
         verdicts = {self.verdict, *(part.verdict for part in self.parts.values())}
-        here = self.verdict not in OPEN and verdicts & {Verdict.HOLDS_HERE, Verdict.REFUTED_HERE}
-        return f"{said}, here" if here else said
+        tested_here = self.verdict not in OPEN and verdicts & {Verdict.HOLDS_HERE, Verdict.REFUTED_HERE}
+        return f"{said}, here" if tested_here else said
 
     def part(self, letter: str | None) -> "Judgement":
-        """The judgement of one part alone; of the whole for None, and where the parts were not judged."""
+        """Return the judgement of one part; of the whole for None, and where the parts were not judged."""
         if letter is None or letter not in self.parts:
             return self
         return replace(self, verdict=self.parts[letter].verdict, parts={})
@@ -152,7 +152,7 @@ def in_parts(*parts: Part, why: str, **more: Any) -> Judgement:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence that is said of positional encodings, and how it is judged."""
+    """A sentence about positional encodings, and how it is judged."""
 
     number: int
     statement: str
@@ -168,7 +168,7 @@ class Claim:
 
 
 class ControlError(Exception):
-    """The code under a claim does not compute what it is known to: the claim cannot be judged with it."""
+    """The code under a claim fails on a known value: the claim cannot be judged with it."""
 
 
 def control(passed: bool, known: str) -> None:

@@ -10,5 +10,5 @@ def small(value: float) -> str:
 
 def plain(text: object, limit: int) -> str:
     """One line of at most `limit` characters, without control characters."""
-    shown = " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(text)).split())
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+    line = " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(text)).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

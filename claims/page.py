@@ -18,7 +18,7 @@ from claims.studies import StudyCommand
 COMMAND = "python -m claims"
 TEMPLATES = Path(__file__).parent / "templates"
 COLUMNS = ("number", "part", "kind", "statement", "verdict", "value", "source", "command")
-TITLE = "What is said of positional encodings, and what holds"
+TITLE = "Claims about positional encodings, and what holds"
 # A link to a claim opens it.
 SCRIPT = """\
 function show() {
@@ -76,26 +76,26 @@ def counts(entries: Sequence[Entry]) -> dict[str, int]:
 
 
 def believed(entries: Sequence[Entry]) -> list[Entry]:
-    by_number = {one.claim.number: one for one in entries}
+    by_number = {entry.claim.number: entry for entry in entries}
     return [by_number[number] for number in BELIEVED if number in by_number]
 
 
 def missing_studies(entries: Sequence[Entry]) -> list[tuple[StudyCommand, list[int]]]:
     """Each study that a claim waits for, with the numbers of those claims."""
     waiting: dict[StudyCommand, list[int]] = {}
-    for one in entries:
-        for study in one.judgement.missing:
-            waiting.setdefault(study, []).append(one.claim.number)
+    for entry in entries:
+        for study in entry.judgement.missing:
+            waiting.setdefault(study, []).append(entry.claim.number)
     return sorted(waiting.items(), key=lambda item: (-len(item[1]), item[0].study))
 
 
 def parts_missing(entries: Sequence[Entry]) -> list[Entry]:
     """The claims that no study can decide as poslab is."""
     return [
-        one
-        for one in entries
-        if one.judgement.verdict in (Verdict.UNDECIDED, Verdict.NOT_TESTED)
-        and not (one.judgement.missing or one.judgement.study or one.claim.exact)
+        entry
+        for entry in entries
+        if entry.judgement.verdict in (Verdict.UNDECIDED, Verdict.NOT_TESTED)
+        and not (entry.judgement.missing or entry.judgement.study or entry.claim.exact)
     ]
 
 
@@ -152,9 +152,9 @@ def table(entries: Sequence[Entry]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for one in entries:
-        claim, judgement = one.claim, one.judgement
-        last = ("; ".join(claim.sources), "; ".join(one.commands))
+    for entry in entries:
+        claim, judgement = entry.claim, entry.judgement
+        last = ("; ".join(claim.sources), "; ".join(entry.commands))
         first, kind = claim.number, claim.kind.value
         writer.writerow((first, "", kind, claim.statement, judgement.verdict.value, judgement.value, *last))
         for letter, part in judgement.parts.items():

@@ -1,7 +1,7 @@
-"""The studies that claims are judged by: their figures, what they were made with, and how to make them.
+"""The studies that claims are judged by: their figures, their settings, and how to run them.
 
-A study is read from runs/ or from the records kept beside its report. What is said of a difference stays
-within the study's own tests: a difference that they correct is used with that correction, any other with a
+A study is read from runs/ or from the records archived beside its report. Differences are judged by the
+study's own tests: a difference that they correct is used with that correction, any other with a
 correction over the comparisons that the claim makes.
 """
 
@@ -39,8 +39,8 @@ class StudyCommand:
     @property
     def duration(self) -> str:
         minutes = self.runs * self.minutes
-        shown = f"{minutes} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
-        return f"{self.runs} runs, roughly {shown} on two CPU cores"
+        span = f"{minutes} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
+        return f"{self.runs} runs, roughly {span} on two CPU cores"
 
 
 SEEDS = "seed=0,1,2,3,4"
@@ -63,7 +63,7 @@ ALL = (
 
 Reading = Literal["lower", "higher", "open"]
 
-NEEDED = 0.02  # nats: a model that loses less with half of its context is said not to use the other half
+NEEDED = 0.02  # nats: a model that loses less with half of its context does not use the other half
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class Compared:
     @property
     def text(self) -> str:
         """The difference with half its 95 % interval, its p and its seeds."""
-        shown = interval(self.difference.mean, self.difference.half_width, 3, sign=True)
+        change = interval(self.difference.mean, self.difference.half_width, 3, sign=True)
         p = "" if self.p is None else ", p < 0.001" if self.p < 0.001 else f", p = {self.p:.2g}"
-        return f"{shown} nats{p}"
+        return f"{change} nats{p}"
 
 
 class Results:
@@ -94,7 +94,7 @@ class Results:
         lengths = {int(row["context_length"]) for row in self.arms.values()}
         self.context_length = lengths.pop() if len(lengths) == 1 else None
         found = [re.fullmatch(r"sliding_([\d.]+)x", str(column)) for column in study.runs]
-        self.multiples = tuple(float(one[1]) for one in found if one)  # of L, the lengths measured
+        self.multiples = tuple(float(match[1]) for match in found if match)  # of L, the lengths measured
         facts = {str(row["key"]): str(row["value"]) for row in self.rows("facts")}
         self.primary = facts.get("primary")  # the figure that the study tests, such as sliding_8x
 
@@ -123,8 +123,10 @@ class Results:
     def p_holm(self, figure: str, ends: set[str | None]) -> float | None:
         """The study's own corrected p of two arms on a figure, or of one and None: of it against 0."""
         tests = self.rows("claims", figure=figure)
-        other = [None if pandas.isna(test["other"]) else test["other"] for test in tests]
-        found = (test["p_holm"] for test, end in zip(tests, other, strict=True) if {test["arm"], end} == ends)
+        against = [None if pandas.isna(test["other"]) else test["other"] for test in tests]
+        found = (
+            test["p_holm"] for test, end in zip(tests, against, strict=True) if {test["arm"], end} == ends
+        )
         return next(found, None)
 
 
@@ -132,13 +134,13 @@ class Studies:
     """The studies at hand, each read at most once."""
 
     def __init__(self, runs: Path, reports: Path) -> None:
-        """`runs` holds run directories by study, `reports` kept records."""
+        """`runs` holds run directories by study, `reports` archived records."""
         self.runs, self.reports = runs, reports
         self.unreadable: dict[str, str] = {}  # why a study that is there has no figures
         self._read: dict[str, Results | None] = {}
 
     def results(self, study: str) -> Results | None:
-        """The figures of a study; None where it was not made, or cannot be read."""
+        """Return the figures of a study; None where it was not run, or cannot be read."""
         if study not in self._read:
             self._read[study] = self._load(study)
         return self._read[study]
@@ -148,11 +150,11 @@ class Studies:
         results = self.results(study)
         if results is None or results.seeds >= EXPLORATORY:
             return ()
-        return tuple(each for each in ALL if each.study == study)
+        return tuple(command for command in ALL if command.study == study)
 
     def _load(self, study: str) -> Results | None:
-        made = any((self.runs / study).glob("*/manifest.json"))
-        if not made and not (self.reports / study / "records.tar.xz").is_file():
+        recorded = any((self.runs / study).glob("*/manifest.json"))
+        if not recorded and not (self.reports / study / "records.tar.xz").is_file():
             return None
         try:
             return Results(poslab.read(study, runs=self.runs, reports=self.reports))
@@ -171,18 +173,18 @@ def name(multiple: float) -> str:
     return f"{multiple:g}x"
 
 
-def compared(results: Results, figure: str, one: str, other: str, comparisons: int = 1) -> Compared | None:
-    """Arm `one` less `other`, or None where they share no seed or their losses do not mean the same.
+def compared(results: Results, figure: str, arm: str, against: str, comparisons: int = 1) -> Compared | None:
+    """Return `arm` less `against`, or None where they share no seed or their losses do not mean the same.
 
     `comparisons` is how many the claim makes of those that the study does not test itself: their p values
     are multiplied by it (Bonferroni).
     """
-    if one not in results.arms or other not in results.arms:
+    if arm not in results.arms or against not in results.arms:
         return None
-    difference = results.study.difference(one, other, figure)
+    difference = results.study.difference(arm, against, figure)
     if difference is None:
         return None
-    p = results.p_holm(figure, {one, other})
+    p = results.p_holm(figure, {arm, against})
     if p is None and difference.p is not None:
         p = min(1.0, comparisons * difference.p)
     return Compared(difference, p, read_difference(difference, p))
@@ -198,12 +200,12 @@ def read_difference(difference: Difference, p: float | None) -> Reading:
     return "lower" if difference.mean < 0 else "higher"
 
 
-def gain_reading(results: Results, figure: str, one: str) -> Compared | None:
+def gain_reading(results: Results, figure: str, arm: str) -> Compared | None:
     """An arm's figure against 0, such as its context gain, by the study's own test."""
-    difference = above_zero(results.by_seed(one, figure))
+    difference = above_zero(results.by_seed(arm, figure))
     if difference is None:
         return None
-    p = results.p_holm(figure, {one, None})
+    p = results.p_holm(figure, {arm, None})
     return Compared(difference, p, read_difference(difference, p))
 
 
@@ -213,16 +215,16 @@ def above_zero(values: Mapping[int, float]) -> Difference | None:
 
 
 def time_ratio(
-    results: Results, one: str, other: str, share: float, comparisons: int
+    results: Results, arm: str, against: str, share: float, comparisons: int
 ) -> tuple[Ratio, Reading] | None:
     """Tokens to the study's target of one arm over another's, and on which side of `share` that lies.
 
-    An exact ratio needs its interval on one side and, as in `compared`, a corrected p; a bound is made with
+    An exact ratio needs its interval on one side and, as in `compared`, a corrected p; a bound has
     99 % and needs no correction for a few comparisons.
     """
-    if one not in results.arms or other not in results.arms:
+    if arm not in results.arms or against not in results.arms:
         return None
-    value = results.study.time_ratio(one, other)
+    value = results.study.time_ratio(arm, against)
     if value is None:
         return None
     side: Reading = "open"
@@ -231,8 +233,8 @@ def time_ratio(
     elif value.low is not None and value.low > share:
         side = "higher"
     if value.kind == "exact":
-        mine, theirs = (results.by_seed(label, "tokens_to_target") for label in (one, other))
-        logs = {seed: math.log(mine[seed] / theirs[seed] / share) for seed in mine.keys() & theirs.keys()}
+        values, base = (results.by_seed(label, "tokens_to_target") for label in (arm, against))
+        logs = {seed: math.log(values[seed] / base[seed] / share) for seed in values.keys() & base.keys()}
         test = above_zero(logs)
         p = None if test is None else test.p
         if p is None or comparisons * p >= FALSE_ALARMS:
@@ -264,24 +266,24 @@ def uses_context(results: Results, label: str) -> bool:
 
 
 def context_used(results: Results, label: str, named: str) -> str:
-    """A sentence on how much of its context an arm uses; stands beside what is said of lengths past L."""
+    """Return a sentence on how much of its context an arm uses, for verdicts on lengths past L."""
     lost, length = half_context(results, label), results.context_length
     if lost is None or length is None:
         return "How much context the models use was not measured in this study."
-    shown = interval(lost.mean, lost.half_width, 2, sign=True)
-    found = f"With {length // 2} tokens of context instead of {length}, {named} loss changes by {shown} nats"
+    change = interval(lost.mean, lost.half_width, 2, sign=True)
+    found = f"With {length // 2} tokens of context instead of {length}, {named} loss changes by {change} nats"
     if uses_context(results, label):
-        return f"{found}: these models use what they have."
+        return f"{found}: these models use their context."
     return f"{found}: these models use hardly more than that, and have little to gain past L."
 
 
 def setting(results: Results) -> str:
     """What was trained, for how long, on what, with how many seeds; stands beside every number of a study."""
-    made = results.rows("summary", arm=results.reference, status="done")
-    run = next(row for row in made if row["part"] != "tuning")
+    rows = results.rows("summary", arm=results.reference, status="done")
+    run = next(row for row in rows if row["part"] != "tuning")
     model = results.configs[results.reference].get("model", {})
     parameters = run["parameters"]
-    each = "" if not parameters else f" ({number(run['budget'] / parameters, 2)} a parameter)"
+    ratio = "" if not parameters else f" ({number(run['budget'] / parameters, 2)} a parameter)"
     shape = f"{model.get('layers')} layers of width {model.get('width')}" if model else ""
     if shape:
         shape += f" ({quantity(parameters)} parameters), " if parameters else ", "
@@ -291,13 +293,13 @@ def setting(results: Results) -> str:
     schedules = {str(config["trainer"].get("schedule", "cosine")) for config in results.configs.values()}
     schedule = f"{' and '.join(sorted(schedules))} schedule"
     rates = {label: _own_rate(config) for label, config in results.configs.items()}
-    own = "".join(
+    rate_notes = "".join(
         f", {label}'s own parameters at {rate:g} times the learning rate"
         for label, rate in rates.items()
         if rate != 1
     )
-    tokens = f"{quantity(run['budget'])} tokens{each} of one text, {text}"
-    return plain(f"{shape}{length}{tokens}, {schedule}{own}, {seeds}", 300)
+    tokens = f"{quantity(run['budget'])} tokens{ratio} of one text, {text}"
+    return plain(f"{shape}{length}{tokens}, {schedule}{rate_notes}, {seeds}", 300)
 
 
 def _own_rate(config: Mapping[str, Any]) -> float:

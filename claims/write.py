@@ -26,7 +26,7 @@ def judged(studies: Studies) -> tuple[Entry, ...]:
 
 def rendered(entries: tuple[Entry, ...], studies: Studies) -> dict[str, bytes]:
     """The files of the page by their names."""
-    drawn = {figure.name: svg(figure) for one in entries for figure in one.judgement.figures}
+    drawn = {figure.name: svg(figure) for entry in entries for figure in entry.judgement.figures}
     return {
         "index.html": html(entries, drawn, studies.unreadable).encode(),
         "claims.md": markdown(entries, studies.unreadable).encode(),
@@ -36,7 +36,7 @@ def rendered(entries: tuple[Entry, ...], studies: Studies) -> dict[str, bytes]:
 
 
 def write(runs: Path, reports: Path) -> tuple[Path, tuple[Entry, ...], Studies]:
-    """Judge all claims and write them to `reports`/claims; the page, and what it says. Raises OSError."""
+    """Judge all claims and write `reports`/claims; return folder, entries and studies. Raises OSError."""
     folder = reports / "claims"
     if (folder / "facts.csv").exists():
         why = "is the report of a study of that name; give another folder with reports="

@@ -63,16 +63,16 @@ def _at_twenty(studies: Studies) -> Judgement:
 def _tables(studies: Studies) -> Judgement:
     places = (1, 2, 10, 100, 1000)
     theta = torch.tensor([1.0, 0.01], dtype=torch.float64)
-    ours = _cosines(theta[:, None] * torch.tensor(places)).tolist()
+    table = _cosines(theta[:, None] * torch.tensor(places)).tolist()
     exact = [[math.cos(theta * place) for place in places] for theta in (1.0, 0.01)]
     near = all(
         abs(a - b) < 1e-12
-        for row, other in zip(ours, exact, strict=True)
-        for a, b in zip(row, other, strict=True)
+        for row, expected in zip(table, exact, strict=True)
+        for a, b in zip(row, expected, strict=True)
     )
     control(near, "the cosines of 1, 2, 10, 100 and 1000")
-    first = ", ".join(f"cos {place:,} = {value:.8f}" for place, value in zip(places, ours[0], strict=True))
-    second = ", ".join(f"{value:.8f}" for value in ours[1][:4])
+    first = ", ".join(f"cos {place:,} = {value:.8f}" for place, value in zip(places, table[0], strict=True))
+    second = ", ".join(f"{value:.8f}" for value in table[1][:4])
     return Judgement(
         Verdict.NOT_TESTED,  # and not undecided: there is nothing to hold them against
         f"{first}; by a second frequency of 0.01 at 1, 2, 10, 100: {second}".replace("-", "−"),

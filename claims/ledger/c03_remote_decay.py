@@ -36,7 +36,7 @@ def _random(distances: tuple[int, ...]) -> list[float]:
     q, k = parts.normal(2, PAIRS, 1, 1, parts.WIDTH)
     turned = [rope.rotate_queries(q, torch.tensor([t])) for t in distances]
     k = rope.rotate_keys(k, torch.tensor([0]))
-    sizes = [float((each * k).sum(dim=-1).abs().mean()) for each in turned]
+    sizes = [float((query * k).sum(dim=-1).abs().mean()) for query in turned]
     return [size / sizes[0] for size in sizes]
 
 
@@ -51,8 +51,8 @@ def _falls(studies: Studies) -> Judgement:
     two, twenty = toy(2, 20)
     sizes = _random((0, 1, 16, 256, 2048))
     always = rises == 0 and twenty <= two and sizes == sorted(sizes, reverse=True)
-    shown = tuple(range(513))
-    lines = (Line("equal q and k, K = 64, base 10,000", shown, tuple(scores[:513].tolist())),)
+    distances = tuple(range(513))
+    lines = (Line("equal q and k, K = 64, base 10,000", distances, tuple(scores[:513].tolist())),)
     return in_parts(
         Part(
             "As a law, for any query and key.",
@@ -77,7 +77,7 @@ def _falls(studies: Studies) -> Judgement:
 
 
 def _near_heads(studies: Studies) -> tuple[Part, str, str | None]:
-    """Whether trained heads under RoPE look nearer than evenly; what is said of it; the setting."""
+    """Return whether trained heads under RoPE look nearer than evenly, a sentence on it, and the setting."""
     statement = "As a tendency of trained models: distant tokens get less attention."
     results = studies.results(EXTRAPOLATION.study)
     rows = [] if results is None else results.rows("attention_distance_runs", arm="rope")
@@ -90,7 +90,7 @@ def _near_heads(studies: Studies) -> tuple[Part, str, str | None]:
     even = results.rows("attention_distance_arms", arm="rope")[0]["uniform_distance"]
     mean = estimate([sum(distances) / len(distances) for distances in heads.values()])
     farthest = max(max(distances) for distances in heads.values())
-    each = len(rows) // len(heads)
+    per_run = len(rows) // len(heads)
     assert mean is not None
     assert mean.half_width is not None
     verdict = Verdict.UNDECIDED
@@ -100,10 +100,10 @@ def _near_heads(studies: Studies) -> tuple[Part, str, str | None]:
         verdict = Verdict.REFUTED_HERE
     numbers = (
         f"mean distance of attention {interval(mean.mean, mean.half_width, 3)} tokens, {farthest:.1f} in the "
-        f"farthest of {each} heads of any seed; spread evenly it would be {even:.1f}"
+        f"farthest of {per_run} heads of any seed; spread evenly it would be {even:.1f}"
     )
     why = (
-        f"Yet in the trained models all {each} heads look nearer than evenly. That is attention, "
+        f"Yet in the trained models all {per_run} heads look nearer than evenly. That is attention, "
         "not scores by distance, and it does not show RoPE to be the cause."
         if verdict is Verdict.HOLDS_HERE
         else "The trained models do not show such a tendency in every head."

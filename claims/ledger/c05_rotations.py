@@ -1,4 +1,4 @@
-"""What a rotation is, and that scores under RoPE depend on the distance alone."""
+"""What a rotation is, and that scores under RoPE depend only on the distance."""
 
 import math
 
@@ -64,14 +64,14 @@ def _distance_alone(studies: Studies) -> Judgement:
     scores = [parts.score(scheme, q, k, 37 + shift, shift) for shift in shifts]
     spread = max(scores) - min(scores)
     norm = scheme.rotate(q.expand(1, 1, 1, -1), torch.tensor([100_000])).norm() / q.norm()
-    other = abs(parts.score(scheme, q, k, 38, 0) - scores[0])
-    alone = spread < 1e-8 < 1e-3 < other
+    change = abs(parts.score(scheme, q, k, 38, 0) - scores[0])
+    by_distance = spread < 1e-8 < 1e-3 < change
     return in_parts(
         Part(
-            "Scores depend on the distance alone.",
-            exactly(alone),
+            "Scores depend only on the distance.",
+            exactly(by_distance),
             f"at a distance of 37 the score differs by {small(spread)} between positions 0 and 100,000; at "
-            f"38 it is another one by {other:.2g}",
+            f"38 it is another one by {change:.2g}",
         ),
         Part(
             "Rotated vectors keep their norms.",
@@ -80,7 +80,7 @@ def _distance_alone(studies: Studies) -> Judgement:
         ),
         why="Yes: the score of one query and one key stays the same wherever the two stand, to rounding, and "
         "a rotated vector keeps its length. Phases are formed in float64 here; claim 22 has lower precisions."
-        if alone
+        if by_distance
         else "The score changes when both tokens move by as much, or does not depend on the distance.",
     )
 
@@ -100,14 +100,14 @@ CLAIMS = (
     ),
     Claim(
         6,
-        "R_m^T R_n = R_(n−m): under RoPE a score depends on the distance alone, and rotated vectors keep "
+        "R_m^T R_n = R_(n−m): under RoPE a score depends only on the distance, and rotated vectors keep "
         "their norms.",
         (LECTURE, BOOK, DEMO),
         "One query and one key 37 tokens apart have the same score at positions 0, 1, 1,000 and 100,000.",
         "Softmax attention's scores under RoPE, K = 64, in float64.",
         "Nothing in exact arithmetic; lower precisions are claim 22.",
         _distance_alone,
-        question="Do RoPE's scores depend on the distance alone?",
+        question="Do RoPE's scores depend only on the distance?",
         exact=True,
     ),
 )

@@ -26,23 +26,23 @@ def _cross_terms(studies: Studies) -> Judgement:
     x, y = parts.normal(2, WIDTH)
     scores, positional, cross = [], [], []
     for shift in (0, 1, 10, 1000):
-        here, there = _encoding(37 + shift, shift)
-        scores.append(float((x + here) @ (y + there)))
-        positional.append(float(here @ there))
-        cross.append(float(x @ there + here @ y))
+        query, key = _encoding(37 + shift, shift)
+        scores.append(float((x + query) @ (y + key)))
+        positional.append(float(query @ key))
+        cross.append(float(x @ key + query @ y))
     control(
         abs(float(_encoding(0)[0] @ _encoding(0)[0]) - WIDTH / 2) < 1e-9,
         "the norm of an encoding, half its width",
     )
-    moved, still, through = (max(each) - min(each) for each in (scores, positional, cross))
+    moved, still, through = (max(values) - min(values) for values in (scores, positional, cross))
     holds = moved > 1e-3 and still < 1e-9 and abs(moved - through) < 1e-9
     return Judgement(
         exactly(holds),
         f"the score moves by {moved:.1f}, its cross terms by {through:.1f}, its positional term by "
         f"{small(still)}",
-        "Of the four products that a score is made of, the one of the two encodings depends on the distance "
-        "alone; the two of a token with the other's position do not, and the whole score moves by what they "
-        "move."
+        "Of the four products that a score consists of, the one of the two encodings depends only on "
+        "the distance; the two of a token with the other's position do not, and the whole score moves by "
+        "what they move."
         if holds
         else "The score does not change when both tokens move by as much.",
     )  # fmt: skip

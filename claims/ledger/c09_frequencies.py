@@ -32,7 +32,7 @@ def _order(studies: Studies) -> Judgement:
 def _range(studies: Studies) -> Judgement:
     theta = parts.frequencies(parts.rope(HEAD)).tolist()
     control(
-        all(abs(each * 10_000 ** (2 * c / HEAD) - 1) < 1e-9 for c, each in enumerate(theta)),
+        all(abs(frequency * 10_000 ** (2 * c / HEAD) - 1) < 1e-9 for c, frequency in enumerate(theta)),
         "theta_c = 10000^(−2c/K)",
     )
     lowest_first = theta[0] == min(theta)

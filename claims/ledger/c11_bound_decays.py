@@ -40,9 +40,9 @@ def _mean(values: list[float]) -> float:
 
 def _decays(studies: Studies) -> Judgement:
     bounds = {(width, base): bound(width, base) for width in WIDTHS for base in BASES_TRIED}
-    control(all(abs(each[0] - 1) < 1e-12 for each in bounds.values()), "a bound of 1 at distance 0")
-    ends = {key: (_mean(each[:64]), _mean(each[192:])) for key, each in bounds.items()}
-    rises = [_mean([float(b > a) for a, b in pairwise(each)]) for each in bounds.values()]
+    control(all(abs(values[0] - 1) < 1e-12 for values in bounds.values()), "a bound of 1 at distance 0")
+    ends = {key: (_mean(values[:64]), _mean(values[192:])) for key, values in bounds.items()}
+    rises = [_mean([float(b > a) for a, b in pairwise(values)]) for values in bounds.values()]
     falls = all(far < near for near, far in ends.values())
     near, far = ends[128, 10_000.0]
     lines = tuple(
@@ -74,7 +74,7 @@ def _spread(studies: Studies) -> Judgement:
     constant, spread = bound(128, 1.0), bound(128, 10_000.0)
     control(abs(spread[0] - 1) < 1e-12, "a bound of 1 at distance 0")
     still = max(constant) - min(constant) < 1e-9
-    others = {base: _mean(bound(128, base)[192:]) for base in (500.0, 500_000.0)}
+    ends = {base: _mean(bound(128, base)[192:]) for base in (500.0, 500_000.0)}
     far = _mean(spread[192:])
     return in_parts(
         Part(
@@ -85,8 +85,7 @@ def _spread(studies: Studies) -> Judgement:
         Part(
             "A base of 10,000 and its spread of frequencies give it.",
             exactly(far < 0.5),
-            f"mean bound there: base 500 {others[500.0]:.2f}, 10,000 {far:.2f}, 500,000 "
-            f"{others[500_000.0]:.2f}",
+            f"mean bound there: base 500 {ends[500.0]:.2f}, 10,000 {far:.2f}, 500,000 {ends[500_000.0]:.2f}",
         ),
         why="Of the bound it holds: the spread does it, and with one frequency for all pairs the bound stays "
         "where it is. 10,000 is nothing special: a smaller base falls faster, a larger one slower.",

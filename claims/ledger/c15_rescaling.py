@@ -32,8 +32,8 @@ def _ntk(studies: Studies) -> Judgement:
     pi = theta / _rescaled("rope_pi")
     yarn = theta / _rescaled("rope_yarn", original_length=TRAINED)
     lines = tuple(
-        Line(label, tuple(pair.tolist()), tuple(each.tolist()))
-        for label, each in (
+        Line(label, tuple(pair.tolist()), tuple(factors.tolist()))
+        for label, factors in (
             ("interpolation", pi), ("NTK-aware, as published", slower), ("NTK-aware, as the section has "
             "it", stated),
             ("YaRN", yarn),

@@ -43,7 +43,7 @@ class Trained:
     """Counts of trained models with linear attention under RoPE, summed over seeds and heads, by layer."""
 
     layers: tuple[int, ...]
-    vanished: tuple[float, ...]  # share of the queries whose rotated denominator is at or below 0
+    vanished: tuple[float, ...]  # share of the queries with a rotated denominator at or below 0
     negative: tuple[float, ...]  # share of the weights below 0
     queries: int
     lowest: float
@@ -84,7 +84,7 @@ def _negative(studies: Studies) -> Judgement:
     # All but the first key are small under elu + 1; three tokens on, the fastest pair has turned by 3 rad.
     q = torch.full((1, 1, 4, 2), 10.0, dtype=torch.float64)
     k = torch.tensor([10.0, -20.0, -20.0, -20.0], dtype=torch.float64)[:, None].expand(1, 1, 4, 2)
-    made = float(denominators(parts.rope(2), q, k)[0, 0, 3])
+    chosen = float(denominators(parts.rope(2), q, k)[0, 0, 3])
     shares, lines = [], []
     for width, scale in ((16, 1.0), (16, 4.0), (32, 1.0), (32, 4.0)):
         q, k = parts.normal(2, SAMPLES, 1, LENGTH, width, scale=scale)
@@ -94,7 +94,7 @@ def _negative(studies: Studies) -> Judgement:
         lines.append(
             Line(f"K = {width}, spread {scale:.0f}", tuple(range(1, LENGTH + 1)), tuple(lowest.tolist()))
         )
-    shown = ", ".join(
+    listed = ", ".join(
         f"{100 * share:.2g} % (K = {width}, spread {scale:.0f})" for width, scale, share in shares
     )
     trained = _trained(studies)
@@ -111,7 +111,7 @@ def _negative(studies: Studies) -> Judgement:
         figures.append(
             Figure("trained_denominators", "Linear attention under RoPE in trained models",
                    "Layer", "Share, %",
-                   tuple(Line(label, layers, tuple(100 * each for each in share))
+                   tuple(Line(label, layers, tuple(100 * value for value in share))
                          for label, share in of.items())),
         )  # fmt: skip
         often = max(trained.vanished)
@@ -122,13 +122,13 @@ def _negative(studies: Studies) -> Judgement:
             else "In the trained models that were measured it never did: the caution changed nothing there."
         )
     return Judgement(
-        exactly(made < 0),
-        f"chosen q, k: {made:.2f} of the plain denominator; Gaussian q, k, {SAMPLES} x {LENGTH} queries: at "
-        f"or below 0 in {shown}{measured}"
+        exactly(chosen < 0),
+        f"chosen q, k: {chosen:.2f} of the plain denominator; Gaussian q, k, {SAMPLES} x {LENGTH} queries: "
+        f"at or below 0 in {listed}{measured}"
         .replace("-", "−"),
         f"It could, as four tokens show, and on Gaussian inputs it is rare. {why}"
-        if made < 0
-        else "The rotated denominator stays positive in the example that was made to turn it.",
+        if chosen < 0
+        else "The rotated denominator stays positive in the example that was chosen to turn it.",
         tuple(figures),
         missing=() if trained else (DENOMINATORS,),
     )  # fmt: skip
@@ -143,7 +143,7 @@ def operations(kind: str, of: Scheme, length: int) -> int:
 
 
 def _bucket() -> tuple[float, ...]:
-    """Which number of its table each distance up to 128 reads, from a bias whose table counts its buckets."""
+    """Return which number of a bias's table each distance up to 128 reads, from a table of 0, 1, 2, ..."""
     counting = parts.scheme("t5", 16, buckets=32, max_distance=128, rate=30.0)
     with torch.no_grad():
         for table in counting.parameters():
@@ -205,7 +205,7 @@ def _bias_is_linear(studies: Studies) -> Judgement:
         "exp(bias), which is what it does under softmax: an analogue, since the weights are not softmax's. A "
         "factor that is constant, or falls by the same share a token, from some distance on needs exact "
         "weights for the near keys and one decayed sum for all others: O(L), for T5 and ALiBi. Any bias that "
-        "depends on the distance alone takes O(L log L) (Luo et al. 2021, arXiv 2106.12566)."
+        "depends only on the distance takes O(L log L) (Luo et al. 2021, arXiv 2106.12566)."
         if max(biased.values()) <= LINEAR
         else "Under an additive bias the operations grow faster than the length.",
         figures=(Figure("t5_buckets", "T5's buckets: which number of its table a distance reads",
@@ -231,11 +231,11 @@ def _costs(studies: Studies) -> Judgement:
 CLAIMS = (
     Claim(
         18,
-        "A rotated denominator could vanish or turn negative, so RoPE turns the numerator of linear "
-        "attention alone.",
+        "A rotated denominator could vanish or turn negative, so RoPE turns only the numerator of "
+        "linear attention.",
         (LECTURE, ROFORMER),
         "For some queries and keys the rotated denominator is at or below 0.",
-        "The sum of linear attention's weights, whose numerator is rotated and whose denominator is not: on "
+        "The sum of linear attention's weights, with a rotated numerator and a plain denominator: on "
         "four chosen tokens, on Gaussian queries and keys, and by layer in the trained models of the study "
         "denominators.",
         "Larger models, other texts and Performer's features.",

@@ -55,8 +55,8 @@ def _fixed_and_linear(studies: Studies) -> Judgement:
         Part(
             "Its slope is learned.",
             exactly(learned),
-            f"parameters: {sum(one.numel() for one in alibi.parameters())}; slopes 1/2 to 1/256 over {HEADS} "
-            "heads",
+            f"parameters: {sum(weight.numel() for weight in alibi.parameters())}; slopes 1/2 to 1/256 over "
+            f"{HEADS} heads",
         ),
         Part("Its bias decays exponentially.", exactly(bend > 1e-9), f"the bias bends by {small(bend)}"),
         why="The slopes are fixed before training, and the bias falls in a straight line. What falls "
@@ -74,15 +74,15 @@ def _extrapolates(studies: Studies) -> Judgement:
         return untested((EXTRAPOLATION,), "The study is not there.")
     longest = name(multiple(results.primary))
     near, far = (results.estimate("alibi", figure) for figure in ("sliding_1x", f"sliding_{longest}"))
-    local = {other: compared(results, "sliding_1x", "alibi", other, 2) for other in ("rope", "t5")}
+    local = {arm: compared(results, "sliding_1x", "alibi", arm, 2) for arm in ("rope", "t5")}
     if near is None or far is None:
         return untested((EXTRAPOLATION,), "The study has no sliding losses.")
     change = paired(results.by_seed("alibi", f"sliding_{longest}"), results.by_seed("alibi", "sliding_1x"))
     high = None if change is None or change.half_width is None else change.mean + change.half_width
     flat = high is not None and far.n >= EXPLORATORY and high < FLAT * near.mean
     k = f"{multiple(results.primary):g}"
-    shown = "; ".join(f"less {other}'s {each.text}" for other, each in local.items() if each is not None)
-    worse = [other for other, each in local.items() if each is not None and each.reading == "higher"]
+    listed = "; ".join(f"less {arm}'s {loss.text}" for arm, loss in local.items() if loss is not None)
+    worse = [arm for arm, loss in local.items() if loss is not None and loss.reading == "higher"]
     return in_parts(
         Part(
             f"It extrapolates: at {k} L it keeps its loss.",
@@ -90,7 +90,7 @@ def _extrapolates(studies: Studies) -> Judgement:
             f"sliding loss {interval(near.mean, near.half_width)} at L and "
             f"{interval(far.mean, far.half_width)} at {k} L",
         ),
-        Part("Its linear decay limits local modelling.", Verdict.UNDECIDED, f"sliding loss at L {shown}"),
+        Part("Its linear decay limits local modelling.", Verdict.UNDECIDED, f"sliding loss at L {listed}"),
         why=("It keeps its loss past L. " if flat else "Past L it does not clearly keep its loss. ")
         + context_used(results, "alibi", "its")
         + (
@@ -116,12 +116,14 @@ def _curse(studies: Studies) -> Judgement:
     )
     seeds = sorted(near.keys() & far.keys() & gain.keys())
     lifted = {seed: near[seed] - far[seed] for seed in seeds}
-    both = above_zero(lifted)
+    curse = above_zero(lifted)
     more = paired(lifted, gain)  # above 0 where the curse is more than half of the gain
     tested = gain_reading(results, f"context_gain_{longest}", "alibi")
-    if both is None or more is None or tested is None or more.half_width is None or both.half_width is None:
+    if curse is None or more is None or tested is None or more.half_width is None or curse.half_width is None:
         return untested((EXTRAPOLATION,), "The study has too few finished runs.")
-    sides = [read_difference(each, None if each.p is None else min(1.0, 2 * each.p)) for each in (both, more)]
+    sides = [
+        read_difference(test, None if test.p is None else min(1.0, 2 * test.p)) for test in (curse, more)
+    ]
     mostly, against = sides == ["higher", "higher"], sides[1] == "lower"
     verdict = Verdict.HOLDS_HERE if mostly else Verdict.REFUTED_HERE if against else Verdict.UNDECIDED
     blind = not uses_context(results, "alibi")
@@ -129,7 +131,7 @@ def _curse(studies: Studies) -> Judgement:
         Part(
             f"The early-token curse goes away from L to {k:g} L.",
             Verdict.HOLDS_HERE if sides[0] == "higher" else Verdict.UNDECIDED,
-            f"it falls by {interval(both.mean, both.half_width, 3)} nats",
+            f"it falls by {interval(curse.mean, curse.half_width, 3)} nats",
         ),
         Part(
             "That is most of what is gained.",

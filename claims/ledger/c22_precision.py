@@ -1,4 +1,4 @@
-"""How exactly far positions are told apart, by precision and by the number of frequencies."""
+"""How exactly far positions differ, by precision and by the number of frequencies."""
 
 import math
 from decimal import Decimal, localcontext
@@ -40,7 +40,7 @@ def _exact(start: int) -> torch.Tensor:
         context.prec = DIGITS
         theta = [Decimal(10_000) ** (Decimal(-2 * pair) / HEAD) for pair in range(HEAD // 2)]
         rows = [
-            [math.cos(float(position * each % FULL_TURN)) for each in theta]
+            [math.cos(float(position * frequency % FULL_TURN)) for frequency in theta]
             for position in range(start, start + SAMPLES)
         ]
     return torch.tensor(rows, dtype=torch.float64)
@@ -69,21 +69,22 @@ def errors(start: int) -> dict[str, float]:
 def _by_dtype(studies: Studies) -> Judgement:
     starts = tuple(2**k for k in range(4, 21))
     by_start = [errors(start) for start in starts]
-    ours, single, half = errors(100_000).values()
+    double, single, half = errors(100_000).values()
     control(next(iter(by_start[0].values())) < 1e-4, "cosines of the first positions")
     lines = tuple(
-        Line(label, starts, tuple(max(each[label], FLOOR) for each in by_start)) for label in by_start[0]
+        Line(label, starts, tuple(max(worst[label], FLOOR) for worst in by_start)) for label in by_start[0]
     )
-    first = next(start for start, each in zip(starts, by_start, strict=True) if each["float32 phases"] > LOST)
-    lost = next(start for start, each in zip(starts, by_start, strict=True) if each["bfloat16 phases"] > 0.1)
+    worst_at = dict(zip(starts, by_start, strict=True))
+    first = next(start for start, worst in worst_at.items() if worst["float32 phases"] > LOST)
+    lost = next(start for start, worst in worst_at.items() if worst["bfloat16 phases"] > 0.1)
     return in_parts(
-        Part("In float64.", exactly(ours > LOST), f"a cosine at 100,000 tokens is off by {small(ours)}"),
+        Part("In float64.", exactly(double > LOST), f"a cosine at 100,000 tokens is off by {small(double)}"),
         Part("In float32.", exactly(single > LOST), f"by {small(single)}"),
         Part("In bfloat16.", exactly(half > LOST), f"by {half:.1f}"),
         why="It depends on the precision. Phases in float64, as models here have them, lose nothing. Phases "
         f"in bfloat16 are off by 0.1 within {lost + SAMPLES} tokens and say nothing at 100,000. In float32 "
         f"the error is small but there: more than {LOST} from about {first:,} tokens on."
-        if ours <= LOST
+        if double <= LOST
         else "The phases of the code lose far positions.",
         figures=(Figure("phase_precision", "The largest error of a cosine by position", "Position, tokens",
                         "Error (1e−9: that or less)", lines, log_x=True, log_y=True),),
@@ -91,28 +92,28 @@ def _by_dtype(studies: Studies) -> Judgement:
 
 
 def _nearest() -> tuple[float, float]:
-    """How near two different positions of 128 K come: in the fastest pair alone, and in all pairs together.
+    """How near two different positions of 128 K come: in the fastest pair, and in all pairs together.
 
     A distance of turns (of two numbers of size 1 each), the root of the mean square over pairs.
     """
     scheme = parts.rope(HEAD)
-    one, together = math.inf, math.inf
+    fastest, together = math.inf, math.inf
     for start in range(1, FARTHEST, CHUNK):
         turned = parts.rotations(scheme, torch.arange(start, min(start + CHUNK, FARTHEST)))
         apart = (turned.real - 1).square() + turned.imag.square()
-        one = min(one, float(apart[0].min()))
+        fastest = min(fastest, float(apart[0].min()))
         together = min(together, float(apart.mean(dim=0).min()))
-    return math.sqrt(one), math.sqrt(together)
+    return math.sqrt(fastest), math.sqrt(together)
 
 
 def _many(studies: Studies) -> Judgement:
-    one, together = _nearest()
+    fastest, together = _nearest()
     nearest = f"of all pairs of positions up to {FARTHEST:,}, the nearest are"
     return in_parts(
         Part(
             "One frequency cannot tell 128 K positions apart.",
-            exactly(one < BFLOAT16),
-            f"{nearest} {small(one)} apart",
+            exactly(fastest < BFLOAT16),
+            f"{nearest} {small(fastest)} apart",
         ),
         Part(
             "Many together can.",
@@ -121,7 +122,7 @@ def _many(studies: Studies) -> Judgement:
         ),
         why="One frequency comes back to nearly the same phase, nearer than bfloat16 can tell (0.004); all "
         "together never do."
-        if one < BFLOAT16 < together
+        if fastest < BFLOAT16 < together
         else "Many frequencies together come as near as one.",
     )
 

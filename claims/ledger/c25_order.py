@@ -31,8 +31,8 @@ def _change(layers: int, causal: bool) -> float:
                 parameter.mul_(8)  # initial weights are so small that attention is nearly uniform
         tokens = torch.arange(TOKENS)
         swapped = torch.cat([tokens[:-1].flip(0), tokens[-1:]])
-        logits, other = gpt(torch.stack([tokens, swapped]))[:, -1]
-    return float((logits - other).abs().max() / logits.std())
+        logits, swapped_logits = gpt(torch.stack([tokens, swapped]))[:, -1]
+    return float((logits - swapped_logits).abs().max() / logits.std())
 
 
 def _order(studies: Studies) -> Judgement:
@@ -46,9 +46,10 @@ def _order(studies: Studies) -> Judgement:
             exactly(causal < 1e-9),
             f"by {small(causal)} standard deviations in two",
         ),
-        why="No: from two layers on the causal mask alone tells order, since each token is mixed from those "
-        "before it (Haviv et al. 2022, arXiv 2203.16634). Without a mask, and after one causal layer, the "
-        "sentence holds. How well a model learns with the mask alone is another question (the arm none)."
+        why="No: from two layers on the causal mask is enough to know the order, since each token is "
+        "mixed from those before it (Haviv et al. 2022, arXiv 2203.16634). Without a mask, and after one "
+        "causal layer, the sentence holds. How well a model learns with only the mask is "
+        "another question (the arm none)."
         if causal >= 1e-9
         else "Two causal layers give the same logits in either order.",
     )

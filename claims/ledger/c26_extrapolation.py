@@ -103,21 +103,23 @@ def _best(studies: Studies) -> Judgement:
     results = studies.results(EXTRAPOLATION.study)
     if results is None or results.primary is None or "rope" not in results.arms:
         return untested((EXTRAPOLATION,), "The study is not there.")
-    against = {other: compared(results, results.primary, "rope", other) for other in RELATIVES}
-    made = {other: each for other, each in against.items() if each is not None}
-    if not made:
+    against = {arm: compared(results, results.primary, "rope", arm) for arm in RELATIVES}
+    found = {arm: difference for arm, difference in against.items() if difference is not None}
+    if not found:
         return untested((EXTRAPOLATION,), "The study has no other relative scheme.")
-    worse = [other for other, each in made.items() if each.reading == "higher"]
-    best = len(made) == len(RELATIVES) and all(each.reading == "lower" for each in made.values())
-    shown = "; ".join(f"less {other}'s {each.text}" for other, each in made.items())
+    worse = [arm for arm, difference in found.items() if difference.reading == "higher"]
+    best = len(found) == len(RELATIVES) and all(
+        difference.reading == "lower" for difference in found.values()
+    )
+    listed = "; ".join(f"less {arm}'s {difference.text}" for arm, difference in found.items())
     k = multiple(results.primary)
-    there = " and ".join(f"{RELATIVES[other]}'s is {_mean(results, other, k)}" for other in worse)
+    losses = " and ".join(f"{RELATIVES[arm]}'s is {_mean(results, arm, k)}" for arm in worse)
     return Judgement(
         Verdict.REFUTED_HERE if worse else Verdict.HOLDS_HERE if best else Verdict.UNDECIDED,
-        f"RoPE's sliding loss at {k:g} L {shown}",
+        f"RoPE's sliding loss at {k:g} L {listed}",
         (
             f"No. At {k:g} times the training length its loss is {_mean(results, 'rope', k)} nats, where "
-            f"{there}; at the training length, {results.context_length} tokens, it is "
+            f"{losses}; at the training length, {results.context_length} tokens, it is "
             f"{_mean(results, 'rope', 1)}. {context_used(results, 'rope', 'its')}"
         )
         if worse

@@ -49,12 +49,12 @@ def _warmed_up(results: Results) -> float:
     return float(budget * steps)
 
 
-def ratios_by_loss(results: Results, one: str, other: str) -> dict[float, float]:
+def ratios_by_loss(results: Results, arm: str, against: str) -> dict[float, float]:
     """Tokens of one arm to each loss over another's, a geometric mean; of losses that every run reached."""
     warm, found = _warmed_up(results), {}
     for loss in LOSSES:
-        mine, theirs = (results.study.tokens_to(label, loss) for label in (one, other))
-        pairs = [(mine[seed], theirs[seed]) for seed in mine.keys() & theirs.keys()]
+        values, base = (results.study.tokens_to(label, loss) for label in (arm, against))
+        pairs = [(values[seed], base[seed]) for seed in values.keys() & base.keys()]
         tokens = [(a, b) for a, b in pairs if a is not None and b is not None and min(a, b) > warm]
         if tokens and len(tokens) == len(pairs):
             found[loss] = math.exp(math.fsum(math.log(a / b) for a, b in tokens) / len(tokens))
@@ -67,19 +67,19 @@ def _steps(studies: Studies) -> Judgement:
         return untested((CONVERGENCE,), "The study is not there.")
     large = _largest(results) >= PARAMETERS
     judged, lines = [], []
-    for other, named in OTHERS.items():
-        found = time_ratio(results, "rope", other, SHARE, len(OTHERS))
-        by_loss = {} if found is None else ratios_by_loss(results, "rope", other)
+    for arm, named in OTHERS.items():
+        found = time_ratio(results, "rope", arm, SHARE, len(OTHERS))
+        by_loss = {} if found is None else ratios_by_loss(results, "rope", arm)
         verdict = TRUE_IF_LOWER[found[1]] if large and found is not None else Verdict.NOT_TESTED
-        shown = "not known" if found is None else f"{ratio_text(found[0])} of its tokens to the target loss"
+        ratio = "not known" if found is None else f"{ratio_text(found[0])} of its tokens to the target loss"
         if by_loss:
             losses = tuple(by_loss)
-            shown += (
+            ratio += (
                 f"; from ×{min(by_loss.values()):.2f} to ×{max(by_loss.values()):.2f} by the loss, over "
                 f"losses from {losses[0]:.1f} to {losses[-1]:.1f}"
             )
             lines.append(Line(f"over {named}", losses, tuple(by_loss.values())))
-        judged.append(Part(f"Against {named}.", verdict, shown))
+        judged.append(Part(f"Against {named}.", verdict, ratio))
     figure = Figure("steps_by_loss", "RoPE's tokens to a loss, over another scheme's",
                     "Loss, nats", "Ratio of tokens", tuple(lines))  # fmt: skip
     return in_parts(
@@ -96,18 +96,18 @@ def _steps(studies: Studies) -> Judgement:
 
 def _equal_steps(studies: Studies) -> Judgement:
     rates = {FAIR.study: "with rates tuned for each scheme", EXTRAPOLATION.study: "with equal rates"}
-    made = {study: results for study in rates if (results := studies.results(study)) is not None}
-    if not made:
+    read = {study: results for study in rates if (results := studies.results(study)) is not None}
+    if not read:
         return untested((EXTRAPOLATION, FAIR), "The studies are not there.")
     judged = {}
-    for other, named in OTHERS.items():
-        found = {study: compared(results, "loss_1x", "rope", other, 4) for study, results in made.items()}
+    for arm, named in OTHERS.items():
+        found = {study: compared(results, "loss_1x", "rope", arm, 4) for study, results in read.items()}
         known = {study: difference for study, difference in found.items() if difference is not None}
-        shown = "; ".join(f"{rates[study]} {difference.text}" for study, difference in known.items())
-        judged[other] = Part(
+        listed = "; ".join(f"{rates[study]} {difference.text}" for study, difference in known.items())
+        judged[arm] = Part(
             f"Against {named}.",
             TRUE_IF_LOWER[_agreed(list(known.values()))],
-            f"RoPE's loss at L less {other}'s, {shown}" if shown else "not measured",
+            f"RoPE's loss at L less {arm}'s, {listed}" if listed else "not measured",
         )
     early = (
         " T5 ahead of RoPE is early training, in which a table of distances is learned faster than rotated "
@@ -121,15 +121,15 @@ def _equal_steps(studies: Studies) -> Judgement:
         *judged.values(),
         why=f"Against learned positions it {said[judged['learned'].verdict]}; against T5 it "
         f"{said[judged['t5'].verdict]} at this budget.{early}",
-        study=next(iter(made)),
-        setting="; ".join(dict.fromkeys(setting(results) for results in made.values())),
-        missing=tuple(each for each in (EXTRAPOLATION, FAIR) if each.study not in made),
+        study=next(iter(read)),
+        setting="; ".join(dict.fromkeys(setting(results) for results in read.values())),
+        missing=tuple(command for command in (EXTRAPOLATION, FAIR) if command.study not in read),
     )
 
 
 def _agreed(found: list[Compared]) -> Reading:
     """What all of these say; open where they differ."""
-    readings = {each.reading for each in found}
+    readings = {difference.reading for difference in found}
     return readings.pop() if len(readings) == 1 else "open"
 
 

@@ -67,10 +67,10 @@ def _variant(studies: Studies, label: str) -> tuple[str, Results, Compared] | No
 
 
 def _with_learned(studies: Studies) -> Judgement:
-    made = _variant(studies, "rope_learned")
-    if made is None:
+    variant = _variant(studies, "rope_learned")
+    if variant is None:
         return untested((VARIANTS,), "The scheme rope_learned is there; the study is not.")
-    study, results, found = made
+    study, results, found = variant
     ends = _no_worse(found)
     verdict = Verdict.UNDECIDED
     if found.reading == "lower" and ends is not None and ends[1] < -CLEAR:
@@ -97,10 +97,10 @@ def slowest_angle(results: Results, label: str) -> float:
 
 
 def _still_pairs(studies: Studies) -> Judgement:
-    made = _variant(studies, "rope_p")
-    if made is None:
+    variant = _variant(studies, "rope_p")
+    if variant is None:
         return untested((VARIANTS,), "The scheme rope_p is there; the study is not.")
-    study, results, found = made
+    study, results, found = variant
     ends, angle = _no_worse(found), slowest_angle(results, "rope_p")
     verdict = Verdict.UNDECIDED
     if angle >= TURNED and found.reading == "higher" and ends is not None and ends[0] > CLEAR:
@@ -150,12 +150,12 @@ def _other_bases(studies: Studies) -> list[tuple[Results, str, Compared]]:
     results = _first(studies, CONTEXT.study, BASES.study)
     if results is None:
         return []
-    others = [each for each in ("rope_50k", "rope_500k", "rope_1m") if each in results.arms]
-    cases = [(k, other) for other in others for k in results.multiples if k > 1]
+    larger = [label for label in ("rope_50k", "rope_500k", "rope_1m") if label in results.arms]
+    cases = [(k, base) for base in larger for k in results.multiples if k > 1]
     found = [
         (case, compared(results, f"sliding_{name(case[0])}", case[1], "rope", len(cases))) for case in cases
     ]
-    return [(results, f"{other} at {k:g} L", each) for (k, other), each in found if each is not None]
+    return [(results, f"{base} at {k:g} L", loss) for (k, base), loss in found if loss is not None]
 
 
 def _extends(studies: Studies) -> Judgement:
@@ -174,14 +174,14 @@ def _extends(studies: Studies) -> Judgement:
         )
         said = _in_words(f"NTK-aware scaling of a trained RoPE: at {where}", found)
         said += f" {context_used(results, 'rope', 'its unscaled')}"
-    shown = "; ".join(f"{where} {found.text}" for _, where, found in bases)
+    listed = "; ".join(f"{where} {found.text}" for _, where, found in bases)
     read = [results for results, *_ in ((ntk,) if ntk else ())] + [results for results, *_ in bases]
     return in_parts(
         scaled,
         Part(
             "A larger base does, with further training at the longer length.",
             Verdict.NOT_TESTED,
-            f"trained at L alone, sliding loss less base 10,000's: {shown}" if shown else "not measured",
+            f"trained only at L, sliding loss less base 10,000's: {listed}" if listed else "not measured",
         ),
         Part(
             "A smaller base does (Liu et al. 2023, arXiv 2310.05209).",
@@ -192,7 +192,7 @@ def _extends(studies: Studies) -> Judgement:
         + (
             ": the models with one here were trained at L from the start, and that they do not gain past L "
             "says nothing of the claim."
-            if shown
+            if listed
             else "."
         )
         + " Smaller bases were not trained.",
@@ -205,12 +205,12 @@ def _extends(studies: Studies) -> Judgement:
 def _in_words(where: str, found: Compared) -> str:
     """What is less or more, and whether it counts."""
     mean, half, n = found.difference.mean, found.difference.half_width, found.difference.n
-    shown = f"{where}, the loss is {number(abs(mean), 3)} nats {'lower' if mean < 0 else 'higher'}"
+    change = f"{where}, the loss is {number(abs(mean), 3)} nats {'lower' if mean < 0 else 'higher'}"
     if found.reading != "open":
-        return f"{shown}."
+        return f"{change}."
     if half is None or n < EXPLORATORY:
-        return f"{shown} in {n} seed{'s' * (n != 1)}, too few to count."
-    return f"{shown}, {'within noise' if abs(mean) <= half else f'not separated ({n} seeds)'}."
+        return f"{change} in {n} seed{'s' * (n != 1)}, too few to count."
+    return f"{change}, {'within noise' if abs(mean) <= half else f'not separated ({n} seeds)'}."
 
 
 def _larger_base(studies: Studies) -> Judgement:

@@ -19,9 +19,9 @@ def _absolute(studies: Studies) -> Judgement:
     if results is None or rope is None:
         return untested(
             (VARIANTS,),
-            "Scores under RoPE know distances alone (claim 6), but the causal mask tells places apart from "
+            "Scores under RoPE know only distances (claim 6), but the causal mask makes places differ from "
             "two layers on (claim 25), so it is a question of what trained hidden states hold. Each run "
-            "records what a linear probe reads of the position; a study that was made since is missing.",
+            "records what a linear probe reads of the position; a study with these records is missing.",
         )
     none = explained(results, "none")
     beside = "" if none is None else f"; without any scheme {interval(none.mean, none.half_width, 3)}"
@@ -29,7 +29,7 @@ def _absolute(studies: Studies) -> Judgement:
         Verdict.UNDECIDED,
         "share of the position's variance that a linear probe explains, in the layer that has most of it: "
         f"{interval(rope.mean, rope.half_width, 3)}{beside}",
-        "Scores under RoPE know distances alone (claim 6); what a hidden state holds of the place comes from "
+        "Scores under RoPE know only distances (claim 6); what a hidden state holds of the place comes from "
         "the causal mask (claim 25). The probe has a coefficient for each dimension of a state and is fitted "
         "on half of the validation windows, a dozen by default: so few that it may find nothing where "
         "something is. A share below 0 says that it fits its own windows instead.",
@@ -47,8 +47,8 @@ def _recurrent(studies: Studies) -> Judgement:
 def _tasks(studies: Studies) -> Judgement:
     return untested(
         (),
-        "It takes tasks whose answers need longer inputs than training had, such as addition; poslab has a "
-        "copy task and a pass-key, and no study of them in which models of this size learn to retrieve.",
+        "It takes tasks with answers that need longer inputs than training had, such as addition; poslab has "
+        "a copy task and a pass-key, and no study of them in which models of this size learn to retrieve.",
     )
 
 

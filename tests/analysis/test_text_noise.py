@@ -11,7 +11,7 @@ from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.spread import difference
 from poslab.analysis.statistics import Difference, paired
 from poslab.record.facts import Manifest
-from poslab.record.losses import Stretch
+from poslab.record.losses import LossSum
 from poslab.record.reader import Run
 
 STUDIES = 500
@@ -27,7 +27,7 @@ def arm(losses: np.ndarray, counts: list[int], label: str, known: bool = True) -
     runs, rows = [], []
     for seed, by_document in enumerate(losses):
         scored = {
-            str(i): Stretch(16 * float(by_document[document]), 16, 16, str(document) if known else "")
+            str(i): LossSum(16 * float(by_document[document]), 16, 16, str(document) if known else "")
             for i, document in enumerate(documents)
         }
         shorter = {key: part._replace(nll=2.0 * part.tokens) for key, part in scored.items()}

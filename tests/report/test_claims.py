@@ -15,7 +15,7 @@ from poslab.analysis.results import Results, gather
 from poslab.analysis.sheets import claims_sheet, differences_sheet
 from poslab.analysis.spread import difference
 from poslab.analysis.statistics import Time, estimate, holm, normality, ratio
-from poslab.record.losses import Stretch
+from poslab.record.losses import LossSum
 from poslab.record.schema import EXTRAPOLATION
 from poslab.record.writer import RunRecord
 from poslab.report.sections.overview import differences_table
@@ -83,7 +83,7 @@ def test_one_study_in_twenty_claims_anything_false(n: int, effects: tuple[float,
         false = [
             test
             for test in found.tests
-            if test.holds and true[test.arm] == (0.0 if test.other is None else true[test.other])
+            if test.holds and true[test.arm] == (0.0 if test.against is None else true[test.against])
         ]
         wrong += bool(false)
         winners += any(rank.worst == 1 for rank in ranks(found.pairs).values())
@@ -163,7 +163,7 @@ def with_text(
         mine = by_segment if run.pos == "alibi" else np.zeros(len(tokens))
         seed = float(random.normal(0, 3.0))  # what another training changes in all segments alike
         measured = {
-            str(i): Stretch(float(n * (hard[i] + mine[i] + seed)), n, None) for i, n in enumerate(tokens)
+            str(i): LossSum(float(n * (hard[i] + mine[i] + seed)), n, None) for i, n in enumerate(tokens)
         }
         run.segments["non_overlapping", 8.0] = measured  # type: ignore[index]
     return error_over_text(results)
@@ -187,7 +187,7 @@ def test_the_error_over_text_is_what_other_text_would_change(tmp_path: Path) -> 
     with_text(results, random, 0.2, [64] * 50)
     one = results.arms[1].arm.finished[0].segments["non_overlapping", 8.0]
     for i in range(43):  # of other tokens than in the other runs
-        one[str(i)] = Stretch(1.0, 63, None)  # type: ignore[index]
+        one[str(i)] = LossSum(1.0, 63, None)  # type: ignore[index]
     assert error_over_text(results) is None
 
 

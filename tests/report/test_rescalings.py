@@ -15,7 +15,7 @@ from poslab.analysis.results import Results, gather
 from poslab.record import measures
 from poslab.record.facts import Manifest
 from poslab.record.files import write_sealed
-from poslab.record.losses import Stretch
+from poslab.record.losses import LossSum
 from poslab.record.reader import Run, load
 from poslab.record.schema import RESCALED
 from poslab.record.seal import read_sealed
@@ -85,12 +85,12 @@ def test_what_is_usable_is_held_against_the_model_as_trained(tmp_path: Path) -> 
 def test_a_rise_for_good_is_not_a_hard_stretch_of_text() -> None:
     losses = {1.0: 2.0, 2.0: 2.2, 4.0: 2.0, 8.0: 2.5}  # up to each multiple of L
     positions = {
-        p: Stretch(next(loss for k, loss in losses.items() if p < k * L), 1, None) for p in range(8 * L)
+        p: LossSum(next(loss for k, loss in losses.items() if p < k * L), 1, None) for p in range(8 * L)
     }
     run = Run("a", "done", manifest=Manifest(config={"context_length": L}), positions=positions)
     assert measures.failure(run)["failure_position"] == L
     assert (measures.rise(run)["rise_position"], measures.rise(run)["rise_position_found"]) == (4 * L, True)
-    flat = replace(run, positions={p: Stretch(2.0, 1, None) for p in range(8 * L)})
+    flat = replace(run, positions={p: LossSum(2.0, 1, None) for p in range(8 * L)})
     assert (measures.rise(flat)["rise_position"], measures.rise(flat)["rise_position_found"]) == (None, False)
 
 

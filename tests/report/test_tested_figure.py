@@ -201,7 +201,7 @@ def test_tokenizers_are_compared_in_bits_per_byte(primary: str, tmp_path: Path) 
     assert all(
         "bits_per_byte" in figure for figure in in_bits
     )  # nats a token of the two mean different things
-    assert {test.figure for test in results.claims if test.other} == {primary, "bits_per_byte_1x"}
+    assert {test.figure for test in results.claims if test.against} == {primary, "bits_per_byte_1x"}
     assert set(results.ranks) == {"rope vocabulary=bytes", "rope vocabulary=512"}
     made = write_report("made_up", tmp_path, tmp_path / "reports")
     assert "in bits per byte, the loss of rope vocabulary=512 is lower" in " ".join(made.summary.split())

@@ -34,12 +34,12 @@ WORDS = {
 }
 
 Settings = Mapping[str, Any]  # a configuration by dotted key
-ENDED = ("done", "diverged")  # made again, such a run would end the same
+ENDED = ("done", "diverged")  # another try would end the same
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One scheme under one attention and configuration, with a run a seed."""
+    """One scheme under one attention and configuration, with a run per seed."""
 
     label: str
     pos: str
@@ -53,12 +53,12 @@ class Arm:
 
     @property
     def finished(self) -> tuple[Run, ...]:
-        """The runs that count, by seed."""
+        """Return the runs that count, by seed."""
         return tuple(sorted((run for run in self.runs if run.status == "done"), key=lambda run: run.seed))
 
     @property
     def seeds_started(self) -> int:
-        """Whatever became of their runs."""
+        """Count the seeds, however their runs ended."""
         return len({run.seed for run in self.runs})
 
     @property
@@ -67,9 +67,9 @@ class Arm:
 
 
 def arms(studies: Sequence[Records]) -> tuple[tuple[Run, ...], tuple[Arm, ...]]:
-    """All runs with superseded ones marked, and the arms they make, in the order of the studies' plans.
+    """Return all runs, superseded ones marked, and their arms in the order of the studies' plans.
 
-    Runs that tune a learning rate are among the first and in no arm.
+    Runs that tune a learning rate are in no arm.
     """
     runs: list[Run] = []
     groups: dict[tuple[str, str], list[Run]] = {}
@@ -84,8 +84,8 @@ def arms(studies: Sequence[Records]) -> tuple[tuple[Run, ...], tuple[Arm, ...]]:
     unordered = _arms(list(groups.values()), tuned)
     ordered: list[Arm] = []
     for records in studies:
-        mine = [arm for arm in unordered if arm.study == records.study]
-        ordered += mine if records.ordered else sorted(mine, key=lambda arm: _natural(arm.label))
+        of_study = [arm for arm in unordered if arm.study == records.study]
+        ordered += of_study if records.ordered else sorted(of_study, key=lambda arm: _natural(arm.label))
     return tuple(runs), tuple(ordered)
 
 
@@ -107,18 +107,19 @@ def _arms(groups: list[list[Run]], tuned: set[str]) -> list[Arm]:
 def choose_reference(
     candidates: Sequence[Arm], studies: Sequence[Records], requested: str | None
 ) -> tuple[Arm, str | None]:
-    """The arm that the others are compared with, and a warning where the study's own choice fits no one arm.
+    """Return the reference arm, and a warning where the study's own choice fits none, or several.
 
-    Of several studies the first one's. Raises ReportError where `requested` fits no arm, or several.
+    The first study's choice counts. Raises ReportError where `requested` fits no arm, or several.
     """
-    whose, its = ("this study", "its") if len(studies) == 1 else ("these studies", "their")
+    scope, pronoun = ("this study", "its") if len(studies) == 1 else ("these studies", "their")
     if requested is not None:
         fitting = _fitting(candidates, requested)
-        shown = "; ".join(arm.label for arm in fitting or candidates)
+        listed = "; ".join(arm.label for arm in fitting or candidates)
+        option = f"reference={plain(requested, 60)}"
         if not fitting:
-            raise ReportError(f"reference={plain(requested, 60)} is no arm of {whose}; {its} arms: {shown}")
+            raise ReportError(f"{option} is no arm of {scope}; {pronoun} arms: {listed}")
         if len(fitting) > 1:
-            raise ReportError(f"reference={plain(requested, 60)} fits {len(fitting)} arms, name one: {shown}")
+            raise ReportError(f"{option} fits {len(fitting)} arms, name one: {listed}")
         return fitting[0], None
     planned = studies[0].reference
     if planned is None:
@@ -127,19 +128,19 @@ def choose_reference(
     if len(fitting) == 1:
         return fitting[0], None
     arm = (fitting or candidates)[0]
-    how = "fits several arms" if fitting else f"is no arm of {whose}"
+    how = "fits several arms" if fitting else f"is no arm of {scope}"
     return arm, f"The reference asked for, {plain(planned, 60)}, {how}; compared with {arm.label}."
 
 
 def _natural(label: str) -> list[tuple[int, str]]:
-    """Sorts base=500 before base=10000."""
+    """Return a key that sorts base=500 before base=10000."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", label)]
 
 
 def _fitting(candidates: Sequence[Arm], label: str) -> list[Arm]:
-    """The arms called so: by their whole label, by what it is in their study, or by their scheme.
+    """Return the arms with this label: the whole one, the one in their study, or the scheme.
 
-    In several studies, those of the first one that has any.
+    In several studies, only those of the first with any.
     """
     for names in (
         lambda arm: (arm.label,),
@@ -153,7 +154,7 @@ def _fitting(candidates: Sequence[Arm], label: str) -> list[Arm]:
 
 
 def _once(run: Run, counted: dict[str, str]) -> Run:
-    """A run that another of the studies has as well counts there alone."""
+    """Count a run that several studies have only in the first of them."""
     identity = run.manifest.identity
     if run.status not in ENDED or identity is None:
         return run
@@ -186,7 +187,7 @@ def _same(run: Run) -> tuple[bool, str, int]:
 
 
 def finished_at(run: Run) -> tuple[datetime, str]:
-    """For the order in which runs ended."""
+    """Return a key that sorts runs by the time they ended."""
     try:
         when = datetime.fromisoformat(str(run.manifest.finished))
     except ValueError:
@@ -195,12 +196,12 @@ def finished_at(run: Run) -> tuple[datetime, str]:
 
 
 def key(config: Mapping[str, Any]) -> str:
-    """The same for the runs of one arm."""
+    """Return a text that is equal for runs of the same arm."""
     return json.dumps(arm_settings(config), sort_keys=True, default=str)
 
 
 def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections that make an arm. No probe, and a scheme's rate of 1, are as before there was any."""
+    """Return the sections that define an arm, without a probe of no tasks and a scheme rate of 1."""
     sections = {name: value for name, value in config.items() if name not in BESIDE_AN_ARM}
     probe = sections.get("probe")
     if isinstance(probe, Mapping) and not probe.get("tasks"):
@@ -212,23 +213,25 @@ def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings(config: Mapping[str, Any]) -> Settings:
-    """All that makes an arm, by dotted key."""
+    """Return the settings that define an arm, by dotted key."""
     return flat_settings(arm_settings(config), clean=partial(plain, limit=60))
 
 
 def differing(configurations: Sequence[Settings]) -> list[str]:
-    """The keys in which they are not all the same."""
-    keys = sorted({name for one in configurations for name in one})
+    """Return the keys in which the configurations differ."""
+    keys = sorted({name for options in configurations for name in options})
     return [
-        name for name in keys if len({json.dumps(one.get(name), default=str) for one in configurations}) > 1
+        name
+        for name in keys
+        if len({json.dumps(options.get(name), default=str) for options in configurations}) > 1
     ]
 
 
 def labels(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> list[str]:
-    """A label for the runs of each arm that no two share, under its study's name where there are several.
+    """Return a label for the runs of each arm, all different, with the study's name where there are several.
 
-    Only what differs inside a study is in a label; `tuned` are the studies whose learning rates were chosen
-    arm by arm, so that a rate is no part of what an arm is.
+    A label names only what differs inside a study, and no learning rate in the `tuned` studies, which choose
+    one for each arm.
     """
     several = len({group[0].attention for group in groups}) > 1
     by_study: dict[str, list[int]] = {}
@@ -236,29 +239,30 @@ def labels(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> list[str]
         by_study.setdefault(group[0].study, []).append(i)
     names = [""] * len(groups)
     for study, places in by_study.items():
-        own = _in_a_study([groups[i][0] for i in places], several, study in tuned)
-        for i, label in zip(places, own, strict=True):
+        arm_labels = _in_a_study([groups[i][0] for i in places], several, study in tuned)
+        for i, label in zip(places, arm_labels, strict=True):
             names[i] = f"{plain(study, 80)}: {label}" if len(by_study) > 1 else label
     return names
 
 
 def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
-    """The scheme, the attention where it varies, and what else differs; from the first run of each arm."""
+    """Return labels of scheme, attention where it varies and other differences, by each arm's first run."""
     flat = [settings(run.config) for run in firsts]
     keys = differing(flat)
-    own = ("pos.", "attention.", *(f"evaluate.{name}" for name in RESCALING), *(RATES if tuned else ()))
-    shown = _telling(flat, [key for key in keys if not key.startswith(own)])
+    prefixes = ("pos.", "attention.", *(f"evaluate.{name}" for name in RESCALING), *(RATES if tuned else ()))
+    telling = _telling(flat, [key for key in keys if not key.startswith(prefixes)])
     bare = [
         f"{plain(run.pos, 80)} / {plain(run.attention, 80)}" if several else plain(run.pos, 80)
         for run in firsts
     ]
-    names = [_beside(label, options, shown) for label, options in zip(bare, flat, strict=True)]
+    names = [_beside(label, options, telling) for label, options in zip(bare, flat, strict=True)]
     # The scheme's label should already say its options; where it does not, the options do.
     first = tuple(names)
     for i, (label, options) in enumerate(zip(first, flat, strict=True)):
-        same = [other for other, text in zip(flat, first, strict=True) if text == label]
-        extra = [key for key in keys if key.startswith(own) and len({repr(o.get(key)) for o in same}) > 1]
-        names[i] = _beside(bare[i], options, [*shown, *extra])
+        same = [values for values, text in zip(flat, first, strict=True) if text == label]
+        unsaid = [key for key in keys if key.startswith(prefixes)]
+        extra = [key for key in unsaid if len({repr(values.get(key)) for values in same}) > 1]
+        names[i] = _beside(bare[i], options, [*telling, *extra])
     second = tuple(names)
     for i, label in enumerate(second):
         if second.count(label) > 1:
@@ -268,29 +272,29 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
 
 
 def _telling(flat: Sequence[Settings], keys: Sequence[str]) -> list[str]:
-    """Those of `keys`, the commonest first, without which some of the configurations would look alike."""
+    """Return those of `keys`, the commonest first, that are needed to tell the configurations apart."""
     order = list(WORDS)
-    shown: list[str] = []
+    chosen: list[str] = []
     groups = 1
     for key in sorted(keys, key=lambda key: order.index(key) if key in order else len(order)):
-        apart = len({repr([options.get(one) for one in (*shown, key)]) for options in flat})
+        apart = len({repr([options.get(name) for name in (*chosen, key)]) for options in flat})
         if apart > groups:
-            shown.append(key)
+            chosen.append(key)
             groups = apart
-    return shown
+    return chosen
 
 
 def _beside(label: str, options: Settings, keys: Sequence[str]) -> str:
-    """The label, and what `keys` are set to."""
+    """Return the label with the values of `keys`."""
     return " ".join([label, *(_setting(key, options, keys) for key in keys)])
 
 
 def _setting(name: str, options: Settings, beside: Sequence[str]) -> str:
-    """A setting in a label, by its last part where none `beside` it is called so, too."""
+    """Return a setting for a label, by the last part of its name where that is unique in `beside`."""
     last = name.rpartition(".")[2]
     short = last if [key.rpartition(".")[2] for key in beside].count(last) == 1 else name
     if name not in options:
         return ABSENT.get(name, f"no {short}")
     value = options[name]
-    shown = f"{value:g}" if isinstance(value, float) else plain(value, 60)
-    return WORDS[name].format(shown) if name in WORDS else f"{short}={shown}"
+    text = f"{value:g}" if isinstance(value, float) else plain(value, 60)
+    return WORDS[name].format(text) if name in WORDS else f"{short}={text}"

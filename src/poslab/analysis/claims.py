@@ -23,8 +23,8 @@ class Group(Enum):
     """What a test is for, with its share of the family's false alarms.
 
     The tested figure against the reference keeps three fifths. With five seeds, a study of six arms then
-    finds three seed deviations of one arm in 80 % of the studies; with all of it in 90 %, with an equal share
-    for each of the 31 tests in 46 %. Holm's procedure hands a share on once its test has found something.
+    finds three seed deviations of one arm in 80 % of the studies; with all of it in 90 %, with equal shares
+    of 31 tests in 46 %. Holm's procedure hands a share on once its test has found something.
     """
 
     REFERENCE = "tested figure against the reference", 3.0
@@ -43,7 +43,7 @@ class Claim:
     group: Group
     figure: str
     arm: str
-    other: str | None
+    against: str | None
     n: int
     p: float
     weight: float = 0.0  # its share of the false alarms; all shares make 1
@@ -56,27 +56,29 @@ class Claim:
 
 @dataclass(frozen=True)
 class Claims:
-    """The family, and what it is made of with the corrected p values."""
+    """The family of tests, with the comparisons and pairs that carry its corrected p values."""
 
     tests: tuple[Claim, ...]
     comparisons: tuple[Comparison, ...]
     pairs: tuple[Pair, ...]
 
 
-def holds(tests: Sequence[Claim], figure: str, arm: str, other: str | None) -> bool:
-    """Whether an arm is claimed to differ from another in a figure, or from 0 in context gain."""
-    return any(test.holds for test in tests if (test.figure, test.arm, test.other) == (figure, arm, other))
+def holds(tests: Sequence[Claim], figure: str, arm: str, against: str | None) -> bool:
+    """Return whether an arm is claimed to differ from another in a figure, or from 0 in context gain."""
+    return any(
+        test.holds for test in tests if (test.figure, test.arm, test.against) == (figure, arm, against)
+    )
 
 
 def claims(
-    everything: Sequence[ArmFigures],
+    all_figures: Sequence[ArmFigures],
     reference: ArmFigures,
     primary: str | None,
     comparisons: Sequence[Comparison],
     pairs: Sequence[Pair],
     multiples: Sequence[float],
 ) -> Claims:
-    """Every test that a verdict rests on, corrected together.
+    """Return every test that a verdict rests on, corrected together.
 
     The tested figure between all arms; the loss at L, and the time to the target at 75 % of the reference's
     budget, against the reference; context gain at the longest length against 0. A test without a p value (one
@@ -84,59 +86,59 @@ def claims(
     """
     label = reference.arm.label
     at_length = None if primary is None or multiple(primary) == 1 else loss_at_length(reference, primary)
-    tests = [*_between_arms(pairs, label, primary), *_gains(everything, multiples)]
+    tests = [*_between_arms(pairs, label, primary), *_gains(all_figures, multiples)]
     tests += [
         Claim(Group.OTHER, item.figure, item.arm.label, label, item.difference.n, item.difference.p)
         for item in comparisons
         if item.figure == at_length and item.difference.p is not None
     ]
-    tests += _times(everything, reference)
+    tests += _times(all_figures, reference)
     count = {group: sum(test.group is group for test in tests) for group in Group}
     whole = sum(group.share for group in Group if count[group])
     weights = {i: test.group.share / count[test.group] / whole for i, test in enumerate(tests)}
     adjusted = holm({i: test.p for i, test in enumerate(tests)}, weights)
     family = tuple(replace(test, weight=weights[i], p_holm=adjusted[i]) for i, test in enumerate(tests))
-    by_ends = {(test.figure, *sorted((test.arm, test.other or ""))): test.p_holm for test in family}
+    by_ends = {(test.figure, *sorted((test.arm, test.against or ""))): test.p_holm for test in family}
 
-    def corrected(figure: str | None, arm: str, other: str) -> float | None:
-        return None if figure is None else by_ends.get((figure, *sorted((arm, other))))
+    def corrected(figure: str | None, arm: str, against: str) -> float | None:
+        return None if figure is None else by_ends.get((figure, *sorted((arm, against))))
 
     return Claims(
         family,
         tuple(replace(item, p_holm=corrected(item.figure, item.arm.label, label)) for item in comparisons),
-        tuple(replace(pair, p_holm=corrected(primary, pair.arm.label, pair.other.label)) for pair in pairs),
+        tuple(replace(pair, p_holm=corrected(primary, pair.arm.label, pair.against.label)) for pair in pairs),
     )
 
 
 def _between_arms(pairs: Sequence[Pair], reference: str, primary: str | None) -> list[Claim]:
-    """The tested figure; an arm and the reference stand in this order."""
+    """Test the primary figure between arms; the reference is always second."""
     tests = []
     for pair in pairs:
-        ends = pair.arm.label, pair.other.label
-        arm, other = ends[::-1] if ends[0] == reference else ends
+        ends = pair.arm.label, pair.against.label
+        arm, against = ends[::-1] if ends[0] == reference else ends
         if primary is not None and pair.difference.p is not None:
-            group = Group.REFERENCE if other == reference else Group.RANKS
-            tests.append(Claim(group, primary, arm, other, pair.difference.n, pair.difference.p))
+            group = Group.REFERENCE if against == reference else Group.RANKS
+            tests.append(Claim(group, primary, arm, against, pair.difference.n, pair.difference.p))
     return tests
 
 
-def longest_gain(everything: Sequence[ArmFigures], multiples: Sequence[float]) -> float | None:
-    """The longest multiple of L past 1 at which an arm has a context gain, or None."""
+def longest_gain(all_figures: Sequence[ArmFigures], multiples: Sequence[float]) -> float | None:
+    """Return the longest multiple of L past 1 at which an arm has a context gain, or None."""
     return max(
-        (k for k in multiples if k > 1 and any(gain(k) in item.figures for item in everything)), default=None
+        (k for k in multiples if k > 1 and any(gain(k) in item.figures for item in all_figures)), default=None
     )
 
 
 def gain(k: float) -> str:
-    """The column of context gain at a multiple of L."""
+    """Return the column of context gain at a multiple of L."""
     return f"context_gain_{name(k)}"
 
 
-def _gains(everything: Sequence[ArmFigures], multiples: Sequence[float]) -> list[Claim]:
-    longest = longest_gain(everything, multiples)
+def _gains(all_figures: Sequence[ArmFigures], multiples: Sequence[float]) -> list[Claim]:
+    longest = longest_gain(all_figures, multiples)
     if longest is None:
         return []
-    values = [(item.arm.label, list(item.by_seed(gain(longest)).values())) for item in everything]
+    values = [(item.arm.label, list(item.by_seed(gain(longest)).values())) for item in all_figures]
     return [
         Claim(Group.OTHER, gain(longest), label, None, len(by_seed), p)
         for label, by_seed in values
@@ -144,12 +146,12 @@ def _gains(everything: Sequence[ArmFigures], multiples: Sequence[float]) -> list
     ]
 
 
-def _times(everything: Sequence[ArmFigures], reference: ArmFigures) -> list[Claim]:
-    """A ratio that is not known keeps its place in the family, or what was cut off would decide its size."""
+def _times(all_figures: Sequence[ArmFigures], reference: ArmFigures) -> list[Claim]:
+    """Test times to the target; an unknown ratio stays in the family, with p = 1, to keep its size fixed."""
     return [
         Claim(
             Group.OTHER, TIME, item.arm.label, reference.arm.label, over.n, 1.0 if over.p is None else over.p
         )
-        for item in everything
+        for item in all_figures
         if item is not reference and (over := item.ratios.get(TARGET)) is not None and over.n > 1
     ]

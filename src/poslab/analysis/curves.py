@@ -8,7 +8,7 @@ from poslab.analysis.statistics import Estimate, estimate
 from poslab.record.measures import Bin, Value, mean_bits, mean_loss, name, position_bins
 from poslab.record.reader import Run
 
-STEADY = 0.7  # of the speed of a run's fast stretches: what its slow ones keep on a machine of its own
+STEADY = 0.7  # slow over fast speed between validations, at least, of a run that has its machine to itself
 
 # A run's values, by x and by what the CSV calls that x.
 Place = tuple[float, tuple[tuple[str, Value], ...]]
@@ -32,21 +32,21 @@ def point(x: float, at: Estimate, keys: Mapping[str, Value]) -> Point:
 
 
 def points(by_seed: Sequence[Values]) -> tuple[Point, ...]:
-    """Means over the seeds at every x that one of them has."""
+    """Return means over the seeds at every x that one of them has."""
     places: list[Place] = sorted({place for values in by_seed for place in values})
     estimates = [estimate([values[place] for values in by_seed if place in values]) for place in places]
     return tuple(point(x, at, dict(keys)) for (x, keys), at in zip(places, estimates, strict=True) if at)
 
 
 def by_length(run: Run, protocol: str, lengths: Sequence[float], bits: bool) -> Values:
-    """Bits per byte, or nats a token, at each multiple of L that has them."""
+    """Return bits per byte, or nats per token, at each multiple of L that has them."""
     measure = mean_bits if bits else mean_loss
     losses = {k: measure(run.segments.get((protocol, k), {}).values()) for k in lengths}
     return {(k, _length(run, k)): loss for k, loss in losses.items() if loss is not None}
 
 
 def row_by_length(run: Run, row: Mapping[str, Value], family: str, lengths: Sequence[float]) -> Values:
-    """A figure of a run's row at each multiple of L in its columns' names."""
+    """Return a figure of a run's row at each multiple of L."""
     return {
         (k, _length(run, k)): value
         for k in lengths
@@ -55,7 +55,7 @@ def row_by_length(run: Run, row: Mapping[str, Value], family: str, lengths: Sequ
 
 
 def validation_losses(run: Run) -> Values:
-    """Validation loss by the training tokens before it."""
+    """Return validation losses by the training tokens before them."""
     return {
         (float(point.tokens), (("tokens", point.tokens), ("step", point.step))): point.loss
         for point in run.validations
@@ -64,20 +64,19 @@ def validation_losses(run: Run) -> Values:
 
 
 def by_cost(curve: Sequence[Point], per_token: float, name: str) -> tuple[Point, ...]:
-    """A curve over training tokens as one over what these cost, `per_token` each; the CSV calls it `name`."""
+    """Return a curve over the cost of its training tokens, `per_token` each, called `name` in the CSV."""
     return tuple(
-        replace(one, x=one.x * per_token, keys={**one.keys, name: one.x * per_token}) for one in curve
+        replace(mean, x=mean.x * per_token, keys={**mean.keys, name: mean.x * per_token}) for mean in curve
     )
 
 
 def is_steady(run: Run) -> bool:
-    """Whether the run trained at one speed, as far as its validations show it.
+    """Return whether the run trained at one speed, as far as its validations show it.
 
-    A machine that others use slows a run for a while: beside other work, the slow tenth of a run's stretches
-    between validations went at 0.3 to 0.7 of the speed of the fast tenth; with the machine to itself, at 0.73
-    and more.
+    Beside other work, the slowest tenth of a run's stretches between validations ran at 0.3 to 0.7 of the
+    speed of the fastest tenth; on a machine of its own, at 0.73 or more.
     """
-    timed = [(one.tokens, one.seconds) for one in run.validations if one.seconds is not None]
+    timed = [(point.tokens, point.seconds) for point in run.validations if point.seconds is not None]
     speeds = sorted(
         (after - before) / (end - start) for (before, start), (after, end) in pairwise(timed) if end > start
     )
@@ -86,7 +85,7 @@ def is_steady(run: Run) -> bool:
 
 
 def in_bits(runs: Iterable[Run]) -> bool:
-    """Whether every loss of the runs has a count of bytes."""
+    """Return whether every loss of the runs has a count of bytes."""
     return all(part.bytes for run in runs for parts in run.segments.values() for part in parts.values())
 
 
@@ -95,7 +94,7 @@ def _length(run: Run, k: float) -> tuple[tuple[str, Value], ...]:
 
 
 def by_position(run: Run, unit: int, start: float = 0) -> Values:
-    """Loss in each bin of positions from `start` on, by the tokens seen there in units of so many tokens."""
+    """Return the loss in each bin of positions from `start` on, by the tokens seen there over `unit`."""
     return {(item.center / unit, _bin(item)): item.loss for item in position_bins(run) if item.first >= start}
 
 

@@ -17,9 +17,9 @@ from poslab.record import measures
 from poslab.record.measures import Value
 from poslab.record.reader import Run
 
-# Families of figures with a column a multiple of L; the first two come first in every table.
+# Families of figures with a column per multiple of L; the first two come first in every table.
 BY_LENGTH = ("loss", "sliding", "bits_per_byte", "sliding_bits_per_byte", "early_token_curse", "context_gain")
-CHANGES = ("loss_change", "sliding_change")  # over the loss at L, also with a column a multiple of L
+CHANGES = ("loss_change", "sliding_change")  # over the loss at L, also with a column per multiple of L
 TARGETS = {0.5: "_50", 0.75: "", 0.9: "_90"}
 SINGLE = ("plateau", "aulc", "validation_loss", "tokens_per_second", "seconds", "flops")
 
@@ -61,7 +61,7 @@ class ArmFigures:
         return mean / tokens.pop() if mean is not None and len(tokens) == 1 else None
 
     def by_seed(self, figure: str) -> dict[int, float]:
-        """The figure of each seed that has it."""
+        """Return the figure of each seed that has it."""
         values = {row["seed"]: row.get(figure) for row in self.rows}
         return {
             seed: float(value)
@@ -71,7 +71,7 @@ class ArmFigures:
 
 
 def estimates(rows: Sequence[Mapping[str, Value]], columns: Iterable[str]) -> dict[str, Estimate]:
-    """What the rows, one a seed, say together on each figure that one of them has."""
+    """Return estimates of each figure over the rows, one per seed."""
     by_column: dict[str, Estimate] = {}
     for column in columns:
         values = [float(row[column]) for row in rows if isinstance(row.get(column), int | float)]  # type: ignore[arg-type]
@@ -88,12 +88,12 @@ def arm_figures(
     diverged: Times,
     reference: ArmFigures | None,
 ) -> ArmFigures:
-    """The figures of `arm` from the rows of its runs; `reference` is None for the reference itself."""
-    mine = tuple(rows[run.name] for run in arm.finished)
+    """Return the figures of `arm` from the rows of its runs; `reference` is None for the reference itself."""
+    finished_rows = tuple(rows[run.name] for run in arm.finished)
     columns = [f"{family}_{measures.name(k)}" for family in (*BY_LENGTH, *CHANGES) for k in multiples]
-    figures = estimates(mine, (*columns, *SINGLE))
+    figures = estimates(finished_rows, (*columns, *SINGLE))
     times = {
-        suffix: dict(sorted({**diverged.get(suffix, {}), **_times(arm, mine, suffix)}.items()))
+        suffix: dict(sorted({**diverged.get(suffix, {}), **_times(arm, finished_rows, suffix)}.items()))
         for suffix in TARGETS.values()
     }
     times = {suffix: by_seed for suffix, by_seed in times.items() if by_seed}
@@ -104,11 +104,11 @@ def arm_figures(
     against = {} if reference is None else reference.times
     ratios = {suffix: ratio(by_seed, against.get(suffix, {})) for suffix, by_seed in times.items()}
     known = {suffix: value for suffix, value in ratios.items() if value is not None}
-    return ArmFigures(arm, figures, mine, times, known)
+    return ArmFigures(arm, figures, finished_rows, times, known)
 
 
 def _times(arm: Arm, rows: Iterable[Mapping[str, Value]], suffix: str) -> dict[int, Time]:
-    """Tokens to a target by seed, from the rows of finished runs that have an answer."""
+    """Return tokens to a target by seed, from the rows of finished runs that have an answer."""
     times = {}
     for run, row in zip(arm.finished, rows, strict=True):
         if f"reached{suffix}" in row:
@@ -119,7 +119,7 @@ def _times(arm: Arm, rows: Iterable[Mapping[str, Value]], suffix: str) -> dict[i
 
 
 def _mean_time(times: Sequence[Time]) -> Estimate:
-    """Mean tokens to a target that all runs reached, with the wider interval of a ratio near the budget."""
+    """Return mean tokens to a target that all runs reached; near the budget with a wider interval."""
     tokens = [time.tokens for time in times]
     summary = estimate(tokens)
     assert summary is not None
@@ -129,7 +129,7 @@ def _mean_time(times: Sequence[Time]) -> Estimate:
 
 
 def diverged_times(arm: Arm, comparable: Set[str], targets: Mapping[str, float]) -> Times:
-    """Tokens to each target, by its suffix, of runs that diverged: reached before, or never.
+    """Return tokens to each target, by its suffix, of runs that diverged: reached before, or never.
 
     A seed that was run again counts anew.
     """
@@ -151,7 +151,7 @@ def _before(run: Run, target: float) -> Time:
 
 
 def estimate_columns(figures: Mapping[str, Estimate], names: Iterable[str]) -> dict[str, Value]:
-    """The three cells of each named figure over the seeds; a figure that no seed has is of 0 seeds."""
+    """Return the three cells of each named figure; n is 0 where no seed has it."""
     row: dict[str, Value] = {}
     for figure in names:
         cells = figures[figure].row if figure in figures else {"n": 0}
@@ -160,10 +160,7 @@ def estimate_columns(figures: Mapping[str, Estimate], names: Iterable[str]) -> d
 
 
 def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> dict[str, Value]:
-    """The shortest and the longest usable length of an arm's runs; None where none is defined.
-
-    `key` is RELATIVE or FIXED.
-    """
+    """Return an arm's shortest and longest usable length (`key` RELATIVE or FIXED), or None."""
     lengths = sorted(
         (value, row[f"{key}_multiple"], row[f"{key}_at_least"] is True)
         for row in rows
@@ -181,7 +178,7 @@ def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> 
 
 
 def position_columns(rows: Iterable[Mapping[str, Value]], key: str) -> dict[str, Value]:
-    """The first and the last position over an arm's runs, and how many of those measured have one."""
+    """Return the first and the last position over an arm's runs, and how many of those measured have one."""
     measured = [row for row in rows if row[f"{key}_found"] is not None]
     positions = [value for row in measured if isinstance(value := row[key], int)]
     return {
@@ -193,11 +190,11 @@ def position_columns(rows: Iterable[Mapping[str, Value]], key: str) -> dict[str,
 
 
 def fixed_limit(reference: Iterable[Mapping[str, Value]]) -> float | None:
-    """The highest loss, in nats a token, that usable_length_fixed counts as usable.
+    """Return the highest loss, in nats per token, that usable_length_fixed counts as usable.
 
     5 % over the mean of the reference's sliding losses at L: a model that never used its context has little
     to lose past L and a long usable length by its own loss, but is above this one at L already. `reference`
-    is the rows of its finished runs, one a seed; None where none of them has such a loss.
+    is the rows of its finished runs, one per seed; None where none of them has such a loss.
     """
     losses = [float(loss) for row in reference if isinstance(loss := row.get("sliding_1x"), int | float)]
     mean = estimate(losses)
@@ -205,7 +202,7 @@ def fixed_limit(reference: Iterable[Mapping[str, Value]]) -> float | None:
 
 
 def target_columns(item: ArmFigures) -> dict[str, Value]:
-    """How many of an arm's runs reached each target, and how long they took over the reference's."""
+    """Return how many of an arm's runs reached each target, and their time over the reference's."""
     row: dict[str, Value] = {}
     for suffix in TARGETS.values():
         hits, n = item.reached.get(suffix, (None, None))

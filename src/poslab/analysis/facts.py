@@ -1,4 +1,4 @@
-"""Where a study's figures come from: facts.csv, a row a fact of its runs, and settings.csv of its arms."""
+"""Where a study's figures come from: facts.csv of its runs and settings.csv of its arms."""
 
 import json
 import shlex
@@ -45,14 +45,14 @@ OF_RUNS: Mapping[str, Callable[[Run], object]] = {
 
 
 def tokens_per_parameter(run: Run) -> float | None:
-    """How many training tokens a run's weights have seen for each of them, those of a run before it too."""
+    """Return training tokens per parameter, with those of the run that this one started from."""
     before = origin_of(run, "tokens")
     seen = run.budget + (before if isinstance(before, int) else 0)
     return seen / run.manifest.parameters if run.manifest.parameters else None
 
 
 def facts_sheet(results: Results) -> Sheet:
-    """facts.csv: a row a value; the same key again where the finished runs differ."""
+    """Return facts.csv: a row per value, several with the same key where the finished runs differ."""
     values: list[tuple[str, object]] = [
         ("study", results.study),
         *(("question", question) for question in results.questions),
@@ -80,7 +80,7 @@ def facts_sheet(results: Results) -> Sheet:
 
 
 def _convergence(results: Results) -> Iterator[tuple[str, Value]]:
-    """What times to a target and AULC are measured by; losses are nats a token."""
+    """Return the target losses, in nats per token, and the interval of AULC."""
     for target in results.targets:
         yield f"target_loss_{target.fraction:g}", target.loss
     if results.aulc_interval:
@@ -96,36 +96,36 @@ def _versions(results: Results) -> Iterator[tuple[str, object]]:
 
 
 def _different(values: Iterable[object]) -> list[object]:
-    """Each value once, as the sheet shows it. A boolean is not the number that it equals."""
+    """Return each value once. A boolean is not the number that it equals."""
     return list({json.dumps(_cell(value)): value for value in values}.values())
 
 
 def _cell(value: Any) -> Value:
-    """A raw number, or text as the report shows it."""
+    """Return a raw number, or text as the report shows it."""
     if isinstance(value, bool):
         return str(value).lower()
     return value if value is None or isinstance(value, int | float) else plain(value)
 
 
 def _of_hardware(run: Run, name: str) -> object:
-    """A fact of the machine that a run was made on, of several GPUs their names in one text."""
+    """Return a fact of the machine that trained a run; several GPUs as one text."""
     value = None if run.manifest.hardware is None else getattr(run.manifest.hardware, name)
     return ", ".join(value) if isinstance(value, list) else value
 
 
 def origin_of(run: Run, name: str = "run") -> object:
-    """A fact of the finished run that a run goes on from, None where it began with drawn weights."""
+    """Return a fact of the finished run that this one started from; None for initial weights."""
     return run.manifest.origin and getattr(run.manifest.origin, name)
 
 
 def _loss_before(run: Run) -> float | None:
-    """Nats a token of validation before the first step, of a run that goes on from another."""
+    """Return the validation loss, in nats per token, of the weights that another run left."""
     nll, tokens = origin_of(run, "validation_nll"), origin_of(run, "validation_tokens")
     return nll / tokens if isinstance(nll, float) and isinstance(tokens, int) and tokens > 0 else None
 
 
 def report_command(results: Results) -> str:
-    """The command line that makes this report again from the records."""
+    """Return the command line that writes this report from the records."""
     options = [results.subject.option, *(["earlier=true"] if results.subject.earlier else [])]
     options += [f"reference={results.reference.arm.label}"]
     options += [] if results.primary is None else [f"primary={results.primary}"]
@@ -133,12 +133,12 @@ def report_command(results: Results) -> str:
 
 
 def shown_run(results: Results) -> Run:
-    """The run whose configuration stands for the study: the reference's, where that finished."""
+    """Return the run that stands for the study: the reference's, where that finished."""
     return (results.reference.arm.finished or results.finished)[0]
 
 
 def shown_configuration(results: Results) -> Any:
-    """The whole configuration of that run, with no path of the machine."""
+    """Return the whole configuration of that run, with no path of the machine."""
     return _without_paths(shown_run(results).config)
 
 
@@ -151,7 +151,7 @@ def _without_paths(value: Any) -> Any:
 
 
 def _flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting by its keys with dots between; a list is its items, each under the list's key."""
+    """Yield every setting by its dotted key; of a list each item under the list's key."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from _flatten(item, f"{key}.{name}" if key else name)
@@ -163,12 +163,12 @@ def _flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def differing(results: Results) -> list[str]:
-    """The configuration keys in which the arms differ."""
+    """Return the configuration keys in which the arms differ."""
     return sorted({key for item in results.arms for key in item.arm.differing})
 
 
 def settings_sheet(results: Results) -> Sheet | None:
-    """settings.csv: a row an arm, a column for each configuration key in which the arms differ."""
+    """Return settings.csv: a row per arm, a column per configuration key in which the arms differ."""
     keys = differing(results)
     rows: Rows = [
         {"arm": item.arm.label, **{plain(key): _cell(item.arm.differing.get(key)) for key in keys}}

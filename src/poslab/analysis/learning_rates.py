@@ -1,7 +1,6 @@
-"""Rates tuned arm by arm: what each place of the grid gave, and which one the losses choose.
+"""Rates tuned arm by arm: the loss at each place of the grid, and the rates with the lowest.
 
 A place is a learning rate with, where the scheme has parameters of its own, the multiple that these train at.
-
 Tuning runs have seeds and text of their own and are in no other figure.
 """
 
@@ -20,16 +19,14 @@ from poslab.record.reader import Rates, Run
 @dataclass(frozen=True)
 class Choice:
     rates: Rates
-    edges: tuple[
-        str, ...
-    ]  # of its fields, those at the lowest or highest of the grid: the best may lie outside
+    edges: tuple[str, ...]  # its fields at an end of the grid: the best may lie outside
 
 
 def choose(losses: Mapping[Rates, Sequence[float | None]]) -> Choice | None:
-    """The rates with the lowest mean loss over their seeds, the lower ones of two that are equal.
+    """Return the rates with the lowest mean loss over their seeds, the lower ones of two that are equal.
 
-    `losses` has a final validation loss a seed, None (or what is not finite) where the seed's run did not
-    end with one. Rates with such a seed, or with none at all, are out. None where all are.
+    `losses` has a final validation loss per seed, None or not finite where the seed's run did not end with
+    one. Rates with such a seed, or without seeds, are out. None where all are.
     """
     means = {
         rates: math.fsum(finite) / len(finite) for rates, values in losses.items() if (finite := _all(values))
@@ -45,7 +42,7 @@ def choose(losses: Mapping[Rates, Sequence[float | None]]) -> Choice | None:
 
 
 def _all(values: Sequence[float | None]) -> list[float]:
-    """The losses if every one of them is a number, else nothing."""
+    """Return the losses if every one of them is a number, else an empty list."""
     numbers = [value for value in values if value is not None and math.isfinite(value)]
     return numbers if len(numbers) == len(values) else []
 
@@ -56,7 +53,7 @@ class Tried:
 
     rates: Rates
     losses: tuple[float, ...]  # final validation losses of the seeds that have one
-    without: tuple[str, ...]  # what became of the others: diverged, failed, missing, ...
+    without: tuple[str, ...]  # how the others ended: diverged, failed, missing, ...
 
     @property
     def seeds_started(self) -> int:
@@ -65,7 +62,7 @@ class Tried:
 
     @property
     def estimate(self) -> Estimate | None:
-        """The mean loss; None unless every seed has one: the others alone would flatter the rates."""
+        """The mean loss; None unless every seed has one: a mean of the rest would flatter the rates."""
         return None if self.without else estimate(self.losses)
 
 
@@ -82,45 +79,45 @@ class Tuning:
 
     @property
     def chosen(self) -> Tried | None:
-        """What the chosen rates gave."""
+        """The place with the chosen rates."""
         choice = self.choice
-        return None if choice is None else next(one for one in self.tried if one.rates == choice.rates)
+        return None if choice is None else next(place for place in self.tried if place.rates == choice.rates)
 
     @property
     def seeds(self) -> frozenset[int]:
         return frozenset(run.seed for run in self.runs)
 
     @property
-    def other(self) -> tuple[Rates, ...]:
+    def unchosen(self) -> tuple[Rates, ...]:
         """The rates of compared runs that are not the chosen ones."""
         chosen = () if self.choice is None else self.choice.rates
         return tuple(used for used in self.used if chosen and not all(map(math.isclose, used, chosen)))
 
 
 def scheme_rates(arms: Iterable[Arm]) -> dict[str, float]:
-    """By label, how many times the learning rate a scheme's own parameters train at, where that is not 1."""
+    """Return, by arm, the rate of a scheme's own parameters over the learning rate, where that is not 1."""
     rates = {}
     for arm in arms:
         for run in arm.finished[:1]:
-            own = (run.config.get("pos") or {}).get("rate", 1.0)
-            rate = own * (1.0 if run.rates is None else run.rates.scheme_rate)
+            factor = (run.config.get("pos") or {}).get("rate", 1.0)
+            rate = factor * (1.0 if run.rates is None else run.rates.scheme_rate)
             if rate != 1:
                 rates[arm.label] = float(rate)
     return rates
 
 
 def tunings(runs: Iterable[Run], arms: Sequence[Arm]) -> tuple[Tuning, ...]:
-    """The tuning of each arm that was tuned, then of what is in no arm; superseded runs do not count."""
+    """Return the tuning of each arm, then of configurations in no arm; superseded runs do not count."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         if run.readable and run.tunes and run.status != "superseded" and run.rates is not None:
             groups.setdefault(_key(run), []).append(run)
     tunings = []
     for i, arm in enumerate(arms):
-        mine = groups.get(_key(arm.runs[0]), [])
-        if mine:
+        tuned = groups.get(_key(arm.runs[0]), [])
+        if tuned:
             used = sorted({run.rates for run in arm.finished if run.rates is not None})
-            tunings.append(_tuning(arm.label, i, mine, used))
+            tunings.append(_tuning(arm.label, i, tuned, used))
     taken = {_key(arm.runs[0]) for arm in arms}
     left = [group for key, group in groups.items() if key not in taken]
     known = {arm.label for arm in arms}
@@ -132,26 +129,26 @@ def tunings(runs: Iterable[Run], arms: Sequence[Arm]) -> tuple[Tuning, ...]:
 def _tuning(label: str, arm: int | None, runs: Sequence[Run], used: Sequence[Rates]) -> Tuning:
     seeds = sorted({run.seed for run in runs})
     by_rates: dict[Rates, dict[int, Run]] = {}
-    # Of one seed and rates made twice, by different code, the later one counts, diverged or not.
+    # Of two runs with one seed and the same rates (by different code) the later one counts, diverged or not.
     for run in sorted(runs, key=lambda run: (run.status in ("done", "diverged"), finished_at(run))):
         assert run.rates is not None
         by_rates.setdefault(run.rates, {})[run.seed] = run
     counted = [by_rates[rates][seed] for rates in sorted(by_rates) for seed in sorted(by_rates[rates])]
     tried = tuple(_tried(rates, [by_rates[rates].get(seed) for seed in seeds]) for rates in sorted(by_rates))
     # Rates of another grid lack some of the seeds: they are no edge of the one that was chosen from.
-    whole = [one for one in tried if "missing" not in one.without] or tried
-    choice = choose({one.rates: (*one.losses, *(None for _ in one.without)) for one in whole})
+    whole = [place for place in tried if "missing" not in place.without] or tried
+    choice = choose({place.rates: (*place.losses, *(None for _ in place.without)) for place in whole})
     return Tuning(label, arm, tuple(counted), tried, choice, tuple(used))
 
 
 def _tried(rates: Rates, runs: Sequence[Run | None]) -> Tried:
-    """`runs` has one a seed, None where a seed was not made at these rates."""
+    """Return a place of the grid; `runs` has one per seed, None where a seed was not run at these rates."""
     losses = tuple(loss for run in runs if (loss := _final(run)) is not None)
     return Tried(rates, losses, tuple(_fate(run) for run in runs if _final(run) is None))
 
 
 def _final(run: Run | None) -> float | None:
-    """The last validation loss of a finished run."""
+    """Return the last validation loss of a finished run."""
     if run is None or run.status != "done" or not run.validations:
         return None
     loss = run.validations[-1].loss
@@ -159,7 +156,7 @@ def _final(run: Run | None) -> float | None:
 
 
 def _fate(run: Run | None) -> str:
-    """Why a seed has no loss."""
+    """Return why a seed has no loss."""
     if run is None:
         return "missing"
     return "not finite" if run.status == "done" else plain(run.status, 30)

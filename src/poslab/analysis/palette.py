@@ -1,7 +1,7 @@
 """Colours, marks and dashes: a scheme has one colour in every figure, table and study.
 
 The colour is the scheme's, its tint that of the variant (a base, a rescaling), the mark the scheme's and the
-variant's, so that lines are told apart in grey too, and the dash the attention's. RoPE has too many variants
+variant's, so that lines differ in grey too, and the dash the attention's. RoPE has too many variants
 for one blue: they take an indigo and a cyan besides.
 """
 
@@ -29,8 +29,7 @@ PLAIN = 7  # of them, for lines that are no arms
 GREY = 6
 # The schemes in the order of their colours; another scheme's follows from its name.
 SCHEMES = ("rope", "alibi", "t5", "learned", "sinusoidal", "xpos", "none", "fire", "fox", "kerple", "pope")
-# Variants of RoPE in the order of their looks, those first that studies have together; another's follows from
-# its name.
+# Variants of RoPE in the order of their looks, common ones first; another's look follows from its name.
 _FIRST = "pi ntk yarn llama3 500k dynamic 500 1k 2k 5k 50k 100k 1m"
 ROPES = f"{_FIRST} learned none partial p randomised sqrt log ntk_notes"
 # The colours that variants have besides.
@@ -61,7 +60,7 @@ class Look:
 
 
 def look(number: int) -> Look:
-    """What a number stands for: of an arm by scheme, variant and attention, of another line by place."""
+    """Return the look with a number: of an arm by scheme, variant and attention, of another line by place."""
     if number < OF_ARMS:
         light, dark = COLOURS[number % PLAIN]
         return Look(light, dark, MARKERS[number % len(MARKERS)], DASHES[number % len(DASHES)])
@@ -69,19 +68,19 @@ def look(number: int) -> Look:
     colour, variant = divmod(rest, VARIANTS)
     colours = (COLOURS[colour], *FURTHER.get(colour, ()))
     tint = TINTS[variant // len(colours) % len(TINTS)]
-    light, dark = (_tinted(one, tint) for one in colours[variant % len(colours)])
+    light, dark = (_tinted(shade, tint) for shade in colours[variant % len(colours)])
     return Look(light, dark, MARKERS[(colour + variant) % len(MARKERS)], DASHES[dash])
 
 
 def _tinted(colour: str, tint: float) -> str:
-    """A colour `tint` of the way to white, or to black below 0."""
+    """Mix a colour with white by the share `tint`, or with black below 0."""
     end = 255 if tint > 0 else 0
     parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(part + abs(tint) * (end - part)):02x}" for part in parts)
 
 
 def arm_numbers(arms: Iterable[tuple[str, str]]) -> list[int]:
-    """The number of each arm's look, by its scheme's label and its attention.
+    """Return the number of each arm's look, by its scheme's label and its attention.
 
     The same in every study, but for arms of one scheme and attention that differ in something else: those
     take the scheme's further variants, in their order. Schemes of other packages have a colour that no other
@@ -108,7 +107,7 @@ def _number(colour: int, variant: int, dash: int) -> int:
 
 
 def _places(schemes: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """The places of each scheme's colour and of its variant, by the scheme's label."""
+    """Return the places of each scheme's colour and of its variant, by the scheme's label."""
     known = {pos: _place(pos) for pos in schemes}
     taken = {place[0] for place in known.values() if place is not None}
     places: dict[str, tuple[int, int]] = {}
@@ -123,7 +122,7 @@ def _places(schemes: Iterable[str]) -> dict[str, tuple[int, int]]:
 
 
 def _place(pos: str) -> tuple[int, int] | None:
-    """The places of the colour and of the variant of a scheme of poslab's: rope_500k is a variant of rope."""
+    """Return the places of colour and variant of a scheme of poslab: rope_500k is a variant of rope."""
     scheme, _, variant = pos.replace(" ", "_").partition("_")
     if scheme not in SCHEMES:
         return None
@@ -139,10 +138,10 @@ def _hashed(name: str, n: int) -> int:
 
 
 def line_number(line: int) -> int:
-    """The number of the look of an arm's lines under several rotations: the first, as trained, is grey."""
+    """Return the number of the look of a rescaled line: the first, as trained, is grey."""
     return line if line > GREY else (line - 1) % (GREY + 1)
 
 
 def head_number(head: int) -> int:
-    """The number of the look of an attention head's line: the head's own look, no number of a rotation's."""
+    """Return the number of the look of an attention head's line, which no rotation has."""
     return math.lcm(PLAIN, len(MARKERS), len(DASHES)) + head

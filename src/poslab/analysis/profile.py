@@ -13,20 +13,20 @@ Problem = tuple[str, int]  # a target, by its suffix, and a seed
 
 
 def problems(items: Sequence[ArmFigures]) -> list[Problem]:
-    """Every target on every seed that all the arms have, whatever became of the runs."""
+    """Return every target on every seed that all the arms have, however the runs ended."""
     tried = [{(suffix, seed) for suffix, by_seed in item.times.items() for seed in by_seed} for item in items]
     return sorted(set.intersection(*tried)) if tried else []
 
 
 def factors(item: ArmFigures, items: Sequence[ArmFigures], solvable: Sequence[Problem]) -> list[float]:
-    """The arm's tokens over the fastest arm's on each problem, infinite where it did not get there."""
+    """Return the arm's tokens over the fastest arm's on each problem, infinite where it did not get there."""
     over = []
     for suffix, seed in solvable:
-        fastest = min(_tokens(one.times[suffix][seed]) for one in items)
-        mine = _tokens(item.times[suffix][seed])
+        fastest = min(_tokens(rival.times[suffix][seed]) for rival in items)
+        tokens = _tokens(item.times[suffix][seed])
         # Where the fastest arm had got there before its first step, no other is within a factor of it.
-        factor = mine / fastest if math.isfinite(mine) and fastest > 0 else math.inf
-        over.append(1.0 if mine == fastest < math.inf else factor)
+        factor = tokens / fastest if math.isfinite(tokens) and fastest > 0 else math.inf
+        over.append(1.0 if tokens == fastest < math.inf else factor)
     return over
 
 
@@ -35,7 +35,7 @@ def _tokens(time: Time) -> float:
 
 
 def solved_within(factors: Sequence[float], at: Sequence[float]) -> tuple[Point, ...]:
-    """The share of the problems that an arm with these factors solves within each of `at`."""
+    """Return the share of the problems that an arm with these factors solves within each of `at`."""
     steps = []
     for x in at:
         solved = sum(factor <= x for factor in factors)
@@ -55,14 +55,14 @@ class Profile:
 
 
 def profile(items: Sequence[ArmFigures]) -> Profile | None:
-    """Of the arms whose times compare; None without two of them and a target that one of them reached."""
+    """Return the profile of two arms or more; None without a shared target that one of them reached."""
     solvable = problems(items)
     if len(items) < 2 or not solvable:
         return None
     over = [factors(item, items, solvable) for item in items]
-    finite = sorted({factor for mine in over for factor in mine if math.isfinite(factor)})
+    finite = sorted({factor for arm_factors in over for factor in arm_factors if math.isfinite(factor)})
     if not finite:
         return None
     edge = finite[-1] if finite[-1] > 1 else 2.0
     places = sorted({1.0, *finite, edge})
-    return Profile(solvable, edge, tuple(solved_within(mine, places) for mine in over))
+    return Profile(solvable, edge, tuple(solved_within(arm_factors, places) for arm_factors in over))

@@ -18,12 +18,12 @@ from poslab.record.reader import ReportError
 
 # The families of losses and the other protocol's; what is tested by default is first.
 OTHER = {"sliding": "loss", "loss": "sliding"}
-OTHER |= {IN_BITS[one]: IN_BITS[other] for one, other in OTHER.items()}
+OTHER |= {IN_BITS[nats]: IN_BITS[beside] for nats, beside in OTHER.items()}
 LONGEST_TESTED = 8.0  # of L, unless a study names another figure
 
 
 def loss_at_length(reference: ArmFigures, tested: str | None) -> str:
-    """The figure that is claimed as the loss at L beside a tested one past L, in the same unit.
+    """Return the figure that is claimed as the loss at L beside a tested one past L, in the same unit.
 
     The mean over whole windows, as papers have it, where the reference has it: the sliding loss at L scores
     only the last L/8 positions of its windows, so it rests on a fraction of the targets.
@@ -34,30 +34,30 @@ def loss_at_length(reference: ArmFigures, tested: str | None) -> str:
 
 
 def counterpart(figure: str) -> str:
-    """The loss at the same length in the other protocol: sliding_8x -> loss_8x"""
+    """Return the loss at the same length in the other protocol: sliding_8x -> loss_8x"""
     return f"{OTHER[family(figure)]}_{name(multiple(figure))}"
 
 
 def choose_primary(
-    everything: Sequence[ArmFigures],
+    all_figures: Sequence[ArmFigures],
     reference: ArmFigures,
     multiples: Sequence[float],
     planned: str | None,
     requested: str | None,
 ) -> tuple[str | None, str | None]:
-    """The figure that is tested, and a warning where no arm has the one that the study names (`planned`).
+    """Return the figure to test, and a warning where no arm has the one that the study names (`planned`).
 
     By default it is the reference's loss in sliding windows of 8 L, or of the longest length below, down to
     L; None where the reference has none. Raises ReportError where `requested` is no figure of any arm.
     """
     figures = [f"{protocol}_{name(k)}" for protocol in OTHER for k in multiples]
-    there = [figure for figure in figures if any(figure in item.figures for item in everything)]
-    shown = ", ".join(there) or "none"
+    available = [figure for figure in figures if any(figure in item.figures for item in all_figures)]
+    listed = ", ".join(available) or "none"
     if requested is not None:
-        if requested not in there:
-            raise ReportError(f"primary={plain(requested, 60)} is a loss of no arm; there are {shown}")
+        if requested not in available:
+            raise ReportError(f"primary={plain(requested, 60)} is a loss of no arm; there are {listed}")
         return requested, None
-    if planned in there:
+    if planned in available:
         return planned, None
     usual = [f"sliding_{name(k)}" for k in multiples if 1 <= k <= LONGEST_TESTED]
     default = next((figure for figure in reversed(usual) if figure in reference.figures), None)
@@ -82,7 +82,7 @@ class BothProtocols:
 
     @property
     def changes_places(self) -> bool:
-        """Whether the protocols order the means of the two arms differently, and not by noise alone.
+        """Whether the protocols order the means of the two arms differently, beyond noise.
 
         That takes opposite signs, and either arms that the tested figure separates, or an order that one of
         the two 95 % intervals is sure of together with a change from one protocol to the other that a paired
@@ -90,27 +90,27 @@ class BothProtocols:
         """
         opposite = self.pair.difference.mean * self.beside.mean < 0
         sure = any(
-            one.half_width is not None and abs(one.mean) > one.half_width
-            for one in (self.pair.difference, self.beside)
+            gap.half_width is not None and abs(gap.mean) > gap.half_width
+            for gap in (self.pair.difference, self.beside)
         )
         changed = self.change_p_holm is not None and self.change_p_holm < FALSE_ALARMS
         return opposite and (self.separated or (sure and changed))
 
 
 def both_protocols(
-    everything: Sequence[ArmFigures], pairs: Sequence[Pair], primary: str | None
+    all_figures: Sequence[ArmFigures], pairs: Sequence[Pair], primary: str | None
 ) -> tuple[BothProtocols, ...]:
-    """The pairs of arms that have the tested figure and its counterpart on a shared seed."""
+    """Return the pairs of arms that have the tested figure and its counterpart on a shared seed."""
     if primary is None:
         return ()
-    by_label = {item.arm.label: item for item in everything}
-    other = counterpart(primary)
+    by_label = {item.arm.label: item for item in all_figures}
+    figure = counterpart(primary)
     known = []
     for pair in pairs:
-        ends = by_label[pair.arm.label], by_label[pair.other.label]
-        beside = difference(*ends, other)
+        ends = by_label[pair.arm.label], by_label[pair.against.label]
+        beside = difference(*ends, figure)
         if beside is not None:
-            known.append((pair, beside, difference(*ends, primary, less=other)))
+            known.append((pair, beside, difference(*ends, primary, less=figure)))
     tests = {str(i): gap.p for i, (_, _, gap) in enumerate(known) if gap is not None and gap.p is not None}
     adjusted = holm(tests)
     return tuple(

@@ -16,7 +16,7 @@ from poslab.record.losses import TRAINED, RescaledMeasurement
 from poslab.record.measures import Value
 from poslab.record.reader import Run
 
-# What a reader calls them, in the order that they are shown in.
+# Names for readers, in the order of tables.
 NAMES = {
     TRAINED: "as trained",
     "pi": "interpolation{factor}",
@@ -33,14 +33,14 @@ class Line:
     """An arm's figures under one rotation. The same label has the same place, and so look, in every arm."""
 
     place: int  # among all lines of the study; as trained has 0
-    rescale: str  # as the record says it
+    rescale: str  # as in the record
     label: str
     item: ArmFigures
 
 
 @dataclass(frozen=True)
 class RescaledArm:
-    """An arm with a line a rotation."""
+    """An arm with a line per rotation."""
 
     lines: tuple[Line, ...]  # as trained first
 
@@ -51,7 +51,7 @@ class RescaledArm:
 
 
 def label(rescale: str, config: Mapping[str, Any]) -> str:
-    """A rescaling in words: "YaRN s=8", "RoPE dropped, 50 steps of recalibration"."""
+    """Return a rescaling in words: "YaRN s=8", "RoPE dropped, 50 steps of recalibration"."""
     if rescale not in NAMES:
         return plain(rescale, 60) or "unnamed"
     evaluation = config.get("evaluate")
@@ -72,7 +72,7 @@ def _is_number(value: object) -> bool:
 
 
 def measured(run: Run, rescale: str) -> Run:
-    """The run as if it had been measured under that rotation alone; with no losses where it was not."""
+    """Return the run with its losses under one rotation, none where that was not measured."""
     if rescale == TRAINED:
         return run
     losses = run.rescaled.get(rescale, RescaledMeasurement())
@@ -80,7 +80,7 @@ def measured(run: Run, rescale: str) -> Run:
 
 
 def figures(run: Run, rescale: str, lengths: Sequence[float]) -> dict[str, Value]:
-    """The figures of a run under one rotation; usable length and failure are measured against it as trained.
+    """Return a run's figures under one rotation; usable length and failure are relative to it as trained.
 
     `loss_change_from_trained` is over the loss at L as trained: at L itself, the price of the rescaling.
     `rise_position` is measured against the line's own plateau: how far it reaches, whatever it costs.
@@ -93,35 +93,35 @@ def figures(run: Run, rescale: str, lengths: Sequence[float]) -> dict[str, Value
     return row | measures.usable_length(line, run) | measures.failure(line, run) | measures.rise(line)
 
 
-def rescaled_arms(everything: Sequence[ArmFigures], lengths: Sequence[float]) -> tuple[RescaledArm, ...]:
-    """The arms with a run that was measured under other rotations, each with a line a rotation."""
+def rescaled_arms(all_figures: Sequence[ArmFigures], lengths: Sequence[float]) -> tuple[RescaledArm, ...]:
+    """Return the arms with a run that was measured under other rotations, with a line per rotation."""
     known = list(NAMES)
     lines = [
         (item, rescale, label(rescale, item.arm.runs[0].config))
-        for item in everything
+        for item in all_figures
         for rescale in _rescalings(item)
     ]
     lines.sort(key=lambda line: known.index(line[1]) if line[1] in known else len(known))
-    places = {shown: place for place, shown in enumerate(dict.fromkeys(shown for _, _, shown in lines))}
-    by_arm: dict[str, list[Line]] = {item.arm.label: [] for item in everything}
-    for item, rescale, shown in lines:
-        line = Line(places[shown], rescale, shown, _under(rescale, shown, item, lengths))
+    places = {text: place for place, text in enumerate(dict.fromkeys(text for _, _, text in lines))}
+    by_arm: dict[str, list[Line]] = {item.arm.label: [] for item in all_figures}
+    for item, rescale, text in lines:
+        line = Line(places[text], rescale, text, _under(rescale, text, item, lengths))
         by_arm[item.arm.label].append(line)
-    return tuple(RescaledArm(tuple(mine)) for mine in by_arm.values() if mine)
+    return tuple(RescaledArm(tuple(arm_lines)) for arm_lines in by_arm.values() if arm_lines)
 
 
 def _rescalings(item: ArmFigures) -> tuple[str, ...]:
-    """As trained and every rotation beside it; nothing where there is none beside it."""
-    others = dict.fromkeys(name for run in item.arm.finished for name in run.rescalings)
-    return (TRAINED, *others) if others else ()
+    """Return "as trained" and every other rotation; an empty tuple where there is no other."""
+    rotations = dict.fromkeys(name for run in item.arm.finished for name in run.rescalings)
+    return (TRAINED, *rotations) if rotations else ()
 
 
-def _under(rescale: str, shown: str, item: ArmFigures, lengths: Sequence[float]) -> ArmFigures:
-    """The arm's figures over its seeds, a row a run as in rescaled.csv."""
+def _under(rescale: str, text: str, item: ArmFigures, lengths: Sequence[float]) -> ArmFigures:
+    """Return the arm's figures over its seeds, with the rows of rescaled.csv."""
     shared = ("study", "run", "arm", "pos", "attention", "seed", "context_length")
     rows = tuple(
         {key: row[key] for key in shared}
-        | {"rescale": plain(rescale, 60), "line": shown}
+        | {"rescale": plain(rescale, 60), "line": text}
         | figures(run, rescale, lengths)
         for run, row in zip(item.arm.finished, item.rows, strict=True)
     )

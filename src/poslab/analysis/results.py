@@ -1,4 +1,4 @@
-"""Everything a report says, as figures of runs and of arms; tables, charts and pages only show it."""
+"""The figures of a report, of runs and of arms; tables, charts and pages only show them."""
 
 import math
 import statistics as order_statistics
@@ -40,16 +40,16 @@ from poslab.record.summary import Target, row
 
 @dataclass(frozen=True)
 class Subject:
-    """What a report is on: its name, and what the command line says for it."""
+    """The subject of a report: its name and its option on the command line."""
 
     name: str
     option: str  # study=a,b
-    earlier: bool = False  # whether the runs of earlier commands count, where those of the last one do alone
+    earlier: bool = False  # whether the runs of earlier commands count, not only those of the last
 
 
 @dataclass(frozen=True)
 class Results:
-    """A study's figures, or several studies': a row a run, and what the arms' seeds say together."""
+    """The figures of one or several studies: rows of runs, and estimates of arms over seeds."""
 
     studies: tuple[str, ...]
     questions: tuple[str, ...]
@@ -69,10 +69,10 @@ class Results:
     claims: tuple[Claim, ...]  # the tests that the verdict rests on, corrected together
     both_protocols: tuple[BothProtocols, ...]  # of the pairs, those that both protocols have
     ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed
-    fixed_limit: float | None  # nats a token: the highest loss that usable_length_fixed counts as usable
-    rescaled: tuple[RescaledArm, ...]  # of the arms whose runs were measured under other rotations too
+    fixed_limit: float | None  # nats per token: the highest loss that usable_length_fixed counts as usable
+    rescaled: tuple[RescaledArm, ...]  # arms that were measured under other rotations too
     tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
-    earlier: tuple[Run, ...]  # of commands before the one that is reported: they count in nothing
+    earlier: tuple[Run, ...]  # of commands before the reported one: no figure counts them
     earlier_rows: tuple[Mapping[str, Value], ...]  # beside `earlier`
     subject: Subject
 
@@ -87,7 +87,7 @@ class Results:
 
     @property
     def compared(self) -> tuple[Run, ...]:
-        """Every run that was made to be compared, whatever became of it."""
+        """Every run that was to be compared, however it ended."""
         return tuple(run for run in self.runs if not run.tunes)
 
     @property
@@ -110,7 +110,7 @@ class Results:
 
     @property
     def tested_multiple(self) -> float:
-        """The length whose loss is tested, in multiples of L; 1 where nothing is."""
+        """The length of the tested loss, in multiples of L; 1 where nothing is tested."""
         return 1.0 if self.primary is None else measures.multiple(self.primary)
 
     @property
@@ -128,7 +128,7 @@ class Results:
     def leading(self) -> list[str]:
         """The arms that no other is separated below on the primary figure, the lowest mean first."""
         means = {item.arm.label: item.mean(self.primary or "") or math.inf for item in self.arms}
-        return sorted((one for one, rank in self.ranks.items() if rank.best == 1), key=means.__getitem__)
+        return sorted((label for label, rank in self.ranks.items() if rank.best == 1), key=means.__getitem__)
 
     @property
     def seeds(self) -> int:
@@ -137,7 +137,7 @@ class Results:
 
 
 def gather(study: str, runs: Path, reference: str | None, primary: str | None = None) -> Results:
-    """All figures of a study, or of several with commas between their names.
+    """Return all figures of a study, or of several with commas between their names.
 
     `reference` and `primary` (sliding_8x, loss_8x, ...) go before those of the (first) study. Raises
     ReportError where there is nothing to report, no such reference or no such figure.
@@ -146,19 +146,19 @@ def gather(study: str, runs: Path, reference: str | None, primary: str | None = 
 
 
 def subject_of(study: str, earlier: bool = False) -> Subject:
-    """A report on a study, or on several with commas between their names."""
+    """Return the subject of a study, or of several with commas between their names."""
     return Subject(study.replace(",", "+"), f"study={study}", earlier)
 
 
 def figures(
     records: tuple[Records, ...], subject: Subject, reference: str | None, primary: str | None = None
 ) -> Results:
-    """All figures of these records. Raises ReportError as `gather` does."""
+    """Return all figures of these records. Raises ReportError as `gather` does."""
     listed, every_arm = arms(records)
     finished = [run for run in listed if run.status == "done" and not run.tunes]
-    for one in records:
-        if one.study not in {run.study for run in finished}:
-            raise ReportError(_nothing(one))
+    for record in records:
+        if record.study not in {run.study for run in finished}:
+            raise ReportError(_no_runs(record))
     against, warning = choose_reference(every_arm, records, reference)
     multiples = measures.multiples(finished)
     targets = _targets(against)
@@ -168,7 +168,7 @@ def figures(
     interval = measures.common_interval(run for run in finished if run.validations)
     tuned = tunings(listed, every_arm)
     label_of = {run.name: arm.label for arm in every_arm for run in arm.runs}
-    label_of |= {run.name: one.label for one in reversed(tuned) for run in one.runs}
+    label_of |= {run.name: tuning.label for tuning in reversed(tuned) for run in tuning.runs}
     rows = {
         run.name: row(
             run, label_of.get(run.name), multiples, targets if run.name in same_data else (), interval
@@ -182,29 +182,29 @@ def figures(
         rows[run.name] |= measures.usable_up_to(run, limit if run.name in same_data else None, FIXED)
     aims = {target.suffix: target.loss for target in targets}
     base = arm_figures(against, rows, multiples, diverged_times(against, same_data, aims), None)
-    everything = tuple(
+    all_figures = tuple(
         base
         if arm is against
         else arm_figures(arm, rows, multiples, diverged_times(arm, same_data, aims), base)
         for arm in every_arm
     )
-    figure, warning_of_figure = choose_primary(everything, base, multiples, records[0].primary, primary)
+    figure, warning_of_figure = choose_primary(all_figures, base, multiples, records[0].primary, primary)
     tested = claims(
-        everything,
+        all_figures,
         base,
         figure,
-        compare(everything, base, figure, multiples),
-        pairs(everything, base, figure),
+        compare(all_figures, base, figure, multiples),
+        pairs(all_figures, base, figure),
         multiples,
     )
-    commands = dict.fromkeys(plain(line, 1000) for one in records for line in one.commands)
+    commands = dict.fromkeys(plain(line, 1000) for record in records for line in record.commands)
     return Results(
-        studies=tuple(one.study for one in records),
-        questions=tuple(dict.fromkeys(plain(one.question, 500) for one in records if one.question)),
+        studies=tuple(record.study for record in records),
+        questions=tuple(dict.fromkeys(plain(record.question, 500) for record in records if record.question)),
         commands=tuple(commands),
         runs=listed,
         rows=tuple(rows[run.name] for run in listed),
-        arms=everything,
+        arms=all_figures,
         reference=base,
         reference_warning=warning,
         multiples=multiples,
@@ -215,10 +215,10 @@ def figures(
         comparisons=tested.comparisons,
         pairs=tested.pairs,
         claims=tested.tests,
-        both_protocols=both_protocols(everything, tested.pairs, figure),
+        both_protocols=both_protocols(all_figures, tested.pairs, figure),
         ranks=ranks(tested.pairs),
         fixed_limit=limit,
-        rescaled=rescaled_arms(everything, multiples),
+        rescaled=rescaled_arms(all_figures, multiples),
         tunings=tuned,
         **_earlier(records, multiples),
         subject=subject,
@@ -226,16 +226,16 @@ def figures(
 
 
 def _earlier(records: tuple[Records, ...], multiples: tuple[float, ...]) -> dict[str, Any]:
-    """The runs of earlier commands and their rows, named by what tells all runs of the study apart."""
-    everything, every_arm = arms([one.whole() for one in records])
-    names = {run.name for one in records for run in one.earlier}
-    earlier = tuple(run for run in everything if run.name in names)
+    """Return the runs of earlier commands and their rows, with labels that are unique in the study."""
+    all_runs, every_arm = arms([record.whole() for record in records])
+    names = {run.name for record in records for run in record.earlier}
+    earlier = tuple(run for run in all_runs if run.name in names)
     label_of = {run.name: arm.label for arm in every_arm for run in arm.runs}
     rows = tuple(row(run, label_of.get(run.name), multiples, (), None) for run in earlier)
     return {"earlier": earlier, "earlier_rows": rows}
 
 
-def _nothing(records: Records) -> str:
+def _no_runs(records: Records) -> str:
     compared = [run for run in records.runs if not run.tunes]
     counts = []
     for status in sorted({run.status for run in compared}):

@@ -23,13 +23,13 @@ POSITIONS = ("failure_position", "rise_position")
 
 
 def sheet(rows: Iterable[Row]) -> Sheet:
-    """A CSV file whose columns are those of its rows."""
+    """Return a CSV file with the columns of its rows."""
     listed = [dict(row) for row in rows]
     return list(dict.fromkeys(key for row in listed for key in row)), listed
 
 
 def arms_sheet(results: Results) -> Sheet:
-    """arms.csv: a row an arm; of every figure the mean, half its 95 % interval and the seeds that have it."""
+    """arms.csv: a row per arm, with mean, half the 95 % interval and number of seeds of every figure."""
     figures = [
         f"{family}_{name(k)}"
         for family in (*estimates.BY_LENGTH, *estimates.CHANGES)
@@ -86,18 +86,18 @@ def differences_sheet(results: Results) -> Sheet:
 
 
 def pairs_sheet(results: Results) -> Sheet:
-    """pairs.csv: an arm less another, paired by seed, on the primary figure; what the ranks are made of.
+    """pairs.csv: an arm less another, paired by seed, on the primary figure; ranks follow from it.
 
     Beside it the same two arms in the other protocol, and whether they change places between the two.
     """
     columns = ["arm", "other", "figure", "n", "mean", "half_width", "p", "p_holm", "separated"]
     columns += [f"counterpart{end}" for end in ("", "_n", "_mean", "_half_width")]
     columns += ["change_p_holm", "changes_places"]
-    beside = {id(both.pair): both for both in results.both_protocols}
+    beside = {id(protocols.pair): protocols for protocols in results.both_protocols}
     rows: Rows = [
         {
             "arm": pair.arm.label,
-            "other": pair.other.label,
+            "other": pair.against.label,
             "figure": results.primary,
             **paired(pair.difference),
             "p_holm": pair.p_holm,
@@ -109,31 +109,34 @@ def pairs_sheet(results: Results) -> Sheet:
     return columns, rows
 
 
-def _beside(both: BothProtocols | None, results: Results) -> Row:
-    if both is None or results.primary is None:
+def _beside(protocols: BothProtocols | None, results: Results) -> Row:
+    if protocols is None or results.primary is None:
         return {}
     return {
         "counterpart": counterpart(results.primary),
-        **{f"counterpart_{end}": value for end, value in paired(both.beside).items() if end != "p"},
-        "change_p_holm": both.change_p_holm,
-        "changes_places": both.changes_places,
+        **{f"counterpart_{end}": value for end, value in paired(protocols.beside).items() if end != "p"},
+        "change_p_holm": protocols.change_p_holm,
+        "changes_places": protocols.changes_places,
     }
 
 
 def paired(difference: Difference) -> Row:
-    """What every sheet of differences has of one."""
+    """Return the cells of a difference that every sheet has."""
     return {end: getattr(difference, end) for end in ("n", "mean", "half_width", "p")}
 
 
 def claims_sheet(results: Results) -> Sheet:
-    """claims.csv: a row a test that the verdict rests on, with its share of the family's false alarms."""
+    """claims.csv: a row per test that the verdict rests on, with its share of the family's false alarms."""
     columns = ["part", "figure", "arm", "other", "n", "p", "weight", "p_holm", "claimed"]
-    every = [{**vars(test), "part": test.group.label, "claimed": test.holds} for test in results.claims]
-    return columns, [{key: one[key] for key in columns} for one in every]
+    every = [
+        {**vars(test), "part": test.group.label, "other": test.against, "claimed": test.holds}
+        for test in results.claims
+    ]
+    return columns, [{key: row[key] for key in columns} for row in every]
 
 
 def summary_sheet(results: Results) -> Sheet:
-    """summary.csv: a row a run. Figures are empty where not defined and for runs that do not count."""
+    """summary.csv: a row per run. Figures are empty where not defined and for runs that do not count."""
     columns = ["study", "run", "pos", "attention", "arm", "seed", "status", "reason", "context_length"]
     columns += ["part", "tuning_of", "learning_rate", "parameters", "tokens", "budget"]
     columns += [f"{family}_{name(k)}" for family in estimates.BY_LENGTH for k in results.multiples]
@@ -153,13 +156,13 @@ def summary_sheet(results: Results) -> Sheet:
 
 
 def earlier_sheet(results: Results) -> Sheet:
-    """earlier.csv: the columns of summary.csv for the runs of earlier commands, which count in nothing."""
+    """earlier.csv: the columns of summary.csv for the runs of earlier commands, which no figure counts."""
     columns, _ = summary_sheet(results)
     return columns, [dict(row) for row in results.earlier_rows]
 
 
 def rescaled_sheet(results: Results) -> Sheet:
-    """rescaled.csv: a row a run and rotation, as trained among them; the figures are those of summary.csv.
+    """rescaled.csv: a row per run and rotation, as trained among them; the figures are those of summary.csv.
 
     Usable length and failure position are measured against the run as trained, and so is
     `loss_change_from_trained`, over its loss at L.
@@ -167,11 +170,11 @@ def rescaled_sheet(results: Results) -> Sheet:
     columns = ["study", "run", "pos", "attention", "arm", "seed", "context_length", "rescale", "line"]
     columns += [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples]
     columns += [*REACH, *(f"rise_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found"))]
-    return columns, [dict(row) for one in results.rescaled for line in one.lines for row in line.item.rows]
+    return columns, [dict(row) for arm in results.rescaled for line in arm.lines for row in line.item.rows]
 
 
 def rescaled_arms_sheet(results: Results) -> Sheet:
-    """rescaled_arms.csv: a row an arm and rotation, over the seeds as in arms.csv."""
+    """rescaled_arms.csv: a row per arm and rotation, over the seeds as in arms.csv."""
     figures = [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples] + ["plateau"]
     shared = ("study", "arm", "pos", "attention", "context_length", "rescale", "line")
     return sheet(
@@ -179,13 +182,13 @@ def rescaled_arms_sheet(results: Results) -> Sheet:
         | {"seeds_finished": len(line.item.rows)}
         | estimate_columns(line.item.figures, figures)
         | reach_columns(line.item)
-        for one in results.rescaled
-        for line in one.lines
+        for arm in results.rescaled
+        for line in arm.lines
     )
 
 
 def reach_columns(item: ArmFigures) -> dict[str, Value]:
-    """The columns that say how far a line's figures reach, and what that costs at L."""
+    """Return the columns of a line's usable lengths, and of its cost at L."""
     row = usable_columns(item.rows) | estimate_columns(item.figures, [PRICE])
     for key in POSITIONS:
         row |= position_columns(item.rows, key)
@@ -193,22 +196,22 @@ def reach_columns(item: ArmFigures) -> dict[str, Value]:
 
 
 def rates_sheet(results: Results) -> Sheet:
-    """rates.csv: a row an arm and rate. The loss is empty unless every seed has one."""
+    """rates.csv: a row per arm and rate. The loss is empty unless every seed has one."""
     no_loss = dict.fromkeys(("mean", "half_width", "lowest", "highest"))
     return sheet(
         {
-            "study": one.runs[0].study,
-            "arm": one.label,
+            "study": tuning.runs[0].study,
+            "arm": tuning.label,
             **tried.rates._asdict(),
             "seeds": tried.seeds_started,
             "n": len(tried.losses),
             "diverged": tried.without.count("diverged"),
             "without_loss": len(tried.without),
             **(no_loss if tried.estimate is None else tried.estimate.row),
-            "chosen": tried is one.chosen,
-            "edge": tried is one.chosen and one.choice is not None and bool(one.choice.edges),
-            "compared": tried.rates in one.used,
+            "chosen": tried is tuning.chosen,
+            "edge": tried is tuning.chosen and tuning.choice is not None and bool(tuning.choice.edges),
+            "compared": tried.rates in tuning.used,
         }
-        for one in results.tunings
-        for tried in one.tried
+        for tuning in results.tunings
+        for tried in tuning.tried
     )

@@ -6,49 +6,49 @@ from collections.abc import Mapping, Set
 
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.statistics import Difference, TextNoise, paired
-from poslab.record.losses import Stretch
+from poslab.record.losses import LossSum
 from poslab.record.measures import IN_BITS, family, is_in_bits, multiple, name
 from poslab.record.reader import Run
 
-FEWEST_DOCUMENTS = 2  # how uncertain so few are, the interval says
-FEWEST_SEGMENTS = 8  # of fewer, a standard error is as uncertain as what it is of
+FEWEST_DOCUMENTS = 2  # the interval shows how uncertain so few are
+FEWEST_SEGMENTS = 8  # of fewer, a standard error is as uncertain as the loss itself
 PROTOCOLS = {"loss": "non_overlapping", "sliding": "sliding"}  # that a family of losses is measured in
 PROTOCOLS |= {IN_BITS[nats]: protocol for nats, protocol in PROTOCOLS.items()}
 
 
 def difference(
-    arm: ArmFigures, other: ArmFigures, figure: str, less: str | None = None, by_segment: bool = False
+    arm: ArmFigures, against: ArmFigures, figure: str, less: str | None = None, by_segment: bool = False
 ) -> Difference | None:
-    """An arm less another in a figure, paired over the seeds that both have; None where they share none.
+    """Return an arm less another in a figure, paired over shared seeds; None without any.
 
     The figure is a loss by length or a context gain; with `less`, it is the figure less that other loss.
-    `by_segment` asks for the noise of the text also where records do not say the documents; such noise is in
-    no interval. Other figures have that of seeds alone.
+    `by_segment` asks for the noise of the text also in records without documents; such noise is in no
+    interval. Other figures have only the noise of seeds.
     """
-    mine, theirs = (_by_seed(one, figure, less) for one in (arm, other))
-    seeds = mine.keys() & theirs.keys()
+    values, base = (_by_seed(item, figure, less) for item in (arm, against))
+    seeds = values.keys() & base.keys()
     terms = {figure: 1} if less is None else {figure: 1, less: -1}
     if family(figure) == "context_gain":
         terms = {f"sliding_{name(1)}": 1, f"sliding_{name(multiple(figure))}": -1}
     if not seeds or any(family(term) not in PROTOCOLS for term in terms):
-        return paired(mine, theirs)
-    return paired(mine, theirs, text_noise(arm, other, terms, seeds, by_segment))
+        return paired(values, base)
+    return paired(values, base, text_noise(arm, against, terms, seeds, by_segment))
 
 
 def _by_seed(item: ArmFigures, figure: str, less: str | None) -> dict[int, float]:
     values = item.by_seed(figure)
     if less is None:
         return values
-    others = item.by_seed(less)
-    return {seed: values[seed] - others[seed] for seed in values.keys() & others.keys()}
+    subtracted = item.by_seed(less)
+    return {seed: values[seed] - subtracted[seed] for seed in values.keys() & subtracted.keys()}
 
 
 def text_noise(
-    arm: ArmFigures, other: ArmFigures, terms: Mapping[str, int], seeds: Set[int], by_segment: bool
+    arm: ArmFigures, against: ArmFigures, terms: Mapping[str, int], seeds: Set[int], by_segment: bool
 ) -> TextNoise | None:
-    """How far other text would change the difference of two arms, averaged over `seeds` of both.
+    """Return how far other text would change the difference of two arms, averaged over `seeds` of both.
 
-    Terms are losses by length with their signs. The draws are documents; where records do not say these,
+    Terms are losses by length with their signs. The draws are documents; in records without them,
     segments, if all runs have scored the same. A loss is a ratio of sums, nats over tokens, so a draw adds
     what it loses beyond its share of the mean (Cochran, Sampling Techniques, 1977, section 2.11); what one
     draw adds in all runs is summed, which pairs the arms. Degrees of freedom are Satterthwaite's of draws of
@@ -56,7 +56,7 @@ def text_noise(
     """
     signed = [
         (_measured(run, term), side * sign, is_in_bits(term))
-        for side, item in ((1, arm), (-1, other))
+        for side, item in ((1, arm), (-1, against))
         for run in item.arm.finished
         if run.seed in seeds
         for term, sign in terms.items()
@@ -83,10 +83,10 @@ def text_noise(
     freedom = squares**2 / math.fsum(share**4 for share in shares.values()) - 1
     if freedom + 1 < (FEWEST_DOCUMENTS if of_documents else FEWEST_SEGMENTS) * (1 - 1e-9):
         return None
-    variance = math.fsum(one**2 for one in added.values()) * len(added) / (len(added) - 1)
+    variance = math.fsum(value**2 for value in added.values()) * len(added) / (len(added) - 1)
     return TextNoise(variance, freedom, len(added) if of_documents else None)
 
 
-def _measured(run: Run, figure: str) -> Mapping[str, Stretch]:
-    """The segments of a run that a loss is the mean of."""
+def _measured(run: Run, figure: str) -> Mapping[str, LossSum]:
+    """Return the segments of a run that a loss is the mean of."""
     return run.segments.get((PROTOCOLS[family(figure)], multiple(figure)), {})

@@ -1,6 +1,6 @@
 """Student-t intervals over seeds and text, paired comparisons, times to a target and Holm's correction.
 
-No bootstrap: a percentile bootstrap of three to five seeds covers about 80 % where it says 95 %.
+No bootstrap: a percentile bootstrap of three to five seeds covers about 80 % instead of 95 %.
 """
 
 import math
@@ -23,7 +23,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and half its 95 % interval, which a single seed does not have."""
+    """A mean over seeds and half its 95 % interval, None for a single seed."""
 
     n: int
     mean: float
@@ -44,7 +44,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """Mean and Student-t interval of one value a seed, or None without any value."""
+    """Return mean and Student-t interval of one value per seed, or None without any value."""
     if not values:
         return None
     half = None if len(values) < 2 else _half_width(values, CONFIDENCE)
@@ -52,13 +52,13 @@ def estimate(values: Sequence[float]) -> Estimate | None:
 
 
 def _half_width(values: Sequence[float], confidence: float) -> float:
-    """Half the Student-t interval about the mean of two values or more."""
+    """Return half the Student-t interval about the mean of two values or more."""
     n = len(values)
     return float(stdtrit(n - 1, (1 + confidence) / 2)) * _deviation(values) / math.sqrt(n)
 
 
 def p_value(values: Sequence[float], confidence: float = CONFIDENCE, scale: float = 1.0) -> float | None:
-    """Two-sided p of a mean of 0, or None without spread.
+    """Return the two-sided p of a mean of 0, or None without spread.
 
     Where the interval is of a higher `confidence` than it claims, or wider by `scale`, the p value is higher
     by as much, so that it is under 0.05 where that interval leaves 0 out.
@@ -93,14 +93,14 @@ class Difference:
 
     @property
     def documents(self) -> int | None:
-        """Whose noise is in the interval; None where that of the seeds alone is."""
+        """How many documents add noise to the interval; None where only the seeds do."""
         return None if self.text is None else self.text.documents
 
 
 def paired(
     arm: Mapping[int, float], reference: Mapping[int, float], text: TextNoise | None = None
 ) -> Difference | None:
-    """Difference of two arms whose values are keyed by seed, or None where they share no seed.
+    """Return the difference of two arms, each with values by seed; None where they share no seed.
 
     The interval is one for the mean over all seeds; with `text` by documents, over all seeds and documents.
     """
@@ -112,11 +112,11 @@ def paired(
     if summary.n < 2:
         return Difference(summary.n, summary.mean, None, None, None, text)
     noise = _deviation([reference[seed] for seed in shared])
-    alone = summary.half_width, p_value(differences)
+    by_seeds = summary.half_width, p_value(differences)
     return Difference(
         summary.n,
         summary.mean,
-        *(_over_seeds_and_text(differences, text) if text and text.documents else alone),
+        *(_over_seeds_and_text(differences, text) if text and text.documents else by_seeds),
         summary.mean / noise if noise > 0 else None,
         text,
     )
@@ -125,20 +125,20 @@ def paired(
 def _over_seeds_and_text(differences: Sequence[float], text: TextNoise) -> tuple[float, float | None]:
     """Half the 95 % interval and p of a mean over seeds that are crossed with documents: all score the same.
 
-    The variance is that over seeds plus that over documents. Each holds once what a seed does to a document
-    alone, so the sum is too large by at most that (Owen, The Pigeonhole Bootstrap, Annals of Applied
+    The variance is that over seeds plus that over documents. Both hold the interaction of seed and document,
+    so the sum is too large by at most that (Owen, The Pigeonhole Bootstrap, Annals of Applied
     Statistics 2007, has the same for crossed factors). Degrees of freedom are those of Satterthwaite (1946).
     He trusts two or three seeds that happen to be alike, and covers 88 % where they decide; so the interval
-    is never narrower, nor p smaller, than by the seeds alone (tests/analysis/test_text_noise.py).
+    is never narrower, nor p smaller, than over the seeds only (tests/analysis/test_text_noise.py).
     """
     n, mean = len(differences), math.fsum(differences) / len(differences)
     seeds = _deviation(differences) ** 2 / n
-    both = seeds + text.variance
-    if both == 0:
+    variance = seeds + text.variance
+    if variance == 0:
         return 0.0, None
-    freedom = both**2 / (seeds**2 / (n - 1) + text.variance**2 / text.freedom)
-    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(both)
-    p = 2 * float(stdtr(freedom, -abs(mean) / math.sqrt(both)))
+    freedom = variance**2 / (seeds**2 / (n - 1) + text.variance**2 / text.freedom)
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance)
+    p = 2 * float(stdtr(freedom, -abs(mean) / math.sqrt(variance)))
     return max(half, _half_width(differences, CONFIDENCE)), max(p, p_value(differences) or 0.0)
 
 
@@ -171,42 +171,41 @@ class Ratio:
 
 
 def ratio(arm: Times, reference: Times) -> Ratio | None:
-    """Arm over reference on their shared seeds, or None where they share no seed.
+    """Return arm over reference on their shared seeds, or None where they share no seed.
 
-    What is estimated is the ratio of geometric means over all seeds, those included whose runs would be cut
-    off: a Student-t interval on the logarithms of the ratios. That all runs which were tried reached the
-    target says little about the others where they came near to their budget, so there the interval is the
-    one in which the ratio of a further seed would lie: see `near_budget`.
+    The estimate is the ratio of geometric means over all seeds, with those that the budget would cut off: a
+    Student-t interval on the logarithms of the ratios. Where runs came near to their budget, other seeds may
+    miss the target, so there the interval is that of the ratio of a further seed: see `near_budget`.
 
-    A run that did not reach the target enters with the time that it certainly took, so its ratio is a bound:
-    below the true one where the arm's run is cut off, above it where the reference's is. With both there is
-    neither. No seed is dropped, and none counts as if it had got there.
+    A run that did not reach the target enters with its whole time, so its ratio is a bound: below the true
+    one where the arm's run is cut off, above it where the reference's is; with both there is neither. No seed
+    is dropped.
 
     Simulated with 0 to 60 % of the runs of either or both cut off, and either up to five times as steady as
     the other, each of the three forms is true in at least 93.5 % of the studies that print it. Two limits: of
     two to four seeds that are all cut off, a bound rests on the spread of the reference, and is too sharp
-    where that is more than ten times as steady; and where most runs are cut off, a study whose times all look
-    far from the budget misleads by any rule.
+    where that is more than ten times as steady; and where most runs are cut off, a study with times that all
+    look far from the budget misleads by any rule.
     """
     shared = sorted(arm.keys() & reference.keys())
     if not shared:
         return None
-    mine, others = ([times[seed] for seed in shared] for times in (arm, reference))
-    cut = [not all(time.reached for time in times) for times in (mine, others)]
-    if all(cut) or any(time.tokens <= 0 for time in (*mine, *others)):
+    arm_times, base_times = ([times[seed] for seed in shared] for times in (arm, reference))
+    cut = [not all(time.reached for time in times) for times in (arm_times, base_times)]
+    if all(cut) or any(time.tokens <= 0 for time in (*arm_times, *base_times)):
         return Ratio(len(shared), "none")
-    logs = [math.log(one.tokens / other.tokens) for one, other in zip(mine, others, strict=True)]
+    logs = [math.log(time.tokens / base.tokens) for time, base in zip(arm_times, base_times, strict=True)]
     if cut[0]:
-        low, p = _bound(logs, near_budget(others))
+        low, p = _bound(logs, near_budget(base_times))
         return Ratio(len(shared), "at_least", low=math.exp(low), p=p)
     if cut[1]:
-        low, p = _bound([-log for log in logs], near_budget(mine))
+        low, p = _bound([-log for log in logs], near_budget(arm_times))
         return Ratio(len(shared), "at_most", high=math.exp(-low), p=p)
-    return _exact(logs, near_budget(mine) or near_budget(others))
+    return _exact(logs, near_budget(arm_times) or near_budget(base_times))
 
 
 def near_budget(times: Sequence[Time]) -> bool:
-    """Whether a further run might be cut off: its budget lies within the 98 % prediction interval.
+    """Return whether a further run might be cut off: its budget lies within the 98 % prediction interval.
 
     That is Student's t interval for one more logarithm of a time (Hahn and Meeker, Statistical Intervals,
     1991, section 4.2). True where a run was cut off; False of one run, which shows no spread.
@@ -221,12 +220,12 @@ def near_budget(times: Sequence[Time]) -> bool:
 
 
 def half_width_of_next(values: Sequence[float]) -> float:
-    """Half the 98 % Student-t interval in which one more value would lie; of two values or more."""
+    """Return half the 98 % Student-t interval in which one more value would lie; of two values or more."""
     return math.sqrt(len(values) + 1) * _half_width(values, CONFIDENCE_NEAR_BUDGET)
 
 
 def _exact(logs: Sequence[float], near: bool) -> Ratio:
-    """The ratio where no run was cut off."""
+    """Return the ratio where no run was cut off."""
     n, mean = len(logs), math.fsum(logs) / len(logs)
     if n < 2:
         return Ratio(n, "exact", math.exp(mean))
@@ -236,12 +235,12 @@ def _exact(logs: Sequence[float], near: bool) -> Ratio:
 
 
 def _bound(values: Sequence[float], near: bool) -> tuple[float, float | None]:
-    """What the mean certainly exceeds, of values of which some are too low by an unknown amount; its p value.
+    """Return a lower bound of the mean of values, some too low by an unknown amount, and its p value.
 
     Cutting values off hides their spread, so the lower end of a 95 % interval is too high too often: of two
     or three seeds, up to 8 % of the studies that print it are false. The lower end of a 99 % interval keeps
-    to 5 % (tests/analysis/test_times.py). `near` says that the times on the other side may be too short as
-    well, because they came near to their budget.
+    to 5 % (tests/analysis/test_times.py). `near`: the times on the other side may be too short as well,
+    because they came near to their budget.
     """
     if len(values) < 2:
         return values[0], None
@@ -258,13 +257,13 @@ def _p_near_budget(values: Sequence[float]) -> float | None:
 def holm(values: Mapping[Key, float], weights: Mapping[Key, float] | None = None) -> dict[Key, float]:
     """Adjusted p values of a family of tests, by the same keys (Holm 1979; with weights, his section 4).
 
-    A test of twice the weight is given twice the share of the false alarms; without weights all are equal.
+    A test of twice the weight has twice the share of the false alarms; without weights all are equal.
     """
     given = dict.fromkeys(values, 1.0) if weights is None else weights
     order = sorted(values, key=lambda key: values[key] / given[key])  # of equals the first stays first
     adjusted, floor = {}, 0.0
     for rank, key in enumerate(order):
-        left = math.fsum(given[other] for other in order[rank:])
+        left = math.fsum(given[later] for later in order[rank:])
         floor = max(floor, min(1.0, left / given[key] * values[key]))
         adjusted[key] = floor
     return adjusted
@@ -274,14 +273,14 @@ def normality(values: Sequence[float]) -> float | None:
     """The p value of normal values by Shapiro and Wilk (1965); None of fewer than 5, or without spread."""
     if len(values) < EXPLORATORY or _deviation(values) == 0:
         return None
-    # Half a second to import, for studies of five seeds and more alone.
+    # Half a second to import, only for studies of five seeds and more.
     from scipy.stats import shapiro
 
     return float(shapiro(values).pvalue)
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """The standard deviation over seeds; what is left by rounding alone counts as none."""
+    """Return the standard deviation over seeds; a remainder of rounding counts as 0."""
     mean = math.fsum(values) / len(values)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
     return deviation if deviation > 1e-12 * max(map(abs, values)) else 0.0

@@ -1,4 +1,4 @@
-"""What a report is called: the study's question or name, or what its runs compare."""
+"""The title of a report: the study's question or name, or what its runs compare."""
 
 from poslab.analysis.results import Results
 from poslab.config.text import listing
@@ -8,27 +8,27 @@ NAMED = 3  # schemes up to which all are in a title; of more the first two
 
 
 def title(results: Results) -> str:
-    """The study's question or its name; of a study without either, what is compared."""
+    """Return the study's question or its name; of a study without either, what is compared."""
     if len(results.questions) == 1:
         return results.questions[0]
     return compared(results) if results.study == UNNAMED else results.study
 
 
 def compared(results: Results) -> str:
-    """Such as: rope and alibi, one run each; rope, alibi and 4 more, 5 seeds each."""
+    """Return what is compared: rope and alibi, one run each; rope, alibi and 4 more, 5 seeds each."""
     schemes = list(dict.fromkeys(item.arm.pos for item in results.arms))
-    shown = listing(schemes, NAMED if len(schemes) <= NAMED else NAMED - 1)
+    text = listing(schemes, NAMED if len(schemes) <= NAMED else NAMED - 1)
     if len(schemes) < len(results.arms):
         keys = results.arms[0].arm.differing
         ways = ["attention" if key.startswith("attention.") else key for key in keys]
-        own = [key for key in ways if key.startswith("pos.") and key != "pos.name"]
-        others = [key for key in dict.fromkeys(ways) if not key.startswith("pos.")]
-        shown += f" by {listing(others or own, NAMED)}" if others or own else f", {len(results.arms)} arms"
-    return f"{shown}, {_runs(results)}"
+        options = [key for key in ways if key.startswith("pos.") and key != "pos.name"]
+        varied = [key for key in dict.fromkeys(ways) if not key.startswith("pos.")] or options
+        text += f" by {listing(varied, NAMED)}" if varied else f", {len(results.arms)} arms"
+    return f"{text}, {_runs(results)}"
 
 
 def _runs(results: Results) -> str:
-    """How many runs an arm has that are finished."""
+    """Return how many finished runs the arms have, in words."""
     counts = [len(item.rows) for item in results.arms]
     most = max(counts)
     runs = "one run" if most == 1 else f"{most} seeds"

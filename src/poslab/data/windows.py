@@ -13,7 +13,7 @@ from poslab.data.corpus import Corpus
 def training_batch(
     corpus: Corpus, seed: int, step: int, batch_size: int, context_length: int
 ) -> NDArray[np.int64]:
-    """(batch_size, context_length + 1) tokens at random starts, which (seed, step) alone decide.
+    """Return (batch_size, context_length + 1) tokens at random starts, decided by (seed, step).
 
     Windows may cross documents. 0 <= seed, step < 2^64.
     """

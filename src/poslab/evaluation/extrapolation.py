@@ -3,17 +3,17 @@
 Three protocols, all recorded as sums of token negative log-likelihoods (nats) with token and byte counts:
 
 - non_overlapping: windows of length l side by side (Press et al. 2022, section 2);
-- sliding: windows of length l, stride L/8, whose last stride of tokens alone is scored (their appendix B), so
+- sliding: windows of length l, stride L/8, with only the last stride of tokens scored (their appendix B), so
   that every scored token has at least l - L/8 tokens before it; a sample of such windows;
 - matched: the non-overlapping losses of those targets that the sliding windows score.
 
 Of windows of the longest length the loss is also recorded by position: of the non-overlapping windows, and of
 every fourth sliding one, which is scored over its whole length for that.
 
-The scored targets are the same at every length: the second half of each segment, whose first half is context
-only. So two lengths differ in nothing but the context, and no target lacks context because the data begin.
+The scored targets are the same at every length: the second half of each segment; the first half is only
+context. So two lengths differ in nothing but the context, and no target lacks context because the data begin.
 
-No window is run whose losses are those of another one: the first half of a non-overlapping window is one of
+No window is run twice: the first half of a non-overlapping window is one of
 half its length, wherever the scheme lets it be (`length_dependent`), and a sliding window may be a
 non-overlapping one.
 """
@@ -145,14 +145,14 @@ def extrapolate(
         longer = None if every_tile or length == top else tiled
         tiled = _tiled_losses(model, segments, length, longer, on_batch)
         sliding = tiled[slid]
-        alone = np.flatnonzero(ends % length)  # the others end where a tile ends, and are that tile
-        whole = alone[::WHOLE] if length == top else alone[:0]
-        rest = np.setdiff1d(alone, whole)
+        single = np.flatnonzero(ends % length)  # the others end where a tile ends, and are that tile
+        whole = single[::WHOLE] if length == top else single[:0]
+        rest = np.setdiff1d(single, whole)
         windows = _windows(segments, segment[whole], ends[whole], length)
         losses = token_losses(model, windows, on_batch=on_batch)
         sliding[whole] = losses[:, -stride:]
-        others = _windows(segments, segment[rest], ends[rest], length)
-        sliding[rest] = token_losses(model, others, stride, on_batch)
+        remaining = _windows(segments, segment[rest], ends[rest], length)
+        sliding[rest] = token_losses(model, remaining, stride, on_batch)
         result.lengths[:0] = [  # shorter ones stand first
             *_rows("non_overlapping", multiple, length, np.arange(count), tiled, target_bytes),
             *_rows("sliding", multiple, length, segment, sliding, target_bytes[slid]),

@@ -1,4 +1,4 @@
-"""The loss of a model on given windows, token by token: what validation and every evaluation are made of."""
+"""The loss of a model on given windows, token by token: for validation and every evaluation."""
 
 from collections.abc import Callable, Iterator
 

@@ -14,7 +14,7 @@ from poslab.analysis.statistics import Difference, Ratio, ratio
 from poslab.config.option_files import nearest
 from poslab.measures import measurements
 from poslab.record.kept import load_available
-from poslab.record.losses import TRAINED, Segments, Stretch
+from poslab.record.losses import TRAINED, LossSum, Segments
 from poslab.record.measures import Value, crossing, is_in_bits, mean_bits, mean_loss
 from poslab.record.reader import ReportError, Run
 from poslab.report.document import Document
@@ -55,7 +55,7 @@ class Study:
         """A row for every validation of a run: `step`, training `tokens` and `seconds` until then, `loss`."""
         return _columns(
             columns | {"step": row.step, "tokens": row.tokens, "seconds": row.seconds}
-            | _losses([Stretch(row.nll, row.scored, row.bytes)])
+            | _losses([LossSum(row.nll, row.scored, row.bytes)])
             for run, columns in self._of_runs()
             for row in run.validations
         )  # fmt: skip
@@ -194,15 +194,15 @@ def read(
     return Study(figures(records, subject_of(study), reference, primary))
 
 
-def _measured(run: Run) -> Iterator[tuple[str, Segments, Mapping[int, Stretch]]]:
+def _measured(run: Run) -> Iterator[tuple[str, Segments, Mapping[int, LossSum]]]:
     """Yield the measured losses of a run, as trained and under each other rotation, by its name."""
     yield TRAINED, run.segments, run.positions
     for name, measured in run.rescaled.items():
         yield name, measured.segments, measured.positions
 
 
-def _losses(stretches: Iterable[Stretch]) -> dict[str, Value]:
-    parts = list(stretches)
+def _losses(sums: Iterable[LossSum]) -> dict[str, Value]:
+    parts = list(sums)
     return {
         "loss": mean_loss(parts),
         "bits_per_byte": mean_bits(parts),

@@ -96,7 +96,7 @@ class Measurement:
         return None
 
     def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
-        """Return the figures of runs, a row a run, whose columns are added to summary.csv.
+        """Return the figures of runs, a row per run, as further columns of summary.csv.
 
         `table` holds the rows of all finished runs of a study, with the columns run, pos, attention and seed
         before its own.

@@ -79,7 +79,7 @@ def _even(study: "StudyTables") -> dict[str, float]:
 
 
 def _by_arm(study: "StudyTables", heads: "pandas.DataFrame") -> "Rows":
-    """attention_distance_arms.csv: a row an arm."""
+    """attention_distance_arms.csv: a row per arm."""
     even = _even(study)
     distances = heads.groupby("run").mean_distance
     rows = study.by_arm(distances.agg(mean="mean", nearest="min", farthest="max"))

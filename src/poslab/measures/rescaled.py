@@ -26,7 +26,7 @@ class Rescaled(Measurement):
 def rows(trained: Trained, table: str) -> list[dict[str, Any]]:
     """The rows of one table of every rescaling, `lengths` or `positions`."""
     measured = trained.once(rescaled)
-    return [{"rescale": method, **row} for method, one in measured.items() for row in getattr(one, table)]
+    return [{"rescale": method, **row} for method, sums in measured.items() for row in getattr(sums, table)]
 
 
 def rescaled(trained: Trained) -> "dict[str, Extrapolation]":

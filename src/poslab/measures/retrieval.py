@@ -2,7 +2,7 @@
 
 A low perplexity past the training length does not show that a model uses the longer context (Kazemnejad et
 al. 2023): a flat loss may come from the last few tokens. So this is measured beside the losses, in runs with
-a `probe`, whose questions ask for something that stands at a given depth of the window.
+a `probe`, with questions for something that stands at a given depth of the window.
 """
 
 import math
@@ -49,7 +49,7 @@ class Retrieval(Measurement):
             "length",
             "depth",  # of the statement in the window: 0 at its start, 1 right before the question
             "samples",
-            "exact",  # samples whose every answer token was the most likely one
+            "exact",  # samples with only most likely tokens in the answer
             "correct",  # answer tokens that were
             "nll",  # of the answer tokens
             "tokens",  # of the answers
@@ -62,10 +62,10 @@ class Retrieval(Measurement):
         return bool(config.probe.tasks)
 
     def measure(self, trained: Trained) -> Iterable[Row]:
-        """Return a row a task, length and depth.
+        """Return a row per task, length and depth.
 
-        `exact` counts the samples whose every answer token was the most likely one, which are those that
-        greedy decoding would answer. Lengths past the scheme's `max_length` are left out.
+        `exact` counts the samples that greedy decoding would answer: every answer token was the most likely.
+        Lengths past the scheme's `max_length` are left out.
         """
         import torch
 
@@ -219,7 +219,7 @@ def _tasks(table: "pandas.DataFrame") -> list[_Task]:
 
 
 def _arm_rows(study: "StudyTables", task: _Task) -> list[dict[str, Any]]:
-    """retrieval_arms.csv: a row an arm and length, over all depths and seeds."""
+    """retrieval_arms.csv: a row per arm and length, over all depths and seeds."""
     from poslab.analysis.estimates import estimate_columns
 
     return [
@@ -265,7 +265,7 @@ def _table(study: "StudyTables", tasks: Sequence[_Task], rows: list[dict[str, An
     ]
     guessing = f"; guessing among the symbols of the answer loses {listing(losses)}" if losses else ""
     caption = (
-        "Over all depths. Nats per token is the loss on the answer alone, which moves before an answer "
+        "Over all depths. Nats per token is the loss on the answer only, which moves before an answer "
         f"becomes exact{guessing}. A dash: the scheme is not defined at that length, or it was not measured."
     )
     sources = "retrieval_arms.csv", "retrieval.csv"
@@ -287,12 +287,12 @@ def _heat(study: "StudyTables", task: _Task) -> "HeatPanels":
         cells = {}
         for depth in task.depths:
             for length in task.lengths:
-                there = of_arm[(of_arm.depth == depth) & (of_arm.multiple == length)]
-                cell = cells[depth, length] = estimate((there.exact / there.samples).tolist())
+                of_cell = of_arm[(of_arm.depth == depth) & (of_arm.multiple == length)]
+                cell = cells[depth, length] = estimate((of_cell.exact / of_cell.samples).tolist())
                 if cell is not None:
                     row = {"arm": item.arm.label, "task": task.title, "multiple": length}
-                    row |= {"length": int(there.length.iloc[0]), "depth": depth, **cell.row}
-                    row |= {"samples": int(there.samples.min()), "answer_tokens": answer, "chance": chance}
+                    row |= {"length": int(of_cell.length.iloc[0]), "depth": depth, **cell.row}
+                    row |= {"samples": int(of_cell.samples.min()), "answer_tokens": answer, "chance": chance}
                     rows.append(row)
         if any(cells.values()):
             panels.append(heat_panel(look, item, cells, "{:g}".format, multiple))
@@ -348,11 +348,11 @@ def _finding(arms: "Sequence[ArmFigures]", task: _Task) -> str:
         none = f"{task.title}: no arm learned the task at L (less than {limit} exact)"
         return f"{none}, so what happens past L says nothing."
     past = f" and at {multiple(longest)}" if longest > 1 else ""
-    shown = []
+    learners = []
     for label, means in learned.items():
         ends = ["not defined" if mean is None else share(mean) for mean in means]
-        shown.append(f"{label} ({' and '.join(ends if past else ends[:1])})")
-    words = f"{task.title}, percent exact at L{past}: {listing(shown)}."
+        learners.append(f"{label} ({' and '.join(ends if past else ends[:1])})")
+    words = f"{task.title}, percent exact at L{past}: {listing(learners)}."
     rest = [label for label in exact if label not in learned]
     if not rest:
         return words

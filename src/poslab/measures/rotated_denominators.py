@@ -17,12 +17,12 @@ COUNTS = ["queries", "vanished", "lowest", "weights", "negative"]
 
 
 class RotatedDenominators(Measurement):
-    # Over validation windows of length L: each query's sum of weights, whose numerator alone is rotated.
+    # Over validation windows of length L: each query's sum of weights, rotated as well.
     columns = (
         "layer",
         "head",
         "queries",
-        "vanished",  # queries whose rotated denominator is at or below 0
+        "vanished",  # queries with a rotated denominator at or below 0
         "lowest",  # rotated denominator over the plain one
         "weights",  # pairs of a query and a key up to it
         "negative",  # weights below 0
@@ -46,7 +46,7 @@ class RotatedDenominators(Measurement):
             )
 
     def section(self, study: "StudyTables") -> "Section | None":
-        """A row an arm whose linear attention stands under a rotation."""
+        """Return a section with a row per arm with linear attention under a rotation."""
         from poslab.analysis.sheets import sheet
         from poslab.measures.scheme_bias import scheme_section
         from poslab.report.cells import arm_column, loss, percent
@@ -61,9 +61,7 @@ class RotatedDenominators(Measurement):
             Column("lowest", "Lowest over plain", loss),
             Column("negative", "Weights below 0", percent, "Percent"),
         )
-        caption = (
-            "Linear attention rotates its numerator alone: what would be if its denominator turned, too."
-        )
+        caption = "Linear attention rotates only its numerator; here its denominator is rotated as well."
         sources = "rotated_denominators_arms.csv", "rotated_denominators.csv"
         by_arm = _by_arm(study, table)
         by_head = study.records(table[["arm", "run", "seed", "layer", "head", *COUNTS]])

@@ -41,7 +41,7 @@ class Bias(Measurement):
     def section(self, study: "StudyTables") -> "Section":
         table = study.table(self)
         chart = None if table is None else _chart(study, table.dropna(subset="bias"))
-        findings = (*_nothing(study, table), *not_on_record(study, self, "biases"))
+        findings = (*_without_effect(study, table), *not_on_record(study, self, "biases"))
         return scheme_section(findings, () if chart is None else (chart,))
 
 
@@ -76,17 +76,17 @@ def scheme_section(
     )
 
 
-def not_on_record(study: "StudyTables", measurement: Measurement, what: str) -> tuple[str, ...]:
+def not_on_record(study: "StudyTables", measurement: Measurement, noun: str) -> tuple[str, ...]:
     """A sentence on the arms of which a finished run lacks the table of the measurement, if there are any."""
     lacking = [
         item.arm.label
         for item in study.results.arms
         if any(measurement.table.file not in run.tables for run in item.arm.finished)
     ]
-    return (f"Of some runs, no {what} on record: {listing(lacking)}.",) if lacking else ()
+    return (f"Of some runs, no {noun} on record: {listing(lacking)}.",) if lacking else ()
 
 
-def _nothing(study: "StudyTables", biases: "pandas.DataFrame | None") -> tuple[str, ...]:
+def _without_effect(study: "StudyTables", biases: "pandas.DataFrame | None") -> tuple[str, ...]:
     """A sentence on the arms that add and turn nothing."""
     from poslab.measures.scheme_rotation import Rotation
 
@@ -122,7 +122,7 @@ def _chart(study: "StudyTables", table: "pandas.DataFrame") -> "PanelChart | Non
         layers = sorted({layer for layer, _ in heads})
         for layer in layers:
             title = item.arm.label + (f", layer {layer}" if len(layers) > 1 else "")
-            lines = [(head, whole, shown(whole)) for (at, head), whole in heads.items() if at == layer]
+            lines = [(head, whole, drawn_part(whole)) for (at, head), whole in heads.items() if at == layer]
             rows += [
                 {"arm": item.arm.label, "layer": layer, "head": head, **point.row}
                 | {"distance_plus_1": int(point.x), "drawn": point.x in drawn_at}
@@ -185,7 +185,7 @@ def over_seeds(rows: "pandas.DataFrame", column: str, shift: int = 0) -> "tuple[
     return tuple(replace(point, half_width=None) if point.half_width == 0 else point for point in means)
 
 
-def shown(line: "Sequence[Point]") -> "tuple[Point, ...]":
+def drawn_part(line: "Sequence[Point]") -> "tuple[Point, ...]":
     """The part of a head's line that is drawn: from its highest point on to where it is DEPTH under it."""
     top = max(range(len(line)), key=lambda i: line[i].mean)
     low = line[top].mean - DEPTH

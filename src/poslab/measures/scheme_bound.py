@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from poslab.report.study_tables import StudyTables
 
 SOURCE = "Su et al. 2021, section 3.4.3"
-OVER = 0  # the distance in tokens whose bound the others are divided by
+OVER = 0  # tokens: bounds are divided by the one at this distance
 
 
 class Bound(Measurement):
@@ -45,7 +45,7 @@ class Bound(Measurement):
 
 
 def _chart(study: "StudyTables", table: "pandas.DataFrame") -> "LineChart | None":
-    """A line an arm that turns queries and keys, or None where none does."""
+    """Return a line per arm that turns queries and keys, or None where none does."""
     from poslab.measures.scheme_bias import over_seeds, thinned
     from poslab.report.cells import arms, bars, training_length
     from poslab.report.charts import LineChart, Series, octaves

@@ -39,7 +39,7 @@ class Rotation(Measurement):
 
 
 def _figures(study: "StudyTables", pairs: "pandas.DataFrame") -> "pandas.DataFrame":
-    """A row a run that has pairs, over all layers on record."""
+    """Return a row per run with pairs, over all layers on record."""
     import pandas
 
     figures: dict[str, dict[str, Any]] = {}
@@ -59,7 +59,7 @@ def _figures(study: "StudyTables", pairs: "pandas.DataFrame") -> "pandas.DataFra
 
 
 def _table(study: "StudyTables", pairs: "pandas.DataFrame", by_arm: "sheets.Rows") -> "Table":
-    """A row an arm that turns."""
+    """Return a row per arm that turns."""
     from poslab.report.cells import arm_column
     from poslab.report.tables import Column, Table
 

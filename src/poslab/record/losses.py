@@ -1,4 +1,4 @@
-"""The sums of losses in a run's CSV files. Losses are kept as they are: averages are made in measures.py."""
+"""The sums of losses in a run's CSV files. The averages are in measures.py."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from poslab.record.seal import DamagedError
 VALIDATED = ("step", "tokens", "seconds", "validation_nll", "validation_tokens", "validation_bytes")
 TRAINED = "none"  # what a rescaling is called that changes nothing: the model as trained
 
-Segments = Mapping[tuple[str, float], Mapping[str, "Stretch"]]  # by protocol and multiple of L, then segment
+Segments = Mapping[tuple[str, float], Mapping[str, "LossSum"]]  # by protocol and multiple of L, then segment
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ class Validation:
 
     @property
     def loss(self) -> float:
-        """Nats a token."""
+        """Nats per token."""
         return self.nll / self.scored
 
 
-class Stretch(NamedTuple):
+class LossSum(NamedTuple):
     """The loss of one segment under one protocol and length, or of one position of the window."""
 
     nll: float
     tokens: int
     bytes: int | None
-    document: str = ""  # of the segment; older records do not say it
+    document: str = ""  # of the segment; older records lack it
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class RescaledMeasurement:
     """A trained model measured again under another rotation, as the model itself was measured."""
 
     segments: Segments = field(default_factory=dict)
-    positions: Mapping[int, Stretch] = field(default_factory=dict)
+    positions: Mapping[int, LossSum] = field(default_factory=dict)
 
 
 def validations(tables: Tables) -> tuple[Validation, ...]:
-    """The rows of metrics.csv that have a validation. Raises DamagedError, as all readers of tables do."""
+    """Return the validations in metrics.csv. Raises DamagedError, as all readers of tables do."""
     points = []
     for step, tokens, seconds, nll, scored, size in table_rows(tables, METRICS, VALIDATED):
         if nll and (count := _count(scored)):
@@ -69,13 +69,13 @@ def segments(tables: Tables) -> Segments:
     return _segments(table_rows(tables, EXTRAPOLATION, columns), EXTRAPOLATION.file)
 
 
-def positions(tables: Tables) -> Mapping[int, Stretch]:
+def positions(tables: Tables) -> Mapping[int, LossSum]:
     """position.csv."""
     return _positions(table_rows(tables, POSITION))
 
 
 def rescaled(tables: Tables) -> dict[str, RescaledMeasurement]:
-    """rescaled.csv and rescaled_position.csv, by rescaling; as trained is what the run's own files say."""
+    """rescaled.csv and rescaled_position.csv, by rescaling; as trained is in the run's own files."""
     lengths = _by_rescaling(table_rows(tables, RESCALED, (*RESCALED.columns, *RESCALED.optional)))
     by_position = _by_rescaling(table_rows(tables, RESCALED_POSITION))
     return {
@@ -104,26 +104,26 @@ def _count(text: str) -> int | None:
 
 
 def _segments(rows: Iterable[Row], file: str) -> Segments:
-    measured: dict[tuple[str, float], dict[str, Stretch]] = {}
-    lengths: dict[tuple[str, str], dict[str, Stretch]] = {}  # by the text of protocol and multiple
+    measured: dict[tuple[str, float], dict[str, LossSum]] = {}
+    lengths: dict[tuple[str, str], dict[str, LossSum]] = {}  # by the text of protocol and multiple
     defined = [row for row in rows if row[4] and row[5]]  # the others have no number
-    for (protocol, multiple, _, segment, *_), stretch in zip(defined, _stretches(defined), strict=True):
+    for (protocol, multiple, _, segment, *_), loss in zip(defined, _loss_sums(defined), strict=True):
         scored = lengths.get((protocol, multiple))
         if scored is None:
             scored = lengths[protocol, multiple] = measured.setdefault((protocol, float(multiple)), {})
         if segment in scored:
             raise DamagedError(f"{file} has segment {segment} twice")
-        scored[intern(segment)] = stretch
+        scored[intern(segment)] = loss
     return measured
 
 
-def _positions(rows: Iterable[Row]) -> Mapping[int, Stretch]:
+def _positions(rows: Iterable[Row]) -> Mapping[int, LossSum]:
     defined = [(*row, "") for row in rows if row[1] and row[2]]
-    return dict(zip([int(row[0]) for row in defined], _stretches(defined), strict=True))
+    return dict(zip([int(row[0]) for row in defined], _loss_sums(defined), strict=True))
 
 
-def _stretches(rows: Sequence[Row]) -> Iterable[Stretch]:
+def _loss_sums(rows: Sequence[Row]) -> Iterable[LossSum]:
     """The nll, tokens, bytes and document that the rows end with. There are millions of them."""
     nll, tokens, size, document = list(zip(*rows, strict=True))[-4:] if rows else ((),) * 4
     numbers = map(float, nll), map(_count, tokens), map(_count, size)
-    return map(Stretch._make, zip(*numbers, map(intern, document), strict=True))
+    return map(LossSum._make, zip(*numbers, map(intern, document), strict=True))

@@ -1,4 +1,4 @@
-"""The figures of one run, from the sums in its record. Losses are nats a token unless said otherwise.
+"""The figures of one run, from the sums in its record. Losses are nats per token unless stated otherwise.
 
 A figure that is not defined (no measurement there, or one that is not finite) is None, never a number.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
-from poslab.record.losses import Stretch, Validation
+from poslab.record.losses import LossSum, Validation
 from poslab.record.reader import Run
 
 MULTIPLES = (1.0, 2.0, 4.0, 8.0)  # always a column; others where a run has them
@@ -16,7 +16,7 @@ TOLERANCES = {"": 0.05, "_1pct": 0.01}  # how much loss usable length and failur
 BINS_AN_OCTAVE = 4
 PLATEAU_FROM = 1 / 2  # of L
 STRIDE = 1 / 8  # of L: how far the sliding windows move
-# The families of losses in nats a token, and of the same in bits a byte, which compare tokenizers.
+# The families of losses in nats per token, and of the same in bits per byte, which compare tokenizers.
 IN_BITS = {"loss": "bits_per_byte", "sliding": "sliding_bits_per_byte"}
 CONFIRMATIONS = 3  # evaluations in a row that have to stay at or below a target
 
@@ -40,7 +40,7 @@ def is_in_bits(column: str | None) -> bool:
 
 def unit(column: str | None) -> str:
     """What a loss is counted in."""
-    return "bits per byte" if is_in_bits(column) else "nats a token"
+    return "bits per byte" if is_in_bits(column) else "nats per token"
 
 
 def multiple(column: str) -> float:
@@ -53,15 +53,15 @@ def multiples(runs: Iterable[Run]) -> tuple[float, ...]:
     return tuple(sorted({*MULTIPLES, *(multiple for run in runs for _, multiple in run.segments)}))
 
 
-def mean_loss(stretches: Iterable[Stretch]) -> float | None:
-    """Nats a token over all the stretches together."""
-    parts = list(stretches)
+def mean_loss(sums: Iterable[LossSum]) -> float | None:
+    """Return nats per token over all the sums together."""
+    parts = list(sums)
     return _divide(math.fsum([part.nll for part in parts]), sum([part.tokens for part in parts]))
 
 
-def mean_bits(stretches: Iterable[Stretch]) -> float | None:
-    """Bits a byte over all the stretches together; None where any of them has no bytes."""
-    parts = list(stretches)
+def mean_bits(sums: Iterable[LossSum]) -> float | None:
+    """Return bits per byte over all the sums together; None where any of them has no bytes."""
+    parts = list(sums)
     counts = [part.bytes for part in parts if part.bytes]
     if len(counts) < len(parts):
         return None
@@ -88,12 +88,12 @@ def extrapolation(run: Run, lengths: Sequence[float]) -> dict[str, Value]:
     return figures
 
 
-def _difference_on_shared(one: Mapping[str, Stretch], other: Mapping[str, Stretch]) -> float | None:
-    """Loss of `one` minus loss of `other` on the segments both have, where these are the same tokens."""
-    shared = one.keys() & other.keys()
-    if any(one[segment].tokens != other[segment].tokens for segment in shared):
+def _difference_on_shared(losses: Mapping[str, LossSum], base: Mapping[str, LossSum]) -> float | None:
+    """Return `losses` minus `base` on the segments that both have; None where tokens differ."""
+    shared = losses.keys() & base.keys()
+    if any(losses[segment].tokens != base[segment].tokens for segment in shared):
         return None
-    first, second = (mean_loss(side[segment] for segment in sorted(shared)) for side in (one, other))
+    first, second = (mean_loss(side[segment] for segment in sorted(shared)) for side in (losses, base))
     return None if first is None or second is None else first - second
 
 
@@ -107,8 +107,8 @@ def changes(
     ratios: dict[str, Value] = {}
     for k in lengths:
         loss = figures[f"{family}_{name(k)}"]
-        both = isinstance(loss, float) and isinstance(base, float) and base > 0
-        ratios[f"{column}_{name(k)}"] = loss / base - 1 if both else None  # type: ignore[operator]
+        defined = isinstance(loss, float) and isinstance(base, float) and base > 0
+        ratios[f"{column}_{name(k)}"] = loss / base - 1 if defined else None  # type: ignore[operator]
     return ratios
 
 
@@ -128,7 +128,7 @@ def usable_length(run: Run, trained: Run | None = None) -> dict[str, Value]:
 
 
 def usable_up_to(run: Run, limit: float | None, key: str) -> dict[str, Value]:
-    """The largest tested length up to which the sliding loss stays at or below `limit`, in nats a token.
+    """The largest tested length up to which the sliding loss stays at or below `limit`, in nats per token.
 
     The columns are `key`, in tokens, `key`_multiple, of L, and `key`_at_least, as `usable_length` has them; 0
     where the loss at L is above the limit already.
@@ -190,9 +190,9 @@ def position_bins(run: Run) -> tuple[Bin, ...]:
 
 
 def failure(run: Run, trained: Run | None = None) -> dict[str, Value]:
-    """The first position past L whose bin loses more than 5 % (1 %) over the plateau on [L/2, L].
+    """Return the first position past L where a bin is more than 5 % (1 %) above the plateau on [L/2, L].
 
-    `_found` tells "none up to the longest window" (false) from "not measured past L" (empty). Where `run` is
+    `_found` is false for "none up to the longest window", empty for "not measured past L". Where `run` is
     a rescaling of `trained`, the plateau of `trained` is what counts; `plateau` is the run's own.
     """
     figures: dict[str, Value] = {"plateau": _plateau(run)}
@@ -251,21 +251,21 @@ def crossing(curve: Sequence[Validation], target: float) -> Crossing | None:
     for i in range(len(curve) - CONFIRMATIONS + 1):
         if not all(point.loss <= target for point in curve[i : i + CONFIRMATIONS]):
             continue
-        here = curve[i]
+        after = curve[i]
         before = curve[i - 1] if i else None
         if before is None or not math.isfinite(before.loss):
-            return Crossing(float(here.tokens), float(here.step), here.seconds)
-        part = (before.loss - target) / (before.loss - here.loss)
+            return Crossing(float(after.tokens), float(after.step), after.seconds)
+        part = (before.loss - target) / (before.loss - after.loss)
         if before.tokens > 0:
-            tokens = before.tokens * (here.tokens / before.tokens) ** part
+            tokens = before.tokens * (after.tokens / before.tokens) ** part
         else:
-            tokens = here.tokens * part
+            tokens = after.tokens * part
         # Steps and seconds run along with tokens between two evaluations.
-        share = (tokens - before.tokens) / (here.tokens - before.tokens)
+        share = (tokens - before.tokens) / (after.tokens - before.tokens)
         seconds = None
-        if before.seconds is not None and here.seconds is not None:
-            seconds = before.seconds + share * (here.seconds - before.seconds)
-        return Crossing(tokens, before.step + share * (here.step - before.step), seconds)
+        if before.seconds is not None and after.seconds is not None:
+            seconds = before.seconds + share * (after.seconds - before.seconds)
+        return Crossing(tokens, before.step + share * (after.step - before.step), seconds)
     return None
 
 
@@ -291,7 +291,7 @@ def loss_at(run: Run, fraction: float) -> float | None:
 
 
 def can_confirm(run: Run, fraction: float) -> bool:
-    """Whether enough evaluations follow that fraction of the budget to see that its loss is kept."""
+    """Return whether enough evaluations follow that fraction of the budget to confirm its loss."""
     return bool(run.validations) and len(run.validations) - _nearest(run, fraction) >= CONFIRMATIONS
 
 

@@ -14,7 +14,7 @@ from poslab.config.text import published
 from poslab.record import losses
 from poslab.record.facts import Manifest
 from poslab.record.files import Tables, read_tables, table_records
-from poslab.record.losses import TRAINED, RescaledMeasurement, Segments, Stretch, Validation
+from poslab.record.losses import TRAINED, LossSum, RescaledMeasurement, Segments, Validation
 from poslab.record.manifest import OtherFormatError, check_directory, parse_manifest
 from poslab.record.schema import MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST
 from poslab.record.seal import UnreadableError
@@ -49,7 +49,7 @@ class Run:
     manifest: Manifest = field(default_factory=Manifest)  # empty where it could not be read
     validations: tuple[Validation, ...] = ()
     segments: Segments = field(default_factory=dict)
-    positions: Mapping[int, Stretch] = field(default_factory=dict)
+    positions: Mapping[int, LossSum] = field(default_factory=dict)
     rescaled: Mapping[str, RescaledMeasurement] = field(default_factory=dict)
     tables: Tables = field(default_factory=dict)  # its CSV files, as record/frames.py reads them
     study: str = ""

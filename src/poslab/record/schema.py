@@ -4,11 +4,11 @@
         study.json         the runs that were asked for, the question, the reference arm and the commands
         <run>/
             manifest.json      what was run, on what, how it ended
-            metrics.csv        a row a validation: sums of losses, rates, gradient norm
+            metrics.csv        a row per validation: sums of losses, rates, gradient norm
             NAME.csv           the table of a measurement (poslab.measures.NAME), where the run has it
             checkpoint.pt      final weights
             tokenizer.json     what cut the text into its tokens, unless these are bytes
-            checkpoints/       while it trains: the last two states that it can go on from
+            checkpoints/       while it trains: the last two states to resume from
             progress.json      while it trains: how far it is
             log.txt            what its processes printed
             error.txt          the traceback of a run that failed
@@ -54,7 +54,7 @@ METRICS = TableSchema(
     (
         "step",  # optimizer steps done
         "tokens",  # training tokens seen
-        "seconds",  # training alone: without validation, evaluation and start
+        "seconds",  # only training: without validation, evaluation and start
         "train_nll",  # summed over the tokens trained since the row before
         "train_tokens",
         "validation_nll",

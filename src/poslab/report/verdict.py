@@ -53,7 +53,7 @@ def winner(results: Results) -> str:
     label = reference.arm.label
     if primary is None:
         return f"Nothing is compared: the reference, {label}, has no sliding loss at L"
-    paired = {arm.label for pair in results.pairs for arm in (pair.arm, pair.other)}
+    paired = {arm.label for pair in results.pairs for arm in (pair.arm, pair.against)}
     compared = [item for item in results.arms if item is reference or item.arm.label in paired]
     if len(compared) == 1:
         unpaired = "no other arm has a comparable loss on the same seeds"
@@ -175,7 +175,7 @@ def _other_protocol(results: Results) -> str:
 
 def _ordered(order: BothProtocols) -> tuple[str, str]:
     """Return the arm with the lower mean in the tested figure, and the other one."""
-    labels = order.pair.arm.label, order.pair.other.label
+    labels = order.pair.arm.label, order.pair.against.label
     return labels if order.pair.difference.mean < 0 else labels[::-1]
 
 

@@ -178,8 +178,8 @@ def _rate_warnings(results: Results) -> list[str]:
             warnings.append(f"{tuning.label} is not compared, though its learning rate was tuned.")
         if tuning.choice is None:
             warnings.append(f"No learning rate of {tuning.label} has a loss for every seed: none is chosen.")
-        if tuning.other and tuning.choice is not None:
-            used, chosen = listing(list(map(rates_text, tuning.other))), rates_text(tuning.choice.rates)
+        if tuning.unchosen and tuning.choice is not None:
+            used, chosen = listing(list(map(rates_text, tuning.unchosen))), rates_text(tuning.choice.rates)
             warnings.append(
                 f"{tuning.label} is compared at the learning rate {used}; its tuning chose {chosen}."
             )
