@@ -72,7 +72,7 @@ def test_a_study_is_reported_from_what_was_kept_of_it(
     first = made(folder)
     assert {"index.html", "report.md", "summary.csv", "figures/validation_loss.pdf"} <= first.keys()
     assert report(f"study={STUDY}", "keep=true") == 0
-    assert re.search(rf"\nrecords: {folder / KEPT}, \d+ kB, kept beside", capsys.readouterr().out)
+    assert re.search(rf"\nrecords: {folder / KEPT}, \d+ kB, archived beside", capsys.readouterr().out)
     assert made(folder) == first
     # On another machine.
     records = (folder / KEPT).read_bytes()
@@ -82,7 +82,7 @@ def test_a_study_is_reported_from_what_was_kept_of_it(
     (folder / KEPT).write_bytes(records)
     assert report(f"study={STUDY}") == 0
     shown = capsys.readouterr().out
-    sentence = f"The report was made from the records of study={STUDY} that are kept in {folder / KEPT}."
+    sentence = f"The records of study={STUDY} are those archived in {folder / KEPT}."
     assert " ".join(shown.split()).endswith(sentence)
     assert made(folder) == first
     assert (folder / KEPT).read_bytes() == records
@@ -130,7 +130,7 @@ def test_several_studies_and_another_reference_are_reported_alike(
     assert report(*asked) == 0
     assert made(Path("reports/a+b")) == both
     shown = capsys.readouterr().out
-    assert "study=a that are kept in" in " ".join(shown.split())
+    assert "records of study=a are those archived in" in " ".join(shown.split())
     assert "study=b" not in shown
     assert not Path("reports/a+b", KEPT).exists()
 

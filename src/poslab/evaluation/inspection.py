@@ -81,7 +81,7 @@ def _different_layers(gpt: GPT) -> Iterator[tuple[int, Scheme]]:
     seen: list[Scheme] = []
     for index in range(gpt.geometry.layers):
         layer = gpt.scheme.layer(index)
-        if not any(layer is other for other in seen):
+        if not any(layer is known for known in seen):
             seen.append(layer)
             yield index, layer
 
@@ -190,12 +190,12 @@ class _DenominatorCounts:
     """
 
     def __init__(self, gpt: GPT) -> None:
-        one = torch.tensor([1])
+        distance = torch.tensor([1])
         self.layers = {
             index
             for index, block in enumerate(gpt.blocks)
             if isinstance(block.attention, Linear)
-            and gpt.scheme.layer(index).relative_rotation(one) is not None
+            and gpt.scheme.layer(index).relative_rotation(distance) is not None
         }
         self.heads: dict[tuple[int, int], dict[str, Any]] = {}
 
@@ -203,15 +203,15 @@ class _DenominatorCounts:
         if layer not in self.layers:
             return
         queries = weights.shape[-2]
-        for head, own in enumerate(weights[0].double().cpu()):
-            sums = own.sum(dim=-1)
+        for head, matrix in enumerate(weights[0].double().cpu()):
+            sums = matrix.sum(dim=-1)
             row = {"layer": layer, "head": head, "queries": 0, "vanished": 0, "lowest": math.inf}
             row = self.heads.setdefault((layer, head), row | {"weights": 0, "negative": 0})
             row["queries"] += queries
             row["vanished"] += int((sums <= 0).sum())
             row["lowest"] = min(row["lowest"], float(sums.min()))
             row["weights"] += queries * (queries + 1) // 2
-            row["negative"] += int((own < 0).sum())
+            row["negative"] += int((matrix < 0).sum())
 
     def rows(self) -> Rows:
         return [row for _, row in sorted(self.heads.items())]

@@ -35,7 +35,7 @@ def read_positions(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> list[dict[str
         if not all(sums.isfinite().all() for sums in (fit, choose, held_out)):
             continue
         position, shuffled = range(len(fit) - 2, len(fit))
-        penalty = min(PENALTIES, key=lambda one: _error(fit, choose, position, one))
+        penalty = min(PENALTIES, key=lambda penalty: _error(fit, choose, position, penalty))
         rows.append(
             {
                 "layer": layer,

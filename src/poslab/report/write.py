@@ -22,7 +22,7 @@ from poslab.record.study_list import studies
 from poslab.report.charts import FORMATS
 from poslab.report.document import Document
 from poslab.report.listed import PICTURE, write_list
-from poslab.report.sections.contents import document
+from poslab.report.sections.contents import document as document_of
 
 Kit = Callable[[Results, Path], Path]  # writes more of a study beside its report and names the folder
 
@@ -83,7 +83,7 @@ def write_report(
     else:
         records = load_available(study, runs, kept)
     if earlier:
-        records = tuple(one.whole() for one in records)
+        records = tuple(record.whole() for record in records)
     results = figures(records, subject_of(study, earlier), reference, primary)
     if packed is not None and not is_same(packed, path):
         write_atomic(path, packed)
@@ -93,11 +93,11 @@ def write_report(
 
 def _notices(records: Sequence[Records], packed: bytes | None) -> Iterator[str]:
     """What the terminal says of records that are kept; `packed` is what was kept now."""
-    for one in records:
+    for record in records:
         if packed is not None:
-            yield f"records: {one.kept}, {len(packed) / 1000:,.0f} kB, kept beside the report"
-        elif one.kept is not None:
-            yield f"The report was made from the records of study={one.study} that are kept in {one.kept}."
+            yield f"records: {record.kept}, {len(packed) / 1000:,.0f} kB, archived beside the report"
+        elif record.kept is not None:
+            yield f"The records of study={record.study} are those archived in {record.kept}."
 
 
 def write_chosen(
@@ -116,7 +116,7 @@ def write_chosen(
     records = load_chosen(directories)
     names = [f"{directory.parent.name}/{directory.name}" for directory in map(Path.resolve, directories)]
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:6]
-    studies = "+".join(one.study for one in records)
+    studies = "+".join(record.study for record in records)
     several = f"{studies[:80]}-{len(names)}-runs-{digest}"
     # A report is published: the command names the runs as a study has them, not where they lay.
     option = f"checkpoint={','.join(f'runs/{name}' for name in names)}"
@@ -128,11 +128,11 @@ def write(results: Results, reports: Path, kit: Kit | None = None) -> Report:
     """The report of `results`, in a folder of its name in `reports`, and what `kit` writes beside it."""
     # First, since it may refuse what it is to have.
     folder = None if kit is None else kit(results, reports / results.study)
-    report = write_document(document(results), reports)
+    report = write_document(document_of(results), reports)
     return report if folder is None else replace(report, notices=(f"The paper kit is in {folder}.",))
 
 
-def write_document(made: Document, reports: Path) -> Report:
+def write_document(document: Document, reports: Path) -> Report:
     """A report in all its forms."""
     # Matplotlib takes a second to load: after everything that can be wrong with the request.
     from poslab.report.render.latex import latex
@@ -140,26 +140,26 @@ def write_document(made: Document, reports: Path) -> Report:
     from poslab.report.render.page import page
     from poslab.report.render.paper import draw_all
 
-    directory = reports / made.name
+    directory = reports / document.name
     for folder in (directory, directory / "figures"):
         remove_unfinished(folder, lambda name: Path(name).suffix in SUFFIXES)
-    write_sheets(directory, made.sheets)
-    written = [f"{name}.csv" for name in made.sheets]
-    for chart, figure in zip(made.charts, draw_all(made.charts), strict=True):
+    write_sheets(directory, document.sheets)
+    written = [f"{name}.csv" for name in document.sheets]
+    for chart, figure in zip(document.charts, draw_all(document.charts), strict=True):
         for kind, content in figure.items():
             written.append(f"figures/{chart.name}.{kind}")
             write_atomic(directory / written[-1], content)
-        if chart is made.answer.chart:
+        if chart is document.answer.chart:
             write_atomic(directory / PICTURE, figure["png"])
-    if made.answer.chart is None:
+    if document.answer.chart is None:
         (directory / PICTURE).unlink(missing_ok=True)
     _remove_stale(directory, written)
-    write_atomic(directory / "report.md", markdown(made))
-    write_atomic(directory / "table.tex", latex(made))
+    write_atomic(directory / "report.md", markdown(document))
+    write_atomic(directory / "table.tex", latex(document))
     index = directory / "index.html"
-    write_atomic(index, page(made))
+    write_atomic(index, page(document))
     write_list(reports)
-    return Report(directory, index, made.terminal, made.summary, made.title)
+    return Report(directory, index, document.terminal, document.summary, document.title)
 
 
 def _remove_stale(directory: Path, written: Sequence[str]) -> None:
@@ -181,7 +181,7 @@ def live_pages(study: str, runs: Path, status: str, seconds: int) -> tuple[str, 
     from poslab.report.render.page import page
 
     results = figures(load_available(study, runs, None), subject_of(study, False), None, None)
-    content = document(results)
+    content = document_of(results)
     return page(content, status, seconds), page(content)
 
 
@@ -193,8 +193,8 @@ def write_sheets(directory: Path, sheets: Mapping[str, Sheet]) -> None:
 
 
 def _spelled(value: Value) -> Value:
-    shown = str(value).lower() if isinstance(value, bool) else value
-    return _text(shown) if isinstance(shown, str) else shown
+    text = str(value).lower() if isinstance(value, bool) else value
+    return _text(text) if isinstance(text, str) else text
 
 
 def _text(text: str) -> str:
