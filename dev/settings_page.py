@@ -26,7 +26,7 @@ def page(conf: Path) -> str:
             lines += [f"Options: {', '.join(f'`{group}={option}`' for option in arms(conf / group))}.", ""]
         owned = any(row.owners for row in rows)
         lines += [
-            f"| setting | values | default |{' of |' if owned else ''} what it is |",
+            f"| setting | values | default |{' of |' if owned else ''} meaning |",
             "|---" * (5 if owned else 4) + "|",
         ]
         for row in rows:
