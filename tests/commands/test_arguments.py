@@ -95,7 +95,7 @@ def test_a_path_in_the_users_home_is_that_path(tmp_path):
     assert made.returncode == 0, made.stderr
     named = [f"data.path={tmp_path}/text.txt", f"runs={tmp_path}/kept", f"reports={tmp_path}/shown"]
     again = called(*named, *settings, cwd=tmp_path)
-    assert "made already" in again.stderr
+    assert "1 of 1 run" in again.stderr
     assert "1 done" in called("status", "runs=~/kept", cwd=tmp_path).stdout
     assert (tmp_path / "shown" / "ablation" / "index.html").exists()
     assert not (tmp_path / "~").exists()

@@ -89,7 +89,7 @@ def test_the_same_command_again_trains_nothing(study):
     before = {path: path.stat().st_mtime_ns for path in (cwd / "runs").rglob("metrics.csv")}
     ended = called("-m", "pos=rope,learned", *TINY, cwd=cwd)
     assert ended.returncode == 0, ended.stderr
-    assert "2 of 2 runs are finished" in ended.stderr
+    assert "not repeated: 2 of 2 runs" in ended.stderr
     assert "step" not in ended.stderr
     assert before == {path: path.stat().st_mtime_ns for path in (cwd / "runs").rglob("metrics.csv")}
 

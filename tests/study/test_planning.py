@@ -57,7 +57,7 @@ def test_a_finished_study_imports_no_pytorch_and_writes_the_same_report(tmp_path
         check=False,
     )
     assert (again.returncode, again.stdout) == (first.returncode, first.stdout)
-    assert "2 of 2 runs are finished" in again.stderr
+    assert "not repeated: 2 of 2 runs" in again.stderr
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in again.stderr.splitlines()}
     assert "poslab" in imported
     assert not SLOW & imported

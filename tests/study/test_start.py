@@ -213,7 +213,7 @@ def test_a_study_of_them_names_its_source(made, tmp_path, capsys):
     requests = [
         asked(*places, *longer, f"pos.base={base}", runs=tmp_path / "runs") for base in ("1e4", "5e5")
     ]
-    for expected in ("2 runs to start", "2 of 2 runs are finished"):
+    for expected in ("2 runs to start", "not repeated: 2 of 2 runs"):
         assert run_study(requests, "a command") == 0
         assert expected in capsys.readouterr().err
     facts = [(row["key"], row["value"]) for row in rows(tmp_path / "reports" / "longer" / "facts.csv")]

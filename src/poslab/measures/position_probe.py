@@ -31,7 +31,10 @@ class PositionProbe(Measurement):
             return read_positions(trained.gpt, windows)
 
     def section(self, study: "StudyTables") -> "Section | None":
-        """Of each arm the share of the position's variance that is read, in the layer that has most of it."""
+        """Return each arm's share of the position's variance in the layer where most of it is read.
+
+        Older probes, which have no control, are only in position_probe.csv.
+        """
         from poslab.analysis.sheets import sheet
         from poslab.measures.scheme_bias import scheme_section
         from poslab.report.cells import arm_column, percent
@@ -41,7 +44,14 @@ class PositionProbe(Measurement):
             return None
         table["explained"] = 1 - table.squared_error / table.squared_deviation
         table["shuffled"] = 1 - table.shuffled_error / table.squared_deviation
-        by_arm = study.by_arm(table.groupby("run")[["explained", "shuffled"]].max())
+        by_layer = study.records(
+            table[["arm", "run", "seed", "layer", "fitted_windows", "explained", "shuffled"]]
+        )
+        sheets = {"position_probe": sheet(by_layer)}
+        controlled = table[table.shuffled.notna()]
+        if controlled.empty:
+            return scheme_section(sheets=sheets)
+        by_arm = study.by_arm(controlled.groupby("run")[["explained", "shuffled"]].max())
         columns = (
             arm_column(study.results),
             Column("explained", "Position", percent, "Percent of the variance"),
@@ -52,9 +62,7 @@ class PositionProbe(Measurement):
             "layer, and of shuffled positions, where there is nothing to read."
         )
         sources = "position_probe_arms.csv", "position_probe.csv"
-        columns_of_run = ["arm", "run", "seed", "layer", "fitted_windows", "explained", "shuffled"]
-        by_layer = study.records(table[columns_of_run])
         return scheme_section(
             tables=(Table("Position in hidden states", caption, columns, by_arm, sources),),
-            sheets={"position_probe_arms": sheet(by_arm), "position_probe": sheet(by_layer)},
+            sheets={"position_probe_arms": sheet(by_arm), **sheets},
         )

@@ -237,7 +237,7 @@ def _mark_finished(members: Sequence[Member], console: Console) -> None:
         )
     settled = sum(member.entry.state == "done" for member in members)
     if settled:
-        console.print(f"{settled} of {counted(len(members), 'run')} are finished already and not repeated")
+        console.print(f"finished already, not repeated: {settled} of {counted(len(members), 'run')}")
     if settled < len(members):  # printed before the first process has imported PyTorch and can show its bar
         folders = dict.fromkeys(f"{member.job.directory.parent}/" for member in members)
         console.print(f"{counted(len(members) - settled, 'run')} to start, in {', '.join(folders)}")
