@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from hydra.core.global_hydra import GlobalHydra
+
 from poslab.commands import command_line
 from support.forks import Forked, forked
 
@@ -68,11 +70,13 @@ def called(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.C
         redirect_stderr(io.StringIO()) as error,
     ):
         try:
+            GlobalHydra.instance().clear()  # which a test that composed a configuration has left
             os.chdir(cwd)
             command_line.main() if name == "poslab" else command_line.run(name, list(arguments))
         except SystemExit as leaving:
             status = int(leaving.code or 0)
         finally:
+            GlobalHydra.instance().clear()
             os.chdir(before)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
