@@ -174,7 +174,7 @@ def test_files_of_an_earlier_report_are_removed_and_those_of_users_stay(
     assert (directory / "mine.csv").is_file()
     assert (directory / "figures" / "mine.png").is_file()
     # A list that is not the report's own removes nothing else.
-    (directory / ".written.json").write_text('["../other.csv", "report.md", 3, "figures/../index.html"]')
+    (directory / "files.json").write_text('["../other.csv", "report.md", 3, "figures/../index.html"]')
     (tmp_path / "other.csv").write_text("")
     write_document(made, tmp_path)
     assert (tmp_path / "other.csv").exists()

@@ -27,8 +27,8 @@ from poslab.report.sections.contents import document as document_of
 Kit = Callable[[Results, Path], Path]  # writes more of a study beside its report and names the folder
 
 # Of the files of a report.
-SUFFIXES = {TABLE_SUFFIX, ".md", ".tex", ".html", ".xz", *(f".{kind}" for kind in FORMATS)}
-WRITTEN = ".written.json"  # the tables and figures of a report, by which the next one removes stale ones
+SUFFIXES = {TABLE_SUFFIX, ".json", ".md", ".tex", ".html", ".xz", *(f".{kind}" for kind in FORMATS)}
+WRITTEN = "files.json"  # the tables and figures of a report, by which the next one removes stale ones
 TABLE_OR_FIGURE = re.compile(rf"[\w-]+\.csv|figures/[\w-]+\.({'|'.join(FORMATS)})")
 FORMULA = re.compile(r"[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # what a formula of a spreadsheet begins with
 
