@@ -66,7 +66,7 @@ def test_the_list_of_another_study_is_named(study: Path, capsys: pytest.CaptureF
     with pytest.raises(ReportError, match=rf"study=format3: {STUDY_LIST} {reason}; remove it, the runs"):
         load("format3", study.parent)
     assert show_status("format3", study.parent, follow=False) == 2
-    assert f"{reason}; the study's command writes it anew" in capsys.readouterr().err
+    assert f"{reason}; the study's command writes it again" in capsys.readouterr().err
     enlist(study, [], "python train.py")
     assert reason in capsys.readouterr().err
     assert load("format3", study.parent).commands == ("python train.py",)

@@ -188,7 +188,7 @@ def test_a_damaged_sheet_is_unreadable_and_says_why(tmp_path: Path) -> None:
     directory = write_rescaled(tmp_path, "a", LINES)
     rows = read(directory / "rescaled.csv")
     with (directory / "rescaled.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, RESCALED.columns)
+        writer = csv.DictWriter(file, [*RESCALED.columns, *RESCALED.optional])
         writer.writeheader()
         writer.writerows([*rows, rows[0]])
     seal(directory)
