@@ -36,7 +36,8 @@ def losses_by_context(run: Path) -> dict[int, float]:
         length - SCORED
     ]:
         window = ends[:, None] - np.arange(context + SCORED, -1, -1)
-        losses[context] = float(token_losses(gpt, segments[rows[:, None], window], SCORED).mean())
+        windows = segments[rows[:, None], window]
+        losses[context] = float(token_losses(gpt, windows[:, :-1], windows[:, 1:], SCORED).mean())
     return losses
 
 

@@ -47,7 +47,9 @@ def measure(pos: str, attention: str, rounds: int) -> Ratio:
     token_bytes = np.ones(VOCABULARY, dtype=np.int64)
     ways: dict[str, Callable[[], object]] = {
         "plain": lambda: plain_extrapolation(gpt, segments, L, SLIDING_WINDOWS),
-        "shipped": lambda: extrapolate(gpt, segments, L, SLIDING_WINDOWS, token_bytes),
+        "shipped": lambda: extrapolate(
+            gpt, segments[:, :-1], segments[:, 1:], L, SLIDING_WINDOWS, token_bytes
+        ),
     }
     seconds = in_turns(ways, rounds, torch.device("cpu"))
     return ratio(seconds["plain"], seconds["shipped"])

@@ -229,11 +229,12 @@ def evaluated(
             assert isinstance(gpt, GPT)
             half = plan.dtype != torch.float32
             with torch.autocast(plan.device.type, dtype=torch.bfloat16, enabled=half):
-                token_losses(gpt, windows[:1])
-                seconds = timed(partial(token_losses, gpt, windows), plan.device)
+                tokens, targets = windows[:, :-1], windows[:, 1:]
+                token_losses(gpt, tokens[:1], targets[:1])
+                seconds = timed(partial(token_losses, gpt, tokens, targets), plan.device)
         except Exception as error:
             return ["", "", "", reason(error)]
-        return [f"{windows[:, 1:].size / seconds:,.0f}", "", most_memory(plan.device), gpt.kernel]
+        return [f"{targets.size / seconds:,.0f}", "", most_memory(plan.device), gpt.kernel]
 
 
 def show_runs(plan: Plan) -> None:

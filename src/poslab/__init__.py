@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from poslab.library.weights import export as export
     from poslab.library.weights import load as load
     from poslab.measures import Measurement as Measurement
+    from poslab.model.attention import Mixer as Mixer
     from poslab.model.gpt import GPT as GPT
     from poslab.model.positions import Scheme as Scheme
+    from poslab.objectives import Objective as Objective
     from poslab.record.reader import ReportError as ReportError
     from poslab.report.formatting import interval as interval
     from poslab.report.formatting import number as number
@@ -57,6 +59,8 @@ _MODULES = {
     "quantity": "poslab.report.formatting",
     "CausalAttention": "poslab.library.parts",
     "Scheme": "poslab.model.positions",
+    "Mixer": "poslab.model.attention",
+    "Objective": "poslab.objectives",
     "Measurement": "poslab.measures",
     "GPT": "poslab.model.gpt",
     "ConfigError": "poslab.config.schema",
@@ -70,6 +74,8 @@ __all__ = [
     "Difference",
     "Estimate",
     "Measurement",
+    "Mixer",
+    "Objective",
     "Ratio",
     "ReportError",
     "RunDirectory",

@@ -98,7 +98,7 @@ def test_every_training_command_on_a_page_asks_for_runs_that_there_are():
             if name != "train" or OTHERS & {*arguments}:
                 continue
             overrides = [each for each in arguments if each != "-m"]
-            written = re.findall(r"^# conf/pos/(\w+)\.yaml$", PAGES[page], re.MULTILINE)  # by the page itself
+            written = re.findall(r"^# conf/\w+/(\w+)\.yaml$", PAGES[page], re.MULTILINE)  # by the page itself
             if any(name in " ".join(overrides) for name in written):
                 continue
             swept = [

@@ -6,6 +6,7 @@ import torch
 
 from poslab.evaluation.extrapolation import WHOLE, extrapolate, spread
 from poslab.evaluation.losses import token_losses
+from support.evaluation import examples
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 
 CONTEXT, LONGEST, STRIDE = 16, 64, 2
@@ -17,7 +18,7 @@ def segments(count=3, vocabulary=50):
 
 
 def run(gpt, sliding_windows=40, **options):
-    return extrapolate(gpt, segments(), CONTEXT, sliding_windows, np.arange(1, 51), **options)
+    return extrapolate(gpt, *examples(segments()), CONTEXT, sliding_windows, np.arange(1, 51), **options)
 
 
 def sums(result, protocol, multiple):
@@ -106,10 +107,12 @@ def test_a_scheme_is_not_scored_where_it_has_no_value():
 def test_batches_have_no_effect(monkeypatch, limit, value):
     gpt = make_gpt(SCHEMES["t5"], ATTENTIONS["softmax"])
     windows = segments()[:, :65]
-    whole = token_losses(gpt, windows)
+    whole = token_losses(gpt, *examples(windows))
     monkeypatch.setattr(f"poslab.evaluation.losses.{limit}", value)
     batches = []
-    np.testing.assert_allclose(token_losses(gpt, windows, on_batch=batches.append), whole, rtol=1e-6)
+    np.testing.assert_allclose(
+        token_losses(gpt, *examples(windows), on_batch=batches.append), whole, rtol=1e-6
+    )
     assert batches == ([128, 64] if value == {"cpu": 130} else [64, 64, 64])
 
 

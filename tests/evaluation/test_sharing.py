@@ -8,7 +8,7 @@ from poslab.evaluation.extrapolation import WHOLE, extrapolate
 from poslab.evaluation.losses import token_losses
 from poslab.model.attention.linear import CHUNK
 from poslab.model.rescaling import METHODS, Rescaling
-from support.evaluation import as_rows, plain_extrapolation, plain_losses
+from support.evaluation import as_rows, examples, plain_extrapolation, plain_losses
 from support.models import ATTENTIONS, BY_TURNS, SCHEMES, make_gpt
 
 CONTEXT, LONGEST, VOCABULARY = 16, 32, 50
@@ -33,7 +33,7 @@ def model(pos, attention, dtype=torch.float64):
 
 def assert_plain(gpt, tolerance, sliding_windows=8):
     """Every row of extrapolation.csv and of position.csv is that of the plain way."""
-    result = extrapolate(gpt, segments(), CONTEXT, sliding_windows, TOKEN_BYTES)
+    result = extrapolate(gpt, *examples(segments()), CONTEXT, sliding_windows, TOKEN_BYTES)
     plain, windows = plain_extrapolation(gpt, segments(), CONTEXT, sliding_windows)
     mine = {(row["protocol"], row["multiple"], row["segment"]): row for row in result.lengths}
     reference = as_rows(plain, TOKEN_BYTES)
@@ -87,7 +87,7 @@ def test_any_sample_of_sliding_windows_has_the_losses_of_the_plain_way(sliding_w
 def test_windows_that_all_are_tiles_are_not_run():
     """At L = 2 the shortest window is one token long, and so is the stride."""
     gpt = make_gpt(SCHEMES["alibi"], ATTENTIONS["softmax"], context_length=2)
-    result = extrapolate(gpt, segments()[:, :9], 2, 6, TOKEN_BYTES)
+    result = extrapolate(gpt, *examples(segments()[:, :9]), 2, 6, TOKEN_BYTES)
     shortest = {row["protocol"]: row["nll"] for row in result.lengths if row["multiple"] == "0.5"}
     assert shortest["sliding"] == shortest["matched"] > 0
 
@@ -123,7 +123,7 @@ def test_no_tile_is_run_that_begins_another_one(pos, tiles):
         block.norm_attention.register_forward_pre_hook(
             lambda _, arguments: seen.append(arguments[0].shape[:2].numel())
         )
-    extrapolate(gpt, segments(), CONTEXT, 1, TOKEN_BYTES, shares.append)
+    extrapolate(gpt, *examples(segments()), CONTEXT, 1, TOKEN_BYTES, shares.append)
     alone = 8 + 16 + 32  # the one sliding window of each length, which ends at the second target
     assert sum(seen) == len(gpt.blocks) * (tiles + alone)
     assert shares[-1] == 1
@@ -135,7 +135,7 @@ def test_the_last_block_projects_scored_tokens_alone():
         block.perceptron.expand.register_forward_pre_hook(
             lambda _, arguments: seen.append(arguments[0].shape[1])
         )
-    token_losses(gpt, segments()[:, :33], last=3)
+    token_losses(gpt, *examples(segments()[:, :33]), last=3)
     assert seen == [32, 3]  # of two blocks
 
 

@@ -119,7 +119,7 @@ def _batches(config: dict) -> str:
     batches = TrainingBatches(whole, prepare(whole.data))
     digest = ""
     for index in range(STEPS):
-        digest = sha256(digest.encode() + batches[index][1]).hexdigest()
+        digest = sha256(digest.encode() + batches[index].digest).hexdigest()
     return digest
 
 

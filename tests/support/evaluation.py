@@ -14,6 +14,11 @@ TOKENS_A_BATCH = 4096
 Losses = dict[tuple[str, float], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
+def examples(windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens and targets of the causal objective."""
+    return windows[:, :-1], windows[:, 1:]
+
+
 def plain_losses(gpt: GPT, windows: np.ndarray, last: int | None = None) -> np.ndarray:
     """What `token_losses` returns, from the output of every block for every token."""
     size, losses = max(1, TOKENS_A_BATCH // (windows.shape[1] - 1)), []

@@ -79,6 +79,28 @@ class Verse(TextSource):
     def read(self):
         yield b"".join(b"line %d of a long poem\\n" % (number * 7919) for number in range(self.lines))
 """,
+    "mine/masked.py": """
+import numpy as np
+from pydantic import Field
+from poslab.config.schema import Options
+from poslab.objectives import UNSCORED, Objective
+
+
+class MaskedOptions(Options):
+    share: float = Field(gt=0, lt=1)
+
+
+class Masked(Objective):
+    options_class = MaskedOptions
+    causal = False
+    extra_tokens = 1
+
+    def examples(self, windows, vocabulary, random):
+        tokens = windows[:, :-1]
+        hidden = random.random_raw(tokens.size).reshape(tokens.shape) < self.options.share * 2**64
+        hidden[:, 0] |= ~hidden.any(axis=1)
+        return np.where(hidden, vocabulary, tokens), np.where(hidden, tokens, UNSCORED)
+""",
     "mine/surprise.py": """
 from poslab.measures import Measurement
 
@@ -94,7 +116,8 @@ class Surprise(Measurement):
         from poslab.evaluation.losses import token_losses
 
         windows = validation_windows(trained.corpus, 4, trained.config.context_length)
-        for position, nll in enumerate(token_losses(trained.gpt, windows)[:, :3].sum(axis=0)):
+        losses = token_losses(trained.gpt, windows[:, :-1], windows[:, 1:])
+        for position, nll in enumerate(losses[:, :3].sum(axis=0)):
             yield {"position": position, "nll": float(nll), "tokens": len(windows)}
 
     def summarise(self, table):
@@ -108,17 +131,19 @@ class Surprise(Measurement):
     "mine/conf/pos/slope.yaml": "scheme: slope\nslope: 0.5\n",
     "mine/conf/attention/sharp.yaml": "kind: mine.sharp\nsharpness: 2.0\n",
     "mine/conf/attention/mean.yaml": "kind: mine.mean\n",
+    "mine/conf/objective/masked.yaml": "kind: masked\nshare: 0.3\n",
     "mine/conf/data/verse.yaml": "source: verse\nvocabulary: bytes\nlines: 3000\n",
     "mine-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n",
     "mine-1.0.dist-info/entry_points.txt": (
         "[poslab.positions]\nslope = mine.slope\n[poslab.data]\nverse = mine.verse\n"
-        "[poslab.measures]\nsurprise = mine.surprise\n[poslab.conf]\nmine = mine.conf\n"
+        "[poslab.measures]\nsurprise = mine.surprise\n[poslab.objectives]\nmasked = mine.masked\n"
+        "[poslab.conf]\nmine = mine.conf\n"
     ),
 }
 
 
 def write_package(folder: Path) -> Path:
-    """A package with a scheme, two mixers, a text, their option files and a measurement; for PYTHONPATH."""
+    """A package with a scheme, two mixers, a text, an objective and a measurement; for PYTHONPATH."""
     for name, content in FILES.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -140,9 +140,9 @@ def test_no_step_waits_for_the_device(device, pos):
     batches = TrainingBatches(config, corpus)
 
     def step(index):
-        windows, digest = batches[index]
-        moved = windows.pin_memory().to(device, non_blocking=True)
-        module.training_step((moved, digest), index).backward()
+        tokens, targets = (rows.pin_memory().to(device, non_blocking=True) for rows in batches[index][:2])
+        batch = batches[index]._replace(tokens=tokens, targets=targets)
+        module.training_step(batch, index).backward()
         module.configure_gradient_clipping(optimizer)
         optimizer.step()
         optimizer.zero_grad()

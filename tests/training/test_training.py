@@ -116,7 +116,7 @@ def test_batches_are_a_function_of_seed_and_step():
     again = TrainingBatches(config, prepare(config.data))
     for index in (39, 0, 17):  # in any order
         assert torch.equal(batches[index][0], again[index][0])
-        assert batches[index][1] == again[index][1]
+        assert batches[index].digest == again[index].digest
     whole = TrainingBatches(request().config, prepare(config.data))
     assert torch.equal(torch.cat([batches[6][0], batches[7][0]]), whole[3][0])
     others = [TrainingBatches(config, prepare(config.data), 3, rank, 2)[0][0] for rank in (0, 1)]
@@ -127,9 +127,10 @@ def test_batches_made_ahead_are_the_same_and_end_with_the_training():
     batches = TrainingBatches(request(trainer__accumulate=2).config, prepare(request().config.data))
     ahead = Prefetcher(batches, pinned=False)
     assert len(ahead) == 40
-    for (windows, digest), (same, again) in zip(Loader(batches), ahead, strict=True):
-        assert torch.equal(windows, same)
-        assert digest == again
+    for batch, same in zip(Loader(batches), ahead, strict=True):
+        assert torch.equal(batch.tokens, same.tokens)
+        assert torch.equal(batch.targets, same.targets)
+        assert batch.digest == same.digest
     stopped = iter(Prefetcher(batches, pinned=False))
     next(stopped)
     assert [thread for thread in threading.enumerate() if thread.name == "batches"]
@@ -146,7 +147,7 @@ def test_a_loader_resumes_behind_the_items_that_it_has_given():
         items = iter(loader)
         next(items), next(items)
         again.load_state_dict(loader.state_dict())
-        assert next(iter(again))[1] == batches[2][1]
+        assert next(iter(again)).digest == batches[2].digest
         items.close()
 
 
@@ -207,7 +208,7 @@ def test_the_batches_of_a_run_are_digested_in_their_order():
     batches = TrainingBatches(config, prepare(config.data))
     expected = ""
     for index in range(4):
-        expected = sha256(expected.encode() + batches[index][1]).hexdigest()
+        expected = sha256(expected.encode() + batches[index].digest).hexdigest()
     wanted = request(trainer__max_steps=4, trainer__warmup_steps=1, evaluate__validations=2)
     assert trained(wanted)[1].ended.batches == expected
 

@@ -17,9 +17,9 @@ from poslab.config.schema import ConfigError, following_max_steps
 from poslab.config.text import override_text, without_secrets
 
 # Config groups that decide a result, besides pos and attention, which are in every label.
-GROUPS = ("model", "data", "trainer", "evaluate", "probe")
+GROUPS = ("model", "data", "objective", "trainer", "evaluate", "probe")
 # Groups with settings that only the module of the chosen option knows.
-PARTS = ("pos", "attention", "data")
+PARTS = ("pos", "attention", "data", "objective")
 
 
 CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")

@@ -23,6 +23,7 @@ Part = TypeVar("Part")
 ENTRY_POINTS = {
     "poslab.model.positions": "poslab.positions",
     "poslab.model.attention": "poslab.attention",
+    "poslab.objectives": "poslab.objectives",
     "poslab.data.sources": "poslab.data",
     "poslab.measures": "poslab.measures",
     "poslab.loggers": "poslab.loggers",

@@ -167,8 +167,11 @@ class ProbeOptions(Options):
         return self
 
 
+CAUSAL = {"kind": "causal"}  # the objective of records that are older than the setting
+
+
 class RunConfig(Options):
-    """The settings that decide a run's result; `pos`, `attention` and `data` are checked by their parts."""
+    """The settings that decide a run's result. Parts check `pos`, `attention`, `data` and `objective`."""
 
     seed: int = Field(ge=0, lt=2**63, description="decides the order of the data and every initial weight")
     context_length: int = Field(ge=1, description="L, the tokens of a training window; model=NAME sets it")
@@ -177,6 +180,9 @@ class RunConfig(Options):
         description="the section of the attention, which attention=NAME chooses"
     )
     data: dict[str, Any] = Field(description="the section of the text, which data=NAME chooses")
+    objective: dict[str, Any] = Field(
+        default=CAUSAL, description="the section of what is predicted, which objective=NAME chooses"
+    )
     model: ModelOptions
     trainer: TrainerOptions
     evaluate: EvaluateOptions
@@ -221,8 +227,9 @@ class RunConfig(Options):
         """
         plain = self.model_dump(mode="json", include=set(RunConfig.model_fields))
         del plain["trainer"]["checkpoint_seconds"]
-        if not plain["callbacks"]:  # as in records that are older than the setting
-            del plain["callbacks"]
+        for name, default in (("callbacks", {}), ("objective", CAUSAL)):
+            if plain[name] == default:  # as in records that are older than the setting
+                del plain[name]
         if plain["data"].get("source") == "text" and isinstance(plain["data"].get("path"), str):
             plain["data"]["path"] = Path(plain["data"]["path"]).name
         if is_tokenizer_file(plain["data"].get("vocabulary")):

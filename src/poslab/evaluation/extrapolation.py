@@ -10,12 +10,15 @@ Three protocols, all recorded as sums of token negative log-likelihoods (nats) w
 Of windows of the longest length the loss is also recorded by position: of the non-overlapping windows, and of
 every fourth sliding one, which is scored over its whole length for that.
 
+Where tokens see later ones, as under a masked objective, there is no sliding protocol: it is for targets
+that have only what stands before them. The targets of a segment are chosen once, for all lengths.
+
 The scored targets are the same at every length: the second half of each segment; the first half is only
 context. So two lengths differ in nothing but the context, and no target lacks context because the data begin.
 
-No window is run twice: the first half of a non-overlapping window is one of
-half its length, wherever the scheme lets it be (`length_dependent`), and a sliding window may be a
-non-overlapping one.
+No window is run twice: the first half of a non-overlapping window is one of half its length, wherever no
+token sees later ones nor their number (`length_dependent`), and a sliding window may be a non-overlapping
+one.
 """
 
 from collections.abc import Callable
@@ -34,6 +37,7 @@ from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
 from poslab.model.positions import Scheme
 from poslab.model.rescaling import Rescaling
+from poslab.objectives import UNSCORED, build_objective
 
 EVALUATED = (0.5, *MULTIPLES)  # of L, each twice the one before
 # Every fourth of the longest sliding windows adds to the loss by position. They begin at other places than
@@ -61,6 +65,7 @@ def evaluate(
     With a `rescaling`, its rotations turn by other frequencies meanwhile.
     """
     segments, documents = extrapolation_segments(corpus, config.evaluate.segments, longest_length(config))
+    tokens, targets = build_objective(config.objective).scored(segments, corpus.vocabulary)
     device = torch.device(config.trainer.accelerator)
     half = config.trainer.precision == "bfloat16"
     gpt.scheme.rescale(rescaling)
@@ -68,7 +73,8 @@ def evaluate(
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
             result = extrapolate(
                 gpt.to(device),
-                segments,
+                tokens,
+                targets,
                 config.context_length,
                 config.evaluate.sliding_windows,
                 corpus.token_bytes,
@@ -106,28 +112,30 @@ def changes_rotation(scheme: Scheme, rescaling: Rescaling, longest: int) -> bool
 
 def extrapolate(
     model: GPT,
-    segments: Int[np.ndarray, "N 2l+1"],
+    tokens: Int[np.ndarray, "N 2l"],
+    targets: Int[np.ndarray, "N 2l"],
     context_length: int,
     sliding_windows: int,
     token_bytes: Int[np.ndarray, "V"],
     progress: Callable[[float], None] = lambda share: None,
 ) -> Extrapolation:
-    """Score `segments` (each twice the longest length, and one target more) at every length that fits.
+    """Score the targets of segments, each twice the longest length, at every length that fits.
 
     Lengths past the scheme's `max_length` are left out. Scoring every target by sliding windows would cost 8
     l / L times as much as tiling, so only `sliding_windows` windows are scored, spread over all segments; the
     tiled losses of the same targets are recorded as "matched", so that the two protocols can be compared on
     the same tokens. `progress` is called with the share of the work that is done.
     """
-    count, longest = len(segments), segments.shape[1] // 2
-    target_bytes = token_bytes[segments[:, longest + 1 :]]
+    count, longest = len(tokens), tokens.shape[1] // 2
+    second = targets[:, longest:]
+    causal = model.geometry.causal
     lengths = lengths_up_to(longest, context_length, model.scheme.max_length)
     top = lengths[-1][1]
     stride = max(1, context_length // 8)
-    segment, block = spread(count, longest // stride, sliding_windows)
+    segment, block = spread(count, longest // stride, sliding_windows if causal else 0)
     slid = segment[:, None], block[:, None] * stride + np.arange(stride)  # the targets of each window
     ends = (block + 1) * stride
-    every_tile = model.scheme.length_dependent
+    every_tile = model.scheme.length_dependent or not causal
     work = sum(
         count * longest // (1 if every_tile or length == top else 2) + (ends % length != 0).sum() * length
         for _, length in lengths
@@ -143,32 +151,35 @@ def extrapolate(
     tiled = np.empty(0)
     for multiple, length in reversed(lengths):
         longer = None if every_tile or length == top else tiled
-        tiled = _tiled_losses(model, segments, length, longer, on_batch)
+        tiled = _tiled_losses(model, tokens, targets, length, longer, on_batch)
         sliding = tiled[slid]
         single = np.flatnonzero(ends % length)  # the others end where a tile ends, and are that tile
         whole = single[::WHOLE] if length == top else single[:0]
         rest = np.setdiff1d(single, whole)
-        windows = _windows(segments, segment[whole], ends[whole], length)
-        losses = token_losses(model, windows, on_batch=on_batch)
+        given, asked = _windows(tokens, targets, segment[whole], ends[whole], length)
+        losses = token_losses(model, given, asked, on_batch=on_batch)
         sliding[whole] = losses[:, -stride:]
-        remaining = _windows(segments, segment[rest], ends[rest], length)
-        sliding[rest] = token_losses(model, remaining, stride, on_batch)
+        remaining = _windows(tokens, targets, segment[rest], ends[rest], length)
+        sliding[rest] = token_losses(model, *remaining, stride, on_batch)
+        at = f"{multiple:g}", length
         result.lengths[:0] = [  # shorter ones stand first
-            *_rows("non_overlapping", multiple, length, np.arange(count), tiled, target_bytes),
-            *_rows("sliding", multiple, length, segment, sliding, target_bytes[slid]),
-            *_rows("matched", multiple, length, segment, tiled[slid], target_bytes[slid]),
+            *_rows("non_overlapping", *at, np.arange(count), tiled, second, token_bytes),
+            *_rows("sliding", *at, segment, sliding, second[slid], token_bytes),
+            *_rows("matched", *at, segment, tiled[slid], second[slid], token_bytes),
         ]
         if length == top:
             result.positions = _position_rows(
                 np.concatenate([tiled.reshape(-1, length), losses]),
-                np.concatenate([target_bytes.reshape(-1, length), token_bytes[windows[:, 1:]]]),
+                np.concatenate([second.reshape(-1, length), asked]),
+                token_bytes,
             )
     return result
 
 
 def _tiled_losses(
     model: GPT,
-    segments: Int[np.ndarray, "N 2l+1"],
+    tokens: Int[np.ndarray, "N 2l"],
+    targets: Int[np.ndarray, "N 2l"],
     length: int,
     longer: Float[np.ndarray, "N l"] | None,
     on_batch: Callable[[int], None],
@@ -178,11 +189,12 @@ def _tiled_losses(
     `longer` are those in windows twice as long, given where the first half of such a window has the losses
     of the window that it is: then only every second window is run.
     """
-    count, longest = len(segments), segments.shape[1] // 2
+    count, longest = len(tokens), tokens.shape[1] // 2
     step = length if longer is None else 2 * length
     ends = np.arange(step, longest + 1, step)
-    windows = _windows(segments, np.arange(count).repeat(len(ends)), np.tile(ends, count), length)
-    losses = token_losses(model, windows, on_batch=on_batch).reshape(count, -1, length)
+    segment = np.arange(count).repeat(len(ends))
+    windows = _windows(tokens, targets, segment, np.tile(ends, count), length)
+    losses = token_losses(model, *windows, on_batch=on_batch).reshape(count, -1, length)
     if longer is not None:
         losses = np.concatenate([longer.reshape(count, -1, step)[..., :length], losses], axis=-1)
     return losses.reshape(count, longest)
@@ -216,48 +228,53 @@ def spread(
 
 
 def _windows(
-    segments: Int[np.ndarray, "N 2l+1"],
+    tokens: Int[np.ndarray, "N 2l"],
+    targets: Int[np.ndarray, "N 2l"],
     segment: Int[np.ndarray, "E"],
     ends: Int[np.ndarray, "E"],
     length: int,
-) -> Int[np.ndarray, "E length+1"]:
-    """Windows of these segments that end at `ends` in the scored half, with the target after each token."""
-    starts = segments.shape[1] // 2 + ends - length
-    windows: Int[np.ndarray, "E length+1"] = segments[
-        segment[:, None], starts[:, None] + np.arange(length + 1)
-    ]
-    return windows
+) -> tuple[Int[np.ndarray, "E length"], Int[np.ndarray, "E length"]]:
+    """Return the tokens and targets of windows of these segments that end at `ends` in the scored half."""
+    starts = tokens.shape[1] // 2 + ends - length
+    window = segment[:, None], starts[:, None] + np.arange(length)
+    return tokens[window], targets[window]
 
 
 def _rows(
     protocol: str,
-    multiple: float,
+    multiple: str,
     length: int,
     segment: Int[np.ndarray, "N"],
     losses: Float[np.ndarray, "N T"],
-    counted_bytes: Int[np.ndarray, "N T"],
+    targets: Int[np.ndarray, "N T"],
+    token_bytes: Int[np.ndarray, "V"],
 ) -> list[dict[str, Any]]:
-    """Rows of extrapolation.csv, one a segment; `segment` is the segment of each row of `losses`."""
+    """Return rows of extrapolation.csv, one per segment; `segment` is that of each row of `losses`."""
+    scored = {number: targets[segment == number] for number in np.unique(segment)}
+    scored = {number: found[found != UNSCORED] for number, found in scored.items()}
     return [
         {
             "protocol": protocol,
-            "multiple": f"{multiple:g}",
+            "multiple": multiple,
             "length": length,
             "segment": int(number),
             "nll": float(losses[segment == number].sum()),
-            "tokens": losses[segment == number].size,
-            "bytes": int(counted_bytes[segment == number].sum()),
+            "tokens": found.size,
+            "bytes": int(token_bytes[found].sum()),
         }
-        for number in np.unique(segment)
+        for number, found in scored.items()
     ]
 
 
 def _position_rows(
-    losses: Float[np.ndarray, "N T"], counted_bytes: Int[np.ndarray, "N T"]
+    losses: Float[np.ndarray, "N T"], targets: Int[np.ndarray, "N T"], token_bytes: Int[np.ndarray, "V"]
 ) -> list[dict[str, Any]]:
+    """Return rows of position.csv."""
+    scored = targets != UNSCORED
+    counted = np.where(scored, token_bytes[np.where(scored, targets, 0)], 0)
+    columns = zip(losses.sum(axis=0), scored.sum(axis=0), counted.sum(axis=0), strict=True)
     return [
-        {"position": position, "nll": float(nll), "tokens": len(losses), "bytes": int(count)}
-        for position, (nll, count) in enumerate(
-            zip(losses.sum(axis=0), counted_bytes.sum(axis=0), strict=True)
-        )
+        {"position": position, "nll": float(nll), "tokens": int(tokens), "bytes": int(spelled)}
+        for position, (nll, tokens, spelled) in enumerate(columns)
+        if tokens
     ]

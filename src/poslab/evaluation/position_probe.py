@@ -69,7 +69,7 @@ def _sums(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> Float[Tensor, "layers 
     hooks = [block.register_forward_hook(partial(add, layer)) for layer, block in enumerate(gpt.blocks)]
     try:
         with torch.inference_mode():
-            for _ in batched_logits(gpt, windows, None):
+            for _ in batched_logits(gpt, windows[:, :-1], windows[:, 1:], None):
                 pass
     finally:
         for hook in hooks:

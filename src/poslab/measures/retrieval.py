@@ -154,7 +154,7 @@ def answers(
 
     losses, likeliest = [], []
     with torch.inference_mode():
-        for logits, targets in batched_logits(gpt, windows, last):
+        for logits, targets in batched_logits(gpt, windows[:, :-1], windows[:, 1:], last):
             wide = logits.double()
             losses.append(-wide.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0].cpu())
             likeliest.append((wide.argmax(dim=-1) == targets).cpu())

@@ -16,6 +16,7 @@ from poslab.config.schema import RunConfig
 from poslab.model.attention import Attention, Mixer, Site, build_attention
 from poslab.model.kernels.matmul import GeluLinear, Linear, linear
 from poslab.model.positions import Geometry, Scheme, build_scheme
+from poslab.objectives import build_objective
 
 
 class Perceptron(nn.Module):
@@ -57,7 +58,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Next-token logits; the output matrix is the token embedding's (Press and Wolf 2017).
+    """Logits of tokens; the output matrix is the token embedding's (Press and Wolf 2017).
 
     Every module but the scheme is applied by its call, so that hooks on it run in training and evaluation.
     """
@@ -80,10 +81,11 @@ class GPT(nn.Module):
         last: int | None = None,
         positions: Int[Tensor, "T"] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Return the logits of the token after each; with `last`, after only the final `last` (B last V).
+        """Return the logits at each token, under the causal objective of the token after it.
 
-        `positions` are those of the tokens; None: where the scheme places them at evaluation. Raise
-        ValueError for more tokens than the scheme is defined for.
+        With `last`, return those of only the final `last` tokens (B last V). `positions` are those of the
+        tokens; None: where the scheme places them at evaluation. Raise ValueError for more tokens than the
+        scheme is defined for.
         """
         length = tokens.shape[1]
         limit = self.scheme.max_length
@@ -195,12 +197,16 @@ def build_parts(config: RunConfig) -> tuple[Geometry, Scheme, list[Mixer]]:
     Raise ConfigError where they cannot work together.
     """
     size = config.model
-    geometry = Geometry(size.width, size.heads, config.context_length, size.layers)
+    causal = build_objective(config.objective).causal
+    geometry = Geometry(size.width, size.heads, config.context_length, size.layers, causal=causal)
     scheme = build_scheme(config.pos, geometry)
     layers = (scheme.layer(index) for index in range(geometry.layers))
     return geometry, scheme, [build_attention(config.attention, geometry, layer) for layer in layers]
 
 
 def build(config: RunConfig, vocabulary: int) -> GPT:
-    """Build the model that a configuration describes; `initialise` draws its weights. Raise ConfigError."""
-    return GPT(vocabulary, *build_parts(config))
+    """Build the model of a configuration for a text of so many different tokens. Raise ConfigError.
+
+    The objective's own tokens follow those of the text. `initialise` draws the weights.
+    """
+    return GPT(vocabulary + build_objective(config.objective).extra_tokens, *build_parts(config))

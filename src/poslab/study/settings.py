@@ -23,6 +23,7 @@ from poslab.data.sources import TextSource
 from poslab.loggers import LOGGERS, RunLogger
 from poslab.model.attention import Mixer
 from poslab.model.positions import Scheme
+from poslab.objectives import Objective
 from poslab.study.launch.contract import LAUNCHERS, Launcher
 
 # The groups with options that choose a module: the key of its name, the module's contract and its package.
@@ -30,6 +31,7 @@ PARTS: dict[str, tuple[str, Any, str]] = {
     "pos": ("scheme", Scheme, "poslab.model.positions"),
     "attention": ("kind", Mixer, "poslab.model.attention"),
     "data": ("source", TextSource, "poslab.data.sources"),
+    "objective": ("kind", Objective, "poslab.objectives"),
     "logger": ("name", RunLogger, LOGGERS),
     "launcher": ("name", Launcher, LAUNCHERS),
 }

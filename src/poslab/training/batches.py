@@ -4,8 +4,8 @@ import hashlib
 import queue
 import threading
 from collections.abc import Iterator
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,11 +13,21 @@ from poslab.config.schema import RunConfig
 from poslab.data.corpus import Corpus
 from poslab.data.questions import with_questions
 from poslab.data.windows import training_batch
+from poslab.objectives import UNSCORED, build_objective
 
 AHEAD = 3  # batches that wait for the GPU
 POLL_SECONDS = 0.1  # after which a waiting thread checks whether the training has ended
 
-Batch = tuple[Tensor, bytes]  # windows (B, T+1), and their SHA-256
+
+class Batch(NamedTuple):
+    """One process's share of a microbatch."""
+
+    tokens: Tensor  # (B, T)
+    targets: Tensor  # (B, T), UNSCORED where a token has none
+    scored: int  # targets in this share that are scored
+    scored_by_all: int  # and in the shares of all processes
+    weight: float  # of the share's mean loss, so that a step's gradient is that of the mean of its targets
+    digest: bytes  # SHA-256 of the windows
 
 
 class TrainingBatches:
@@ -32,6 +42,7 @@ class TrainingBatches:
     ) -> None:
         self.config = config
         self.corpus = corpus
+        self.objective = build_objective(config.objective)
         self.first_step = first_step
         self.rank = rank
         self.world = world
@@ -42,21 +53,25 @@ class TrainingBatches:
     def __getitem__(self, index: int) -> Batch:
         options = self.config.trainer
         step, part = divmod(index, options.accumulate)
-        windows = training_batch(
-            self.corpus,
-            self.config.seed,
-            self.first_step + step,
-            options.batch_size,
-            self.config.context_length,
-        )
+        seed, number = self.config.seed, self.first_step + step
+        windows = training_batch(self.corpus, seed, number, options.batch_size, self.config.context_length)
         probe = self.config.probe
         if probe.share is not None:
-            windows = with_questions(
-                windows, list(probe.tasks), probe.share, self.config.seed, self.first_step + step
-            )
-        parts = np.array_split(windows, options.accumulate * self.world)
-        share = parts[part * self.world + self.rank]
-        return torch.from_numpy(share), hashlib.sha256(share.tobytes()).digest()
+            windows = with_questions(windows, list(probe.tasks), probe.share, seed, number)
+        tokens, targets = self.objective.of_step(windows, self.corpus.vocabulary, seed, number)
+        parts = options.accumulate * self.world
+        scored = [int(count) for count in (targets != UNSCORED).reshape(parts, -1).sum(axis=1)]
+        mine = part * self.world + self.rank
+        size = len(windows) // parts
+        share = slice(mine * size, (mine + 1) * size)
+        return Batch(
+            torch.from_numpy(tokens[share]),
+            torch.from_numpy(targets[share]),
+            scored[mine],
+            sum(scored[part * self.world : (part + 1) * self.world]),
+            scored[mine] * parts / sum(scored),
+            hashlib.sha256(windows[share].tobytes()).digest(),
+        )
 
 
 class Loader:
@@ -115,8 +130,10 @@ class Prefetcher(Loader):
     def _make(self, rest: range, ready: "queue.Queue[Batch | BaseException]", ended: threading.Event) -> None:
         try:
             for index in rest:
-                windows, digest = self.batches[index]
-                batch = (windows.pin_memory() if self.pinned else windows, digest)
+                batch = self.batches[index]
+                if self.pinned:
+                    pinned = batch.tokens.pin_memory(), batch.targets.pin_memory()
+                    batch = batch._replace(tokens=pinned[0], targets=pinned[1])
                 if not _put(ready, batch, ended):
                     return
         except BaseException as error:

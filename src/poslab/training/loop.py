@@ -28,6 +28,7 @@ from poslab.data.windows import validation_windows
 from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
 from poslab.model.rescaling import Rescaling
+from poslab.objectives import UNSCORED, build_objective
 from poslab.training.batches import Loader, Prefetcher, TrainingBatches
 from poslab.training.module import LanguageModel
 from poslab.training.observer import DivergedError, Observer, State
@@ -46,8 +47,10 @@ class ValidationCallback(lightning.Callback):
     def __init__(self, config: RunConfig, corpus: Corpus, observer: Observer) -> None:
         steps, count = config.trainer.max_steps, config.evaluate.validations
         self.validation_steps = {math.ceil(steps * (index + 1) / count) for index in range(count)}
-        self.windows = validation_windows(corpus, config.evaluate.validation_windows, config.context_length)
-        self.window_bytes = int(corpus.token_bytes[self.windows[:, 1:]].sum())
+        windows = validation_windows(corpus, config.evaluate.validation_windows, config.context_length)
+        self.tokens, self.targets = build_objective(config.objective).scored(windows, corpus.vocabulary)
+        scored = self.targets[self.targets != UNSCORED]
+        self.scored, self.scored_bytes = scored.size, int(corpus.token_bytes[scored].sum())
         self.tokens_per_step = config.trainer.batch_size * config.context_length
         self.observer = observer
         self.io = StateInMemory()
@@ -130,7 +133,7 @@ class ValidationCallback(lightning.Callback):
         self.training_seconds = self._elapsed()
         self.resumed = now = time.perf_counter()
         with trainer.precision_plugin.forward_context():
-            nll = float(token_losses(module.gpt, self.windows).sum())
+            nll = float(token_losses(module.gpt, self.tokens, self.targets).sum())
         step, seconds = self.last_row
         tokens = (self.step - step) * self.tokens_per_step  # since the last row
         self.observer.row(
@@ -140,8 +143,8 @@ class ValidationCallback(lightning.Callback):
                 "seconds": self.training_seconds,
                 **sums,
                 "validation_nll": nll,
-                "validation_tokens": self.windows[:, 1:].size,
-                "validation_bytes": self.window_bytes,
+                "validation_tokens": self.scored,
+                "validation_bytes": self.scored_bytes,
                 "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
                 "tokens_per_second": tokens / (self.training_seconds - seconds),
             }
@@ -151,7 +154,7 @@ class ValidationCallback(lightning.Callback):
         self.last_row = (self.step, self.training_seconds)
         self.resumed = time.perf_counter()
         self.validation_seconds += self.resumed - now
-        return sums["train_nll"] / sums["train_tokens"], nll / self.windows[:, 1:].size
+        return sums["train_nll"] / sums["train_tokens"], nll / self.scored
 
 
 class StateInMemory(CheckpointIO):

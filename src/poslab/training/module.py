@@ -7,12 +7,14 @@ from typing import Any
 
 import pytorch_lightning as lightning
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from poslab.config.schema import TrainerOptions
 from poslab.model.gpt import GPT, named_stream
+from poslab.objectives import UNSCORED
+from poslab.training.batches import Batch
 
 BETA1 = 0.9
 CHECKPOINTED = ("nll_sum", "token_count", "gradient_norm_sum", "gradient_norm_count", "batches")
@@ -21,7 +23,7 @@ DECAY_SHARE = 0.2  # of the steps, in the linear decay of a warm-up, stable, dec
 
 
 class LanguageModel(lightning.LightningModule):
-    """Next-token prediction. It logs nothing: loop.py reads its sums."""
+    """The mean cross entropy of the targets of each step. It logs nothing: loop.py reads its sums."""
 
     def __init__(
         self,
@@ -51,27 +53,25 @@ class LanguageModel(lightning.LightningModule):
         for name in CHECKPOINTED:
             setattr(self, name, checkpoint["sums"][name])
 
-    def training_step(self, batch: tuple[Int[Tensor, "B T+1"], bytes], index: int) -> Float[Tensor, ""]:
-        windows, digest = batch
+    def training_step(self, batch: Batch, index: int) -> Float[Tensor, ""]:
         # Over the batches trained on: a batch repeated or left out after a crash changes the digest.
-        self.batches = hashlib.sha256(self.batches.encode() + digest).hexdigest()
+        self.batches = hashlib.sha256(self.batches.encode() + batch.digest).hexdigest()
         # Schemes that draw positions use only the seed and the step, the same for all microbatches.
         step = self.first_step + index // self.options.accumulate
         stream = named_stream(self.seed, f"positions/{step}")
-        positions = self.gpt.scheme.place(windows.shape[1] - 1, stream)
-        if windows.is_cuda:  # a plain copy would wait for the GPU
-            positions = positions.pin_memory().to(windows.device, non_blocking=True)
-        logits = self.gpt(windows[:, :-1], positions=positions)
-        loss = cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
+        positions = self.gpt.scheme.place(batch.tokens.shape[1], stream)
+        if batch.tokens.is_cuda:  # a plain copy would wait for the GPU
+            positions = positions.pin_memory().to(batch.tokens.device, non_blocking=True)
+        logits = self.gpt(batch.tokens, positions=positions)
+        loss = cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten(), ignore_index=UNSCORED)
         self.last_loss = loss.detach()
-        nll, count = self.last_loss.double() * windows[:, 1:].numel(), windows[:, 1:].numel()
+        nll = self.last_loss.double() * batch.scored
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             # At every step, since process 0 writes the state of all of them.
             torch.distributed.all_reduce(nll)
-            count *= torch.distributed.get_world_size()  # all have the same number of tokens
         self.nll_sum = self.nll_sum.to(loss.device) + nll
-        self.token_count += count
-        return loss
+        self.token_count += batch.scored_by_all
+        return loss * batch.weight
 
     def configure_optimizers(self) -> Any:
         """Return AdamW (Loshchilov and Hutter 2019), by groups, and the schedule by steps.

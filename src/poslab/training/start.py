@@ -7,15 +7,17 @@ from poslab.data.corpus import Corpus
 from poslab.data.windows import validation_windows
 from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
+from poslab.objectives import UNSCORED, build_objective
 
 
 def loss_before(gpt: GPT, config: RunConfig, corpus: Corpus) -> tuple[float, int]:
     """Return the loss on the run's validation windows before its first step: summed nats, and tokens."""
     windows = validation_windows(corpus, config.evaluate.validation_windows, config.context_length)
+    tokens, targets = build_objective(config.objective).scored(windows, corpus.vocabulary)
     cuda = config.trainer.accelerator == "cuda"
     placed = gpt.to("cuda") if cuda else gpt
     half = config.trainer.precision == "bfloat16"
     with torch.autocast("cuda" if cuda else "cpu", torch.bfloat16, enabled=half):
-        nll = float(token_losses(placed, windows).sum())
+        nll = float(token_losses(placed, tokens, targets).sum())
     gpt.to("cpu")
-    return nll, windows[:, 1:].size
+    return nll, int((targets != UNSCORED).sum())

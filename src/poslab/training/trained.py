@@ -12,6 +12,7 @@ from poslab.config.checking import check
 from poslab.config.request import BESIDE_THE_RESULT, Config
 from poslab.config.schema import ConfigError
 from poslab.model.gpt import GPT, build
+from poslab.objectives import build_objective
 from poslab.record.facts import Manifest
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import FINAL
@@ -35,13 +36,10 @@ class TrainedModel:
         """The SHA-256 of the checkpoint."""
         return (self.manifest.files or {})[FINAL]
 
-    @property
-    def vocabulary(self) -> int:
-        return self.weights["embedding.weight"].shape[0]
-
     def gpt(self, config: Config) -> GPT:
         """Build the model of `config` with these weights, in evaluation mode. Raise ConfigError."""
-        gpt = build(config, self.vocabulary)
+        rows = self.weights["embedding.weight"].shape[0]
+        gpt = build(config, rows - build_objective(config.objective).extra_tokens)
         fill_with(gpt, self.weights)
         return gpt.eval()
 

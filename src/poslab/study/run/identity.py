@@ -84,14 +84,16 @@ def measuring() -> list[str]:
 
 
 def part_modules(config: RunConfig) -> tuple[str, ...]:
-    """Return the modules of the schemes, the attention and the callbacks that a configuration names.
+    """Return the modules of the schemes, the attention, the objective and the callbacks of a configuration.
 
     Lightning's and PyTorch's own callbacks are left out: the versions of these libraries are in the record.
     """
     schemes = (module_name(name, "poslab.model.positions") for name in sorted(_schemes(config.pos)))
     callbacks = (_module_of(name, spec["_target_"]) for name, spec in sorted(config.callbacks.items()))
     foreign = (name for name in callbacks if name.partition(".")[0] not in LIBRARIES)
-    return (*schemes, module_name(str(config.attention.get("kind")), "poslab.model.attention"), *foreign)
+    attention = module_name(str(config.attention.get("kind")), "poslab.model.attention")
+    objective = module_name(str(config.objective.get("kind")), "poslab.objectives")
+    return (*schemes, attention, objective, *foreign)
 
 
 def _module_of(name: str, target: str) -> str:

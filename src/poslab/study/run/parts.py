@@ -5,10 +5,11 @@ from typing import Any
 from poslab.config.schema import ConfigError, RunConfig, longest_length
 from poslab.evaluation.extrapolation import changes_rotation, rescalings
 from poslab.model.gpt import build_parts
+from poslab.objectives import build_objective
 
 
 def check_parts(config: RunConfig) -> dict[str, Any]:
-    """Return the sections `pos` and `attention` of a resolved configuration in one form: 500.0 for 500.
+    """Return the sections of a resolved configuration's parts in one form: 500.0 for 500.
 
     The result also has what only the built parts know: `max_length`, and the number of their `parameters`.
 
@@ -31,6 +32,7 @@ def check_parts(config: RunConfig) -> dict[str, Any]:
     return {
         "pos": scheme.section(),
         "attention": {"kind": attentions[0].name, **attentions[0].options.model_dump()},
+        "objective": build_objective(config.objective).section(),
         "max_length": scheme.max_length,
         "parameters": sum(value.numel() for part in (scheme, *attentions) for value in part.parameters()),
     }

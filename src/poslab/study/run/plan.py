@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.request import Config, Request, Start
-from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
+from poslab.config.schema import CAUSAL, FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
 from poslab.data.corpus import check_lengths
 from poslab.data.questions import ROOM
 from poslab.loggers import checked as checked_loggers
@@ -95,6 +95,8 @@ def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:
 
 def _check_probe(config: Config) -> None:
     """Raise ConfigError where the probe's questions cannot be put into the run's windows."""
+    if config.objective != CAUSAL:
+        raise ConfigError("probe asks for the next token: choose objective=causal, or probe=none")
     if config.data.get("vocabulary") != "bytes":
         raise ConfigError("probe asks its questions in bytes: choose data.vocabulary=bytes, or probe=none")
     shortest = config.context_length // 2

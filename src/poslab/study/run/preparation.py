@@ -28,7 +28,7 @@ from poslab.study.run.identity import (
     source_fingerprint,
 )
 
-PARTS = ("context_length", "pos", "attention", "model", "evaluate")  # decide whether parts fit
+PARTS = ("context_length", "pos", "attention", "objective", "model", "evaluate")  # decide whether parts fit
 OUTCOMES = 1000  # that are cached
 
 
@@ -78,7 +78,8 @@ class Preparation:
                 self._outcomes.save()
         if "refused" in outcome:
             raise PairError(outcome["refused"])
-        checked = config.model_copy(update={name: outcome[name] for name in ("pos", "attention")})
+        parts = {name: outcome[name] for name in ("pos", "attention", "objective")}
+        checked = config.model_copy(update=parts)
         return checked, size_of(config, outcome["parameters"], outcome["max_length"], trained)
 
     def directory_name(self, study: Path, identity: str) -> str | None:

@@ -18,7 +18,7 @@ from typing import Any
 from poslab.config.compose import request_from, sections
 from poslab.config.option_files import Conf, load
 from poslab.config.request import Config, Request, Start, flat_settings
-from poslab.config.schema import ConfigError, following_max_steps, is_tokenizer_file
+from poslab.config.schema import CAUSAL, ConfigError, following_max_steps, is_tokenizer_file
 from poslab.config.text import plain
 from poslab.data import tokenizer_file
 from poslab.data.corpus import Corpus
@@ -27,7 +27,18 @@ from poslab.record.manifest import read_manifest
 from poslab.record.schema import FINAL, TOKENIZER
 
 FROM = "from"
-TAKEN = ("context_length", "seed", "pos", "attention", "data", "model", "trainer", "evaluate", "probe")
+TAKEN = (
+    "context_length",
+    "seed",
+    "pos",
+    "attention",
+    "data",
+    "objective",
+    "model",
+    "trainer",
+    "evaluate",
+    "probe",
+)
 # Settings of the machine, not of the run: as in the command.
 OF_THE_MACHINE = ("accelerator", "precision", "compile", "devices", "nodes", "checkpoint_seconds")
 FOLLOWING = (("trainer", "warmup_steps"), ("evaluate", "validations"))  # settings that follow max_steps
@@ -192,8 +203,12 @@ def _follow_max_steps(
 
 def _check(config: Config, manifest: Manifest, start: Start) -> None:
     """Raise ConfigError where the command changes what the source's training has fixed."""
-    recorded = manifest.config or {}
-    fixed = {"model": config.model.model_dump(mode="json"), "attention": dict(config.attention)}
+    recorded = {"objective": CAUSAL, **(manifest.config or {})}
+    fixed = {
+        "model": config.model.model_dump(mode="json"),
+        "attention": dict(config.attention),
+        "objective": dict(config.objective),
+    }
     for name, section in fixed.items():
         for key, value in flat_settings(section, f"{name}.").items():
             was = flat_settings(recorded.get(name) or {}, f"{name}.").get(key)

@@ -1,0 +1,131 @@
+"""An objective is one file: here the masked one of another package, in training, evaluation and report."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from poslab.config.registry import declared_modules
+from poslab.config.schema import PairError
+from poslab.data.cache import prepare
+from poslab.objectives import UNSCORED, build_objective
+from poslab.record.manifest import read_manifest
+from poslab.study.conduct import run_study
+from poslab.study.run.plan import plan
+from poslab.training.batches import TrainingBatches
+from poslab.training.module import LanguageModel
+from poslab.training.trained import load_model
+from support.commands import rows
+from support.models import POSITIONS
+from support.packages import write_package
+from support.runs import inline, request
+
+MASKED = {"kind": "mine.masked", "share": 0.3}
+
+
+@pytest.fixture(autouse=True)
+def package(tmp_path_factory, monkeypatch):
+    monkeypatch.syspath_prepend(write_package(tmp_path_factory.mktemp("mine")))
+    declared_modules.cache_clear()
+    yield
+    declared_modules.cache_clear()
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_the_loss_and_its_gradient_are_those_of_all_targets_whatever_the_parts(parts):
+    """Microbatches have different numbers of masked tokens: each counts by its targets."""
+    losses, gradients = [], []
+    for accumulate in (1, parts):
+        config = request(objective=MASKED, trainer__accumulate=accumulate).config
+        corpus = prepare(config.data)
+        batches = TrainingBatches(config, corpus)
+        torch.manual_seed(0)
+        gpt = _gpt(config, corpus.vocabulary)
+        module = LanguageModel(gpt, config.trainer, config.seed)
+        drawn = [batches[index] for index in range(accumulate)]
+        for index, batch in enumerate(drawn):
+            (module.training_step(batch, index) / accumulate).backward()
+        assert len({batch.scored for batch in drawn}) == accumulate
+        losses.append(float(module.nll_sum) / module.token_count)
+        gradients.append(gpt.embedding.weight.grad)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-7)
+
+
+def _gpt(config, vocabulary):
+    from poslab.model.gpt import build
+
+    gpt = build(config, vocabulary)
+    gpt.initialise(0)
+    return gpt
+
+
+def test_processes_share_the_targets_of_one_batch():
+    config = request(objective=MASKED).config
+    corpus = prepare(config.data)
+    whole = TrainingBatches(config, corpus)[3]
+    shares = [TrainingBatches(config, corpus, 3, rank, 2)[0] for rank in (0, 1)]
+    assert torch.equal(torch.cat([share.targets for share in shares]), whole.targets)
+    assert {share.scored_by_all for share in shares} == {whole.scored}
+    assert sum(share.weight for share in shares) == pytest.approx(2)
+
+
+def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length(tmp_path):
+    requests = [
+        inline(tmp_path, pos, objective=MASKED, attention="softmax", evaluate__rescale=["none"])
+        for pos in ("rope", "alibi")
+    ]
+    assert run_study(requests, "the command") == 0
+    found = []
+    for directory in sorted((tmp_path / "runs" / "test").glob("[!.]*-seed0-*")):
+        table = rows(directory / "extrapolation.csv")
+        assert {row["protocol"] for row in table} == {"non_overlapping"}  # a window has no end that is scored
+        by_length = {}
+        for row in table:
+            by_length.setdefault(row["length"], []).append((row["segment"], row["tokens"], row["bytes"]))
+        assert list(by_length) == ["16", "32", "64", "128"]
+        assert len({tuple(scored) for scored in by_length.values()}) == 1
+        found.append(by_length["32"])
+        manifest = read_manifest(directory)
+        assert manifest.config["objective"] == MASKED
+        first = rows(directory / "metrics.csv")[0]
+        assert 0.2 < int(first["validation_tokens"]) / (4 * 32) < 0.4
+        gpt = load_model(directory)
+        assert gpt.embedding.num_embeddings == manifest.corpus.vocabulary + 1
+        _nothing_leaks(gpt, manifest.corpus.vocabulary)
+    assert len(found) == 2
+    assert found[0] == found[1]
+    page = (tmp_path / "reports" / "test" / "report.md").read_text()
+    assert "alibi" in page
+    assert "loss_4x" in (tmp_path / "reports" / "test" / "summary.csv").read_text()
+
+
+def _nothing_leaks(gpt, vocabulary):
+    """A masked token changes the target, and not what is said of it; a token after it changes that."""
+    windows = np.arange(2 * 33).reshape(2, 33) % vocabulary
+    objective = build_objective(MASKED)
+    tokens, targets = objective.scored(windows, vocabulary)
+    place = np.argwhere(targets[0, :-1] != UNSCORED)[0, 0]
+    changed = windows.copy()
+    changed[0, place] = (changed[0, place] + 1) % vocabulary
+    again, other = objective.scored(changed, vocabulary)
+    assert other[0, place] != targets[0, place]
+    assert (again == tokens).all()
+    later = torch.from_numpy(tokens.copy())
+    later[0, -1] = (later[0, -1] + 1) % vocabulary
+    with torch.no_grad():
+        assert not torch.equal(gpt(later)[0, place], gpt(torch.from_numpy(tokens))[0, place])
+
+
+def test_what_has_no_form_for_both_sides_is_refused(tmp_path):
+    with pytest.raises(PairError, match="fox"):
+        plan(request(pos=POSITIONS["fox"], objective=MASKED), Path(tmp_path))
+
+
+def test_a_causal_run_has_the_record_and_the_name_that_it_had_before_objectives(tmp_path):
+    job = plan(request(), tmp_path)
+    assert "objective" not in job.facts["config"]
+    other = plan(request(objective=MASKED), tmp_path)
+    assert other.identity != job.identity
+    assert other.facts["code"] == job.facts["code"]
