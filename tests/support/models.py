@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from poslab.config.compose import arms, one_for_each_scheme
-from poslab.config.schema import ConfigError
+from poslab.config.schema import BlockOptions, ConfigError
 from poslab.model.attention import build_attention
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, build_scheme
@@ -33,7 +33,9 @@ def make_gpt(
     vocabulary: int = 50,
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
+    **block: Any,
 ) -> GPT:
+    """A GPT with weights that make attention matter; `block` holds what is not as in GPT-2's."""
     geometry = Geometry(width, heads, context_length, layers)
     scheme = build_scheme(pos, geometry)
     gpt = GPT(
@@ -41,6 +43,7 @@ def make_gpt(
         geometry,
         scheme,
         [build_attention(attention, geometry, scheme.layer(index)) for index in range(layers)],
+        BlockOptions(**block),
     )
     gpt.initialise(seed)
     with torch.no_grad():

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from poslab.config.request import BESIDE_THE_RESULT, flat_settings
+from poslab.config.schema import GPT2_BLOCK
 from poslab.config.text import plain
 from poslab.record.reader import PART, Rates, Records, ReportError, Run
 
@@ -206,10 +207,20 @@ def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     probe = sections.get("probe")
     if isinstance(probe, Mapping) and not probe.get("tasks"):
         del sections["probe"]
+    model = sections.get("model")
+    if isinstance(model, Mapping):
+        sections["model"] = {**GPT2_BLOCK.model_dump(), **model}
     trainer = sections.get("trainer")
     if isinstance(trainer, Mapping) and trainer.get("scheme_rate") == 1:
         sections["trainer"] = {name: value for name, value in trainer.items() if name != "scheme_rate"}
     return sections
+
+
+def block(config: Mapping[str, Any]) -> str:
+    """Return the settings of a model's block that are not GPT-2's: `norm=rms, mlp=swiglu`."""
+    model = arm_settings(config).get("model") or {}
+    changed = [(key, model[key]) for key, value in GPT2_BLOCK if model.get(key, value) != value]
+    return ", ".join(f"{key}={plain(value, 20).lower()}" for key, value in changed)
 
 
 def settings(config: Mapping[str, Any]) -> Settings:

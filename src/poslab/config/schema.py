@@ -32,16 +32,45 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class ModelOptions(Options):
+class BlockOptions(Options):
+    """What a block is made of besides its attention's kind; the defaults are GPT-2's."""
+
+    norm: Literal["layer", "rms"] = Field(
+        default="layer", description="LayerNorm, or RMSNorm (Zhang and Sennrich 2019)"
+    )
+    mlp: Literal["gelu", "swiglu"] = Field(
+        default="gelu", description="4 D wide, or SwiGLU (Shazeer 2020) with as many parameters, 8/3 D wide"
+    )
+    query_groups: int | None = Field(
+        default=None, ge=1, description="heads of keys and values, each for as many queries; null: heads"
+    )
+    qk_norm: bool = Field(
+        default=False, description="RMSNorm of each head's queries and keys, not rotated yet"
+    )
+    output_gate: bool = Field(
+        default=False, description="attention's output times sigmoid(W x) (Qiu et al. 2025)"
+    )
+    bias: bool = Field(default=True, description="in the layers and in LayerNorm")
+    tied: bool = Field(default=True, description="the output matrix is the token embedding's")
+
+
+class ModelOptions(BlockOptions):
     layers: int = Field(ge=1, description="blocks of the GPT")
     width: int = Field(ge=1, description="of the residual stream; a multiple of heads")
     heads: int = Field(ge=1, description="of each attention")
 
     @model_validator(mode="after")
-    def _heads_divide_the_width(self) -> Self:
+    def _heads_divide(self) -> Self:
         if self.width % self.heads:
             raise ValueError(f"width={self.width} is not a multiple of heads={self.heads}")
+        if self.query_groups is not None and self.heads % self.query_groups:
+            raise ValueError(f"heads={self.heads} is not a multiple of query_groups={self.query_groups}")
         return self
+
+
+def swiglu_width(width: int) -> int:
+    """Return the width of SwiGLU in a model of this width: 8/3 D, to the nearest multiple of 8."""
+    return max(8, 8 * round(width / 3))
 
 
 class TrainerOptions(Options):
@@ -101,6 +130,8 @@ class TrainerOptions(Options):
             raise ValueError(f"warmup_steps={self.warmup_steps} is more than max_steps={self.max_steps}")
         return self
 
+
+GPT2_BLOCK = BlockOptions()  # that of records that are older than these settings
 
 SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 VALIDATIONS = 100  # what convergence figures need
@@ -227,9 +258,13 @@ class RunConfig(Options):
         """
         plain = self.model_dump(mode="json", include=set(RunConfig.model_fields))
         del plain["trainer"]["checkpoint_seconds"]
+        # What is as in records that are older than the setting is left out, as it is there.
         for name, default in (("callbacks", {}), ("objective", CAUSAL)):
-            if plain[name] == default:  # as in records that are older than the setting
+            if plain[name] == default:
                 del plain[name]
+        for name, default in GPT2_BLOCK:
+            if plain["model"][name] == default:
+                del plain["model"][name]
         if plain["data"].get("source") == "text" and isinstance(plain["data"].get("path"), str):
             plain["data"]["path"] = Path(plain["data"]["path"]).name
         if is_tokenizer_file(plain["data"].get("vocabulary")):

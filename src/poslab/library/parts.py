@@ -136,7 +136,7 @@ def scheme(
     poslab trains its parameters with.
     """
     _check_seed(seed)
-    geometry = _sizes("nano", width, heads, layers, context_length)
+    geometry, _ = _sizes("nano", width, heads, layers, context_length)
     return _scheme({**_pos(name), **options}, geometry, seed)
 
 
@@ -188,14 +188,15 @@ def gpt(
     each. Without `causal`, every token attends also to later ones. Raise ConfigError where parts do not exist
     or cannot work together.
     """
-    geometry = replace(_sizes(model, width, heads, layers, context_length), causal=causal)
+    sizes, block = _sizes(model, width, heads, layers, context_length)
+    geometry = replace(sizes, causal=causal)
     if isinstance(vocabulary, bool) or not isinstance(vocabulary, int) or vocabulary < 1:
         raise ConfigError(f"vocabulary={vocabulary!r}: it must be a whole number of tokens, at least 1")
     _check_seed(seed)
     built = build_scheme(_pos(pos), geometry)
     section = _attention(attention)
     mixers = [build_attention(section, geometry, built.layer(index)) for index in range(geometry.layers)]
-    network = GPT(vocabulary, geometry, built, mixers)
+    network = GPT(vocabulary, geometry, built, mixers, block)
     network.initialise(seed)
     return network
 
@@ -211,7 +212,7 @@ def _sizes(
     heads: int | None = None,
     layers: int | None = None,
     context_length: int | None = None,
-) -> Geometry:
+) -> tuple[Geometry, ModelOptions]:
     size = load(installed_conf().file("model", model))
     given = {"width": width, "heads": heads, "layers": layers}
     changed = {name: value for name, value in given.items() if value is not None}
@@ -219,7 +220,7 @@ def _sizes(
     length = size["context_length"] if context_length is None else context_length
     if isinstance(length, bool) or not isinstance(length, int) or length < 1:
         raise ConfigError(f"context_length={length!r}: it must be a whole number of tokens, at least 1")
-    return Geometry(checked.width, checked.heads, length, checked.layers)
+    return Geometry(checked.width, checked.heads, length, checked.layers), checked
 
 
 def _scheme(section: Mapping[str, Any], geometry: Geometry, seed: int) -> Scheme:

@@ -12,66 +12,36 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from poslab.config.schema import RunConfig
-from poslab.model.attention import Attention, Mixer, Site, build_attention
-from poslab.model.kernels.matmul import GeluLinear, Linear, linear
+from poslab.config.schema import GPT2_BLOCK, BlockOptions, RunConfig
+from poslab.model.attention import Mixer, build_attention
+from poslab.model.block import Block
+from poslab.model.kernels.matmul import Linear, linear
+from poslab.model.norms import norm_of
 from poslab.model.positions import Geometry, Scheme, build_scheme
 from poslab.objectives import build_objective
 
 
-class Perceptron(nn.Module):
-    """Four times the width, GELU, and back."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.expand = GeluLinear(width, 4 * width)
-        self.project_perceptron = Linear(4 * width, width)
-
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        return self.project_perceptron(self.expand(x))
-
-
-class Block(nn.Module):
-    """A mixer, then a perceptron, each behind a norm and added to its input."""
-
-    def __init__(self, geometry: Geometry, attention: Mixer) -> None:
-        super().__init__()
-        if isinstance(attention, Attention):
-            attention.add_projections()
-        # The last bit of the gradients' norm depends on this order.
-        self.norm_attention = nn.LayerNorm(geometry.width)
-        self.attention = attention
-        self.norm_perceptron = nn.LayerNorm(geometry.width)
-        self.perceptron = Perceptron(geometry.width)
-
-    def forward(
-        self,
-        x: Float[Tensor, "B T D"],
-        scheme: Scheme,
-        positions: Int[Tensor, "T"],
-        last: int | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """With `last`, return the output of only the final `last` tokens (B last D), at a much lower cost."""
-        mixed = self.attention(self.norm_attention(x), Site(scheme, positions, last=last))
-        x = (x if last is None else x[:, -last:]) + mixed
-        return x + self.perceptron(self.norm_perceptron(x))
-
-
 class GPT(nn.Module):
-    """Logits of tokens; the output matrix is the token embedding's (Press and Wolf 2017).
+    """Logits of tokens. `block.tied`: the output matrix is the token embedding's (Press and Wolf 2017).
 
     Every module but the scheme is applied by its call, so that hooks on it run in training and evaluation.
     """
 
     def __init__(
-        self, vocabulary: int, geometry: Geometry, scheme: Scheme, attentions: Sequence[Mixer]
+        self,
+        vocabulary: int,
+        geometry: Geometry,
+        scheme: Scheme,
+        attentions: Sequence[Mixer],
+        block: BlockOptions = GPT2_BLOCK,
     ) -> None:
         super().__init__()
         self.geometry = geometry
         self.scheme = scheme
         self.embedding = nn.Embedding(vocabulary, geometry.width)
-        self.blocks = nn.ModuleList(Block(geometry, attention) for attention in attentions)
-        self.norm = nn.LayerNorm(geometry.width)
+        self.blocks = nn.ModuleList(Block(geometry, attention, block) for attention in attentions)
+        self.norm = norm_of(geometry.width, block)
+        self.output = None if block.tied else Linear(geometry.width, vocabulary, bias=False)
         self._compiled: list[Callable[..., Any]] = []  # the blocks, after `compile_blocks`
         self.register_load_state_dict_pre_hook(_with_todays_names)  # type: ignore[no-untyped-call]
 
@@ -101,7 +71,7 @@ class GPT(nn.Module):
             # In the last block, tokens before the final `last` are keys and values only.
             scored = last if index == len(self.blocks) - 1 else None
             x = block(x, self.scheme.layer(index), positions, scored)
-        return linear(self.norm(x), self.embedding.weight)
+        return linear(self.norm(x), self.embedding.weight if self.output is None else self.output.weight)
 
     def compile_blocks(self) -> None:
         """Have PyTorch compile the blocks for training; evaluation runs them uncompiled.
@@ -139,10 +109,11 @@ class GPT(nn.Module):
         matrices that multiply tokens. By this convention the number is the same under every scheme and
         attention, and the causal mask saves nothing.
         """
+        unused = ("scheme.",) if self.output is None else ("scheme.", "embedding.")
         matrices = sum(
             parameter.numel()
             for name, parameter in self.named_parameters()
-            if parameter.ndim == 2 and not name.startswith("scheme.")
+            if parameter.ndim == 2 and not name.startswith(unused)
         )
         attention = 12 * len(self.blocks) * self.geometry.width * self.geometry.context_length
         return float(tokens) * (6 * matrices + attention)
@@ -209,4 +180,5 @@ def build(config: RunConfig, vocabulary: int) -> GPT:
 
     The objective's own tokens follow those of the text. `initialise` draws the weights.
     """
-    return GPT(vocabulary + build_objective(config.objective).extra_tokens, *build_parts(config))
+    extra = build_objective(config.objective).extra_tokens
+    return GPT(vocabulary + extra, *build_parts(config), config.model)

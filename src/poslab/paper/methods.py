@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from poslab.analysis.arms import block
 from poslab.analysis.facts import differing
 from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.protocols import loss_at_length
@@ -29,6 +30,9 @@ def paragraph(results: Results) -> Iterator[Cited]:
     every = _Values(results)
     model = every.of("model")
     yield Cited("We trained decoder-only Transformers in the style of GPT-2", cited("always", "model"))
+    blocks = {block(run.config) for run in results.finished}
+    if len(blocks) == 1 and "" not in blocks:  # where arms differ in it, their differences say so
+        yield Cited(f" but for {blocks.pop()},")
     yield Cited(
         f" with {model('layers')} layers, width {model('width')} and {model('heads')} heads "
         f"({every(lambda run: quantity(run.manifest.parameters))} parameters) that differ in "

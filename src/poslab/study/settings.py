@@ -132,8 +132,13 @@ def _defaults(conf: Path) -> dict[str, str]:
             for size, section in arms(conf / group).items()
         }
         for name, value in sizes[str(chosen["model"])].items():
-            differing = [f"{_text(of[name])} ({size})" for size, of in sizes.items() if of[name] != value]
-            texts[name] = ", ".join([_text(value), *differing])
+            differing: dict[str, list[str]] = {}
+            for size, of in sizes.items():
+                if of[name] != value:
+                    differing.setdefault(_text(of[name]), []).append(size)
+            texts[name] = ", ".join(
+                [_text(value), *(f"{other} ({', '.join(names)})" for other, names in differing.items())]
+            )
     return texts
 
 

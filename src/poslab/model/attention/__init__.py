@@ -34,8 +34,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from poslab.config.registry import find, options_of, part_name
-from poslab.config.schema import Options, PairError
+from poslab.config.schema import GPT2_BLOCK, BlockOptions, Options, PairError
 from poslab.model.kernels.matmul import Linear
+from poslab.model.norms import rms_norm
 from poslab.model.positions import Geometry, Scheme
 
 MOST_ROWS = 128  # the most final queries that use their rows of `weights` instead of `attend`
@@ -95,12 +96,20 @@ class Attention(Mixer):
 
     query_key_value: Linear
     project_attention: Linear
+    norm_queries: nn.RMSNorm | None  # of one head
+    norm_keys: nn.RMSNorm | None
+    gate_attention: Linear | None
 
-    def add_projections(self) -> None:
+    def add_projections(self, block: BlockOptions = GPT2_BLOCK) -> None:
         """Create the matrices of a layer of the GPT."""
-        width = self.geometry.width
-        self.query_key_value = Linear(width, 3 * width)
-        self.project_attention = Linear(width, width)
+        width, heads, head_width = self.geometry.width, self.geometry.heads, self.geometry.head_width
+        self.groups = block.query_groups or heads
+        of_keys = self.groups * head_width
+        self.query_key_value = Linear(width, width + 2 * of_keys, bias=block.bias)
+        self.norm_queries = rms_norm(head_width) if block.qk_norm else None
+        self.norm_keys = rms_norm(head_width) if block.qk_norm else None
+        self.gate_attention = Linear(width, width, bias=block.bias) if block.output_gate else None
+        self.project_attention = Linear(width, width, bias=block.bias)
 
     def forward(self, x: Float[Tensor, "B T D"], site: Site) -> Float[Tensor, "B T D"]:
         q, k, v, gated = self.projected(x, site)
@@ -110,15 +119,24 @@ class Attention(Mixer):
                 mixed = self.attend(q, k, v, gated)
             else:
                 mixed = self.attend_last(q, k, v, gated, site.last)
-        return self.project_attention(mixed.transpose(1, 2).flatten(-2))
+        mixed = mixed.transpose(1, 2).flatten(-2)
+        if self.gate_attention is not None:
+            mixed = mixed * self.gate_attention(x if site.last is None else x[:, -site.last :]).sigmoid()
+        return self.project_attention(mixed)
 
     def projected(
         self, x: Float[Tensor, "B T D"], site: Site
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Site]:
         """Return queries, keys and values, and the site with the layer's gates."""
+        heads, head_width = self.geometry.heads, self.geometry.head_width
         # Split before the heads, so that the gradients are concatenated without a further copy.
-        parts = self.query_key_value(x).chunk(3, dim=-1)
-        q, k, v = (part.unflatten(-1, (self.geometry.heads, -1)).transpose(1, 2) for part in parts)
+        sizes = [heads * head_width, *2 * [self.groups * head_width]]
+        parts = self.query_key_value(x).split(sizes, dim=-1)
+        q, k, v = (part.unflatten(-1, (-1, head_width)).transpose(1, 2) for part in parts)
+        if self.norm_queries is not None and self.norm_keys is not None:
+            q, k = self.norm_queries(q), self.norm_keys(k)
+        if self.groups < heads:
+            k, v = (part.repeat_interleave(heads // self.groups, dim=1) for part in (k, v))
         return q, k, v, Site(site.scheme, site.positions, site.scheme.log_gates(x))
 
     def attend(

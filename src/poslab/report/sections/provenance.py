@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 
+from poslab.analysis.arms import block
 from poslab.analysis.facts import (
     differing,
     facts_sheet,
@@ -97,7 +98,8 @@ def _all(results: Results, value: Callable[[Run], str]) -> str:
 def _model(run: Run) -> str:
     model = run.config.get("model") or {}
     layers, width, heads = (plain(model.get(key), 12) for key in ("layers", "width", "heads"))
-    return f"{layers} layers, width {width}, {heads} heads"
+    changed = block(run.config)
+    return f"{layers} layers, width {width}, {heads} heads{', ' if changed else ''}{changed}"
 
 
 def _versions_of(run: Run) -> str:

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from poslab.config.schema import VALIDATIONS, ConfigError, RunConfig, is_tokenizer_file
+from poslab.config.schema import (
+    VALIDATIONS,
+    ConfigError,
+    ModelOptions,
+    RunConfig,
+    is_tokenizer_file,
+    swiglu_width,
+)
 from poslab.data import tokenizer_file
 from poslab.study.launch.memory import Memory, free_memory, gpu_memory, machine_memory, size_text
 
@@ -64,8 +71,8 @@ def size_of(
     model, trainer, length = config.model, config.trainer, config.context_length
     softmax, number = config.attention.get("kind") == "softmax", 2 if trainer.precision == "bfloat16" else 4
     vocabulary = _entries(config)
-    block = 12 * model.width**2 + 13 * model.width
-    weights = (vocabulary + 2) * model.width + model.layers * block + parameters
+    ends = vocabulary * model.width * (1 if model.tied else 2)
+    weights = ends + model.layers * _matrices(model) + parameters
 
     windows = max(1, trainer.batch_size // (trainer.accumulate * trainer.devices * trainer.nodes))
     tokens = windows * length  # at a time, in one of the run's processes
@@ -93,6 +100,15 @@ def size_of(
         return Size((processes, batch), computing, 16 * weights)
     of_all = (need._replace(bytes=need.bytes * trainer.devices) for need in computing)
     return Size((processes, batch, *of_all), (), 16 * weights)
+
+
+def _matrices(model: ModelOptions) -> int:
+    """Return the parameters of a block's matrices."""
+    width, groups = model.width, model.query_groups or model.heads
+    of_keys = width // model.heads * groups
+    attention = width * (2 * width + 2 * of_keys + (width if model.output_gate else 0))
+    perceptron = 3 * width * swiglu_width(width) if model.mlp == "swiglu" else 8 * width**2
+    return attention + perceptron
 
 
 def estimate(size: Size) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 from poslab.config.compose import request_from, sections
 from poslab.config.option_files import Conf, load
 from poslab.config.request import Config, Request, Start, flat_settings
-from poslab.config.schema import CAUSAL, ConfigError, following_max_steps, is_tokenizer_file
+from poslab.config.schema import CAUSAL, GPT2_BLOCK, ConfigError, following_max_steps, is_tokenizer_file
 from poslab.config.text import plain
 from poslab.data import tokenizer_file
 from poslab.data.corpus import Corpus
@@ -147,7 +147,8 @@ def _taken_over(
             settings[name] = settings[name] if name in named else recorded.get(name, settings[name])
             continue
         # Older records lack settings that came later; a part's section is whole by itself.
-        grown = settings[name] if name in ("trainer", "evaluate", "probe") else {}
+        grown = GPT2_BLOCK.model_dump() if name == "model" else {}
+        grown = settings[name] if name in ("trainer", "evaluate", "probe") else grown
         section = {**grown, **recorded[name]}
         current = settings[name]
         for key in current:
@@ -204,6 +205,7 @@ def _follow_max_steps(
 def _check(config: Config, manifest: Manifest, start: Start) -> None:
     """Raise ConfigError where the command changes what the source's training has fixed."""
     recorded = {"objective": CAUSAL, **(manifest.config or {})}
+    recorded["model"] = {**GPT2_BLOCK.model_dump(), **(recorded.get("model") or {})}
     fixed = {
         "model": config.model.model_dump(mode="json"),
         "attention": dict(config.attention),
