@@ -43,6 +43,19 @@ def test_a_run_in_this_process_has_the_bits_of_any_other(tmp_path: Path) -> None
     assert "WANDB_DATA_DIR" not in os.environ or str(tmp_path) not in os.environ["WANDB_DATA_DIR"]
 
 
+def test_the_end_of_each_run_is_shown_before_the_next_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_study([inline(tmp_path), inline(tmp_path, "alibi")], "a command") == 0
+    shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("started:", "done:"))]
+    assert [line.partition(" / ")[0] for line in shown] == [
+        "started: rope",
+        "done: rope",
+        "started: alibi",
+        "done: alibi",
+    ]
+
+
 def test_what_a_scheme_prints_and_a_breakpoint_in_it_reach_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -142,7 +142,9 @@ class Pool:
                 self._check_disk(member)
         for member in self.members:
             self.stopper.check()  # a run in this process has just ended, perhaps by a signal
-            if member.entry.state == "waiting" and not self._start(member):
+            if member.entry.state != "waiting":
+                continue
+            if not self._start(member) or self.launcher.in_this_process:  # its end is shown before the next
                 break
         self._check_idle()
         self.display.update()
