@@ -29,6 +29,7 @@ WORDS = {
     "model.width": "width {}",
     "model.layers": "{} layers",
     "model.heads": "{} heads",
+    "model.norm": "norm={}",  # and not the other settings of a block that change with it
     "data.source": "{}",
     "trainer.learning_rate": "lr {}",
     "trainer.max_steps": "{} steps",
@@ -308,4 +309,5 @@ def _setting(name: str, options: Settings, beside: Sequence[str]) -> str:
         return ABSENT.get(name, f"no {short}")
     value = options[name]
     text = f"{value:g}" if isinstance(value, float) else plain(value, 60)
+    text = text.lower() if isinstance(value, bool) else text  # as it is typed
     return WORDS[name].format(text) if name in WORDS else f"{short}={text}"
