@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from poslab.config.schema import ConfigError
 from poslab.record.files import write_sealed
@@ -72,7 +71,7 @@ def test_a_record_of_a_newer_version_is_neither_made_again_nor_taken_over(tmp_pa
     content = (job.directory / MANIFEST).read_bytes()
     assert (job.standing.status, job.standing.damage, job.settled) == ("newer", (), False)
     with pytest.raises(ConfigError, match="use the version of poslab that wrote it"):
-        run(job, RunDisplay("made", Console(quiet=True)), Stopper())
+        run(job, RunDisplay("made", quiet=True), Stopper())
     assert (job.directory / MANIFEST).read_bytes() == content
     other = plan(request("two"), tmp_path)
     assert copy_from_other_study(other, recorded_elsewhere([other])) is None

@@ -22,7 +22,6 @@ from poslab.record.manifest import read_manifest
 from poslab.record.schema import LOG
 from poslab.record.seal import read_sealed, sealed
 from poslab.record.writer import RunRecord
-from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.contract import launcher_class
 from poslab.study.run.job import Job
@@ -152,7 +151,7 @@ def _make(content: RunRequest, stopper: Stopper, in_command: bool = False) -> in
             os._exit(PROCESS_KILLED if status < 0 else 1)
 
     with process_group(request.config.trainer, launcher.ranks, command, on_lost) as number:
-        display = RunDisplay(job.request.title, progress=ProgressFile(job.directory))
+        display = RunDisplay(job.request.title, job.directory)
         if number:
             RunMaker(job, display, stopper).train_rank(build(job.config, job.corpus.vocabulary))
             return 0
