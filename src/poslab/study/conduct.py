@@ -27,7 +27,7 @@ from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_cla
 from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.pool import Member, Pool
 from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
-from poslab.study.run.budget import BudgetError, warning
+from poslab.study.run.budget import BudgetError
 from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
 from poslab.study.run.preparation import Preparation
@@ -171,7 +171,7 @@ def _make(
     _mark_finished(members, console)
     waiting = [member for member in members if member.entry.state == "waiting"]
     if waiting:
-        memory = _shared_memory(waiting, console) if kind.here(options) else {}
+        memory = _shared_memory(waiting) if kind.here(options) else {}
         inline = launcher.in_this_process  # then a run has a display of its own, and no report follows it
         with (
             announced(member.job.directory for member in waiting),
@@ -198,14 +198,8 @@ def _live_reports(members: Sequence[Member], settings: StudyOptions, display: St
         report.wait()
 
 
-def _shared_memory(members: Sequence[Member], console: Console) -> dict[bool, list[int]]:
-    """Return the bytes that runs share: of this machine (False), and of each GPU where runs use any (True).
-
-    Print a warning for each size of run that fits only if other programs use less memory.
-    """
-    for size, job in {member.job.size: member.job for member in reversed(members)}.items():
-        if line := warning(size):
-            console.print(f"{job.request.title}: {line}", style="yellow")
+def _shared_memory(members: Sequence[Member]) -> dict[bool, list[int]]:
+    """Return the bytes that runs share: of this machine (False), and of each GPU that runs use (True)."""
     gpus = [gpu.bytes for gpu in gpu_memory()] if any(member.task.cuda for member in members) else []
     return {False: [machine_memory().bytes], True: gpus}
 
