@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from poslab.config.arguments import ArgumentError, help_requested, refuse
-from poslab.config.installation import typed
+from poslab.commands.verb import verb
+from poslab.config.arguments import ArgumentError
 
 USAGE = """\
 Check a positional scheme under every attention: shapes, causality, shift invariance where it claims it, its
@@ -21,28 +21,23 @@ The exit status is 1 where a check failed. Whether the scheme is that of its pap
 """
 
 
+@verb("check-scheme", USAGE)
 def main(arguments: list[str]) -> int:
-    """Return exit status 0, 1 where a check failed, or 2 with one line on stderr for a wrong command."""
-    if help_requested(arguments, USAGE.format(command=typed("check-scheme"))):
-        return 0
+    """Check the scheme that the arguments name; return exit status 1 where a check failed."""
     from poslab.config.compose import sections
     from poslab.config.option_files import Conf, installed_conf
-    from poslab.config.schema import ConfigError
 
-    try:
-        names = [argument for argument in arguments if "=" not in argument]
-        if len(names) != 1 or names[0].startswith("-"):
-            raise ArgumentError("give one scheme: an option of pos, or a module such as mypackage.module")
-        settings = [argument.partition("=") for argument in arguments if "=" in argument]
-        folders = [Path(value) for key, _, value in settings if key == "conf"]
-        for folder in folders:
-            if not folder.is_dir():
-                raise ArgumentError(f"conf={folder} is no folder")
-        conf = Conf((*installed_conf().folders, *folders))
-        section = _section(names[0], conf, [(key, value) for key, _, value in settings if key != "conf"])
-        return _check(section, sections(conf, "attention"))
-    except (ArgumentError, ConfigError) as error:
-        return refuse("poslab", f"check-scheme: {error}")
+    names = [argument for argument in arguments if "=" not in argument]
+    if len(names) != 1 or names[0].startswith("-"):
+        raise ArgumentError("give one scheme: an option of pos, or a module such as mypackage.module")
+    settings = [argument.partition("=") for argument in arguments if "=" in argument]
+    folders = [Path(value) for key, _, value in settings if key == "conf"]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ArgumentError(f"conf={folder} is no folder")
+    conf = Conf((*installed_conf().folders, *folders))
+    section = _section(names[0], conf, [(key, value) for key, _, value in settings if key != "conf"])
+    return _check(section, sections(conf, "attention"))
 
 
 def _section(name: str, conf: Any, settings: Sequence[tuple[str, str]]) -> dict[str, Any]:
