@@ -156,4 +156,4 @@ def test_a_process_makes_only_what_its_own_file_asks_for(tmp_path, change):
     with pytest.raises(ConfigError, match=path.name):
         worker._request(path)
     path.write_text(text)
-    assert worker._request(path).identity == job.identity
+    assert worker._request(path)["identity"] == job.identity

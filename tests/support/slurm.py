@@ -74,7 +74,7 @@ def stop_cluster(folder: Path) -> None:
 def clean_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The cluster's folder; what a test leaves in the queue is cancelled."""
     monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
-    monkeypatch.setattr(module, "POLL", 0.2)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.2)
     yield folder
     slurm("scancel", "--user=root")
     subprocess.run(["scancel", "--full", "--signal=KILL", "--user=root"], capture_output=True, check=False)

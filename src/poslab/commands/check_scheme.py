@@ -41,28 +41,18 @@ def main(arguments: list[str]) -> int:
 
 
 def _section(name: str, conf: Any, settings: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return the section `pos` that the arguments describe; the rate of a learned scheme is 1 by default."""
+    """Return the section `pos` that the arguments describe. Raise ConfigError."""
     from omegaconf import OmegaConf
 
-    from poslab.config.compose import sections
-    from poslab.config.registry import find, module_name
+    from poslab.config.registry import find
     from poslab.config.schema import ConfigError
+    from poslab.library.parts import scheme_section
     from poslab.model import positions
 
-    options = sections(conf, "pos")
-    module = module_name(name, positions.__name__)
-    # A file may have the name that a package declares, and the command the module's full name.
-    of_scheme = [
-        option
-        for option in options.values()
-        if module_name(str(option.get("scheme")), positions.__name__) == module
-    ]
-    section = options.get(name) or next(iter(of_scheme), {"scheme": name})
-    kind = find(section["scheme"], positions.Scheme, positions.__name__, "pos.scheme")
-    if issubclass(kind.options_class, positions.LearnedOptions):
-        section = {"rate": 1.0, **section}
     given: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"{key}={value}" for key, value in settings]))
-    section = {**section, **given}
+    part = name if name in conf.options("pos") else {"scheme": name}
+    section = {**scheme_section(part, conf), **given}
+    kind = find(section["scheme"], positions.Scheme, positions.__name__, "pos.scheme")
     fields = kind.options_class.model_fields
     if missing := [key for key, field in fields.items() if field.is_required() and key not in section]:
         settings_to_add = " ".join(f"{key}=VALUE" for key in missing)

@@ -26,14 +26,14 @@ from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
 from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.pool import Member, Pool
-from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
+from poslab.study.reuse import copy_finished
 from poslab.study.run.budget import BudgetError
 from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.refusals import forget_refusal, record_refusal
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.study.study_options import StudyOptions, study_options
+from poslab.study.study_options import CHOICES, StudyOptions, study_options
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from poslab.study.tuning import trials, tuned
 
@@ -162,9 +162,7 @@ def _make(
         launcher = launcher.for_one_run(members[0].task)
     for member in members:
         forget_refusal(member.job.request, member.job.directory.parent.parent)
-    recorded = recorded_elsewhere(planned.jobs)
-    sources = [study for job in planned.jobs if (study := copy_from_other_study(job, recorded)) is not None]
-    if sources:
+    if sources := copy_finished(planned.jobs):
         studies = ", ".join(dict.fromkeys(sources))
         console.print(f"runs copied from study {studies}, where they are finished: {len(sources)}")
     _list_runs([*before, *(job.directory for job in planned.jobs), *planned.refused], settings)
@@ -208,8 +206,8 @@ def _list_runs(directories: Sequence[Path], settings: StudyOptions) -> None:
     """Put the runs and the command on the lists of their studies, in the order of the command."""
     for folder in dict.fromkeys(directory.parent for directory in directories):
         names = [directory.name for directory in directories if directory.parent == folder]
-        choices = (settings.references, settings.questions, settings.primaries)
-        enlist(folder, names, settings.command, *(choice.get(folder.name) for choice in choices))
+        choices = (settings.choices[name].get(folder.name) for name in CHOICES)
+        enlist(folder, names, settings.command, *choices)
 
 
 def _mark_finished(members: Sequence[Member], console: Console) -> None:

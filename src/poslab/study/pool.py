@@ -223,9 +223,9 @@ class Pool:
             self.idle_since = time.monotonic()
         elif time.monotonic() - self.idle_since > IDLE_SECONDS:
             waiting = next(member for member in self.members if member.entry.state == "waiting")
-            if reason := self.launcher.why_waiting(waiting.task):
-                self.idle_since = math.inf
-                self.display.print_line(f"no device is free, and these runs wait: {reason}")
+            self.idle_since = math.inf
+            reason = self.launcher.why_waiting(waiting.task)
+            self.display.print_line(f"no device is free, and these runs wait: {reason}")
 
     def _check_disk(self, member: Member) -> None:
         """Print once, whenever it happens, that a run waits for a full disk: its own log may be cut off."""
