@@ -261,6 +261,16 @@ def test_the_leader_alone_is_asked_to_end_and_leaves_nobody(tmp_path: Path) -> N
     assert "child asked" not in task.log.read_text()
 
 
+def test_a_run_that_is_frozen_is_asked_to_end_all_the_same(tmp_path: Path) -> None:
+    launcher = local()
+    task, (leader, child) = start_family(launcher, tmp_path)
+    os.killpg(leader, signal.SIGSTOP)
+    launcher.stop()
+    assert statuses(launcher, []) == {"run": 143}
+    assert "leader asked" in task.log.read_text()
+    until(lambda: not lives(child))
+
+
 def test_a_group_is_killed(tmp_path: Path) -> None:
     launcher = local()
     _, everyone = start_family(launcher, tmp_path)
