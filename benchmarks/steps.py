@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from rich.console import Console
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -32,7 +31,6 @@ from poslab.config.schema import RunConfig
 from poslab.data.corpus import Corpus
 from poslab.data.windows import training_batch
 from poslab.model.gpt import build
-from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.job import Job
 from poslab.study.run.make import RunMaker
@@ -124,7 +122,7 @@ def measure(settings: Sequence[str], cwd: Path) -> BesideABareLoop:
         plain.pop("hydra")
         request = request_from(plain, choices, Conf((CONF,)))
     job = plan(request, cwd / "runs")
-    display = RunDisplay(job.title, Console(quiet=True), ProgressFile(job.directory))
+    display = RunDisplay(job.request.title, job.directory, quiet=True)
     with Stopper().installed() as stopper:
         maker = BesideABareLoop(job, display, stopper)
         manifest = maker.run()
@@ -137,7 +135,7 @@ def show(maker: BesideABareLoop) -> None:
     alone, validated = maker.ratio(False), maker.ratio(True)
     counts = [maker.validated[WARM:].count(each) for each in (False, True)]
     every = sum(counts) / max(1, counts[1])
-    print(f"{maker.job.title}, {maker.job.config.trainer.precision} on {maker.bare.device}")
+    print(f"{maker.job.request.title}, {maker.job.config.trainer.precision} on {maker.bare.device}")
     print(f"A step of the run over one of a bare loop: {alone}, {counts[0]} pairs")
     print(
         f"A step after a validation, with the validation: {validated}, {counts[1]} pairs, one in {every:.0f}"

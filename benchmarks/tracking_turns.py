@@ -87,7 +87,6 @@ def train(write: int, turn: int, settings: list[str]) -> None:
     """Train, and after every turn write its seconds to `write` and stop this process."""
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
-    from rich.console import Console
 
     from poslab.config.compose import request_from
     from poslab.config.option_files import Conf
@@ -123,7 +122,7 @@ def train(write: int, turn: int, settings: list[str]) -> None:
         request = request_from(plain, choices, Conf((CONF,)))
     job = plan(request, Path("runs"))
     with Stopper().installed() as stopper:
-        InTurns(job, RunDisplay(job.title, Console(quiet=True)), stopper).run()
+        InTurns(job, RunDisplay(job.request.title, quiet=True), stopper).run()
 
 
 if __name__ == "__main__":

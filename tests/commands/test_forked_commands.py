@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import ROOT, called, command, environment
+from support.commands import environment
 from support.forks import forked
 
 PROGRAM = """
@@ -36,19 +36,3 @@ def test_a_program_sees_and_shows_the_same(how: str, tmp_path: Path) -> None:
     assert (again.returncode, again.stdout) == (fresh.returncode, fresh.stdout)
     assert again.stderr.splitlines()[-1:] == fresh.stderr.splitlines()[-1:]
     assert ("Traceback" in again.stderr) == ("Traceback" in fresh.stderr) == (how == "raises")
-
-
-def test_a_command_that_is_refused_is_refused_in_the_same_words(tmp_path: Path) -> None:
-    arguments = ["-m", "pos=rope,alibi", "evaluate.rescale=[none,pi]"]
-    fresh = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *arguments],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    for give in (command, called):
-        again = give(*arguments, cwd=tmp_path)
-        assert (again.returncode, again.stdout, again.stderr) == (2, fresh.stdout, fresh.stderr)
-    assert fresh.returncode == 2

@@ -43,7 +43,7 @@ def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkey
     monkeypatch.setattr(Wandb, "finish", stopped)
     job = plan(tracked_request(seed=6), tmp_path)
     with pytest.raises(Stopped), Stopper().installed() as stopper:
-        run(job, RunDisplay("made", Console(quiet=True)), stopper)
+        run(job, RunDisplay("made", quiet=True), stopper)
     assert job.settled
     assert read_manifest(job.directory).wandb.complete is None
     monkeypatch.setattr(Wandb, "finish", end)
@@ -57,7 +57,7 @@ class Signals(RunDisplay):
     """Sends W&B's own process a signal, and after it others to this one, at a step."""
 
     def __init__(self, number: int, *others: int) -> None:
-        super().__init__("made", Console(quiet=True))
+        super().__init__("made", quiet=True)
         self.number, self.others = number, others
 
     def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
@@ -224,7 +224,7 @@ def test_a_stop_does_not_wait_for_a_server_that_hangs(tmp_path, monkeypatch):
             monkeypatch.setenv(name, value)
         before = variables()
         with pytest.raises(Stopped), Stopper().installed() as stopper:
-            run(job, RunDisplay("made", Console(quiet=True)), stopper)
+            run(job, RunDisplay("made", quiet=True), stopper)
     assert services() == []
     assert variables() == before
     assert read_manifest(job.directory).status == "interrupted"

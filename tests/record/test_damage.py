@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
@@ -80,7 +79,7 @@ def damaged_and_made_again(whole: Path, folder: Path, number: int, chance: rando
         else (stopped, whole / "other" / "damaged")
     )
     assert not job.settled
-    assert run(job, RunDisplay("again", Console(quiet=True)), Stopper()).status == "done"
+    assert run(job, RunDisplay("again", quiet=True), Stopper()).status == "done"
     said = capsys.readouterr().err
     newest = path.parent.name != "checkpoints" or path == checkpoints[-1]
     assert (str(path) in said) == newest  # the older of two is not even opened

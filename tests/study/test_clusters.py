@@ -130,7 +130,7 @@ def test_slurm_with_a_job_requeued_and_the_parent_gone(slurm, local, tmp_path):
         ask("scontrol", "requeue", running_jobs()[0])
         study.send_signal(signal.SIGINT)  # the parent goes, the jobs do not
         assert study.wait(10) == 130
-        assert "the same command finds them again" in output.read_text()
+        assert "continue without this command" in output.read_text()
         assert ask("squeue", "--noheader").strip()
         study = start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output)
         assert study.wait(PATIENCE) == 0, output.read_text()
@@ -139,27 +139,3 @@ def test_slurm_with_a_job_requeued_and_the_parent_gone(slurm, local, tmp_path):
         study.wait()
     trained_equal(local, tmp_path)
     assert sum(_processes(tmp_path)) == 7  # the one requeued has had two
-
-
-def test_slurm_with_a_job_cancelled(slurm, local, tmp_path):
-    output = tmp_path / "printed.txt"
-    study = start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output)
-    try:
-        until(lambda: under_way(tmp_path) and running_jobs(), study)
-        ask("scancel", running_jobs()[0])
-        assert study.wait(PATIENCE) == 1, output.read_text()  # somebody's will: not started again unasked
-    finally:
-        study.kill()
-        study.wait()
-    assert "was cancelled" in output.read_text().splitlines()[-1]
-    whole(tmp_path, command, "launcher=slurm")
-    trained_equal(local, tmp_path)
-
-
-def test_two_processes_of_a_slurm_job(slurm, tmp_path):
-    settings = tiny(logger="local", trainer__devices=2, launcher__cores_per_run=1, trainer__max_steps=20)
-    for launcher in ("local", "slurm"):
-        ended = command(*settings, f"launcher={launcher}", f"study={launcher}", cwd=tmp_path)
-        assert ended.returncode == 0, ended.stderr
-    one, other = ((next((tmp_path / "runs" / name).glob("rope-*"))) for name in ("local", "slurm"))
-    assert_equal_results(one, other)

@@ -196,15 +196,3 @@ def test_a_large_checkpoint_is_written_to_its_end(tmp_path, monkeypatch):
     with pytest.raises(Stopped), stopper.installed():
         run(job, StopsAt(7), stopper)
     assert [path.name[:8] for path in job.directory.glob("checkpoints/*.pt")] == ["00000007"]
-
-
-def test_half_a_file_that_a_killed_process_left_is_removed(tmp_path):
-    job = plan(request(), tmp_path)
-    (job.directory / "checkpoints").mkdir(parents=True)
-    for left in (
-        job.directory / ".metrics.csv.abcd1234",
-        job.directory / "checkpoints" / ".00000003-0123456789abcdef.pt.abcd1234",
-    ):
-        left.write_bytes(b"half")
-    assert make(request(), tmp_path).status == "done"
-    assert not list(job.directory.rglob(".*"))

@@ -144,3 +144,16 @@ def test_a_process_whose_evaluation_is_not_the_planned_one_makes_no_run(tmp_path
     with pytest.raises(ConfigError, match="have changed since the study began: run the same command again"):
         worker._make(worker._request(path), Stopper())
     assert not (job.directory / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("change", ["a bit", "another run's", "gone"])
+def test_a_process_makes_only_what_its_own_file_asks_for(tmp_path, change):
+    job, other = plan(request(), tmp_path), plan(request(seed=1), tmp_path)
+    path = tmp_path / request_name(job.directory)
+    text = request_text(job)
+    if change != "gone":
+        path.write_text(request_text(other) if change == "another run's" else text.replace("rope", "ropf", 1))
+    with pytest.raises(ConfigError, match=path.name):
+        worker._request(path)
+    path.write_text(text)
+    assert worker._request(path)["identity"] == job.identity

@@ -12,6 +12,7 @@ import pytest
 from poslab.config.checking import check
 from poslab.config.request import Config
 from poslab.data.cache import prepare
+from poslab.record.files import UNFINISHED
 from poslab.record.manifest import read_manifest
 from poslab.training.batches import TrainingBatches
 from support.commands import command, environment, rows, start, tiny
@@ -30,7 +31,7 @@ STUDY = [
         evaluate__sliding_windows=64,
     ),
 ]
-MOMENTS = ("step", "checkpoint", "start", "row", "wandb", "step", "evaluation", "checkpoint")
+MOMENTS = ("step", "checkpoint", "start", "row", "wandb", "evaluation", "finish")
 
 
 # Whom a kill hits: the command with all that it has started, it alone, or the runs that it has started.
@@ -98,6 +99,8 @@ def _survives(folder: Path, asked: list[str], runs: int, hit: tuple[str, ...], k
         manifest = read_manifest(war / "runs" / "killed" / name)
         assert manifest.batches == _batches(manifest.config)
         _whole_curve(war / "runs" / "killed" / name)
+    left = [path for folder in ("runs", "reports") for path in (war / folder).rglob(".*")]
+    assert not [path for path in left if UNFINISHED.fullmatch(path.name) and path.suffix != ".lock"]
     for table in ("summary", "differences", "bits_per_byte_by_length"):
         one, other = ((cwd / "reports" / "killed" / f"{table}.csv") for cwd in (peace, war))
         assert without_clock(one) == without_clock(other)

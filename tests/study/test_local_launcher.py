@@ -176,8 +176,8 @@ def test_a_run_waits_for_cores(tmp_path: Path) -> None:
     assert not launcher.start(second)
     assert not launcher.ended()
     why = launcher.why_waiting(second)
-    assert why.startswith(f"runs of process {os.getpid()} in {os.getcwd()} use the cores; ")
-    assert why.endswith("TMPDIR set to a folder of its own starts a command beside them anyway")
+    assert why.startswith(f"runs of process {os.getpid()} in {os.getcwd()} use the cores")
+    assert "TMPDIR" in why
     assert not launcher.start(second)  # to ask who has the cores frees none
     launcher.kill()
     assert statuses(launcher, [second]) == {"first": -9, "second": 0}
@@ -196,8 +196,7 @@ def test_a_study_that_waits_for_others_prints_once_for_whom(
         waiting._step()
     others.kill()
     (line,) = (line for line in printed.getvalue().splitlines() if "these runs wait" in line)
-    whose = f"runs of process {os.getpid()} in {os.getcwd()} use the cores"
-    assert line.startswith(f"no device is free, and these runs wait: {whose}; ")
+    assert f"runs of process {os.getpid()} in {os.getcwd()} use the cores" in line
     assert member.entry.state == "waiting"
     assert statuses(others, []) == {"first": -9}
 

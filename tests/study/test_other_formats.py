@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from poslab.config.schema import ConfigError
 from poslab.record.files import write_sealed
@@ -13,7 +12,7 @@ from poslab.record.schema import FINAL, FORMAT, MANIFEST
 from poslab.record.seal import read_sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
+from poslab.study.reuse import copy_finished
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
@@ -72,8 +71,8 @@ def test_a_record_of_a_newer_version_is_neither_made_again_nor_taken_over(tmp_pa
     content = (job.directory / MANIFEST).read_bytes()
     assert (job.standing.status, job.standing.damage, job.settled) == ("newer", (), False)
     with pytest.raises(ConfigError, match="use the version of poslab that wrote it"):
-        run(job, RunDisplay("made", Console(quiet=True)), Stopper())
+        run(job, RunDisplay("made", quiet=True), Stopper())
     assert (job.directory / MANIFEST).read_bytes() == content
     other = plan(request("two"), tmp_path)
-    assert copy_from_other_study(other, recorded_elsewhere([other])) is None
+    assert copy_finished([other]) == []
     assert not other.directory.exists()

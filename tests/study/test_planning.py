@@ -1,8 +1,5 @@
 """What planning remembers from one command to the next is never other than what it would find out anew."""
 
-import json
-import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -68,72 +65,6 @@ def test_a_finished_study_imports_no_pytorch_and_writes_the_same_report(tmp_path
     mended = command(*STUDY, cwd=tmp_path)
     assert "position.csv is damaged" in mended.stderr
     assert mended.stdout == first.stdout
-
-
-FINGERPRINTS = """
-import hashlib, json, os, re, sys
-from types import SimpleNamespace
-from poslab.study.run.identity import TRAINING, code_fingerprints, measuring, sources
-config = SimpleNamespace(pos={"scheme": "rope"}, attention={"kind": "flash"}, callbacks={})
-before = code_fingerprints(config)
-modules = (*TRAINING, "poslab.model.positions.rope", "poslab.model.attention.flash")
-own = sources(modules)
-for name, path in sources((*modules, *measuring())).items():
-    state, content = path.stat(), path.read_bytes()
-    # Of a measurement its class decides, and not all that stands before.
-    first = rb"class " if name.startswith("poslab.measures.") else rb"(?:def |class |(?=[A-Z_]+ = ))"
-    place = re.search(rb"^" + first, content, re.MULTILINE)
-    if place is None:  # a docstring and imports
-        continue
-    at = place.end()
-    letter = b"X" if content[at : at + 1] != b"X" else b"Y"
-    with path.open("r+b") as file:  # the same file, of the same size and time
-        file.seek(at)
-        file.write(letter)
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    now = path.stat()
-    assert (now.st_size, now.st_mtime_ns, now.st_ino) == (state.st_size, state.st_mtime_ns, state.st_ino)
-    # What evaluates knows linear attention, of which this run reaches nothing.
-    seen = name in own or not name.startswith("poslab.model.")
-    assert (code_fingerprints(config) != before) == seen, name
-    path.write_bytes(content)
-    assert code_fingerprints(config) == before, name
-print(json.dumps([before.shared, before.parts, before.evaluation]))
-"""
-
-
-def test_a_changed_source_is_seen_even_where_its_size_and_time_are_the_same(tmp_path, cache):
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-
-    def fingerprints(code: str) -> list[str]:
-        ended = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONPATH": str(tmp_path / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
-        return list(json.loads(ended.stdout))
-
-    quick = FINGERPRINTS[: FINGERPRINTS.index("modules =")] + FINGERPRINTS[FINGERPRINTS.index("print(") :]
-    alone = fingerprints(quick)
-    assert fingerprints(FINGERPRINTS) == alone
-    # Another process sees another import, although it remembers what the file imported before.
-    windows = tmp_path / "src/poslab/data/windows.py"
-    content = windows.read_text()
-    (tmp_path / "src/poslab/data/more.py").write_text("A = 1\n")
-    windows.write_text(content + "\nimport poslab.data.more\n")
-    with_import = fingerprints(quick)
-    assert with_import[0] != alone[0]
-    (tmp_path / "src/poslab/data/more.py").write_text("A = 2\n")
-    assert fingerprints(quick)[0] not in (alone[0], with_import[0])
-    windows.write_text(content)
-    assert fingerprints(quick) == alone
-    # What is remembered is not trusted where it is damaged.
-    (imports,) = cache.rglob("sources.json")
-    imports.write_bytes(imports.read_bytes().replace(b"poslab.data.corpus", b"poslab.data.corpse"))
-    assert fingerprints(quick) == alone
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)

@@ -67,7 +67,7 @@ def test_status_tells_how_every_run_stands(place, status):
     assert lines == [
         "mixed",
         "6 runs: 1 done, 1 failed, 1 running, 2 stopped, 1 waiting · about 2 min left",
-        "rope / flash / seed 2 training 45 % loss 2.31",
+        "rope / flash / seed 2 training 45 % step 450/1000 loss 2.310",
         "failed: rope / flash / seed 1: the loss is not a number at step 3",
         "stopped: rope / flash / seed 3: the same command resumes it",
         "stopped: rope / flash / seed 4: the same command resumes it",

@@ -13,6 +13,7 @@ from poslab.record.manifest import read_manifest
 from support.commands import command, rows, start, tiny
 from support.processes import descendants
 from support.runs import weights_digest
+from support.tasks import lives
 
 ENDS_WITHIN = 5.0  # seconds
 
@@ -92,16 +93,9 @@ def _await_moment(study: subprocess.Popen[bytes], cwd: Path, chance: random.Rand
 def _await_end(processes: list[int]) -> None:
     """Of those that a stopped command has started: they notice that they are alone."""
     until = time.monotonic() + ENDS_WITHIN
-    while left := [process for process in processes if _lives(process)]:
+    while left := [process for process in processes if lives(process)]:
         assert time.monotonic() < until, left
         time.sleep(0.01)
-
-
-def _lives(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path):

@@ -12,7 +12,7 @@ from poslab.record.reader import Rates
 from poslab.record.seal import read_sealed
 from poslab.record.writer import RunRecord
 from poslab.study.conduct import run_study
-from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
+from poslab.study.reuse import copy_finished
 from poslab.study.run.plan import plan
 from poslab.study.tuning import trials, tuned
 from support.commands import rows
@@ -183,20 +183,20 @@ def test_a_run_that_another_study_has_made_is_taken_over(tmp_path: Path):
     made = plan(request("one"), tmp_path)
     make(made.request, tmp_path)
     job = plan(request("two"), tmp_path)
-    assert copy_from_other_study(job, recorded_elsewhere([job])) == "one"
+    assert copy_finished([job]) == ["one"]
     assert job.settled
-    assert copy_from_other_study(job, recorded_elsewhere([job])) is None  # it has its own now
+    assert copy_finished([job]) == []  # it has its own now
     first, second = (read_manifest(each.directory) for each in (made, job))
     assert second == first.updated(study="two", taken_from="one")
     # What is damaged is not taken, nor what a run of other code or settings made.
     with (made.directory / "position.csv").open("a") as file:
         file.write("\n")
     other = plan(request("three"), tmp_path)
-    assert copy_from_other_study(other, recorded_elsewhere([other])) == "two"
+    assert copy_finished([other]) == ["two"]
     for each in (job, other):
         with (each.directory / "checkpoint.pt").open("ab") as file:
             file.write(b"\0")
     job = plan(request("four"), tmp_path)
-    assert copy_from_other_study(job, recorded_elsewhere([job])) is None
+    assert copy_finished([job]) == []
     job = plan(request("four", seed=1), tmp_path)
-    assert copy_from_other_study(job, recorded_elsewhere([job])) is None
+    assert copy_finished([job]) == []

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from hydra.core.global_hydra import GlobalHydra
 
 from poslab.commands import command_line
-from support.forks import Forked, forked
+from support.forks import forked
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -81,12 +81,6 @@ def called(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.C
             for number, handler in handlers.items():
                 signal.signal(number, handler)
     return subprocess.CompletedProcess(argv, status, out.getvalue(), error.getvalue())
-
-
-def start_forked(*arguments: str, cwd: Path, output: Path) -> Forked:
-    """`train.py`, forked as `command` does; what it prints is appended to `output`."""
-    with output.open("ab") as file:
-        return Forked([str(ROOT / "train.py"), *arguments], cwd, environment(cwd), file, file)
 
 
 def start(

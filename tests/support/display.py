@@ -11,14 +11,12 @@ from poslab.record.seal import sealed
 TOLD = {
     "phase": "training",
     "share": 0.45,
-    "share_before": 0.0,
     "step": 450,
     "steps": 1000,
     "loss": 2.3104,
     "tokens_per_second": 12345.6,
-    "phase_started": 1000.0,
+    "seconds_left": 55.0,
     "updated": 1045.0,
-    "process": 17,
 }
 
 

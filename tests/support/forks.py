@@ -25,7 +25,7 @@ import traceback
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import NoReturn
 
 IMPORTED = (
     "hydra",
@@ -60,44 +60,20 @@ def _forking(tests: str) -> socket.socket:
     return ours
 
 
-class Forked:
-    """A command that was forked; `forked` waits for one, and whoever kills it holds on to this."""
-
-    def __init__(
-        self, arguments: list[str], cwd: Path, environment: Mapping[str, str], out: IO[Any], error: IO[Any]
-    ) -> None:
-        self._forking = _forking(str(Path(__file__).parents[1]))
-        self.arguments = arguments
-        message = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment)}
-        encoded = json.dumps(message).encode()
-        socket.send_fds(self._forking, [len(encoded).to_bytes(4)], [out.fileno(), error.fileno()])
-        self._forking.sendall(encoded)
-        self.pid = _read(self._forking)
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        """How it has ended, None while it runs."""
-        if self.returncode is None and select.select([self._forking], [], [], 0)[0]:
-            self.returncode = os.waitstatus_to_exitcode(_read(self._forking))
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """How it ends. Where that takes longer than `timeout` it is killed, and TimeoutExpired is raised."""
-        if self.returncode is None and not select.select([self._forking], [], [], timeout)[0]:
-            os.kill(self.pid, signal.SIGKILL)
-            self.returncode = os.waitstatus_to_exitcode(_read(self._forking))
-            raise subprocess.TimeoutExpired(self.arguments, timeout or 0.0)
-        if self.returncode is None:
-            self.returncode = os.waitstatus_to_exitcode(_read(self._forking))
-        return self.returncode
-
-
 def forked(
     arguments: list[str], cwd: Path, environment: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    """What `python *arguments` does and prints."""
+    """What `python *arguments` does and prints. After `timeout` seconds it is killed."""
+    forking = _forking(str(Path(__file__).parents[1]))
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
-        status = Forked(arguments, cwd, environment, out, error).wait(timeout)
+        message = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment)}
+        encoded = json.dumps(message).encode()
+        socket.send_fds(forking, [len(encoded).to_bytes(4)], [out.fileno(), error.fileno()])
+        forking.sendall(encoded)
+        process = _read(forking)
+        if not select.select([forking], [], [], timeout)[0]:
+            os.kill(process, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(_read(forking))
         out.seek(0)
         error.seek(0)
         return subprocess.CompletedProcess(arguments, status, out.read(), error.read())

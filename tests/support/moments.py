@@ -8,25 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from poslab.record.manifest import read_manifest
-from support.forks import Forked
 from support.processes import PATIENCE
 
 STEPS = 120
 
 
-def await_moment(
-    moment: str, cwd: Path, study: subprocess.Popen[bytes] | Forked, chance: random.Random
-) -> bool:
+def await_moment(moment: str, cwd: Path, study: subprocess.Popen[bytes], chance: random.Random) -> bool:
     """Whether the moment came while the study ran."""
     begun = time.monotonic()
     after = chance.uniform(0.5, 12)
-    soon = chance.uniform(0.05, 5)
     steps = _steps(cwd)
     more = chance.randrange(2, 12)
     sizes = _sizes(cwd)
     come: dict[str, Callable[[], bool]] = {
         "start": lambda: time.monotonic() - begun > after,
-        "start of a forked command": lambda: time.monotonic() - begun > soon,
         "step": lambda: _steps(cwd) >= steps + more,
         "checkpoint": lambda: any(cwd.glob("runs/killed/*/checkpoints/.*.pt.*")),
         "row": lambda: any(cwd.glob("runs/killed/*/.metrics.csv.*")),

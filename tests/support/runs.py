@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from poslab.config.checking import check
 from poslab.config.compose import arms
@@ -51,14 +50,14 @@ class Told:
 
 def make(wanted: Request, runs: Path) -> Manifest:
     """Make a run in this process; its manifest."""
-    return run(plan(wanted, runs), RunDisplay("made", Console(quiet=True)), Stopper())
+    return run(plan(wanted, runs), RunDisplay("made", quiet=True), Stopper())
 
 
 class StopsAt(RunDisplay):
     """Raises a signal when it is told of a step."""
 
     def __init__(self, step: int) -> None:
-        super().__init__("stopped", Console(quiet=True))
+        super().__init__("stopped", quiet=True)
         self.at = step
 
     def step(self, step: int, loss: Any, tokens_per_second: float) -> None:

@@ -5,8 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,9 @@ from poslab.study.launch.contract import End, Launcher, Task, launcher_class
 from poslab.study.launch.launchers import slurm as module
 from support.commands import ROOT
 from support.models import CONF
+from support.tasks import until as until
 
 CLUSTER = ROOT / "tests" / "slurm" / "cluster.sh"
-PATIENCE = 60  # seconds
 ENDS_ON_SIGTERM = "import signal, time, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
 # As a run does: the first SIGTERM begins a checkpoint, which takes a while; a second one breaks it off.
 WRITES_ON_SIGTERM = """
@@ -74,7 +73,7 @@ def stop_cluster(folder: Path) -> None:
 def clean_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The cluster's folder; what a test leaves in the queue is cancelled."""
     monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
-    monkeypatch.setattr(module, "POLL", 0.2)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.2)
     yield folder
     slurm("scancel", "--user=root")
     subprocess.run(["scancel", "--full", "--signal=KILL", "--user=root"], capture_output=True, check=False)
@@ -89,13 +88,6 @@ def launcher(**changes: object) -> Launcher:
 
 def slurm(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def task(folder: Path, code: str, name: str = "run", devices: int = 1, cuda: bool = False) -> Task:

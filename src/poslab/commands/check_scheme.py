@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from poslab.config.arguments import ArgumentError, help_requested, refuse
-from poslab.config.installation import typed
+from poslab.commands.verb import verb
+from poslab.config.arguments import ArgumentError
 
 USAGE = """\
 Check a positional scheme under every attention: shapes, causality, shift invariance where it claims it, its
@@ -21,53 +21,38 @@ The exit status is 1 where a check failed. Whether the scheme is that of its pap
 """
 
 
+@verb("check-scheme", USAGE)
 def main(arguments: list[str]) -> int:
-    """Return exit status 0, 1 where a check failed, or 2 with one line on stderr for a wrong command."""
-    if help_requested(arguments, USAGE.format(command=typed("check-scheme"))):
-        return 0
+    """Check the scheme that the arguments name; return exit status 1 where a check failed."""
     from poslab.config.compose import sections
     from poslab.config.option_files import Conf, installed_conf
-    from poslab.config.schema import ConfigError
 
-    try:
-        names = [argument for argument in arguments if "=" not in argument]
-        if len(names) != 1 or names[0].startswith("-"):
-            raise ArgumentError("give one scheme: an option of pos, or a module such as mypackage.module")
-        settings = [argument.partition("=") for argument in arguments if "=" in argument]
-        folders = [Path(value) for key, _, value in settings if key == "conf"]
-        for folder in folders:
-            if not folder.is_dir():
-                raise ArgumentError(f"conf={folder} is no folder")
-        conf = Conf((*installed_conf().folders, *folders))
-        section = _section(names[0], conf, [(key, value) for key, _, value in settings if key != "conf"])
-        return _check(section, sections(conf, "attention"))
-    except (ArgumentError, ConfigError) as error:
-        return refuse("poslab", f"check-scheme: {error}")
+    names = [argument for argument in arguments if "=" not in argument]
+    if len(names) != 1 or names[0].startswith("-"):
+        raise ArgumentError("give one scheme: an option of pos, or a module such as mypackage.module")
+    settings = [argument.partition("=") for argument in arguments if "=" in argument]
+    folders = [Path(value) for key, _, value in settings if key == "conf"]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ArgumentError(f"conf={folder} is no folder")
+    conf = Conf((*installed_conf().folders, *folders))
+    section = _section(names[0], conf, [(key, value) for key, _, value in settings if key != "conf"])
+    return _check(section, sections(conf, "attention"))
 
 
 def _section(name: str, conf: Any, settings: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return the section `pos` that the arguments describe; the rate of a learned scheme is 1 by default."""
+    """Return the section `pos` that the arguments describe. Raise ConfigError."""
     from omegaconf import OmegaConf
 
-    from poslab.config.compose import sections
-    from poslab.config.registry import find, module_name
+    from poslab.config.registry import find
     from poslab.config.schema import ConfigError
+    from poslab.library.parts import scheme_section
     from poslab.model import positions
 
-    options = sections(conf, "pos")
-    module = module_name(name, positions.__name__)
-    # A file may have the name that a package declares, and the command the module's full name.
-    of_scheme = [
-        option
-        for option in options.values()
-        if module_name(str(option.get("scheme")), positions.__name__) == module
-    ]
-    section = options.get(name) or next(iter(of_scheme), {"scheme": name})
-    kind = find(section["scheme"], positions.Scheme, positions.__name__, "pos.scheme")
-    if issubclass(kind.options_class, positions.LearnedOptions):
-        section = {"rate": 1.0, **section}
     given: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"{key}={value}" for key, value in settings]))
-    section = {**section, **given}
+    part = name if name in conf.options("pos") else {"scheme": name}
+    section = {**scheme_section(part, conf), **given}
+    kind = find(section["scheme"], positions.Scheme, positions.__name__, "pos.scheme")
     fields = kind.options_class.model_fields
     if missing := [key for key, field in fields.items() if field.is_required() and key not in section]:
         settings_to_add = " ".join(f"{key}=VALUE" for key in missing)

@@ -3,11 +3,10 @@
 import sys
 from pathlib import Path
 
-from poslab.config.arguments import FAILED, INTERRUPTED, ArgumentError, help_requested, read_options, refuse
-from poslab.config.installation import typed
+from poslab.commands.verb import verb
+from poslab.config.arguments import read_options
 from poslab.config.schema import ConfigError
-from poslab.config.text import counted, error_text
-from poslab.record.locks import TakenError
+from poslab.config.text import counted
 from poslab.record.study_list import studies
 from poslab.study.clean import Removable, removable, remove
 
@@ -22,28 +21,12 @@ unless they are named. Files that poslab has not written stay, too.
   runs   where the studies are (<runs>/<study>/<run>/); default: runs
   yes    true: remove them without asking
 """
-KEYS = ("study", "run", "runs", "yes")
 
 
+@verb("clean", USAGE)
 def main(arguments: list[str]) -> int:
-    """Return exit status 0, 1 where something failed, or 2 where the command is wrong or the answer is no."""
-    if help_requested(arguments, USAGE.format(command=typed("clean"))):
-        return 0
-    try:
-        options = read_options(arguments, KEYS)
-        return _clean(options)
-    except (ArgumentError, ConfigError) as error:
-        return refuse("poslab", f"clean: {error}")
-    except TakenError as error:
-        message = f"another command uses the same files: it holds the lock {error}"
-        return refuse("poslab", message, FAILED)
-    except OSError as error:
-        return refuse("poslab", error_text(error), FAILED)
-    except KeyboardInterrupt:
-        return refuse("poslab", "nothing was removed", INTERRUPTED)
-
-
-def _clean(options: dict[str, str]) -> int:
+    """Remove the runs that the options choose; return exit status 2 where nobody agrees."""
+    options = read_options(arguments, ("study", "run", "runs", "yes"))
     runs = Path(options.get("runs", "runs"))
     study = options.get("study")
     if study is None or study not in studies(runs):
@@ -60,7 +43,7 @@ def _clean(options: dict[str, str]) -> int:
     for run in found:
         print(f"{run.directory}  {run.why}")
     if "yes" not in options and not _agreed(found):
-        return refuse("poslab", "nothing was removed; yes=true removes them without a question")
+        raise ConfigError("nothing was removed; yes=true removes them without a question")
     removed, left = remove(folder, found)
     print(f"removed: {counted(len(removed), 'run')}")
     for line in left:

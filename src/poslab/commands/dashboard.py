@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from poslab.config.arguments import FAILED, ArgumentError, help_requested, read_options, refuse
-from poslab.config.installation import title, typed
-from poslab.config.text import IN_A_URL, NAME, error_text, one_line
+from poslab.commands.verb import verb
+from poslab.config.arguments import FAILED, ArgumentError, read_options, refuse
+from poslab.config.installation import title
+from poslab.config.text import IN_A_URL, NAME, one_line
 
 if TYPE_CHECKING:
     from poslab.loggers.dashboard.contents import Contents
@@ -27,69 +28,55 @@ after more runs: it replaces both, and with them what was changed by hand.
 KEYS = ("study", "project", "entity", "runs", "reports")
 
 
+@verb("dashboard", USAGE)
 def main(arguments: list[str]) -> int:
-    """Return exit status 0; 1 where W&B failed or 2 where the command is wrong, with one line on stderr."""
-    if help_requested(arguments, USAGE.format(command=typed("dashboard"))):
-        return 0
-    try:
-        options = read_options(arguments, KEYS)
-    except ArgumentError as error:
-        return refuse(title("dashboard"), str(error))
+    """Save both documents in W&B, or without a login in files; return exit status 1 where W&B failed."""
+    options = read_options(arguments, KEYS)
     runs = Path(options.get("runs", "runs"))
-    if mistake := _mistake(options, runs):
-        return refuse(title("dashboard"), mistake)
+    _check(options, runs)
 
     # After the arguments, so that a mistake in them is answered at once.
     from poslab.loggers.dashboard.contents import from_records
     from poslab.loggers.dashboard.publish import why_offline
-    from poslab.record.reader import ReportError
     from poslab.record.study_list import studies
 
-    study, recorded = options["study"], None
-    if study in studies(runs, recorded=True):
-        try:
-            recorded = from_records(study, runs)
-        except (ReportError, OSError) as error:
-            return refuse(title("dashboard"), str(error))
+    study = options["study"]
+    recorded = from_records(study, runs) if study in studies(runs, recorded=True) else None
     offline = why_offline()
     if offline is None:
         return _publish(recorded, runs, options)
     if recorded is None:
-        return refuse(
-            title("dashboard"),
-            f"study={study} has no records in {runs}, and W&B is not used ({offline}); {_known(runs)}",
+        raise ArgumentError(
+            f"study={study} has no records in {runs}, and W&B is not used ({offline}); {_known(runs)}"
         )
-    return _write(recorded, offline, options)
+    _write(recorded, offline, options)
+    return 0
 
 
-def _mistake(options: dict[str, str], runs: Path) -> str | None:
-    """Return what is wrong with the arguments, if anything."""
+def _check(options: dict[str, str], runs: Path) -> None:
+    """Raise ArgumentError for what is wrong with the arguments, if anything."""
     if "study" not in options:
-        return f"give study=NAME; {_known(runs)}"
+        raise ArgumentError(f"give study=NAME; {_known(runs)}")
     for key in ("project", "entity"):
         if key in options and not IN_A_URL.fullmatch(options[key]):
-            return f"{key}={one_line(options[key])!r} cannot be the name of one in W&B"
+            raise ArgumentError(f"{key}={one_line(options[key])!r} cannot be the name of one in W&B")
     if not NAME.fullmatch(options["study"]):
-        return f"study={one_line(options['study'], 100)!r} cannot be the name of a study; {_known(runs)}"
-    return None
+        shown = one_line(options["study"], 100)
+        raise ArgumentError(f"study={shown!r} cannot be the name of a study; {_known(runs)}")
 
 
-def _write(contents: "Contents", offline: str, options: dict[str, str]) -> int:
+def _write(contents: "Contents", offline: str, options: dict[str, str]) -> None:
     """Write both documents to files; `offline` is why they are not saved in W&B."""
     from poslab.loggers.dashboard.publish import write_files
     from poslab.loggers.fetch.account import default_project
 
     study = options["study"]
     folder = Path(options.get("reports", "reports")) / study / "wandb"
-    try:
-        write_files(study, contents, options.get("project", default_project()), options.get("entity"), folder)
-    except OSError as error:
-        return refuse(title("dashboard"), error_text(error))
+    write_files(study, contents, options.get("project", default_project()), options.get("entity"), folder)
     print(
         f"{offline}: written to {folder}/workspace.json and report.json; to save both in W&B, "
         "log in with `wandb login`, unset WANDB_MODE or set it to online, and run the same command again"
     )
-    return 0
 
 
 def _publish(recorded: "Contents | None", runs: Path, options: dict[str, str]) -> int:
@@ -103,14 +90,11 @@ def _publish(recorded: "Contents | None", runs: Path, options: dict[str, str]) -
         account = open_account(options.get("project"), options.get("entity"))
         tracked = training_runs(study, account)
         if recorded is None and not tracked:
-            return refuse(
-                title("dashboard"),
-                f"study={study} has no records in {runs} and no runs in W&B's {account.path}",
-            )
+            raise ArgumentError(f"study={study} has no records in {runs} and no runs in W&B's {account.path}")
         contents = from_wandb(tracked) if recorded is None else recorded
         view, report = publish(study, contents, account)
-    except SourceError as error:
-        return refuse(title("dashboard"), str(error), error.status)
+    except (ArgumentError, SourceError):
+        raise
     except Exception as error:  # whatever the client raises: no network, no such entity
         return refuse(
             title("dashboard"), f"W&B failed: {one_line(f'{type(error).__name__}: {error}', 300)}", FAILED

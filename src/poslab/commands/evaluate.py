@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from poslab.config.arguments import FAILED, ArgumentError, help_requested, read_options, refuse
-from poslab.config.installation import title, typed
+from poslab.commands.verb import verb
+from poslab.config.arguments import ArgumentError, read_options, refuse
+from poslab.config.installation import title
 
 USAGE = """\
 Evaluate the model of a finished run again, without training it.
@@ -36,49 +37,27 @@ It prints the loss by length, and records it in evaluations/<run>-<hash>/.
 KEYS = ("checkpoint", "evaluations")
 
 
+@verb("evaluate", USAGE)
 def main(arguments: list[str]) -> int:
-    """Return exit status 0, 1 where something failed, or 2 with one line on stderr for a wrong command."""
-    if help_requested(arguments, USAGE.format(command=typed("evaluate"), train=typed("train"))):
-        return 0
+    """Evaluate the model that the arguments name; return exit status 1 where that failed."""
     settings = [argument for argument in arguments if argument.partition("=")[0] not in KEYS]
-    try:
-        options = read_options([argument for argument in arguments if argument not in settings], KEYS)
-    except ArgumentError as error:
-        return refuse(title("evaluate"), str(error))
+    options = read_options([argument for argument in arguments if argument not in settings], KEYS)
     if "checkpoint" not in options:
-        wanted = "give one checkpoint=PATH: a run directory, its checkpoint.pt or a W&B artifact"
-        return refuse(title("evaluate"), wanted)
+        raise ArgumentError("give one checkpoint=PATH: a run directory, its checkpoint.pt or a W&B artifact")
 
     # After the arguments, so that a mistake in them is answered at once; PyTorch last, for the same reason.
     from poslab.config.overrides import evaluation_overrides
-    from poslab.config.schema import ConfigError
-    from poslab.config.text import error_text, one_line
-
-    try:
-        overrides = evaluation_overrides(settings)
-        return _evaluate(options["checkpoint"], Path(options.get("evaluations", "evaluations")), overrides)
-    except ConfigError as error:
-        return refuse(title("evaluate"), one_line(error))
-    except OSError as error:
-        return refuse(title("evaluate"), error_text(error), FAILED)
-
-
-def _evaluate(checkpoint: str, evaluations: Path, overrides: Mapping[str, Any]) -> int:
-    from poslab.loggers.fetch.account import SourceError
-    from poslab.record.locks import TakenError
     from poslab.study.run.stopping import Stopped
 
-    try:
-        directory, artifact = _model(checkpoint, overrides)
-        from poslab.config.option_files import installed_conf
-        from poslab.study.run.reevaluate import evaluate_again
+    overrides = evaluation_overrides(settings)
+    directory, artifact = _model(options["checkpoint"], overrides)
 
+    from poslab.config.option_files import installed_conf
+    from poslab.study.run.reevaluate import evaluate_again
+
+    evaluations = Path(options.get("evaluations", "evaluations"))
+    try:
         return evaluate_again(directory, overrides, installed_conf(), evaluations, artifact)
-    except SourceError as error:
-        return refuse(title("evaluate"), str(error), error.status)
-    except TakenError as error:
-        message = f"another command uses the same files: it holds the lock {error}"
-        return refuse(title("evaluate"), message, FAILED)
     except Stopped as stop:
         return refuse(title("evaluate"), "stopped; the same command starts the evaluation again", stop.status)
 

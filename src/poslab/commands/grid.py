@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from poslab.config.arguments import ArgumentError, help_requested, read_options, refuse
-from poslab.config.installation import typed
+from poslab.commands.verb import verb
+from poslab.config.arguments import ArgumentError, read_options
 
 USAGE = """\
 Print which positional scheme works under which attention, as a table in Markdown, and why the others do not.
@@ -14,24 +14,16 @@ Print which positional scheme works under which attention, as a table in Markdow
 """
 
 
+@verb("grid", USAGE)
 def main(arguments: list[str]) -> int:
-    """Return exit status 0, or 2 with one line on stderr where the command is wrong."""
-    if help_requested(arguments, USAGE.format(command=typed("grid"))):
-        return 0
-    try:
-        options = read_options(arguments, ("conf",))
-    except ArgumentError as error:
-        return refuse("poslab", f"grid: {error}")
-    folder = Path(options["conf"]) if "conf" in options else None
-    if folder is not None and not folder.is_dir():
-        return refuse("poslab", f"grid: conf={folder} is no folder")
+    """Print the table."""
+    options = read_options(arguments, ("conf",))
+    folders = [Path(options["conf"])] if "conf" in options else []
+    if folders and not folders[0].is_dir():
+        raise ArgumentError(f"conf={folders[0]} is no folder")
 
     from poslab.config.option_files import Conf, installed_conf
-    from poslab.config.schema import ConfigError
     from poslab.model.pairs import grid
 
-    try:
-        print(grid(Conf((*installed_conf().folders, *([folder] if folder else [])))), end="")
-    except ConfigError as error:
-        return refuse("poslab", f"grid: {error}")
+    print(grid(Conf((*installed_conf().folders, *folders))), end="")
     return 0

@@ -1,39 +1,15 @@
 """Refuse arguments of Hydra that would have no effect here, or another than in Hydra."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from poslab.config.schema import ConfigError
 from poslab.config.text import override_text
 
-OWN = ("hydra/sweeper=poslab", "hydra/launcher=poslab")
-# Hydra's own settings that have their effect here.
-SERVED = re.compile(r"hydra\.(sweeper\.params|searchpath|job\.env_set|job\.env_copy)\b")
-# The beginning of any other key of Hydra's, and what to give instead; the first that fits counts.
-INSTEAD: Mapping[str, str] = {
-    r"hydra\.(run|sweep|job\.chdir|output_subdir|runtime\.(output_dir|cwd))\b": (
-        "Hydra's folders have no effect here: runs=DIR says where runs lie, and reports=DIR where reports do"
-    ),
-    r"hydra[./]launcher\b": (
-        "Hydra's launchers lose runs where a process dies: launcher=local, inline, ray or slurm runs them"
-    ),
-    r"hydra[./]sweeper\b": (
-        "other sweepers are not served: -m tries every combination of the values given, and "
-        "tune=learning_rate the learning rates that suit each arm"
-    ),
-    r"hydra\.(verbose|job_logging|hydra_logging)\b|hydra/(job|hydra)_logging\b": (
-        "Hydra's logging has no effect here: a run's progress is in the terminal and its losses are in its "
-        "directory, in metrics.csv"
-    ),
-    r"hydra\.job\.name\b": (
-        "Hydra's name of a job has no effect here: study=NAME names a study, and a run is named by its arm, "
-        "its seed and a hash of its settings"
-    ),
-    r"hydra([./@]|$)": (
-        "it has no effect here; of Hydra's own settings these have one: hydra.sweeper.params, "
-        "hydra.searchpath, hydra.job.env_set and hydra.job.env_copy"
-    ),
-}
+# Those of Hydra's settings that have their effect here.
+SERVED = re.compile(
+    r"hydra\.(sweeper\.params|searchpath|job\.env_set|job\.env_copy)\b|hydra/(sweeper|launcher)=poslab$"
+)
 FLAG_GROUPS = {
     "-m": {"-m", "--multirun"},
     "--cfg": {"-c", "--cfg"},
@@ -46,12 +22,14 @@ def check_hydra_arguments(arguments: Sequence[str]) -> None:
     """Raise ConfigError for the first of a training command's arguments that would not have its effect."""
     _check_flags({argument.partition("=")[0] for argument in arguments if argument.startswith("-")})
     for argument in arguments:
-        key = argument.lstrip("+~").partition("=")[0]
-        if argument in OWN or SERVED.match(key):
-            continue
-        for pattern, message in INSTEAD.items():
-            if re.match(pattern, key):
-                raise ConfigError(f"{override_text(argument)}: {message}")
+        key = argument.lstrip("+~")
+        if re.match(r"hydra([./@=]|$)", key) and not SERVED.match(key):
+            raise ConfigError(
+                f"{override_text(argument)}: it has no effect here. runs=DIR and reports=DIR name "
+                "folders, launcher=local, inline, ray or slurm starts runs, -m tries every combination of "
+                "the values given, and tune=learning_rate learning rates; of Hydra's settings these have an "
+                "effect: hydra.sweeper.params, hydra.searchpath, hydra.job.env_set and hydra.job.env_copy"
+            )
 
 
 def _check_flags(flags: set[str]) -> None:

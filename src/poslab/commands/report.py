@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from poslab.config.arguments import FAILED, INTERRUPTED, ArgumentError, help_requested, read_options, refuse
-from poslab.config.installation import title, typed
+from poslab.commands.verb import verb
+from poslab.config.arguments import ArgumentError, read_options
+from poslab.config.installation import typed
 from poslab.record.study_list import UNNAMED
 
 if TYPE_CHECKING:
@@ -44,45 +45,22 @@ Write the report of a study from its run records, without training anything.
   primary     the loss that is tested: primary=sliding_8x is that in sliding windows of 8 L, primary=loss_8x
               that in non-overlapping ones; default: the one the (first) study names, else sliding windows of
               8 L, or of the longest length below that the reference has
-"""
+""".replace("{unnamed}", UNNAMED)
 RECORDS = ("study", "runs", "checkpoint", "source", "project", "entity")  # keys that say what is reported
 KEYS = (*RECORDS, "reports", "reference", "primary", "earlier", "keep", "paper", "columns")
 
 
+@verb("report", USAGE)
 def main(arguments: list[str]) -> int:
-    """Return exit status 0; 2 with one line on stderr where the command is wrong, 1 where W&B fails."""
-    if help_requested(arguments, USAGE.format(command=typed("report"), unnamed=UNNAMED)):
-        return 0
-    try:
-        options = read_options(arguments, KEYS)
-    except ArgumentError as error:
-        return refuse(title("report"), str(error))
+    """Write the report and show its table."""
+    options = read_options(arguments, KEYS)
     if conflict := _conflict(options):
-        return refuse(title("report"), conflict)
+        raise ArgumentError(conflict)
 
     # After the arguments, so that a mistake in them is answered at once.
-    from poslab.config.schema import ConfigError
-    from poslab.config.text import error_text
-    from poslab.loggers.fetch.account import SourceError
-    from poslab.record.locks import TakenError
-    from poslab.record.reader import ReportError
     from poslab.report.render.terminal import show
 
-    try:
-        report = _report(options)
-    except SourceError as error:
-        return refuse(title("report"), str(error), error.status)
-    except KeyboardInterrupt:
-        return refuse(title("report"), "stopped", INTERRUPTED)
-    except TakenError as error:
-        return refuse(
-            title("report"), f"another command uses the same files: it holds the lock {error}", FAILED
-        )
-    except (ConfigError, ReportError) as error:
-        return refuse(title("report"), str(error))
-    except OSError as error:
-        return refuse(title("report"), error_text(error))
-    show(report)
+    show(_report(options))
     return 0
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from poslab.config.checking import check
 from poslab.config.compose import sections
-from poslab.config.option_files import installed_conf, load
+from poslab.config.option_files import Conf, installed_conf, load
 from poslab.config.registry import find, module_name
 from poslab.config.schema import ConfigError, ModelOptions
 from poslab.model import attention as attentions
@@ -137,7 +137,9 @@ def scheme(
     """
     _check_seed(seed)
     geometry, _ = _sizes("nano", width, heads, layers, context_length)
-    return _scheme({**_pos(name), **options}, geometry, seed)
+    built = build_scheme({**scheme_section(name), **options}, geometry)
+    initialise(built, seed, geometry.layers, "scheme")
+    return built
 
 
 def attention(
@@ -193,7 +195,7 @@ def gpt(
     if isinstance(vocabulary, bool) or not isinstance(vocabulary, int) or vocabulary < 1:
         raise ConfigError(f"vocabulary={vocabulary!r}: it must be a whole number of tokens, at least 1")
     _check_seed(seed)
-    built = build_scheme(_pos(pos), geometry)
+    built = build_scheme(scheme_section(pos), geometry)
     section = _attention(attention)
     mixers = [build_attention(section, geometry, built.layer(index)) for index in range(geometry.layers)]
     network = GPT(vocabulary, geometry, built, mixers, block)
@@ -223,14 +225,12 @@ def _sizes(
     return Geometry(checked.width, checked.heads, length, checked.layers), checked
 
 
-def _scheme(section: Mapping[str, Any], geometry: Geometry, seed: int) -> Scheme:
-    built = build_scheme(section, geometry)
-    initialise(built, seed, geometry.layers, "scheme")
-    return built
+def scheme_section(part: Part, conf: Conf | None = None) -> dict[str, Any]:
+    """Return the section `pos` that `part` stands for, with the options in `conf`, by default the installed.
 
-
-def _pos(part: Part) -> dict[str, Any]:
-    section = _section("pos", "scheme", schemes.__name__, part)
+    Raise ConfigError.
+    """
+    section = _section("pos", "scheme", schemes.__name__, part, conf or installed_conf())
     kind = find(section.get("scheme"), Scheme, schemes.__name__, "pos.scheme")
     # Without a file that sets a rate, a scheme's parameters have the model's.
     rate = {"rate": 1.0} if issubclass(kind.options_class, LearnedOptions) else {}
@@ -238,14 +238,13 @@ def _pos(part: Part) -> dict[str, Any]:
 
 
 def _attention(part: Part) -> dict[str, Any]:
-    section = _section("attention", "kind", attentions.__name__, part)
+    section = _section("attention", "kind", attentions.__name__, part, installed_conf())
     find(section.get("kind"), Mixer, attentions.__name__, "attention.kind")
     return section
 
 
-def _section(group: str, selector: str, package: str, part: Part) -> dict[str, Any]:
+def _section(group: str, selector: str, package: str, part: Part, conf: Conf) -> dict[str, Any]:
     """Return the section of a part; keys that a mapping leaves out have the values of the option's file."""
-    conf = installed_conf()
     if not isinstance(part, str | Mapping):
         raise ConfigError(f"{group}={part!r}: give the name of an option, or a mapping such as in its file")
     if isinstance(part, str):

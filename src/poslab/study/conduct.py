@@ -26,14 +26,14 @@ from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
 from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.pool import Member, Pool
-from poslab.study.reuse import copy_from_other_study, recorded_elsewhere
-from poslab.study.run.budget import BudgetError, warning
+from poslab.study.reuse import copy_finished
+from poslab.study.run.budget import BudgetError
 from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.refusals import forget_refusal, record_refusal
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.study.study_options import StudyOptions, study_options
+from poslab.study.study_options import CHOICES, StudyOptions, study_options
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from poslab.study.tuning import trials, tuned
 
@@ -162,16 +162,14 @@ def _make(
         launcher = launcher.for_one_run(members[0].task)
     for member in members:
         forget_refusal(member.job.request, member.job.directory.parent.parent)
-    recorded = recorded_elsewhere(planned.jobs)
-    sources = [study for job in planned.jobs if (study := copy_from_other_study(job, recorded)) is not None]
-    if sources:
+    if sources := copy_finished(planned.jobs):
         studies = ", ".join(dict.fromkeys(sources))
         console.print(f"runs copied from study {studies}, where they are finished: {len(sources)}")
     _list_runs([*before, *(job.directory for job in planned.jobs), *planned.refused], settings)
     _mark_finished(members, console)
     waiting = [member for member in members if member.entry.state == "waiting"]
     if waiting:
-        memory = _shared_memory(waiting, console) if kind.here(options) else {}
+        memory = _shared_memory(waiting) if kind.here(options) else {}
         inline = launcher.in_this_process  # then a run has a display of its own, and no report follows it
         with (
             announced(member.job.directory for member in waiting),
@@ -198,14 +196,8 @@ def _live_reports(members: Sequence[Member], settings: StudyOptions, display: St
         report.wait()
 
 
-def _shared_memory(members: Sequence[Member], console: Console) -> dict[bool, list[int]]:
-    """Return the bytes that runs share: of this machine (False), and of each GPU where runs use any (True).
-
-    Print a warning for each size of run that fits only if other programs use less memory.
-    """
-    for size, job in {member.job.size: member.job for member in reversed(members)}.items():
-        if line := warning(size):
-            console.print(f"{job.request.title}: {line}", style="yellow")
+def _shared_memory(members: Sequence[Member]) -> dict[bool, list[int]]:
+    """Return the bytes that runs share: of this machine (False), and of each GPU that runs use (True)."""
     gpus = [gpu.bytes for gpu in gpu_memory()] if any(member.task.cuda for member in members) else []
     return {False: [machine_memory().bytes], True: gpus}
 
@@ -214,8 +206,8 @@ def _list_runs(directories: Sequence[Path], settings: StudyOptions) -> None:
     """Put the runs and the command on the lists of their studies, in the order of the command."""
     for folder in dict.fromkeys(directory.parent for directory in directories):
         names = [directory.name for directory in directories if directory.parent == folder]
-        choices = (settings.references, settings.questions, settings.primaries)
-        enlist(folder, names, settings.command, *(choice.get(folder.name) for choice in choices))
+        choices = (settings.choices[name].get(folder.name) for name in CHOICES)
+        enlist(folder, names, settings.command, *choices)
 
 
 def _mark_finished(members: Sequence[Member], console: Console) -> None:

@@ -5,7 +5,7 @@ import shutil
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from poslab.config.schema import ConfigError
@@ -18,7 +18,7 @@ from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
-from poslab.study.launch.memory import out_of_memory_kills, size_text
+from poslab.study.launch.memory import size_text
 from poslab.study.run.budget import estimate
 from poslab.study.run.job import Job, Standing
 from poslab.study.run.stopping import Stopped, Stopper
@@ -37,12 +37,9 @@ SECONDS_UNTIL_KILL = 60.0  # that its runs have to write their checkpoints
 IDLE_SECONDS = 5.0  # without a free device until that is printed
 POLL_SECONDS = 0.2  # between two looks at the study's processes
 SLOW_POLL_SECONDS = 1.0  # between two looks at runs of other commands, and at the disk
-SECONDS_OF_DYING = 30.0  # that a process with much memory may take to end once the kernel has killed it
-KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL, PROCESS_KILLED)  # exit statuses
-NO_MEMORY = (
-    "its process was killed because memory ran out, and would be again: choose a smaller "
-    "trainer.batch_size, a larger trainer.accumulate, a smaller model, or a larger launcher.cores_per_run, "
-    "so that fewer runs share the memory"
+PERHAPS_MEMORY = (
+    "; if memory ran out, choose a smaller trainer.batch_size, a larger trainer.accumulate, or a larger "
+    "launcher.cores_per_run, so that fewer runs share the memory"
 )
 LITTLE_SPACE = 64 * 1024  # a disk with fewer free bytes counts as full
 UNFINISHED = ("waiting", "running", "elsewhere")  # states of runs that the pool still follows
@@ -102,8 +99,6 @@ class Pool:
         self.stopper = stopper
         self.memory = memory
         self.memory_notice_printed = False
-        self.memory_kills = out_of_memory_kills()
-        self.memory_kill_at = -math.inf
         self.running: dict[Path, Member] = {}  # by their logs: two studies may have runs of one name
         self.slow_poll_at = 0.0
         self.idle_since: float | None = None
@@ -127,12 +122,8 @@ class Pool:
             self.launcher.close()
 
     def _step(self) -> None:
-        ended = self.launcher.ended()
-        kills = out_of_memory_kills()  # after `ended`: the kernel counts a kill before the process ends
-        if kills != self.memory_kills:
-            self.memory_kills, self.memory_kill_at = kills, time.monotonic()
-        for end in ended:
-            self._handle_end(self.running.pop(end.task.log), self._with_reason(end))
+        for end in self.launcher.ended():
+            self._handle_end(self.running.pop(end.task.log), end)
         if time.monotonic() - self.slow_poll_at >= SLOW_POLL_SECONDS:
             self.slow_poll_at = time.monotonic()
             for member in self.members:
@@ -148,13 +139,6 @@ class Pool:
                 break
         self._check_idle()
         self.display.update()
-
-    def _with_reason(self, end: End) -> End:
-        """Return the end, with a reason where the kernel has killed the process for lack of memory."""
-        recently = time.monotonic() - self.memory_kill_at < SECONDS_OF_DYING
-        if end.status not in KILLED or not recently:
-            return end
-        return replace(end, reason=NO_MEMORY, restartable=False)
 
     def _start(self, member: Member) -> bool:
         """Start the run, unless it is finished or another command runs it; False where no device is free."""
@@ -241,9 +225,9 @@ class Pool:
             self.idle_since = time.monotonic()
         elif time.monotonic() - self.idle_since > IDLE_SECONDS:
             waiting = next(member for member in self.members if member.entry.state == "waiting")
-            if reason := self.launcher.why_waiting(waiting.task):
-                self.idle_since = math.inf
-                self.display.print_line(f"no device is free, and these runs wait: {reason}")
+            self.idle_since = math.inf
+            reason = self.launcher.why_waiting(waiting.task)
+            self.display.print_line(f"no device is free, and these runs wait: {reason}")
 
     def _check_disk(self, member: Member) -> None:
         """Print once, whenever it happens, that a run waits for a full disk: its own log may be cut off."""
@@ -282,13 +266,12 @@ def describe_end(end: End) -> str:
     if end.reason:
         return end.reason
     if end.status == PROCESS_KILLED:
-        return "one of its processes was killed"
+        return f"one of its processes was killed{PERHAPS_MEMORY}"
     if end.status is None:
         return "its process ended, and its exit status is unknown"
     if end.status < 0:
         name = signal.strsignal(-end.status) or f"signal {-end.status}"
-        memory = ", perhaps because memory ran out" if -end.status == signal.SIGKILL else ""
-        return f"its process was ended by a signal ({name}){memory}"
+        return f"its process was ended by a signal ({name}){PERHAPS_MEMORY}"
     return f"its process ended with status {end.status}"
 
 

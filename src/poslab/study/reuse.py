@@ -3,7 +3,7 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,27 +16,20 @@ from poslab.record.writer import RunRecord
 from poslab.study.run.job import Job
 
 
-def recorded_elsewhere(jobs: Sequence[Job]) -> dict[str, list[Path]]:
-    """Return all studies' directories by the identity in their names; none where every job has its own."""
-    directories: dict[str, list[Path]] = {}
-    for runs in {job.directory.parent.parent for job in jobs if not job.directory.exists()}:
-        for path in sorted(runs.glob("*/*-*")):
-            directories.setdefault(path.name.rpartition("-")[2], []).append(path)
-    return directories
+def copy_finished(jobs: Sequence[Job]) -> list[str]:
+    """Copy undamaged records of the same runs from other studies; return the study of each copy.
 
-
-def copy_from_other_study(job: Job, recorded: Mapping[str, Sequence[Path]]) -> str | None:
-    """Copy the undamaged record of the same run from another study, and return that study's name, or None.
-
-    `recorded` is the result of `recorded_elsewhere` for all jobs of a command, so that the studies are
-    searched only once. Nothing is copied where the run has a directory already.
+    Nothing is copied where a run has a directory already.
     """
-    if job.directory.exists():
-        return None
-    for directory in recorded.get(job.identity, ()):
-        if (directory / MANIFEST).exists() and _copy(directory, job):
-            return directory.parent.name
-    return None
+    new = [job for job in jobs if not job.directory.exists()]
+    recorded: dict[str, list[Path]] = {}  # all studies' directories, by the identity in their names
+    for runs in {job.directory.parent.parent for job in new}:
+        for path in sorted(runs.glob(f"*/*-*/{MANIFEST}")):
+            recorded.setdefault(path.parent.name.rpartition("-")[2], []).append(path.parent)
+    copied = (
+        next((source for source in recorded.get(job.identity, ()) if _copy(source, job)), None) for job in new
+    )
+    return [source.parent.name for source in copied if source is not None]
 
 
 def _remove_unfinished(directory: Path) -> None:

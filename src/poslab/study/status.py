@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -18,7 +19,6 @@ from poslab.record.seal import DamagedError
 from poslab.record.study_list import read_study_list, studies
 from poslab.record.under_way import names_under_way, queued_names
 from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
-from poslab.study.display.time_left import Pace
 
 RESUMES = "the same command resumes it"
 ENDED = ("done", "failed", "stopped", "abandoned")
@@ -39,7 +39,7 @@ def show_status(study: str, runs: Path, follow: bool) -> int:
     except ConfigError as error:
         return refuse("poslab", str(error))
     console = Console(highlight=False)
-    display = StudyDisplay(console, files.entries, pace=_pace(files.entries))
+    display = StudyDisplay(console, files.entries, durations=_durations(files.entries))
     if not follow:
         for line in display.lines():
             display.print_line(line)
@@ -131,18 +131,13 @@ def _is_locked(run: Path) -> bool:
         return True
 
 
-def _pace(entries: Iterable[Entry]) -> Pace:
-    """Return how long the finished runs took by their records, without the time that a run was stopped."""
-    pace = Pace()
+def _durations(entries: Iterable[Entry]) -> list[float]:
+    """Return the seconds that finished runs took by their records, without the time that one was stopped."""
+    durations = []
     for entry in entries:
         if entry.state == "done":
-            try:
-                manifest = read_manifest(entry.directory) or Manifest()
-            except (ConfigError, OSError):  # the estimate leaves this run out
-                continue
-            evaluation = manifest.seconds_evaluation or 0.0
-            pace.finished.append(
-                (manifest.seconds or 0.0) + (manifest.seconds_validation or 0.0) + evaluation
-            )
-            pace.after.setdefault("training", []).append(evaluation)
-    return pace
+            with suppress(ConfigError, OSError):  # the estimate leaves this run out
+                facts = read_manifest(entry.directory) or Manifest()
+                parts = (facts.seconds, facts.seconds_validation, facts.seconds_evaluation)
+                durations.append(sum(part or 0.0 for part in parts))
+    return durations

@@ -16,21 +16,21 @@ from poslab.record.seal import UnreadableError
 from poslab.record.study_list import UNNAMED, recorded_runs
 from poslab.study.run.job import Job
 
+CHOICES = ("reference", "question", "primary")  # settings of which a study has one value
+
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """Options of a command for its studies; mappings are by study, for those that have the option."""
+    """Options of a command for its studies."""
 
     command: str  # its line, which the reports show so that the runs can be repeated
     runs: Path  # the folder of all studies' runs
     reports: Path  # and of all reports
-    references: Mapping[str, str]  # the arm that the others are compared with
-    primaries: Mapping[str, str]  # the figure that the report tests
-    questions: Mapping[str, str]  # that the study is to answer
+    choices: Mapping[str, Mapping[str, str]]  # of each of CHOICES: the value by study, where one is given
 
     def check_primaries(self, jobs: Sequence[Job]) -> None:
         """Raise ConfigError where no run of a study is evaluated at the length of the figure to be tested."""
-        for study, primary in self.primaries.items():
+        for study, primary in self.choices["primary"].items():
             configs = [manifest.config or {} for manifest in _manifests(self.runs / study)]
             lengths = [(config.get("evaluate") or {}).get("longest") for config in configs]
             lengths += [job.config.evaluate.longest for job in jobs if job.config.study == study]
@@ -46,8 +46,9 @@ class StudyOptions:
 def study_options(requests: Sequence[Request], command: str) -> StudyOptions:
     """Return the options that all requests of a command share. Raises ConfigError where they differ."""
     runs, reports = _folders(requests)
-    references, primaries = _references(requests, runs), _one_per_study(requests, "primary")
-    return StudyOptions(command, runs, reports, references, primaries, _one_per_study(requests, "question"))
+    choices = {setting: _one_per_study(requests, setting) for setting in CHOICES}
+    _check_references(choices["reference"], requests, runs)
+    return StudyOptions(command, runs, reports, choices)
 
 
 def _folders(requests: Sequence[Request]) -> tuple[Path, Path]:
@@ -68,9 +69,8 @@ def _folders(requests: Sequence[Request]) -> tuple[Path, Path]:
     return Path(config.runs), Path(config.reports)
 
 
-def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
-    """Return the arm that each study compares the others with, where one is named. Raises ConfigError."""
-    references = _one_per_study(requests, "reference")
+def _check_references(references: Mapping[str, str], requests: Sequence[Request], runs: Path) -> None:
+    """Raise ConfigError where the arm that a study compares the others with is none of its arms."""
     for study, reference in references.items():
         arms = {(request.pos, request.attention) for request in requests if request.config.study == study}
         arms |= {(str(run.pos), str(run.attention)) for run in _manifests(runs / study)}
@@ -82,11 +82,10 @@ def _references(requests: Sequence[Request], runs: Path) -> dict[str, str]:
             raise ConfigError(
                 f"reference={reference[:60]} is no arm of study={study}; there are {', '.join(names)}"
             )
-    return references
 
 
 def _one_per_study(requests: Sequence[Request], setting: str) -> dict[str, str]:
-    """Return the value of `setting` (reference, primary or question) of each study that sets it.
+    """Return the value of `setting` of each study that sets it.
 
     Raises ConfigError where requests of one study differ in it.
     """

@@ -119,7 +119,7 @@ class Launcher(ABC):
         """End every started task at once."""
 
     def why_waiting(self, task: Task) -> str:
-        """Return why no device is free for the task and what helps; empty where it waits only a moment."""
+        """Return why no device is free for the task, and what helps."""
         return "runs of other commands use all of them"
 
     def close(self) -> None:  # noqa: B027 - most have nothing to release

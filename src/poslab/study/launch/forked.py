@@ -15,7 +15,6 @@ from importlib import import_module
 from multiprocessing import forkserver, spawn, util
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.reduction import DupFd
-from threading import Thread
 from typing import Any
 from unittest.mock import patch
 
@@ -34,20 +33,14 @@ class ForkServer:
         multiprocessing.set_forkserver_preload([preload])
         with _variables(environment), _short_folder():
             forkserver.ensure_running()
-        self._imports = Thread(target=_first_process, daemon=True)
-        self._imports.start()
-
-    @property
-    def ready(self) -> bool:
-        """Whether the imports are done: until then a fork would wait for them, and could not be stopped."""
-        return not self._imports.is_alive()
 
     def start(
         self, task: Task, cores: Sequence[str], leases: Sequence[int], environment: Mapping[str, str]
     ) -> ForkServerProcess:
         """Start the task in a process of its own on `cores` only, which has the descriptors `leases`.
 
-        Raises EOFError or ConnectionError where the server was killed; the next call starts another.
+        The first call waits for the server's imports. Raises EOFError or ConnectionError where the server was
+        killed; the next call starts another.
         """
         inherited = [_Descriptor(number) for number in leases]
         arguments = (task, [int(core) for core in cores], inherited, dict(environment))
@@ -62,24 +55,12 @@ class ForkServer:
         multiprocessing does so only for its own tests, by names that have not changed since Python 3.8.
         """
         server: Any = forkserver._forkserver
-        # Repeated, since the thread that waits for the imports may just have started another server.
-        while server._forkserver_pid is not None or self._imports.is_alive():
-            if server._forkserver_pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(server._forkserver_pid, signal.SIGKILL)
+        if server._forkserver_pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(server._forkserver_pid, signal.SIGKILL)
             server._stop()
-            self._imports.join(0.1)
         util._run_finalizers()  # type: ignore[attr-defined]
         vars(multiprocessing.current_process())["_config"].pop("tempdir", None)
-
-
-def _first_process() -> None:
-    """Fork a process that does nothing: it ends when the server's imports are done."""
-    with suppress(EOFError, OSError):  # the server was killed
-        process = CONTEXT.Process(target=int)
-        with _without_the_script():
-            process.start()
-        process.join()
 
 
 @contextmanager
@@ -95,7 +76,7 @@ def _variables(environment: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _without_the_script() -> Iterator[None]:
-    """Keep forked processes from running the script of the command again, which a run does not need."""
+    """Keep forked processes from running the command's script again, which may have no guard against that."""
     original = spawn.get_preparation_data
 
     def prepared(name: str) -> dict[str, Any]:

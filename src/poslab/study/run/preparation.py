@@ -18,7 +18,7 @@ from poslab.data.cache import prepare
 from poslab.data.corpus import Corpus
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
-from poslab.study.launch.memory import lacks_memory, limited_to, machine_memory, size_text
+from poslab.study.launch.memory import lacks_memory, machine_memory, size_text
 from poslab.study.run.budget import BudgetError, Size, size_of
 from poslab.study.run.facts import describe_versions, machine_facts
 from poslab.study.run.identity import (
@@ -116,8 +116,7 @@ def _outcome(config: Config) -> dict[str, Any]:
     # The other fields are missing, so that they cannot decide anything.
     named = RunConfig.model_construct(**{name: getattr(config, name) for name in PARTS})
     try:
-        with limited_to(machine_memory().bytes):
-            outcome: dict[str, Any] = json.loads(json.dumps(check_parts(named)))
+        outcome: dict[str, Any] = json.loads(json.dumps(check_parts(named)))
     except PairError as error:
         return {"refused": str(error)}
     except (MemoryError, RuntimeError) as error:

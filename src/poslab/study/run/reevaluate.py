@@ -49,21 +49,8 @@ class Evaluation:
     """A trained model, and the job that evaluates it."""
 
     trained: TrainedModel
-    trained_config: Config
     job: Job  # its directory is the evaluation's
-
-    @property
-    def unchanged(self) -> bool:
-        """Whether settings and text are those of the run; the code may differ."""
-        return not self.changed() and _is_text_of(self.trained.manifest, self.job)
-
-    def changed(self) -> dict[str, tuple[Any, Any]]:
-        """Return the values of run and evaluation for each setting in which they differ, by dotted key."""
-        old, new = (
-            flat_settings(config.result_settings()) for config in (self.trained_config, self.job.config)
-        )
-        keys = dict.fromkeys([*old, *new])
-        return {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
+    changed: Mapping[str, list[Any]]  # the values of run and evaluation by the settings in which they differ
 
 
 def evaluate_again(
@@ -129,7 +116,13 @@ def _plan(
     identity = json.dumps([job.identity, trained.digest])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     job = replace(job, directory=evaluations / f"{manifest.run}-{digest}")
-    return Evaluation(trained, trained_config, job)
+    old, new = (flat_settings(each.result_settings()) for each in (trained_config, job.config))
+    changed = {
+        key: [old.get(key), new.get(key)]
+        for key in dict.fromkeys([*old, *new])
+        if old.get(key) != new.get(key)
+    }
+    return Evaluation(trained, job, changed)
 
 
 def _is_text_of(manifest: Manifest, job: Job) -> bool:
@@ -211,7 +204,7 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
             "evaluation": job.directory.name,
             "trained_identity": trained.manifest.identity,
             "checkpoint": trained.digest,
-            "changed": {key: list(values) for key, values in evaluation.changed().items()},
+            "changed": evaluation.changed,
             "parameters": gpt.parameter_count(),
             "max_length": gpt.scheme.max_length,
             "wandb": None,
@@ -256,7 +249,7 @@ def _text(manifest: Manifest) -> str:
 
 def _compare_with_run(evaluation: Evaluation, record: RunRecord) -> list[str]:
     """Return a line on whether the numbers are those of the run's record, where no setting has changed."""
-    if not evaluation.unchanged:
+    if evaluation.changed or not _is_text_of(evaluation.trained.manifest, evaluation.job):
         return []
     files = evaluation.trained.manifest.files or {}
     differing = [name for name, digest in record.files.items() if files.get(name, digest) != digest]

@@ -206,52 +206,35 @@ def _check(config: Config, manifest: Manifest, start: Start) -> None:
     """Raise ConfigError where the command changes what the source's training has fixed."""
     recorded = {"objective": CAUSAL, **(manifest.config or {})}
     recorded["model"] = {**GPT2_BLOCK.model_dump(), **(recorded.get("model") or {})}
-    fixed = {
-        "model": config.model.model_dump(mode="json"),
-        "attention": dict(config.attention),
-        "objective": dict(config.objective),
-    }
-    for name, section in fixed.items():
-        for key, value in flat_settings(section, f"{name}.").items():
-            was = flat_settings(recorded.get(name) or {}, f"{name}.").get(key)
-            if was != value:
-                raise ConfigError(
-                    f"{key}={value}: {start.run} was trained with {was}, and can continue only with that: "
-                    f"leave {name} out"
-                )
-    _check_positions(config, recorded.get("pos") or {}, start)
-    was = (recorded.get("data") or {}).get("vocabulary")
-    if config.data.get("vocabulary") != was and Path(str(config.data.get("vocabulary"))).name != was:
-        raise ConfigError(
-            f"data.vocabulary={config.data.get('vocabulary')}: {start.run} was trained on tokens of "
-            f"vocabulary={was}, which stand for its weights: leave data.vocabulary={was}"
+    new, old = (
+        flat_settings(
+            {
+                **{name: dict(settings[name]) for name in ("model", "attention", "objective", "pos")},
+                # In a record a file is without its folder.
+                "data": {"vocabulary": Path(str(settings["data"].get("vocabulary"))).name},
+            }
         )
-
-
-def _check_positions(config: Config, recorded: Mapping[str, Any], start: Start) -> None:
-    """Raise ConfigError unless the positions are the source's, or differ only in numbers, not learned."""
-    new, old = flat_settings(config.pos, "pos."), flat_settings(dict(recorded), "pos.")
-    changed = [key for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)]
-    if not changed:
-        return
-    learns = config.scheme_learns or any(key.rpartition(".")[2] == "rate" for key in old)
-    scheme, new_scheme = str(old.get("pos.scheme")), str(new.get("pos.scheme"))
-    if new_scheme != scheme and (learns or not _both_turn(new_scheme, scheme)):
-        raise ConfigError(
-            f"pos.scheme={new_scheme}: {start.run} was trained with {scheme}: leave pos out; a run can "
-            "change only between rotations that learn nothing, such as rope and rope_yarn"
-        )
-    if learns and changed != ["pos.rate"]:
-        raise ConfigError(
-            f"{changed[0]}={new.get(changed[0])}: {start.run} was trained with {old.get(changed[0])}, and "
-            f"its weights are those that {scheme} has learned with it: leave pos out"
-        )
-    for key in (key for key in changed if key in new and key in old and key != "pos.scheme"):
-        if not (_number(new[key]) and _number(old[key])):
+        for settings in (config.model_dump(mode="json"), recorded)
+    )
+    learns = config.scheme_learns or any(key.startswith("pos.") and key.endswith(".rate") for key in old)
+    for key in dict.fromkeys([*old, *new]):
+        if old.get(key) != new.get(key) and not _may_change(key, old, new, learns):
             raise ConfigError(
-                f"{key}={new[key]}: {start.run} was trained with {old[key]}, to which its weights belong: "
-                f"leave {key} out"
+                f"{key}={new.get(key)}: {start.run} was trained with {old.get(key)}, to which its weights "
+                f"belong: leave {'data.vocabulary' if key.startswith('data') else key.partition('.')[0]} out"
             )
+
+
+def _may_change(key: str, old: Mapping[str, Any], new: Mapping[str, Any], learns: bool) -> bool:
+    """Return whether a setting may differ from the source's: numbers of positions that are not learned.
+
+    Of rotations that learn nothing, such as rope and rope_yarn, one may follow the other.
+    """
+    if learns or not key.startswith("pos."):
+        return key == "pos.rate"
+    if key == "pos.scheme":
+        return _both_turn(str(old[key]), str(new[key]))
+    return key not in old or key not in new or (_number(old[key]) and _number(new[key]))
 
 
 def _number(value: Any) -> bool:

@@ -8,9 +8,9 @@ PyTorch is imported only by a run: the study's command imports this module too.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +22,6 @@ from poslab.record.manifest import read_manifest
 from poslab.record.schema import LOG
 from poslab.record.seal import read_sealed, sealed
 from poslab.record.writer import RunRecord
-from poslab.study.display.progress_file import ProgressFile
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.contract import launcher_class
 from poslab.study.run.job import Job
@@ -45,36 +44,22 @@ def request_name(directory: Path) -> str:
     return f"{directory.name}.request.json"
 
 
-@dataclass(frozen=True)
-class RunRequest:
-    """The content of FILE: all that another process needs for the run."""
-
-    config: dict[str, Any]  # without `auto`
-    pos: str
-    attention: str
-    non_default_settings: Sequence[str]
-    distinguishing_label: str
-    start: dict[str, Any] | None
-    identity: str
-    evaluation: str  # fingerprint of its code, which is no part of the identity
-    directory: str
-
-
 def request_text(job: Job) -> str:
-    """Return the content of FILE for a run."""
+    """Return the content of FILE for a run: all that another process needs for it."""
     start = job.request.start
-    content = RunRequest(
-        config=job.config.model_dump(mode="json"),
-        pos=job.request.pos,
-        attention=job.request.attention,
-        non_default_settings=job.request.non_default_settings,
-        distinguishing_label=job.request.distinguishing_label,
-        start=None if start is None else asdict(start),
-        identity=job.identity,
-        evaluation=job.code.evaluation,
-        directory=str(job.directory.resolve()),
+    return sealed(
+        {
+            "config": job.config.model_dump(mode="json"),  # without `auto`
+            "pos": job.request.pos,
+            "attention": job.request.attention,
+            "non_default_settings": job.request.non_default_settings,
+            "distinguishing_label": job.request.distinguishing_label,
+            "start": None if start is None else asdict(start),
+            "identity": job.identity,
+            "evaluation": job.code.evaluation,  # fingerprint of its code, which is no part of the identity
+            "directory": str(job.directory.resolve()),
+        }
     )
-    return sealed(asdict(content))
 
 
 def main(arguments: Sequence[str], in_command: bool = False) -> int:
@@ -104,42 +89,37 @@ def exit_with(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _request(path: Path) -> RunRequest:
-    """Return the request in FILE.
-
-    Raises ConfigError where it is not as it was written, of another run, or of another version of poslab.
-    """
+def _request(path: Path) -> dict[str, Any]:
+    """Return the content of FILE. Raises ConfigError where it is not as it was written, or of another run."""
     try:
-        content = RunRequest(**read_sealed(path))
+        content = read_sealed(path)
     except FileNotFoundError:
         raise ConfigError(f"{path} is gone: give the study's command again") from None
-    except TypeError:  # a field that is unknown or lacking
-        raise ConfigError(f"{path} is of another version of poslab: give the study's command again") from None
-    if path.name != request_name(Path(content.directory)):
+    if path.name != request_name(Path(content.get("directory", ""))):
         raise ConfigError(f"{path} asks for another run: give the study's command again")
     return content
 
 
-def _make(content: RunRequest, stopper: Stopper, in_command: bool = False) -> int:
+def _make(content: Mapping[str, Any], stopper: Stopper, in_command: bool = False) -> int:
     from poslab.model.gpt import build
     from poslab.study.run.make import RunMaker, run
 
     request = Request(
-        check(Config, content.config, ""),
-        content.pos,
-        content.attention,
-        tuple(content.non_default_settings),
-        content.distinguishing_label,
-        None if content.start is None else Start(**content.start),
+        check(Config, content["config"], ""),
+        content["pos"],
+        content["attention"],
+        tuple(content["non_default_settings"]),
+        content["distinguishing_label"],
+        None if content["start"] is None else Start(**content["start"]),
     )
     command = [*WORKER, sys.argv[-1]]
     launcher, _ = launcher_class(request.config.launcher)
     stopper.step_seconds = launcher.step_seconds
-    directory = Path(content.directory)
+    directory = Path(content["directory"])
     # Not the planned directory: its name depends on the names of the options, and one run has one directory.
     job = replace(plan(request, directory.parent.parent), directory=directory)
     # This process may have imported older code, and would record code that it did not run.
-    if (job.identity, job.code.evaluation) != (content.identity, content.evaluation):
+    if (job.identity, job.code.evaluation) != (content["identity"], content["evaluation"]):
         raise ConfigError("code or data have changed since the study began: run the same command again")
 
     def on_lost(number: int, status: int) -> None:
@@ -152,7 +132,7 @@ def _make(content: RunRequest, stopper: Stopper, in_command: bool = False) -> in
             os._exit(PROCESS_KILLED if status < 0 else 1)
 
     with process_group(request.config.trainer, launcher.ranks, command, on_lost) as number:
-        display = RunDisplay(job.request.title, progress=ProgressFile(job.directory))
+        display = RunDisplay(job.request.title, job.directory)
         if number:
             RunMaker(job, display, stopper).train_rank(build(job.config, job.corpus.vocabulary))
             return 0

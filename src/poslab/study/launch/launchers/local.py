@@ -77,8 +77,6 @@ class Local(Launcher):
 
     def start(self, task: Task) -> bool:
         self.check(task)
-        if self._importing(task):
-            return False
         lease = self.lease(task)
         if lease is None:
             return False
@@ -143,19 +141,12 @@ class Local(Launcher):
             and self.cores_of_a_run(cuda=False, devices=1) <= MOST_DESCRIPTORS
         )
 
-    def _importing(self, task: Task) -> bool:
-        """Start the fork server if the task needs it, and return whether it is still importing."""
-        if not self._forks(task):
-            return False
-        if self._server is None:
-            assert task.preload is not None
-            self._server = ForkServer(task.preload, self._environment(cuda=False, devices=1))
-        return not self._server.ready
-
     def _process(self, task: Task, lease: Lease) -> subprocess.Popen[bytes] | ForkServerProcess:
         task.log.parent.mkdir(parents=True, exist_ok=True)
         environment = self._environment(task.cuda, task.devices)
-        if self._server is not None and self._forks(task):
+        if self._forks(task):
+            assert task.preload is not None
+            self._server = self._server or ForkServer(task.preload, environment)
             return self._server.start(task, lease.devices, lease.descriptors, environment)
         if task.cuda:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(lease.devices)
@@ -187,20 +178,12 @@ class Local(Launcher):
         return [End(run.task, None if status == UNKNOWN else status) for run, status in statuses]
 
     def why_waiting(self, task: Task) -> str:
-        if self._importing(task):
-            return ""
         kind = "GPUs" if task.cuda else "cores"
-        held = listing(holders(task.cuda), 3)
-        shared = (
-            "launcher.runs_per_gpu=2 of every command lets two runs share a GPU, and "
-            if task.cuda and self.options.runs_per_gpu == 1
-            else "launcher.cores_per_run=1 takes one core per run, and "
-            if not task.cuda and self.cores_of_a_run(task.cuda, task.devices) > 1
-            else ""
-        )
+        held = listing(holders(task.cuda), 3) or "other commands"
         return (
-            f"runs of {held or 'other commands'} use the {kind}; {shared}TMPDIR set to a folder of its own "
-            "starts a command beside them anyway"
+            f"runs of {held} use the {kind}: choose a smaller launcher.cores_per_run or a larger "
+            "launcher.runs_per_gpu in all commands, or set TMPDIR to a folder of its own to start this one "
+            "beside them anyway"
         )
 
     def stop(self) -> None:
