@@ -33,6 +33,8 @@ from support.records import (
     write_scheme,
 )
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SEEDS = 5
 # The loss at L over rope's, and what each doubling past L adds to it.
 ARMS = {
