@@ -1,11 +1,8 @@
 """A study's W&B workspace and Report: what is written without a login, and what is sent with one."""
 
 import json
-import os
 import re
 import socket
-import subprocess
-import sys
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -17,7 +14,6 @@ from poslab.loggers.send.charts import axes as all_axes
 from poslab.loggers.send.charts import chart_rows, summary, training_row
 from poslab.record.reader import load
 from poslab.record.schema import METRICS
-from support.commands import ROOT
 from support.dashboards import STUDY, main, run_sets, sections, write_study
 from support.records import plan, write_run
 
@@ -178,24 +174,6 @@ def test_the_report_says_what_it_asks_and_text_from_configs_stays_text(study: Pa
     assert order == ["list", *["list", "panel-grid"] * 4]  # a text above each section's panels
 
 
-def test_another_process_writes_the_same_bytes(study: Path) -> None:
-    before = {path.name: path.read_bytes() for path in study.iterdir()}
-    assert set(before) == {"workspace.json", "report.json"}
-    ended = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), "dashboard", f"study={STUDY}"],
-        cwd=study.parents[2],
-        env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert {path.name: path.read_bytes() for path in study.iterdir()} == before
-    (line,) = ended.stdout.splitlines()
-    assert "workspace.json" in line
-    assert "wandb login" in line
-
-
 def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no_login: None) -> None:
     write_run(tmp_path / "runs", "a", study="plain")
     write_run(tmp_path / "runs", "a", study="begun", status="running")
@@ -222,14 +200,7 @@ def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no
     [
         (["study=gone"], "study=gone has no records in runs"),
         (["study=../made_up"], "cannot be the name of a study; studies with records: made_up"),
-        (["study=" + "a" * 101], "cannot be the name of a study"),
         ([], "give study=NAME; studies with records: made_up"),
-        (["study="], "study= has no value"),
-        (["study=made_up", "study=made_up"], "study is given twice"),
-        (
-            ["study=made_up", "runn=x"],
-            "'runn=x' is not understood (did you mean runs=...?); the arguments are study=",
-        ),
         (["study=made_up", "project=a/b"], "project='a/b' cannot be the name"),
     ],
 )
