@@ -67,11 +67,6 @@ def documents(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return tuple(json.loads((folder / f"{name}.json").read_text()) for name in ("workspace", "report"))
 
 
-def titled(panels: list[dict[str, Any]], title: str) -> dict[str, Any]:
-    (config,) = (panel["config"] for panel in panels if panel["config"]["chartTitle"] == title)
-    return config
-
-
 def check_metrics(panel: dict[str, Any], known: Logged) -> None:
     """Every metric of the panel is one that a run logs, over the axis that it is logged over."""
     config = panel["config"]
@@ -117,29 +112,6 @@ def test_every_panel_shows_what_runs_log_by_arm_in_a_unit(study: Path) -> None:
                 assert config["smoothingType"] == "none"
                 assert config["ignoreOutliers"] is False
                 assert config["groupAgg"] == "mean"
-
-
-def test_axes_are_those_of_the_figures(study: Path) -> None:
-    for document in documents(study):
-        found = sections(document)
-        past = found["Extrapolation"]
-        by_length = titled(past, "Bits per byte by length, non-overlapping windows")
-        assert by_length["xAxis"] == "extrapolation/length"
-        assert by_length["xLogScale"] is True
-        assert by_length["xAxisTitle"] == "evaluation length (tokens), log scale"
-        assert by_length["yAxisTitle"] == "bits per byte"
-        assert titled(past, "Loss by position")["xLogScale"] is True
-        assert titled(past, "Loss by length with a changed rotation")["metrics"] == ["rescaled/yarn/loss"]
-        assert titled(past, "Retrieval (passkey) by depth at 4 L")["yAxisMax"] == 1
-        assert titled(past, "Context gain at 8 L")["metrics"] == ["context_gain_8x"]
-        # A mean over seeds of which one only reaches "at least" so far is no figure.
-        assert titled(past, "Usable length of the worst seed, 5 %")["groupAgg"] == "min"
-        time = titled(found["Convergence"], "Validation loss by training time")
-        assert (time["xAxis"], time["xAxisTitle"]) == ("seconds", "training time (seconds)")
-        bias = titled(found["Schemes"], "Bias by distance, layer 1")
-        assert bias["metrics"] == ["scheme/bias/layer1_head0", "scheme/bias/layer1_head1"]
-        cost = titled(found["Cost"], "Training time (seconds, x) and loss at L (nats per token, y)")
-        assert (cost["xAxis"], cost["yAxis"]) == ("summary:seconds", "summary:sliding_1x")
 
 
 def test_the_runs_are_the_study_s_own_without_trials(study: Path) -> None:

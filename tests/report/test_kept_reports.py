@@ -205,16 +205,6 @@ def test_what_cannot_be_kept_or_made_is_refused_in_one_line(
     assert sorted(two.rglob("*")) == before
 
 
-def test_where_all_records_are_kept_ones_the_study_has_to_be_named(
-    two: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.rmtree("runs")
-    capsys.readouterr()
-    assert report() == 2
-    told = "report.py: no records in runs; study=NAME takes those archived in reports: a\n"
-    assert capsys.readouterr().err == told
-
-
 def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(
     two: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

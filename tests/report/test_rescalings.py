@@ -111,26 +111,6 @@ def test_seeds_average_as_those_of_arms_do(tmp_path: Path) -> None:
     assert "No difference is tested" in findings(results)[-1]
 
 
-def test_words_say_no_more_than_the_table(tmp_path: Path) -> None:
-    write_rescaled(tmp_path, "a", LINES)
-    results = gather("made_up", tmp_path, None)
-    said, sure = findings(results)
-    assert said == "rope: longest usable length with YaRN s=8 (to ≥ 64, loss at L +1.76 %)."
-    assert "No difference is tested" in sure
-    assert [cell.text for cell in rescaled_table(results).rows[1]][-4:] == [
-        "+29.41", "< L", "8", "none",
-    ]  # fmt: skip
-    write_rescaled(
-        tmp_path,
-        "b",
-        {"pi": LINES["pi"]},
-        pos="other",
-        config=rescaling_config("pi") | {"pos": {"name": "other"}},
-    )
-    said = findings(gather("made_up", tmp_path, None))
-    assert said[0] == "other: no rescaling has a longer usable length."
-
-
 def test_the_answer_says_which_rotation_helps_and_its_price(tmp_path: Path) -> None:
     write_rescaled(tmp_path, "a", LINES)
     assert list(sentences(gather("made_up", tmp_path, None)))[-1] == (
@@ -151,10 +131,7 @@ def test_the_answer_says_which_rotation_helps_and_its_price(tmp_path: Path) -> N
         ("pi", rescaling_config("pi"), "interpolation s=8"),
         ("ntk", rescaling_config("ntk", factor=2.5), "NTK s=2.5"),
         ("yarn", rescaling_config("yarn", factor="auto"), "YaRN s=8"),
-        ("dynamic", rescaling_config("dynamic"), "dynamic NTK"),
-        ("drop", rescaling_config("drop"), "RoPE dropped"),
         ("drop", rescaling_config("drop", steps=50), "RoPE dropped, 50 steps of recalibration"),
-        ("pi", {}, "interpolation"),
         ("pi", {"evaluate": "nonsense"}, "interpolation"),
         ("pi{factor}", rescaling_config(), "pi{factor}"),
     ],
