@@ -1,6 +1,8 @@
 """The order of the tests, and what holds for each: no network, no account, no cache of the user."""
 
+import base64
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -42,3 +44,19 @@ def _own_cache_and_no_network(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("WANDB_MODE", "offline")
+
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.fixture(scope="module")
+def undrawn() -> Iterator[None]:
+    """Reports with a pixel in place of each paper figure: drawing takes most of a report's seconds."""
+    from poslab.report.charts import FORMATS
+    from poslab.report.render import paper
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paper, "draw_all", lambda charts: [dict.fromkeys(FORMATS, PIXEL) for _ in charts])
+        yield

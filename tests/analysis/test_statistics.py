@@ -12,8 +12,8 @@ from poslab.analysis.comparisons import Comparison, Pair, Rank, compare, pairs, 
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.statistics import estimate, paired
 
-STUDIES = 2000
-SLACK = 0.015  # of a share near 0.05 over 2,000 studies: three standard errors
+STUDIES = 1000
+SLACK = 0.021  # of a share near 0.05 over 1,000 studies: three standard errors
 FALSE_ALARMS = 0.05 + 2 * math.sqrt(0.05 * 0.95 / STUDIES)
 PRIMARY = "loss_8x"
 
@@ -61,9 +61,9 @@ def test_a_rank_that_is_claimed_is_the_right_one() -> None:
     """Arms as far apart as 0, 0, 1, 2, 4 and 8 deviations: a range misses the true place of no arm."""
     effects = [4.0, 0.0, 1.0, 8.0, 0.0, 2.0]
     true = {0: (5, 5), 1: (1, 2), 2: (3, 3), 3: (6, 6), 4: (1, 2), 5: (4, 4)}
-    for n in (3, 5, 10):
+    for n in (3, 10):
         wrong, narrow = 0, 0
-        for study in draws(n, effects, 800):
+        for study in draws(n, effects, 400):
             _, _, places = judged(study)
             # Two arms that are equal share their places: each must be allowed the better and the worse.
             wrong += any(
@@ -71,8 +71,8 @@ def test_a_rank_that_is_claimed_is_the_right_one() -> None:
                 for i, (best, worst) in true.items()
             )
             narrow += places["arm 3"] == Rank(6, 6)
-        assert wrong / 800 <= FALSE_ALARMS
-        assert n < 5 or narrow / 800 > {5: 0.3, 10: 0.95}[n]
+        assert wrong / 400 <= FALSE_ALARMS
+        assert n < 10 or narrow / 400 > 0.95
 
 
 def test_three_deviations_are_found_with_five_seeds() -> None:
@@ -81,5 +81,5 @@ def test_three_deviations_are_found_with_five_seeds() -> None:
     alone = [judged(study) for study in draws(5, [0.0, -3 * noise])]
     assert sum(found[0][0].reading == "lower" for found in alone) / STUDIES > 0.95
     assert sum(found[2]["arm 1"] == Rank(1, 1) for found in alone) / STUDIES > 0.95
-    among = [judged(study)[0] for study in draws(5, [0.0, -3 * noise, 0.0, 0.0, 0.0, 0.0], 800)]
-    assert sum(found[0].reading == "lower" for found in among) / 800 > 0.75
+    among = [judged(study)[0] for study in draws(5, [0.0, -3 * noise, 0.0, 0.0, 0.0, 0.0], 400)]
+    assert sum(found[0].reading == "lower" for found in among) / 400 > 0.75

@@ -18,7 +18,7 @@ from support.pairwise import pairwise
 
 PROMISED = 0.935  # of the studies that print a form, in which it is true
 DRAWN = 30_000  # studies of a cell, of which so many of each form are looked at:
-JUDGED = 500
+JUDGED = 250
 FEWEST = 100  # studies of a form, from which on they are judged
 SPREAD = 0.1  # of log times, of the side that spreads more
 EFFECT = 0.2  # log of the true ratio
@@ -110,20 +110,6 @@ def test_each_form_is_true_in_the_studies_that_print_it(
         assert share >= PROMISED - slack, (form, share, judged)
 
 
-@pytest.mark.study
-@pytest.mark.parametrize("n", [3, 5, 10])
-@pytest.mark.parametrize(("steady_arm", "steady_reference", "correlation"), STEADY)
-def test_each_form_is_true_in_60000_studies_a_cell(
-    n: int, steady_arm: float, steady_reference: float, correlation: float
-) -> None:
-    """The figures of the log: the same cells, every study of each looked at. Prints its coverage."""
-    for cut_arm, cut_reference in [*CUT, (0.0, 0.0)]:
-        population = Population(cut_arm, cut_reference, steady_arm, steady_reference, correlation)
-        for form, (share, judged) in coverage(population, n, 60_000, 60_000).items():
-            print(f"n {n}, {population}: {form} {share:.4f} of {judged}")
-            assert share >= 0.94 - 3 * math.sqrt(0.95 * 0.05 / judged), (population, form, share, judged)
-
-
 @pytest.mark.parametrize("n", [2, 3])
 def test_a_bound_is_true_where_runs_that_were_cut_off_hide_their_spread(n: int) -> None:
     """The hardest case of a bound: few seeds, one run in five cut off, a reference that hardly spreads."""
@@ -132,11 +118,11 @@ def test_a_bound_is_true_where_runs_that_were_cut_off_hide_their_spread(n: int) 
     assert share >= PROMISED
 
 
-@pytest.mark.parametrize("n", [3, 5, 10])
+@pytest.mark.parametrize("n", [3, 10])
 def test_far_from_the_budget_it_is_the_t_interval(n: int) -> None:
     arm, reference, _, _ = Population(0.0, 0.0).draw(n)
     true_ones = 0
-    for mine, others in zip(arm[:4000], reference[:4000], strict=True):
+    for mine, others in zip(arm[:1500], reference[:1500], strict=True):
         far = 1 + float(max(mine.max(), others.max())) + 100 * SPREAD
         said, plain = found(mine, others, far, far), estimate([float(one) for one in mine - others])
         assert plain is not None
@@ -145,7 +131,7 @@ def test_far_from_the_budget_it_is_the_t_interval(n: int) -> None:
             (math.exp(plain.mean - plain.half_width), math.exp(plain.mean + plain.half_width))
         )
         true_ones += true(said)
-    assert true_ones / 4000 == pytest.approx(0.95, abs=0.01)
+    assert true_ones / 1500 == pytest.approx(0.95, abs=0.017)
 
 
 def test_the_interval_is_that_of_a_further_seed_where_its_run_might_be_cut_off() -> None:

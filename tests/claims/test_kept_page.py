@@ -10,20 +10,66 @@ import pytest
 
 import poslab
 from claims.__main__ import main
+from claims.contract import Verdict
+from claims.page import BELIEVED, Entry
+from claims.write import write
 from support.commands import ROOT
 
 KEPT = ROOT / "reports" / "claims"
 
 
+Written = tuple[Path, tuple[Entry, ...]]
+
+
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the command writes from the studies kept in git."""
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """The folder that the command writes from the studies kept in git, and its entries."""
     reports = tmp_path_factory.mktemp("reports")
     for study in (ROOT / "reports").glob("*/records.tar.xz"):
         (reports / study.parent.name).symlink_to(study.parent)
     runs = tmp_path_factory.mktemp("runs")
-    assert main([f"runs={runs}", f"reports={reports}"]) == 0
-    return reports / "claims"
+    _, entries, _ = write(runs, reports)
+    return reports / "claims", entries
+
+
+@pytest.fixture
+def page(written: Written) -> Path:
+    return written[0]
+
+
+@pytest.fixture
+def kept(written: Written) -> tuple[Entry, ...]:
+    return written[1]
+
+
+def test_the_claims_are_those_of_the_list_each_with_a_verdict_and_its_reason(kept: tuple[Entry, ...]) -> None:
+    assert [one.claim.number for one in kept] == list(range(1, 47))
+    for one in kept:
+        claim, judgement = one.claim, one.judgement
+        words = (claim.statement, *claim.sources, claim.prediction, claim.method, claim.better)
+        assert all(words), claim.number
+        assert len(judgement.why) > 20, claim.number
+        assert judgement.value, claim.number
+        assert "control" not in judgement.value, (claim.number, judgement.why)
+        if judgement.verdict in (Verdict.HOLDS, Verdict.REFUTED):
+            assert claim.exact, claim.number
+        if judgement.verdict in (Verdict.HOLDS_HERE, Verdict.REFUTED_HERE):
+            assert judgement.setting is not None
+            assert re.search(r"of width .*, L = \d+, .* a parameter\).*, \d+ seeds$", judgement.setting)
+            assert "±" in judgement.value or "[" in judgement.value
+    assert [one.claim.number for one in kept if one.claim.question] == sorted(BELIEVED)
+
+
+def test_a_claim_that_waits_for_a_study_says_by_which_command_it_is_made(kept: tuple[Entry, ...]) -> None:
+    folder = ROOT / "sweeps"
+    sweeps = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")}
+    for one in kept:
+        for study in one.judgement.missing:
+            assert study.command.startswith("python train.py -m ")
+            named = re.search(r"sweep=([\w/]+)", study.command)
+            assert named is None or named[1] in sweeps
+            assert study.study == (re.search(r"study=(\w+)", study.command) or named)[1].split("/")[-1]
+            assert "roughly" in study.duration
 
 
 def test_the_kept_page_is_what_the_command_makes(page: Path) -> None:

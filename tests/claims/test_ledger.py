@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from claims.contract import Judgement, Part, Verdict, in_parts, judge, ledger
-from claims.page import BELIEVED, Entry, html, markdown, table
+from claims.page import Entry, html, markdown, table
 from claims.studies import EXTRAPOLATION, Studies
-from claims.write import judged
-from support.commands import ROOT
 from support.records import FLAT, STEEP, plan, reaches, write_run, write_scheme
 
 CLAIMS = {claim.number: claim for claim in ledger()}
@@ -41,30 +39,6 @@ def write_study(
     return Studies(folder / "runs", folder / "reports")
 
 
-@pytest.fixture(scope="module")
-def kept() -> tuple[Entry, ...]:
-    """The claims as the studies that are kept in git judge them."""
-    return judged(Studies(ROOT / "no runs", ROOT / "reports"))
-
-
-def test_the_claims_are_those_of_the_list_each_with_a_verdict_and_its_reason(kept: tuple[Entry, ...]) -> None:
-    assert [one.claim.number for one in kept] == list(range(1, 47))
-    for one in kept:
-        claim, judgement = one.claim, one.judgement
-        words = (claim.statement, *claim.sources, claim.prediction, claim.method, claim.better)
-        assert all(words), claim.number
-        assert len(judgement.why) > 20, claim.number
-        assert judgement.value, claim.number
-        assert "control" not in judgement.value, (claim.number, judgement.why)
-        if judgement.verdict in (Verdict.HOLDS, Verdict.REFUTED):
-            assert claim.exact, claim.number
-        if judgement.verdict in (Verdict.HOLDS_HERE, Verdict.REFUTED_HERE):
-            assert judgement.setting is not None
-            assert re.search(r"of width .*, L = \d+, .* a parameter\).*, \d+ seeds$", judgement.setting)
-            assert "±" in judgement.value or "[" in judgement.value
-    assert [one.claim.number for one in kept if one.claim.question] == sorted(BELIEVED)
-
-
 @pytest.mark.parametrize(
     ("parts", "whole", "answer"),
     [
@@ -84,18 +58,6 @@ def test_a_claim_of_parts_says_no_more_than_they_do(
     assert judgement.verdict is whole
     assert judgement.answer == answer
     assert judgement.part("b").verdict is parts[1]
-
-
-def test_a_claim_that_waits_for_a_study_says_by_which_command_it_is_made(kept: tuple[Entry, ...]) -> None:
-    folder = ROOT / "sweeps"
-    sweeps = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")}
-    for one in kept:
-        for study in one.judgement.missing:
-            assert study.command.startswith("python train.py -m ")
-            named = re.search(r"sweep=([\w/]+)", study.command)
-            assert named is None or named[1] in sweeps
-            assert study.study == (re.search(r"study=(\w+)", study.command) or named)[1].split("/")[-1]
-            assert "roughly" in study.duration
 
 
 def verdicts(studies: Studies) -> dict[int, Judgement]:

@@ -16,13 +16,10 @@ import poslab
 from poslab.model.positions.rope import RoPE
 from poslab.training.checkpoints import newest_checkpoint
 from poslab.training.module import LanguageModel
+from support.commands import tiny
 from support.runs import assert_equal_results, make, request
 
-SMALL = ("model=micro", "model.layers=2", "model.heads=2", "model.width=32", "context_length=32")
-SHORT = ("trainer.max_steps=20", "trainer.batch_size=4", "evaluate.longest=2", "evaluate.segments=3")
-QUICK = ("evaluate.sliding_windows=8", "evaluate.validation_windows=4", "evaluate.validations=5")
-COPY = ("data=copy", "data.tokens=60000", "logger=local", "trainer.accelerator=cpu")
-ARGUMENTS = (*SMALL, *SHORT, *QUICK, *COPY)
+ARGUMENTS = tiny(trainer__max_steps=20, evaluate__validations=5, evaluate__longest=2, logger="local")
 
 
 def test_runs_are_trained_and_read_as_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,22 +82,6 @@ def test_ctrl_c_writes_a_checkpoint_from_which_the_run_resumes(
     assert len(taken) == 20  # no step is made twice
     made = make(request(), tmp_path / "other")
     assert_equal_results(run.path, tmp_path / "other" / "test" / str(made.run))
-
-
-@pytest.mark.parametrize("argument", ["pos=rop", "pos.bas=3", "seed=1,2", "trainer.max_steps=0"])
-def test_a_wrong_argument_is_one_line(argument: str) -> None:
-    with pytest.raises(poslab.ConfigError) as error:
-        poslab.compose(argument)
-    assert argument.split("=")[0].split(".")[-1][:3] in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_profiler_around_the_call_sees_the_operators(tmp_path: Path) -> None:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-        poslab.train(request(trainer__max_steps=4, trainer__warmup_steps=1), tmp_path / "test")
-    seen = {event.key for event in profiler.key_averages()}
-    assert any("attention" in name for name in seen)
-    assert "aten::embedding" in seen
 
 
 def test_a_state_is_freed_once_training_has_resumed_from_it(

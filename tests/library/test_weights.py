@@ -14,7 +14,7 @@ from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.study_list import StudyList, write_study_list
 from poslab.study.run.plan import plan
 from poslab.training.checkpoints import from_bytes, to_bytes
-from support.commands import command
+from support.commands import called
 from support.models import POSITIONS
 from support.runs import make, request
 
@@ -106,7 +106,7 @@ def _seal_anew(directory):
 def test_the_command_exports_beside_the_checkpoint_and_leaves_the_run_valid(runs, tmp_path):
     study = tmp_path / "runs" / "test"
     shutil.copytree(runs[0], study / runs[0].name)
-    ended = command("export", f"checkpoint={study / runs[0].name}", cwd=tmp_path)
+    ended = called("export", f"checkpoint={study / runs[0].name}", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     path = study / runs[0].name / "model.safetensors"
     assert ended.stdout.startswith(f"{path}, ")
@@ -118,12 +118,12 @@ def test_the_command_exports_beside_the_checkpoint_and_leaves_the_run_valid(runs
     assert not damaged_files(path.parent, manifest.files)
     path.write_bytes(content)
     write_study_list(study, StudyList("test", (runs[0].name,)))
-    cleaned = command("clean", "study=test", f"run={runs[0].name}", "yes=true", cwd=tmp_path)
+    cleaned = called("clean", "study=test", f"run={runs[0].name}", "yes=true", cwd=tmp_path)
     assert cleaned.returncode == 0, cleaned.stderr
     assert not path.parent.exists()  # it goes with its run
 
 
-@pytest.mark.parametrize("place", [0.001, 0.05, 0.5, 0.999])
+@pytest.mark.parametrize("place", [0.001, 0.5])
 def test_a_changed_byte_is_named(runs, tmp_path, place):
     path = poslab.export(runs[0], tmp_path / "model.safetensors")
     data = bytearray(path.read_bytes())
@@ -170,6 +170,6 @@ def test_mistakes_of_the_command_are_one_line(tmp_path):
         (["export", "checkpoint=x"], "x does not exist: name a run directory"),
         (["export", "checkpoint=x", "to=y.pt"], "must end in .safetensors"),
     ):
-        ended = command(*arguments, cwd=tmp_path)
+        ended = called(*arguments, cwd=tmp_path)
         assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
         assert message in ended.stderr

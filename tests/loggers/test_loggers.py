@@ -8,13 +8,9 @@ import pytest
 from pytorch_lightning.loggers import CSVLogger
 
 import poslab
-from support.commands import ROOT, command, tiny
+from support.commands import ROOT, called, tiny
 
-SMALL = ("model=micro", "model.layers=2", "model.heads=2", "model.width=32", "context_length=32")
-SHORT = ("trainer.max_steps=20", "trainer.batch_size=4", "evaluate.longest=2", "evaluate.segments=3")
-QUICK = ("evaluate.sliding_windows=8", "evaluate.validation_windows=4", "evaluate.validations=5")
-COPY = ("data=copy", "data.tokens=60000", "logger=local", "trainer.accelerator=cpu")
-ARGUMENTS = (*SMALL, *SHORT, *QUICK, *COPY)
+ARGUMENTS = tiny(trainer__max_steps=20, evaluate__validations=5, evaluate__longest=2, logger="local")
 OWN = "+logger.csv={_target_: pytorch_lightning.loggers.CSVLogger, save_dir: '{directory}/csv', name: mine}"
 
 
@@ -77,13 +73,13 @@ def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_pat
     conf.mkdir(parents=True)
     (conf / "table.yaml").write_text(options.replace("name: table", "name: own"))
     flags = ("--config-dir", str(conf.parent))
-    assert "local, table, tensorboard, wandb" in command("--help", *flags, cwd=tmp_path).stdout
+    assert "local, table, tensorboard, wandb" in called("--help", *flags, cwd=tmp_path).stdout
     settings = tiny(logger="[local,table]", study="x")
-    refused = command(*settings, "logger.table.folder=0", *flags, cwd=tmp_path)
+    refused = called(*settings, "logger.table.folder=0", *flags, cwd=tmp_path)
     (line,) = refused.stderr.splitlines()
     assert (refused.returncode, "logger.table.folder=0" in line) == (2, True)
     assert not (tmp_path / "runs").exists()
-    made = command(*settings, *flags, cwd=tmp_path)
+    made = called(*settings, *flags, cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     (metrics,) = tmp_path.glob("runs/x/rope-*/table/metrics.csv")
     *curve, last = rows(metrics)

@@ -29,11 +29,13 @@ from poslab.report.write import write_report
 from poslab.study.run.plan import plan
 from poslab.study.run.refusals import record_refusal
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
-from support.commands import ROOT, TINY, command, environment, rows
+from support.commands import ROOT, TINY, called, environment, rows
 from support.models import POSITIONS
 from support.runs import make, request, stop_and_go_on, tracked_request
 from support.wandb_list import documented, sent, unlisted, unsent
 from support.wandb_server.server import agent_command, online, serve
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 PROBE = {"tasks": ["passkey"], "share": 0.25, "samples": 2, "depths": 2}
 WANDB = Path(sys.executable).parent / "wandb"
@@ -243,6 +245,13 @@ def test_nothing_of_the_machine_is_sent(shown):
         assert here not in text
         assert sys.executable not in text
         assert not re.search(r'"(host|username|email|executable)": ?"[^"]', text)
+    for job in shown.jobs:  # what has to be asked for
+        run = tracked(shown, job)
+        assert (run.commit, "output.log" in run.files, "wandb-events.jsonl" in run.lines) == (
+            None,
+            False,
+            False,
+        )
 
 
 def test_an_interrupted_run_goes_on_in_the_same_place(shown, tmp_path):
@@ -352,7 +361,7 @@ def test_every_parameter_of_a_kept_sweep_is_a_setting(tmp_path):
         config = yaml.safe_load(path.read_text())
         given = {name: each.get("value", each.get("min")) for name, each in config["parameters"].items()}
         given |= {n: each["values"][0] for n, each in config["parameters"].items() if "values" in each}
-        ended = command(*(f"{name}={value}" for name, value in given.items()), "--cfg=job", cwd=tmp_path)
+        ended = called(*(f"{name}={value}" for name, value in given.items()), "--cfg=job", cwd=tmp_path)
         assert ended.returncode == 0, ended.stderr
 
 

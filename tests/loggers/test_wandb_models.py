@@ -8,10 +8,13 @@ import wandb
 from poslab.commands import evaluate, report
 from poslab.record.manifest import read_manifest
 from support.commands import rows
+from support.records import contents
 from support.runs import make, request
 from support.texts import options
-from support.uploads import contents, upload
+from support.uploads import upload
 from support.wandb_server.server import online, served
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 server = served("module")
 SHORT = {"trainer__max_steps": 4, "trainer__warmup_steps": 1, "model__layers": 1}

@@ -10,6 +10,7 @@ from poslab.config.request import logger_sections
 from poslab.config.schema import ConfigError
 from poslab.loggers.fetch.account import open_account
 from poslab.loggers.fetch.study import fetch_study
+from poslab.loggers.wandb import wandb_options
 from poslab.record.manifest import read_manifest
 from poslab.study.run.plan import plan
 from poslab.study.sync import check_variables, show_runs
@@ -50,13 +51,6 @@ def test_what_is_asked_for_is_there(server, tmp_path):
     assert run.commit == (source and source.commit)
     assert run.lines["wandb-events.jsonl"]
     assert run.files["output.log"].decode() == "reading text.txt\nWANDB_API_KEY=... is set\nhalf a line\n"
-
-
-def test_without_them_nothing_of_it_is_sent(server, tmp_path):
-    run, _ = made(server, tracked_request(seed=1), tmp_path)
-    assert run.commit is None
-    assert "output.log" not in run.files
-    assert "wandb-events.jsonl" not in run.lines
 
 
 def test_they_are_no_part_of_a_run_s_identity(server, tmp_path):
@@ -100,14 +94,12 @@ def test_the_variables_of_wandb_are_obeyed(server, tmp_path, monkeypatch):
     assert (folder / "shown" / job.directory.name / "metrics.csv").exists()
 
 
-def test_what_a_command_says_wins_over_the_variables(server, tmp_path, monkeypatch):
+def test_what_a_command_says_wins_over_the_variables(monkeypatch):
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("WANDB_ENTITY", "nobody")
-    given = {**TRACKED, "entity": "someone", "tags": ["mine"]}
-    run, _ = made(server, with_logger(tracked_request(seed=4, question="Which?"), given), tmp_path)
-    assert (run.project, run.entity, run.notes) == ("poslab", "someone", "Which?")
-    assert set(run.tags) == {"rope", "flash", "copy", "mine"}
+    given = {**TRACKED, "entity": "somebody", "tags": ["mine"]}
+    options = wandb_options({"wandb": given})
+    assert (options.project, options.entity, options.tags) == ("poslab", "somebody", ["mine"])
 
 
 def test_the_runs_of_a_study_do_not_share_a_name(monkeypatch, capsys):

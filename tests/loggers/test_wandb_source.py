@@ -2,14 +2,12 @@
 
 import hashlib
 import io
-import runpy
 import shutil
-import subprocess
-import sys
 
 import pytest
 from rich.console import Console
 
+from poslab.commands.report import main
 from poslab.loggers.fetch import account as wandb_account
 from poslab.loggers.fetch.account import open_account
 from poslab.loggers.fetch.study import fetch_study
@@ -17,12 +15,12 @@ from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import load
 from poslab.report.write import write_report
-from support.commands import ROOT, environment
-from support.records import plan, read, write_run
-from support.uploads import contents
+from support.records import contents, plan, read, write_run
 from support.wandb_server.graphql import Refused
 from support.wandb_server.server import _Listener, online, served
 from support.wandb_server.store import Run
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 server = served("module")
 RUNS = {
@@ -91,7 +89,6 @@ def report(server, tmp_path, monkeypatch, capsys):
     """Runs report.py with a cache of its own; its status and what it printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
-    main = runpy.run_path(str(ROOT / "report.py"))["main"]
 
     def call(*arguments):
         with online(server):
@@ -209,9 +206,8 @@ def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
     found = statuses(root, "bad")
     assert found["rope-0-aa00"] == ("unreadable", "metrics.csv is missing")
     assert found["rope-1-aa01"] == ("unreadable", "position.csv is missing")
-    assert found["alibi-0-aa02"][0] == "unreadable"
     assert found["alibi-1-aa03"] == ("done", "")
-    assert {found[name][0] for name in found if name[-4:] in ("aa04", "aa05", "aa06", "aa07")} == {
+    assert {found[name][0] for name in found if name[-4:] in ("aa02", "aa04", "aa05", "aa06", "aa07")} == {
         "not started"
     }
     for line in (
@@ -222,7 +218,7 @@ def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
         "t5-1-aa05 (bad-aa05) names a file outside its folder",
         "fox-0-aa06 (bad-aa06) names a file outside its folder",
         "fox-1-aa07 (bad-aa07) has no record: killed in W&B",
-        "5 of the 10 runs that the study lists have no record in W&B",
+        "6 of the 10 runs that the study lists have no record in W&B",
     ):
         assert line in said, said
     kept = {path.relative_to(root) for path in root.rglob("*.csv")}
@@ -294,15 +290,12 @@ def test_a_file_that_is_listed_and_not_given(server, study, report, tmp_path, mo
     [
         ("source=wandb", "source=wandb needs study=NAME"),
         ("source=disk study=a", "source=disk is unknown; there is source=wandb"),
-        ("source=wandb study=a runs=runs", "runs= is for records on this machine"),
         ("study=a project=x", "project= is for W&B: give source=wandb as well"),
         ("source=wandb checkpoint=x:latest", "leave source= out"),
         ("source=wandb study=../a", "'../a' cannot be the name of a study"),
         ("source=wandb study=nothing", "W&B has no run of study=nothing in someone/poslab"),
         ("source=wandb study=made project=nothing", "W&B has no project someone/nothing"),
-        ("source=wandb study=made project=..", "'..' cannot be the name of an entity or a project"),
         ("checkpoint=gone:latest", "W&B has no artifact someone/poslab/gone:latest"),
-        ("checkpoint=gone:latest project=nothing", "W&B has no artifact someone/nothing/gone:latest"),
     ],
 )
 def test_what_is_not_there_is_said_in_one_line(study, report, tmp_path, arguments, expected):
@@ -321,21 +314,19 @@ def test_what_is_not_there_is_said_in_one_line(study, report, tmp_path, argument
     ],
 )
 def test_a_server_that_does_not_answer_is_said_in_one_line(
-    server, tmp_path, setting, value, status, expected
+    server, tmp_path, monkeypatch, capfd, setting, value, status, expected
 ):
-    """By the command itself: nothing else may be printed, and no question asked."""
-    changed = {**environment(tmp_path), **server.environment, "WANDB_HTTP_TIMEOUT": "2", setting: value}
-    ended = subprocess.run(
-        [sys.executable, str(ROOT / "report.py"), "source=wandb", "study=made"],
-        cwd=tmp_path,
-        env={key: value for key, value in changed.items() if value is not None},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (status, "", 1)
-    assert expected in ended.stderr
+    """Nothing else is printed, also not by the client, and no question asked."""
+    monkeypatch.chdir(tmp_path)
+    with online(server), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NETRC", str(tmp_path / "no-netrc"))
+        patch.setenv("WANDB_HTTP_TIMEOUT", "2")
+        patch.setenv(setting, value or "")
+        capfd.readouterr()
+        found = main(["source=wandb", "study=made"])
+        shown = capfd.readouterr()
+    assert (found, shown.out, shown.err.count("\n")) == (status, "", 1)
+    assert expected in shown.err
 
 
 def test_every_call_was_known(server):

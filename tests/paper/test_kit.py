@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from poslab.analysis.results import Results, gather
 from poslab.analysis.sheets import arms_sheet
+from poslab.paper.latex import escape_latex
 from poslab.paper.references import cited, references
 from poslab.paper.table import choices, paper_table
 from poslab.paper.write import write_paper
@@ -24,6 +25,24 @@ TEX = shutil.which("pdflatex") and shutil.which("bibtex")
 
 def _config(scheme: str) -> dict[str, Any]:
     return {"pos": {"scheme": scheme}, "attention": {"kind": "softmax"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2.106 ± 0.008", r"2.106 $\pm$ 0.008"),
+        ("−0.5", "$-$0.5"),
+        ("×0.91 [0.8, 1]", r"$\times$0.91 {[}0.8, 1{]}"),
+        ("a--b---c", "a-{}-b-{}-{}-c"),
+        ("100 % of a_b & #1 {x} $y$", r"100 \% of a\_b \& \#1 \{x\} \$y\$"),
+        ("\\def~^", r"\textbackslash{}def\textasciitilde{}\textasciicircum{}"),
+        ("* |<>`", r"{*} \textbar{}\textless{}\textgreater{}\textasciigrave{}"),
+        ("e\u0301", "é"),
+        ("中\u1fb3", "{[}U+4E2D{]}{[}U+1FB3{]}"),
+    ],
+)
+def test_every_character_prints_as_it_stands(text: str, expected: str) -> None:
+    assert escape_latex(text) == expected
 
 
 @pytest.fixture

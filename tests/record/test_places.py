@@ -11,7 +11,7 @@ from poslab.record.manifest import read_manifest
 from poslab.record.reader import ReportError, load, load_run
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError, UnreadableError, read_sealed, sealed
-from poslab.record.study_list import StudyList, enlist, read_study_list, write_study_list
+from poslab.record.study_list import enlist, read_study_list, write_study_list
 from poslab.record.writer import RunRecord
 from poslab.study.status import show_status
 
@@ -100,17 +100,3 @@ def test_a_list_with_a_format_that_is_none_is_damaged(number: object, study: Pat
     path.write_text(sealed({**read_sealed(path), "format": number}))
     with pytest.raises(DamagedError, match="has no valid format"):
         read_study_list(study)
-
-
-def test_a_diverged_run_without_its_curve_says_so(study: Path) -> None:
-    rope, _ = runs_of(study)
-    RunRecord(rope, read_manifest(rope)).update(status="diverged", reason="no number at step 4")
-    assert load_run(rope).reason == "no number at step 4"
-    (rope / "metrics.csv").write_text("")
-    assert load_run(rope).reason == "no number at step 4; metrics.csv is damaged, so its curve is left out"
-
-
-def test_a_study_list_keeps_what_it_was_given(tmp_path: Path) -> None:
-    listed = StudyList("mine", ("a-0",), "rope", "why?", ("python train.py",), "loss_4x")
-    write_study_list(tmp_path / "mine", listed)
-    assert read_study_list(tmp_path / "mine") == listed

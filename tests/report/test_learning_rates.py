@@ -13,10 +13,11 @@ from poslab.analysis.statistics import estimate
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import Rates, ReportError
 from poslab.record.writer import RunRecord
-from poslab.report.sections.learning_rates import rates_table
 from poslab.report.warnings import remarks_on, warnings_of
 from poslab.report.write import write_report
 from support.records import BATCH, STEPS, plan, read, row_of, seal, write_run
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 GRID = (0.001, 0.002, 0.004, 0.008)
 # Final validation loss at each rate of the grid, without its seed's share; None: diverged.
@@ -287,18 +288,6 @@ def test_the_report_shows_how_the_rates_were_chosen(tmp_path: Path) -> None:
         (made / "manifest.json").unlink()
     write_report("made_up", tmp_path / "runs", tmp_path / "reports")
     assert not list(report.directory.rglob("*rates*"))
-
-
-def test_printed_rates_are_those_of_the_sheet(tmp_path: Path) -> None:
-    write_study(tmp_path)
-    table = rates_table(gather("made_up", tmp_path, None))
-    rope, alibi = ([cell.text for cell in row] for row in table.rows)
-    grid = "0.001, 0.002, 0.004, 0.008"
-    assert rope[:2] == ["rope", "0.002"]
-    assert rope[3].startswith("2.105 ± 0.06")
-    assert rope[4:] == ["2", grid, "diverged at 0.008 (1 of 2 seeds)"]
-    assert alibi[4:] == ["2", grid, "–"]
-    assert (rope[2], alibi[2]) == ("–", "at the grid's edge: widen it")
 
 
 def test_rates_of_two_studies_stay_in_their_study(tmp_path: Path) -> None:

@@ -1,15 +1,10 @@
-"""What a report writes: the same bytes twice, a safe and whole page, and a command line that explains."""
+"""What a report writes: a whole page, its sheets and the lists of reports."""
 
 import base64
 import hashlib
 import html.parser
-import json
-import os
 import re
-import runpy
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,15 +13,15 @@ from rich.console import Console
 
 from poslab.analysis.palette import COLOURS, SCHEMES
 from poslab.analysis.sheets import Row
-from poslab.record.reader import ReportError
 from poslab.report import cells
 from poslab.report.listed import LIST, list_pages
 from poslab.report.render.terminal import terminal_table
 from poslab.report.tables import Cell
 from poslab.report.write import write_report
 from support.commands import ROOT
-from support.dashboards import write_study
-from support.records import plan, read, seal, write_run
+from support.records import contents, plan, read, write_run
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1))"
 
@@ -47,44 +42,6 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan(runs, ["rope-0", "rope-1"], "rope")
     write_report("made_up", runs, home / "reports")
     return home
-
-
-def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "report.py"), *arguments],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
-    }
-
-
-def test_another_process_writes_the_same_bytes_whatever_lies_around_it(tmp_path: Path) -> None:
-    """Of a study with everything: not W&B's files, nor the place, nor the machine's settings count."""
-    write_study(tmp_path / "runs", "made_up")
-    first = contents(write_report("made_up", tmp_path / "runs", tmp_path / "reports").directory)
-    assert {f"figures/loss_by_position.{kind}" for kind in ("svg", "png", "pdf")} <= first.keys()
-    assert {"rescaled.csv", "retrieval_passkey.csv", "bias_by_distance.csv"} <= first.keys()
-    moved = tmp_path / "another place"
-    shutil.copytree(tmp_path / "runs", moved / "records")
-    for path in moved.glob("records/made_up/*/manifest.json"):
-        (path.parent / "wandb").mkdir()
-        (path.parent / "wandb" / "run.wandb").write_bytes(os.urandom(64))
-    (moved / "matplotlibrc").write_text("lines.linewidth: 7\n")
-    settings = {"PYTHONHASHSEED": "2", "TZ": "Pacific/Chatham", "LC_ALL": "de_DE.UTF-8", "PYTHONUTF8": "0"}
-    options = (f"runs={moved / 'records'}", "reports=again")
-    done = command("study=made_up", *options, cwd=moved, **settings)
-    assert done.returncode == 0, done.stderr
-    assert contents(moved / "again" / "made_up") == first
-    assert "again/made_up/index.html" in done.stdout
-    assert "rope" in done.stdout
 
 
 class Page(html.parser.HTMLParser):
@@ -136,25 +93,6 @@ def test_the_policy_allows_exactly_the_scripts_of_the_page(page: str) -> None:
     assert len(hashes) == 2
 
 
-def test_text_from_records_stays_text(study: Path, page: str) -> None:
-    markdown = (study / "reports" / "made_up" / "report.md").read_text()
-    for text in (page, markdown):
-        assert "<script>alert" not in text
-        assert "<img" not in text
-    parsed = Page()
-    parsed.feed(page)
-    assert not [
-        value
-        for _, attributes in parsed.tags
-        for value in attributes.values()
-        if value and "javascript:" in value and "href" in attributes
-    ]
-    assert not [name for _, attributes in parsed.tags for name in attributes if name.startswith("on")]
-    assert "](javascript" not in markdown.replace("\\]", "")
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)[1])  # type: ignore[index]
-    assert HOSTILE in [arm["label"] for arm in data["arms"].values()]
-
-
 def test_no_path_of_the_machine_is_written(study: Path) -> None:
     for name, content in contents(study / "reports" / "made_up").items():
         for secret in (b"/home/", str(study).encode()):
@@ -172,13 +110,6 @@ def test_every_run_is_in_the_table_and_in_the_sheet(study: Path, page: str) -> N
     columns += ["usable_length", "tokens_to_target"]
     columns += [f"{family}_{k}x" for family in ("loss", "sliding", "bits_per_byte") for k in (1, 2, 4, 8)]
     assert set(columns) <= rows[0].keys()
-
-
-def test_printed_means_are_those_of_the_sheet(study: Path, page: str) -> None:
-    for row in read(study / "reports" / "made_up" / "arms.csv"):
-        if row["seeds_finished"] == "2":
-            mean, half = float(row["loss_8x_mean"]), float(row["loss_8x_half_width"])
-            assert re.search(rf'{mean:.3f}\d*<span class="half"> ± {half:.3f}', page), row["arm"]
 
 
 def usable_row(low: int, high: int, low_at_least: bool = False, high_at_least: bool = False) -> Row:
@@ -270,75 +201,6 @@ def test_a_scheme_has_the_colour_of_the_figures_in_the_terminal(study: Path) -> 
         console.print(terminal_table(report, 120))
     red, green, blue = (int(COLOURS[SCHEMES.index("rope")][0][i : i + 2], 16) for i in (1, 3, 5))
     assert f"38;2;{red};{green};{blue}mrope" in capture.get()
-
-
-def test_the_terminal_table_has_a_row_an_arm(study: Path) -> None:
-    report = write_report("made_up", study / "runs", study / "reports")
-    assert [row["scheme"] for row in report.table] == ["rope", "alibi", HOSTILE, "t5"]
-    assert report.table[3]["8 L"] == "–"
-    assert terminal_table(report, 80).row_count == 4
-
-
-def test_a_figure_that_is_no_longer_there_is_removed(tmp_path: Path) -> None:
-    directory = write_run(tmp_path / "runs", "a")
-    report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")
-    assert (report.directory / "figures" / "loss_by_position.svg").is_file()
-    (directory / "position.csv").write_text("position,nll,tokens,bytes\n")
-    seal(directory)
-    write_report("made_up", tmp_path / "runs", tmp_path / "reports")
-    assert not (report.directory / "figures" / "loss_by_position.svg").exists()
-    assert not (report.directory / "loss_by_position.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["study=gone"], "study=gone has no records; studies with records: made_up"),
-        (["study=../runs/made_up"], "has no records; studies with records: made_up"),
-        (["reference=nope"], "reference=nope is no arm of this study"),
-        (["primary=sliding_3x"], "primary=sliding_3x is a loss of no arm; there are sliding_1x, sliding_2x,"),
-        (["primary=loss"], "primary=loss is a loss of no arm; there are sliding_1x, "),
-        (["runs=elsewhere"], "no records in elsewhere"),
-        (
-            ["sudy=made_up"],
-            "'sudy=made_up' is not understood (did you mean study=...?); the arguments are study=",
-        ),
-        (["made_up"], "is not understood"),
-        (["study="], "study= has no value"),
-        (["study=a", "study=b"], "study is given twice"),
-    ],
-)
-def test_mistakes_are_answered_in_one_line(
-    study: Path,
-    arguments: list[str],
-    expected: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(study)
-    assert runpy.run_path(str(ROOT / "report.py"))["main"](arguments) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert expected in shown.err
-    assert shown.err.count("\n") == 1
-
-
-def test_a_study_without_a_finished_run_is_refused(tmp_path: Path) -> None:
-    write_run(tmp_path, "a", status="failed", reason="out of memory")
-    with pytest.raises(
-        ReportError, match=r"no finished run: 1 failed \(out of memory\); run its command again"
-    ):
-        write_report("made_up", tmp_path, tmp_path / "reports")
-
-
-def test_help_is_quick_and_the_report_needs_no_torch(tmp_path: Path) -> None:
-    assert "study=NAME" in command("--help", cwd=tmp_path).stdout
-    code = (
-        "import sys, poslab.report.render.page, poslab.report.render.paper; sys.exit('torch' in sys.modules)"
-    )
-    subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=True
-    )
 
 
 def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path: Path) -> None:

@@ -26,8 +26,9 @@ from poslab.record.schema import (
 )
 from poslab.record.writer import RunRecord
 from poslab.report.document import Section
+from poslab.report.sections.answer import sentences
 from poslab.report.sections.contents import document
-from poslab.report.verdict import sentences
+from poslab.report.verdict import convergence, extrapolation
 
 L, BATCH, STEPS = 8, 2, 100
 
@@ -168,7 +169,7 @@ def plan(
 
 def words(results: Results) -> str:
     """All that a report claims in words."""
-    return " ".join(sentences(results))
+    return " ".join([*sentences(results), *extrapolation(results), *convergence(results)])
 
 
 def row_of(results: Results, run: str) -> dict[str, Any]:
@@ -178,6 +179,12 @@ def row_of(results: Results, run: str) -> dict[str, Any]:
 def read(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below, by its path."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def answers(exact: dict[tuple[float, float], int], task: str = "passkey", nats: float = 1.0) -> list[Any]:

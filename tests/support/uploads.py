@@ -6,12 +6,6 @@ from pathlib import Path
 import wandb
 
 
-def contents(directory):
-    return {
-        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
-    }
-
-
 def upload(directory, number, study, *, log, folder):
     """A W&B run with what a run's directory holds under record/, as the tracker makes it."""
     run = wandb.init(

@@ -11,9 +11,9 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter
 
 from poslab.analysis.results import Results
+from poslab.paper.latex import escape_latex
 from poslab.report.charts import Chart, LineChart
 from poslab.report.render import canvas, paper
-from poslab.report.render.latex import escape_latex
 from poslab.report.sections.convergence import section as convergence
 from poslab.report.sections.extrapolation import section as extrapolation
 from poslab.report.sections.extrapolation import tested_chart
@@ -62,12 +62,8 @@ def draw(charts: Sequence[LineChart]) -> dict[str, bytes]:
 
 
 def laid_out(charts: Sequence[LineChart]) -> Figure:
-    """The figure in the paper's style, laid out once and for all formats."""
-    with canvas.style():
-        figure = _drawn(charts)
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
-        return figure
+    """Return the figure, laid out once for all formats."""
+    return canvas.settled(lambda: _drawn(charts))
 
 
 def _drawn(charts: Sequence[LineChart]) -> Figure:

@@ -9,12 +9,12 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row
 from poslab.analysis.statistics import FALSE_ALARMS
 from poslab.config.text import listing
+from poslab.paper.latex import escape_latex
 from poslab.record.measures import name, unit
 from poslab.record.reader import ReportError
 from poslab.report import cells
 from poslab.report.formatting import multiple as length_words
 from poslab.report.formatting import quantity
-from poslab.report.render.latex import escape_latex
 from poslab.report.sections.answer import HOLM, difference, how_sure, ranked_rows
 from poslab.report.sections.overview import arms_table
 from poslab.report.tables import Cell, Column

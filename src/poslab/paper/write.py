@@ -10,12 +10,12 @@ from markupsafe import Markup
 
 from poslab.analysis.facts import facts_sheet
 from poslab.analysis.results import Results
+from poslab.paper.latex import escape_latex, latex_environment
 from poslab.paper.methods import paragraph
 from poslab.paper.panels import caption, draw, panels
 from poslab.paper.references import bibliography, used, without_source
 from poslab.paper.table import paper_table
 from poslab.record.files import remove_unfinished, write_atomic
-from poslab.report.render.latex import escape_latex, latex_environment
 from poslab.report.sections.answer import sentences
 
 FOLDER = "paper"

@@ -13,7 +13,6 @@ from poslab.report.tables import Cell
 
 FORMATS = ("svg", "png", "pdf")  # of each paper figure
 SCALE_FROM = 0.0  # where the scales of shaded tables and of tokens to target begin
-SPELLED_OUT = 120  # dots of a figure that its description lists one by one
 
 
 @dataclass(frozen=True)
@@ -212,16 +211,8 @@ class TargetChart(Figure):
 
     @property
     def description(self) -> str:
-        """Name each run's tokens, or with many runs only how many of each arm reached a target."""
-        if len(self.reaches) > SPELLED_OUT:
-            hits = {label: [r.tokens is not None for r in runs] for (_, label), runs in self.by_arm.items()}
-            parts = [f"{label}: {sum(hit)} of {len(hit)} reached" for label, hit in hits.items()]
-        else:
-            parts = [
-                f"{r.label} seed {r.seed}, target {number(r.target.loss)}: "
-                f"{quantity(r.tokens) if r.tokens is not None else 'not reached'}"
-                for r in self.reaches
-            ]
+        hits = {label: [r.tokens is not None for r in runs] for (_, label), runs in self.by_arm.items()}
+        parts = [f"{label}: {sum(hit)} of {len(hit)} reached" for label, hit in hits.items()]
         return f"{self.title}. {'; '.join(parts)}."
 
 

@@ -87,7 +87,6 @@ class Document:
     chapters: tuple[Chapter, ...]
     origin: Origin
     arms: Mapping[int, str]  # their labels, by the numbers of their looks
-    paper_table: Table  # of the arms
     terminal: tuple[Mapping[str, str], ...]  # one row per arm, by column title
 
     @property

@@ -27,7 +27,7 @@ from poslab.report.sections.contents import document as document_of
 Kit = Callable[[Results, Path], Path]  # writes more of a study beside its report and names the folder
 
 # Of the files of a report.
-SUFFIXES = {TABLE_SUFFIX, ".json", ".md", ".tex", ".html", ".xz", *(f".{kind}" for kind in FORMATS)}
+SUFFIXES = {TABLE_SUFFIX, ".json", ".md", ".html", ".xz", *(f".{kind}" for kind in FORMATS)}
 WRITTEN = "files.json"  # the tables and figures of a report, by which the next one removes stale ones
 TABLE_OR_FIGURE = re.compile(rf"[\w-]+\.csv|figures/[\w-]+\.({'|'.join(FORMATS)})")
 FORMULA = re.compile(r"[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # what a formula of a spreadsheet begins with
@@ -135,7 +135,6 @@ def write(results: Results, reports: Path, kit: Kit | None = None) -> Report:
 def write_document(document: Document, reports: Path) -> Report:
     """A report in all its forms."""
     # Matplotlib takes a second to load: after everything that can be wrong with the request.
-    from poslab.report.render.latex import latex
     from poslab.report.render.markdown import markdown
     from poslab.report.render.page import page
     from poslab.report.render.paper import draw_all
@@ -155,7 +154,6 @@ def write_document(document: Document, reports: Path) -> Report:
         (directory / PICTURE).unlink(missing_ok=True)
     _remove_stale(directory, written)
     write_atomic(directory / "report.md", markdown(document))
-    write_atomic(directory / "table.tex", latex(document))
     index = directory / "index.html"
     write_atomic(index, page(document))
     write_list(reports)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from support.wandb_server.graphql import Refused, Resolver, connection
 from support.wandb_server.store import Artifact, Server, md5
-from support.wandb_server.versions import artifact_value, collection_value
+from support.wandb_server.versions import artifact_value
 
 Row = dict[str, Any]
 
@@ -15,16 +15,12 @@ Row = dict[str, Any]
 def roots(server: Server) -> dict[str, Resolver]:
     return {
         "artifact": lambda given: _by_key(server, given["id"]),
-        "artifactCollection": lambda given: _collection_by_key(server, given["id"]),
-        "clientIDMapping": lambda given: {"serverID": server.clients[given["clientID"]]},
         "createArtifact": lambda given: _create(server, given["input"]),
         "createArtifactManifest": lambda given: _manifest(server, given["input"]["artifactID"]),
         "updateArtifactManifest": lambda given: _manifest(server, given["input"]["artifactManifestID"]),
         "createArtifactFiles": lambda given: _create_files(server, given["input"]),
         "commitArtifact": lambda given: _commit(server, given["input"]["artifactID"]),
         "useArtifact": lambda given: _use(server, given["input"]),
-        "updateArtifact": lambda given: _update(server, given["input"]),
-        "addAliases": lambda given: _add_aliases(server, given["input"]),
     }
 
 
@@ -35,14 +31,6 @@ def _get(server: Server, key: str) -> Artifact:
         if each.key == key:
             return each
     raise Refused(f"artifact {key} not found", 404)
-
-
-def _collection_by_key(server: Server, key: str) -> Row | None:
-    for each in server.committed():
-        found = collection_value(server, server.committed(each.entity, each.project), each.collection)
-        if found["id"] == key:
-            return found
-    return None
 
 
 def _by_key(server: Server, key: str) -> Row:
@@ -142,20 +130,6 @@ def _use(server: Server, given: Row) -> Row:
     if artifact not in run.used:
         run.used.append(artifact)
     return {"artifact": artifact_value(server, artifact)}
-
-
-def _update(server: Server, given: Row) -> Row:
-    artifact = _get(server, given["artifactID"])
-    if given.get("metadata") is not None:
-        artifact.metadata = json.loads(given["metadata"])
-    if given.get("description") is not None:
-        artifact.description = given["description"]
-    return {"artifact": artifact_value(server, artifact)}
-
-
-def _add_aliases(server: Server, given: Row) -> Row:
-    _name(server, _get(server, given["artifactID"]), [each["alias"] for each in given["aliases"]])
-    return {"success": True}
 
 
 def _take_blob(server: Server, digest: str, content: bytes | None) -> bytes | None:

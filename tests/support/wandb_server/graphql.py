@@ -1,11 +1,10 @@
 """Answers a GraphQL document by what it selects: plain values, cut to the asked fields, without a schema.
 
 A value may be a callable: it is given the field's arguments. A field that a value does not have is answered
-with None, or with an empty connection where `edges` are asked of it, and its place is kept in `missing`.
+with None, or with an empty connection where `edges` are asked of it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from graphql import (
@@ -23,7 +22,7 @@ from graphql.utilities import value_from_ast_untyped
 Arguments = dict[str, Any]
 Resolver = Callable[[Arguments], Any]
 
-INTERFACES = {"ArtifactSequence": "ArtifactCollection", "ArtifactPortfolio": "ArtifactCollection"}
+INTERFACES = {"ArtifactSequence": "ArtifactCollection"}
 
 
 class Refused(Exception):
@@ -42,14 +41,6 @@ class Unanswered(Refused):
         self.what = what
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A field of the answer: its nodes (one a fragment that names it), and the type it stands under."""
-
-    nodes: list[FieldNode]
-    parent: str
-
-
 class Document:
     """One operation with its variables; `name` is the operation's."""
 
@@ -66,71 +57,51 @@ class Document:
             if node.default_value is not None
         }
         self.variables = {**defaults, **(variables or {})}
-        self.missing: set[str] = set()
 
     def roots(self) -> list[str]:
         """The fields asked for at the top, e.g. `upsertBucket`."""
-        asked = self._fields([self.operation.selection_set], None, "Query")
-        return [field.nodes[0].name.value for field in asked.values()]
+        asked = self._fields([self.operation.selection_set], None)
+        return [nodes[0].name.value for nodes in asked.values()]
 
     def answer(self, resolvers: Mapping[str, Resolver]) -> dict[str, Any]:
-        chosen: dict[str, Any] = self._select(
-            resolvers, [self.operation.selection_set], "Query", self.operation.operation.value
-        )
+        chosen: dict[str, Any] = self._select(resolvers, [self.operation.selection_set])
         return chosen
 
-    def _select(self, value: Any, selections: list[SelectionSetNode], parent: str, path: str) -> Any:
+    def _select(self, value: Any, selections: list[SelectionSetNode]) -> Any:
         if value is None:
             return None
         if isinstance(value, list | tuple):
-            return [self._select(item, selections, parent, path) for item in value]
-        own = value.get("__typename")
+            return [self._select(item, selections) for item in value]
         chosen: dict[str, Any] = {}
-        for name, asked in self._fields(selections, own, parent).items():
-            node = asked.nodes[0]
-            field = node.name.value
-            inner = [each.selection_set for each in asked.nodes if each.selection_set is not None]
-            if field == "__typename":
-                chosen[name] = own or asked.parent
-                continue
-            if field in value:
-                found = value[field]
-                if callable(found):
-                    found = found(self._arguments(node))
-            else:
-                self.missing.add(f"{self.name}: {path}.{field}")
-                found = {"edges": [], "pageInfo": PAGE_END} if self._connects(inner) else None
-            chosen[name] = self._select(found, inner, "", f"{path}.{field}") if inner else found
+        for name, nodes in self._fields(selections, value.get("__typename")).items():
+            field = nodes[0].name.value
+            inner = [each.selection_set for each in nodes if each.selection_set is not None]
+            found = value.get(field)
+            if callable(found):
+                found = found(self._arguments(nodes[0]))
+            elif found is None and "edges" in self._fields(inner, None):
+                found = connection([], {})
+            chosen[name] = self._select(found, inner) if inner else found
         return chosen
 
-    def _connects(self, selections: list[SelectionSetNode]) -> bool:
-        return any(
-            asked.nodes[0].name.value == "edges" for asked in self._fields(selections, None, "").values()
-        )
-
-    def _fields(
-        self, selections: Iterable[SelectionSetNode], own: str | None, parent: str
-    ) -> dict[str, _Asked]:
-        """The fields by the names that they have in the answer, with fragments opened."""
-        found: dict[str, _Asked] = {}
+    def _fields(self, selections: Iterable[SelectionSetNode], own: str | None) -> dict[str, list[FieldNode]]:
+        """The nodes of each field by its name in the answer, with fragments of its type opened."""
+        found: dict[str, list[FieldNode]] = {}
         for selection in selections:
             for node in selection.selections:
                 if not self._included(node):
                     continue
                 if isinstance(node, FieldNode):
                     name = node.alias.value if node.alias else node.name.value
-                    found.setdefault(name, _Asked([], parent)).nodes.append(node)
+                    found.setdefault(name, []).append(node)
                     continue
+                fragment: Any = node
                 if isinstance(node, FragmentSpreadNode):
-                    fragment: Any = self.fragments[node.name.value]
-                else:
-                    fragment = node
-                condition = fragment.type_condition.name.value if fragment.type_condition else parent
-                if own and condition not in (own, INTERFACES.get(own)) and fragment.type_condition:
-                    continue
-                for name, inner in self._fields([fragment.selection_set], own, condition).items():
-                    kept = found.setdefault(name, _Asked([], condition))
-                    kept.nodes.extend(inner.nodes)
+                    fragment = self.fragments[node.name.value]
+                condition = fragment.type_condition and fragment.type_condition.name.value
+                if own is None or condition in (None, own, INTERFACES.get(own)):
+                    for name, nodes in self._fields([fragment.selection_set], own).items():
+                        found.setdefault(name, []).extend(nodes)
         return found
 
     def _included(self, node: SelectionNode) -> bool:
@@ -150,9 +121,6 @@ class Document:
         return cleaned
 
 
-PAGE_END = {"endCursor": None, "hasNextPage": False}
-
-
 def connection(nodes: Iterable[Any], arguments: Arguments) -> dict[str, Any]:
     """The page of `nodes` that `first` and `after` ask for."""
     every = list(nodes)
@@ -160,8 +128,12 @@ def connection(nodes: Iterable[Any], arguments: Arguments) -> dict[str, Any]:
     first = arguments.get("first")
     end = len(every) if first is None else min(len(every), start + int(first))
     edges = [{"node": every[index], "cursor": str(index + 1)} for index in range(start, end)]
-    page = {"endCursor": str(end) if edges else None, "hasNextPage": end < len(every)}
-    return {"edges": edges, "pageInfo": page, "totalCount": len(every)}
+    page = {
+        "__typename": "PageInfo",
+        "endCursor": str(end) if edges else None,
+        "hasNextPage": end < len(every),
+    }
+    return {"edges": edges, "pageInfo": page}
 
 
 def _without_undefined(value: Any) -> Any:

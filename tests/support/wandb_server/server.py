@@ -118,9 +118,6 @@ class _Listener(ThreadingHTTPServer):
                 return _json({"data": None, "errors": [{"message": repr(error)}]}, 400)
 
     def _answer(self, seen: Seen, path: str, key: str | None) -> Reply:
-        for start, status in self.kept.refuse.items():
-            if path.startswith(start):
-                raise Refused("refused as the test wants it", status)
         if path.startswith("/storage/"):  # such addresses are handed out and need no key
             return self._stored(seen, path.removeprefix("/storage/"))
         if key != self.kept.key:
@@ -142,8 +139,6 @@ class _Listener(ThreadingHTTPServer):
         except Unanswered as unanswered:
             self.kept.unknown.append(unanswered.what)
             raise
-        finally:
-            self.kept.missing |= document.missing
 
     def _stored(self, seen: Seen, path: str) -> Reply:
         kind, _, rest = path.partition("/")

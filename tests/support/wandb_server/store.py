@@ -43,7 +43,6 @@ class Run:
     sweep: str | None = None
     state: str = "running"
     exit_code: int | None = None
-    stop: bool = False  # set by a test: the client is told to stop the run
     raw_config: dict[str, Any] = field(default_factory=dict)
     raw_summary: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, list[str]] = field(default_factory=dict)
@@ -72,10 +71,6 @@ class Run:
     def history(self) -> Rows:
         """The rows of `log`, in the order in which they were sent."""
         return [json.loads(line) for line in self.lines.get("wandb-history.jsonl", []) if line]
-
-    @property
-    def console(self) -> str:
-        return "\n".join(self.lines.get("output.log", []))
 
 
 @dataclass
@@ -122,7 +117,7 @@ class View:
 
 @dataclass
 class Sweep:
-    """A sweep and what is handed to its agents: `trials` in their order, a grid's own if a test gave none."""
+    """A sweep and what is handed to its agents: `trials` in their order."""
 
     entity: str
     project: str
@@ -130,11 +125,9 @@ class Sweep:
     config: dict[str, Any]
     text: str  # the config as YAML, as it was sent
     trials: list[dict[str, Any]]
-    display_name: str | None = None
     state: str = "PENDING"
     handed: int = 0
     stop: dict[str, int] = field(default_factory=dict)  # set by a test: runs to stop after so many rows
-    beats: list[dict[str, bool]] = field(default_factory=list)  # runs that an agent had, by heartbeat
 
     @property
     def key(self) -> str:
@@ -160,12 +153,8 @@ class Server:
     sweeps: dict[str, Sweep] = field(default_factory=dict)  # by the id in their address
     agents: dict[str, str] = field(default_factory=dict)  # sweeps by agent
     trials: list[dict[str, Any]] = field(default_factory=list)  # set by a test: those of a sweep that comes
-    refuse: dict[str, int] = field(default_factory=dict)  # set by a test: HTTP statuses by how a path begins
     requests: list[Seen] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)  # operations that got an error: empty at a test's end
-    missing: set[str] = field(
-        default_factory=set
-    )  # fields that were answered with nothing, as `operation: path`
 
     @property
     def runs(self) -> dict[str, Run]:

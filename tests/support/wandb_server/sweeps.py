@@ -1,6 +1,5 @@
 """The stand-in's answers about sweeps and their agents: it hands out the trials that a test has given."""
 
-import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -29,11 +28,7 @@ def project_fields(server: Server, entity: str, project: str, tell: Callable[[Ru
     def one(given: Arguments) -> Row | None:
         return next((_sweep(server, each, tell) for each in kept if each.name == given["sweepName"]), None)
 
-    return {
-        "sweep": one,
-        "sweeps": lambda given: connection([_sweep(server, each, tell) for each in kept], given),
-        "totalSweeps": len(kept),
-    }
+    return {"sweep": one}
 
 
 def _upsert(server: Server, given: Row) -> Row:
@@ -46,19 +41,10 @@ def _upsert(server: Server, given: Row) -> Row:
         server.project_number(entity, project)
         config = yaml.safe_load(given["config"])
         name = f"sweep{len(server.sweeps) + 1:03}"
-        trials = list(server.trials) or _grid(config)
+        trials = list(server.trials)
         sweep = server.sweeps[name] = Sweep(entity, project, name, config, given["config"], trials)
-        sweep.display_name = given.get("displayName")
     sweep.state = given.get("state") or sweep.state
     return {"sweep": _facts(server, sweep), "configValidationWarnings": []}
-
-
-def _grid(config: Row) -> list[Row]:
-    """All settings of a grid's lists in their order; nothing of other methods."""
-    if config.get("method") != "grid":
-        return []
-    values = {name: given.get("values", [given.get("value")]) for name, given in config["parameters"].items()}
-    return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
 
 
 def _create_agent(server: Server, given: Row) -> Row:
@@ -73,7 +59,6 @@ def _beat(server: Server, given: Row) -> Row:
     """One command a heartbeat: stop the runs that are to stop, else a trial for an agent without a run."""
     sweep = server.sweeps[server.agents[given["id"]]]
     running = json.loads(given.get("runState") or "{}")
-    sweep.beats.append(running)
     stopping = [name for name in running if _stops(server, sweep, name)]
     if stopping:
         commands = [{"type": "stop", "run_id": name} for name in stopping]
@@ -94,16 +79,15 @@ def _beat(server: Server, given: Row) -> Row:
 
 
 def _stops(server: Server, sweep: Sweep, name: str) -> bool:
-    """Whether a run has come as far as a test lets it, or was stopped on its page."""
+    """Whether a run has come as far as a test lets it."""
     run = server.runs.get(name)
-    return run is not None and (run.stop or len(run.history) >= sweep.stop.get(name, 10**9))
+    return run is not None and len(run.history) >= sweep.stop.get(name, 10**9)
 
 
 def _sweep(server: Server, sweep: Sweep, tell: Callable[[Run], Row]) -> Row:
     runs = [run for run in server.kept_runs.values() if run.sweep == sweep.name]
     return {
         **_facts(server, sweep),
-        "runCount": len(runs),
         "runs": lambda given: connection([tell(run) for run in runs], given),
     }
 
@@ -113,18 +97,12 @@ def _facts(server: Server, sweep: Sweep) -> Row:
         "__typename": "Sweep",
         "id": sweep.key,
         "name": sweep.name,
-        "displayName": sweep.display_name,
         "project": server.project_facts(sweep.entity, sweep.project),
         "method": sweep.config.get("method"),
         "state": sweep.state,
-        "description": sweep.config.get("description"),
         "config": sweep.text,
-        "bestLoss": None,
         "createdAt": LONG_AGO,
         "updatedAt": LONG_AGO,
         "heartbeatAt": LONG_AGO,
-        "runCountExpected": len(sweep.trials) or None,
-        "controller": None,
-        "scheduler": None,
         "earlyStopJobRunning": False,
     }

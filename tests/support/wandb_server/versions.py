@@ -1,7 +1,6 @@
-"""What the stand-in tells of artifacts: their versions, collections, aliases and files."""
+"""What the stand-in tells of artifacts: their versions, aliases and files."""
 
 import json
-from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -24,39 +23,17 @@ def project_fields(server: Server, entity: str, project: str) -> dict[str, Any]:
         found = find_version(kept, given["name"])
         return _membership(server, found) if found else None
 
-    def collections(type_name: str | None) -> list[Row]:
-        own = [each for each in kept if type_name in (None, each.type)]
-        return [
-            collection_value(server, kept, name) for name in dict.fromkeys(each.collection for each in own)
-        ]
+    def collection(given: Arguments) -> Row:
+        def of_alias(alias: Arguments) -> Row | None:
+            return membership({"name": f"{given['name']}:{alias['aliasName']}"})
 
-    def collection(given: Arguments, type_name: str | None = None) -> Row | None:
-        return next((each for each in collections(type_name) if each["name"] == given["name"]), None)
+        return {"__typename": "ArtifactSequence", "artifactMembership": of_alias}
 
-    def type_of(name: str) -> Row:
-        return {
-            "__typename": "ArtifactType",
-            "id": f"type-{name}",
-            "name": name,
-            "description": None,
-            "createdAt": LONG_AGO,
-            "artifactCollection": lambda given: collection(given, name),
-            "artifactCollections": lambda given: connection(collections(name), given),
-        }
-
-    types = list(dict.fromkeys(each.type for each in kept))
     return {
         "artifact": named,
         "artifactCollectionMembership": membership,
         "artifactCollection": collection,
-        "artifactCollections": lambda given: connection(collections(None), given),
-        "artifactType": lambda given: type_of(given["name"]) if given["name"] in types else None,
-        "artifactTypes": lambda given: connection(map(type_of, types), given),
     }
-
-
-def artifact_page(server: Server, found: Iterable[Artifact], given: Arguments) -> Row:
-    return connection([artifact_value(server, each) for each in found if each.version is not None], given)
 
 
 def run_facts(server: Server, run: Run) -> Row:
@@ -81,14 +58,12 @@ def artifact_value(server: Server, artifact: Artifact) -> Row:
     latest = find_version(server.committed(artifact.entity, artifact.project), artifact.collection)
     url = f"{server.address}/storage/manifest/{artifact.key}"
     made_by = next((run for run in server.kept_runs.values() if artifact in run.logged), None)
-    users = [run for run in server.kept_runs.values() if artifact in run.used]
     return {
         "__typename": "Artifact",
         "id": artifact.key,
         "state": "PENDING" if artifact.version is None else "COMMITTED",
         "artifactSequence": {
             **_collection_facts(server, artifact),
-            "digestAlgorithm": "MANIFEST_MD5",
             "latestArtifact": {"id": latest.key, "versionIndex": latest.version} if latest else None,
         },
         "artifactType": {"name": artifact.type},
@@ -98,21 +73,15 @@ def artifact_value(server: Server, artifact: Artifact) -> Row:
         "ttlDurationSeconds": -2,
         "ttlIsInherited": True,
         "tags": [],
-        "historyStep": None,
         "size": sum(map(len, artifact.files.values())),
         "digest": artifact.digest,
-        "digestAlgorithm": "MANIFEST_MD5",
-        "commitHash": None,
         "fileCount": len(artifact.files),
         "createdAt": LONG_AGO,
-        "updatedAt": None,
         "aliases": [
             {**each, "artifactCollection": _collection_facts(server, artifact)} for each in _aliases(artifact)
         ],
         "currentManifest": {"file": {"directUrl": url}},
         "createdBy": lambda _: run_facts(server, made_by) if made_by else None,
-        "usedBy": lambda given: connection([run_facts(server, run) for run in users], given),
-        "artifactMemberships": lambda given: connection([_membership(server, artifact)], given),
         "filesByManifestEntries": lambda given: connection(
             [
                 node
@@ -137,33 +106,6 @@ def _collection_facts(server: Server, artifact: Artifact) -> Row:
         "id": f"collection-{artifact.project}-{artifact.collection}",
         "name": artifact.collection,
         "project": lambda _: server.project_facts(artifact.entity, artifact.project),
-    }
-
-
-def collection_value(server: Server, kept: list[Artifact], name: str) -> Row:
-    own = [each for each in kept if each.collection == name]
-
-    def membership(given: Arguments) -> Row | None:
-        found = find_version(own, f"{name}:{given['aliasName']}")
-        return _membership(server, found) if found else None
-
-    def versions(given: Arguments) -> Row:
-        found = artifact_page(server, reversed(own), given)
-        for edge in found["edges"]:
-            edge["version"] = f"v{edge['node']['versionIndex']}"
-        return found
-
-    return {
-        **_collection_facts(server, own[0]),
-        "description": None,
-        "createdAt": LONG_AGO,
-        "updatedAt": None,
-        "defaultArtifactType": {"name": own[0].type},
-        "digestAlgorithm": "MANIFEST_MD5",
-        "tags": connection([], {}),
-        "aliases": lambda given: connection([alias for each in own for alias in _aliases(each)], given),
-        "artifactMembership": membership,
-        "artifacts": versions,
     }
 
 
@@ -192,13 +134,9 @@ def _files(server: Server, artifact: Artifact) -> list[Row]:
             "__typename": "File",
             "id": f"{artifact.key}/{name}",
             "name": name,
-            "displayName": name,
             "url": f"{server.address}/storage/blob/{quote(md5(content), safe='')}",
             "directUrl": f"{server.address}/storage/blob/{quote(md5(content), safe='')}",
             "sizeBytes": len(content),
-            "storagePath": None,
-            "mimetype": None,
-            "updatedAt": None,
             "digest": md5(content),
             "md5": md5(content),
         }

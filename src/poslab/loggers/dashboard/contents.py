@@ -16,8 +16,7 @@ LONGEST_QUESTION = 500  # characters
 NUMBER = r"(\d+(?:\.\d+)?)"
 SLIDING = re.compile(rf"sliding_{NUMBER}x")
 RESCALED = re.compile(r"rescaled/(\w+)/loss")
-# Runs of earlier versions have a second slash and a point: retrieval/passkey/0.5x.
-RETRIEVAL = re.compile(r"retrieval/([^/]+)[/_](\d+(?:[._]\d+)?)x")
+RETRIEVAL = re.compile(r"retrieval/([^/]+)_(\d+(?:_\d+)?)x")
 BIAS = re.compile(r"scheme/bias/layer(\d+)_head(\d+)")
 BOUND = re.compile(r"scheme/bound/layer(\d+)")
 ATTENDED = "attention_distance/mean"

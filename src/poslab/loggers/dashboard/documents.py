@@ -101,7 +101,7 @@ def make_report(
         runs._id = identifier(study, "report", group.name, "runs")
         sections += [
             wr.H1(group.name),
-            wr.UnorderedList(items=list(words.section(group.name, contents))),
+            wr.UnorderedList(items=list(words.SECTIONS[group.name])),
             wr.PanelGrid(
                 runsets=[runs],
                 panels=_placed(group),

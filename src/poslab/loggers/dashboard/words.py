@@ -1,11 +1,10 @@
 """The text of a study's W&B Report: how to read it, and what the figures of each section are."""
 
 from poslab.config.installation import typed
-from poslab.loggers.dashboard.contents import Contents
 
 NO_QUESTION = "None is on record: question=... on the training command's line sets the question of a study."
 
-# The text of each section that holds for all studies; `section` adds the rest.
+# What the figures of each section are, where a study has measured them.
 SECTIONS = {
     "Convergence": (
         "Validation loss is on held-out text, in windows of L tokens; training loss and the gradient's norm "
@@ -18,12 +17,25 @@ SECTIONS = {
         "Context gain: sliding loss at L less sliding loss at the length; below 0 the longer context hurts. "
         "Early-token curse: non-overlapping less sliding loss on the same targets.",
         "Loss by position: the mean at each position of the longest windows, in four bins per octave.",
+        "Usable length: the largest tested length up to which the sliding loss stays within 5 % (1 %) of its "
+        "value at L; at the longest tested length it reads at least. The bar is the worst seed's.",
+        "Failure position: the first position past L with the loss of its bin over 5 % above the mean of L/2 "
+        "to L, the first of any seed; arms that do not fail are not shown.",
+        "Changed rotation: the trained model evaluated with its frequencies changed.",
+        "Retrieval: the share of questions with every token of the answer the most likely one.",
     ),
     "Cost": (
         "Memory is the most that the run's process has held so far, of its GPU where it uses one. Speed, "
         "memory and seconds compare on one kind of machine only. FLOPs are counted from the model's shape.",
     ),
-    "Schemes": ("What the trained scheme does by itself, without the rest of the model.",),
+    "Schemes": (
+        "What the trained scheme does by itself, without the rest of the model.",
+        "Bias: the number added to an attention logit at a distance, a line per head.",
+        "Bound: an upper bound of the size of RoPE's rotated product of a query and a key, 1 at distance 0. "
+        "It does not say what a trained head does.",
+        "Attention distance: how many tokens back a head attends on the validation text, weighted by its "
+        "attention.",
+    ),
 }
 
 
@@ -49,38 +61,3 @@ def page(study: str) -> tuple[str, ...]:
         f"reports/{study}/index.html where the study was run; {typed('report')} study={study} writes it from "
         "the run records.",
     )
-
-
-def section(name: str, contents: Contents) -> tuple[str, ...]:
-    """Return the definitions and units of a section's figures, as items of a list."""
-    items = list(SECTIONS[name])
-    if name == "Extrapolation" and contents.longest is not None:
-        items.append(
-            "Usable length: the largest tested length up to which the sliding loss stays within 5 % (1 %) of "
-            "its value at L; at the longest tested length it reads at least. The bar is the worst seed's."
-        )
-    if name == "Extrapolation" and contents.failed:
-        items.append(
-            "Failure position: the first position past L with the loss of its bin over 5 % above the mean of "
-            "L/2 to L, the first of any seed; arms that do not fail are not shown."
-        )
-    if name == "Extrapolation" and contents.rescaled:
-        items.append(
-            "Changed rotation: the trained model evaluated with its frequencies changed, without training "
-            f"again ({', '.join(contents.rescaled)})."
-        )
-    if name == "Extrapolation" and contents.retrieval:
-        items.append("Retrieval: the share of questions with every token of the answer the most likely one.")
-    if name == "Schemes" and contents.bias:
-        items.append("Bias: the number added to an attention logit at a distance, a line per head.")
-    if name == "Schemes" and contents.bound:
-        items.append(
-            "Bound: an upper bound of the size of RoPE's rotated product of a query and a key, 1 at distance "
-            "0. It does not say what a trained head does."
-        )
-    if name == "Schemes" and contents.attended:
-        items.append(
-            "Attention distance: how many tokens back a head attends on the validation text, weighted by its "
-            "attention."
-        )
-    return tuple(items)

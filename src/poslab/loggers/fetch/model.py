@@ -2,8 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,10 +53,10 @@ def fetch_model(account: Account, name: str) -> tuple[Path, str]:
     The caller checks whether they belong together. Raise SourceError.
     """
     artifact = _artifact(account, name)
-    with _reading(account, name):
+    with asking(f"{account.path}/{name}"):
         version = f"{name.partition(':')[0]}:{artifact.version}"  # `latest` changes with the next upload
     folder = account.folder / "artifacts" / re.sub(r"[^\w.-]|^\.", "_", version)
-    with holding(folder.parent / f".{folder.name}.lock", LOCK_SECONDS), _reading(account, name):
+    with holding(folder.parent / f".{folder.name}.lock", LOCK_SECONDS), asking(f"{account.path}/{name}"):
         entries = artifact.manifest.entries
         for file in (FINAL, MANIFEST, TOKENIZER):
             if file == TOKENIZER and file not in entries:  # a model of bytes has none
@@ -73,7 +71,7 @@ def fetch_model(account: Account, name: str) -> tuple[Path, str]:
 def fetch_run_of(account: Account, name: str) -> Path:
     """Download the record of the run that logged the artifact; return its directory. Raise SourceError."""
     artifact = _artifact(account, name)
-    with _reading(account, name):
+    with asking(f"{account.path}/{name}"):
         run = artifact.logged_by()
     if run is None:
         raise SourceError(f"W&B: no run has logged {account.path}/{name}", 2)
@@ -81,16 +79,10 @@ def fetch_run_of(account: Account, name: str) -> Path:
 
 
 def _artifact(account: Account, name: str) -> Any:
-    with _reading(account, name):
+    with asking(f"{account.path}/{name}"):
         try:
             return account.api.artifact(f"{account.path}/{name}")
         except Exception as error:
             if isinstance(getattr(error, "exc", None), ValueError):
                 raise SourceError(f"W&B has no artifact {account.path}/{name}", 2) from None
             raise
-
-
-@contextmanager
-def _reading(account: Account, name: str) -> Iterator[None]:
-    with asking(f"{account.path}/{name}"):
-        yield

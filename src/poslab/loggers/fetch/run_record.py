@@ -34,7 +34,6 @@ class RemoteRecord:
     content: bytes = b""  # of the manifest
     manifest: Manifest = field(default_factory=Manifest)  # empty where there is a problem
     problem: str = ""
-    unreadable: bool = False  # whether the problem is that the manifest is damaged, older or newer
 
     @property
     def name(self) -> str:
@@ -62,15 +61,15 @@ def read_record(remote: RemoteRecord, study: str | None, cached: Mapping[str, Pa
     """
     file = remote.files.get(MANIFEST)
     known = None if file is None else cached.get(str(file.md5))
-    content = _content(file) if known is None else known.read_bytes()
+    content = download(file) if known is None else known.read_bytes()
     if content is None:
         return replace(remote, problem=f"has no record: {remote.run.state} in W&B")
     try:
         manifest = parse_manifest(content)
     except OtherFormatError as error:
-        return replace(remote, content=content, problem=f"is not read: {error.reason}", unreadable=True)
+        return replace(remote, problem=f"is not read: {error.reason}")
     except DamagedError:
-        return replace(remote, content=content, problem=f"has a damaged {MANIFEST}", unreadable=True)
+        return replace(remote, problem=f"has a damaged {MANIFEST}")
     problem = _misuse(manifest, study)
     return replace(remote, content=content, manifest=Manifest() if problem else manifest, problem=problem)
 
@@ -91,8 +90,7 @@ def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[st
     tables, problems, count = remote.tables, [], 0
     for name in damaged_files(directory, tables):
         (directory / name).unlink(missing_ok=True)
-        file = remote.files.get(name)
-        content = _content(file)
+        content = download(remote.files.get(name))
         count += content is not None
         if content is not None and hashlib.sha256(content).hexdigest() == tables[name]:
             write_atomic(directory / name, content)
@@ -109,8 +107,10 @@ def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[st
     return count, problems
 
 
-def download(file: Any) -> bytes | None:
-    """Return the content of a file in W&B; None where it is not there yet: W&B lists files early."""
+def download(file: Any | None) -> bytes | None:
+    """Return the content of a file in W&B; None where there is none, or not yet: W&B lists files early."""
+    if file is None:
+        return None
     with asking(f"{file.name} of {file.run.id}"), tempfile.TemporaryDirectory() as folder:
         try:
             file.download(root=folder, replace=True).close()
@@ -119,10 +119,6 @@ def download(file: Any) -> bytes | None:
                 return None
             raise
         return Path(folder, file.name).read_bytes()
-
-
-def _content(file: Any | None) -> bytes | None:
-    return None if file is None else download(file)
 
 
 def cached_manifests(study: Path) -> dict[str, Path]:

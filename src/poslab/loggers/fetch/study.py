@@ -9,7 +9,7 @@ they began, or copied from another study.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from poslab.loggers.fetch.run_record import (
 from poslab.record.files import write_atomic
 from poslab.record.locks import holding
 from poslab.record.manifest import remove_record
-from poslab.record.schema import ENDED, MANIFEST, STUDY_LIST
+from poslab.record.schema import ENDED, STUDY_LIST
 from poslab.record.seal import DamagedError
 from poslab.record.study_list import parse_study_list
 
@@ -94,11 +94,10 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
     items = [(record, folder / record.name) for record in chosen.values()]
     downloads = _at_once(lambda item: download_record(*item), items, "downloading", console)
     lines += [line for _, problems in downloads for line in problems]
-    unreadable = _write_unreadable(records, [name for name in names if name not in chosen], folder)
     for directory in folder.glob("[!.]*/"):
-        if directory.name not in {*chosen, *unreadable}:
+        if directory.name not in chosen:
             remove_record(directory)
-    if absent := sum(name not in {*chosen, *unreadable} for name in names):
+    if absent := sum(name not in chosen for name in names):
         lines.append(f"{absent} of the {len(names)} runs that the study lists have no record in W&B")
     count = sum(count for count, _ in downloads)
     return [*lines, f"{len(chosen)} runs of study={study} in {account.path}; {count} tables were downloaded"]
@@ -175,20 +174,6 @@ def _newest(record: RemoteRecord) -> tuple[bool, bool, str, str]:
 
 def _created(record: RemoteRecord) -> str:
     return str(record.run.created_at)
-
-
-def _write_unreadable(records: Iterable[RemoteRecord], names: Collection[str], folder: Path) -> set[str]:
-    """Write the unreadable manifests of listed runs, for the report to name the reason; return the names."""
-    written = set()
-    for record in records:
-        if record.unreadable:
-            identity = record.run.config.get("identity")
-            for name in names:
-                if identity and name.endswith(f"-{identity}"):
-                    remove_record(folder / name)
-                    write_atomic(folder / name / MANIFEST, record.content)
-                    written.add(name)
-    return written
 
 
 def _at_once(

@@ -4,7 +4,6 @@ import csv
 import math
 import secrets
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -39,13 +38,7 @@ def publish(study: str, options: WandbOptions, runs: Path, report: Path) -> Mapp
     `runs` is the study's folder of run directories, `report` the folder of its page.
     """
     digest = report_digest(options, runs, report)
-    number = known_place(runs).get("id")
-    if number is None and (runs / PLACE).exists():
-        print(
-            f"poslab: {runs / PLACE} is not of this study or damaged: its report gets a new run in W&B",
-            file=sys.stderr,
-        )
-    number = str(number or secrets.token_hex(4))
+    number = str(known_place(runs).get("id") or secrets.token_hex(4))
     remove_unfinished(runs, PLACE.__eq__)
     # First: after a failure the same W&B run is used again.
     write_sealed(runs / PLACE, {"study": study, "id": number})

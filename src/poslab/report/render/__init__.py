@@ -1,1 +1,1 @@
-"""A report's document laid out: page, Markdown, LaTeX, CSV files, paper figures, tables of the terminal."""
+"""A report's document laid out: page, Markdown, CSV files, paper figures, tables of the terminal."""

@@ -1,7 +1,7 @@
 """What every paper figure is drawn on: its sizes, its style, and a file with the same bytes each time."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,6 +56,15 @@ def style() -> Iterator[None]:
         matplotlib.rcdefaults()  # a reader's own settings must not change the figure
         matplotlib.style.use(STYLE)
         yield
+
+
+def settled(draw: Callable[[], Figure]) -> Figure:
+    """Return what `draw` draws, in the paper's style, with one layout for all formats."""
+    with style():
+        figure = draw()
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        return figure
 
 
 def save(figure: Figure, kind: str) -> bytes:

@@ -24,7 +24,18 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 from poslab.analysis.palette import look
 from poslab.report import charts
 from poslab.report.formatting import quantity
-from poslab.report.render.canvas import HEIGHT, LEGEND_ROW, PANEL, WIDE, WIDTH, canvas, save, style, verbatim
+from poslab.report.render.canvas import (
+    HEIGHT,
+    LEGEND_ROW,
+    PANEL,
+    WIDE,
+    WIDTH,
+    canvas,
+    save,
+    settled,
+    style,
+    verbatim,
+)
 
 DASHED: dict[str, Any] = {"color": "#777777", "linewidth": 0.7, "linestyle": (0, (2, 2)), "zorder": 1}
 MARKS = {0.5: "s", 0.75: "o", 0.9: "^"}  # of targets, by the fraction of the budget
@@ -60,12 +71,8 @@ def draw(chart: charts.Chart) -> dict[str, bytes]:
 
 
 def laid_out(chart: charts.Chart) -> Figure:
-    """Return the figure in the paper's style, with one layout for all formats."""
-    with style():
-        figure = _drawn(chart)
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
-        return figure
+    """Return the figure, laid out once for all formats."""
+    return settled(lambda: _drawn(chart))
 
 
 @singledispatch

@@ -12,7 +12,7 @@ from poslab.analysis.sheets import Row, Rows, arms_sheet
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
 from poslab.measures import measurements
-from poslab.record.measures import TOLERANCES, family, is_in_bits, multiple, name, unit
+from poslab.record.measures import TOLERANCES, family, is_in_bits, multiple, name
 from poslab.report import cells
 from poslab.report.document import Answer
 from poslab.report.formatting import count, number, quantity
@@ -22,7 +22,7 @@ from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.rescalings import in_short
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Cell, Column, Table
-from poslab.report.verdict import NAMED, at_length, fastest, left_out, on_text, winner
+from poslab.report.verdict import NAMED, at_length, convergence, left_out, on_text, without_winner
 
 SOURCES = ("arms.csv", "differences.csv")
 HOLM = "paired t tests with Holm's correction"
@@ -41,13 +41,13 @@ def sentences(results: Results) -> Iterator[str]:
     Where nothing past L is tested, first who reaches a loss in the fewest tokens.
     """
     if results.primary is None or not results.ranks:
-        text = winner(results)
+        text = without_winner(results)
         yield f"{text[0].upper()}{text[1:]}."
         yield from _measured(results)
         yield from in_short(results)
         return
     tested = multiple(results.primary)
-    faster = fastest(results) if results.is_about_learning else ()
+    faster = convergence(results) if results.is_about_learning else ()
     yield from faster
     exploratory = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""
     text = "" if faster else f"{on_text(results, results.documents)}, "
@@ -202,16 +202,3 @@ def how_sure(results: Results) -> str:
     settled = "" if results.seeds >= EXPLORATORY else ": exploratory"
     fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
     return f"Means over {fewer}{results.seeds} seeds per arm with 95 % Student-t intervals{settled}."
-
-
-def paper_table(results: Results) -> Table:
-    """Return the table for a paper, narrow enough for one column, with its certainty in the caption."""
-    compared = (
-        f"{cells.rank_words(results, HOLM)}The last column is the difference from "
-        f"{results.reference.arm.label} in the tested loss, paired by seed. "
-    )
-    caption = (
-        f"Loss in {cells.WINDOWS[cells.loss_family(results)]}, in {unit(results.primary)}, at the training "
-        f"length L and past it. {compared if len(results.arms) > 1 else ''}{how_sure(results)}"
-    )
-    return replace(table(results), title=results.study, caption=caption)

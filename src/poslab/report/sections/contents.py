@@ -21,7 +21,7 @@ from poslab.report.sections import (
     provenance,
     rescalings,
 )
-from poslab.report.sections.answer import answer, paper_table
+from poslab.report.sections.answer import answer
 from poslab.report.study_tables import StudyTables
 from poslab.report.warnings import remarks_on, warnings_of
 
@@ -73,6 +73,5 @@ def document(results: Results) -> Document:
         chapters=tuple(chapters),
         origin=provenance.origin(results),
         arms={number: item.arm.label for number, item in arms(results)},
-        paper_table=paper_table(results),
         terminal=tuple(overview.terminal_rows(results)),
     )

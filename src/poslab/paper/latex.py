@@ -1,16 +1,14 @@
-"""The table of arms for a paper: a booktabs tabular in a table, which LaTeX sets whatever a label holds."""
+"""Texts and templates of LaTeX, which it sets whatever a label holds."""
 
 import re
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
 from itertools import groupby
-from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from poslab.report.document import Document
 from poslab.report.tables import Column
 
 # In braces are a bracket and a star, which after \\ would be its argument.
@@ -24,12 +22,6 @@ _SPECIAL |= {x: f"\\{name}{{}}" for x, name in zip("\\^~`<>|…", _TEXT.split(),
 _MATHS = "pm times cdot geq leq approx infty surd rightarrow theta"
 _SPECIAL |= {x: f"$\\{name}$" for x, name in zip("±×·≥≤≈∞√→θ", _MATHS.split(), strict=True)}
 _LIGATURES = "-',"  # twice in a row, they are drawn as one other mark
-
-
-def latex(document: Document) -> str:
-    """Return the whole of table.tex."""
-    environment = latex_environment(FileSystemLoader(Path(__file__).parent / "templates"))
-    return environment.get_template("table.tex").render(document=document, table=document.paper_table)
 
 
 @cache

@@ -1,0 +1,128 @@
+"""The paper figures as they are drawn: the same bytes in another process, and legends that leave room."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from poslab.analysis.curves import point
+from poslab.analysis.statistics import Estimate
+from poslab.paper import panels
+from poslab.report.charts import LineChart, Series
+from poslab.report.render import paper
+from poslab.report.render.paper import MANY, NAMED, draw, draw_all
+from poslab.report.write import write_report
+from support.commands import ROOT
+from support.dashboards import write_study
+from support.records import contents
+
+REPORT = """
+import sys
+from poslab.commands.report import main
+status = main(sys.argv[1:])
+assert "torch" not in sys.modules
+sys.exit(status)
+"""
+
+
+def test_another_process_writes_the_same_bytes_and_loads_no_torch(tmp_path: Path) -> None:
+    """Of a study with everything: not W&B's files, nor the place, nor the machine's settings count."""
+    write_study(tmp_path / "runs", "made_up")
+    first = contents(write_report("made_up", tmp_path / "runs", tmp_path / "reports").directory)
+    assert {f"figures/loss_by_position.{kind}" for kind in ("svg", "png", "pdf")} <= first.keys()
+    assert {"rescaled.csv", "retrieval_passkey.csv", "bias_by_distance.csv"} <= first.keys()
+    moved = tmp_path / "another place"
+    shutil.copytree(tmp_path / "runs", moved / "records")
+    for path in moved.glob("records/made_up/*/manifest.json"):
+        (path.parent / "wandb").mkdir()
+        (path.parent / "wandb" / "run.wandb").write_bytes(os.urandom(64))
+    (moved / "matplotlibrc").write_text("lines.linewidth: 7\n")
+    settings = {"PYTHONHASHSEED": "2", "TZ": "Pacific/Chatham", "LC_ALL": "de_DE.UTF-8", "PYTHONUTF8": "0"}
+    options = (f"runs={moved / 'records'}", "reports=again")
+    done = subprocess.run(
+        [sys.executable, "-c", REPORT, "study=made_up", *options],
+        cwd=moved,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120", **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert contents(moved / "again" / "made_up") == first
+    assert "again/made_up/index.html" in done.stdout
+    assert "rope" in done.stdout
+
+
+def lines(n: int) -> LineChart:
+    """`n` lines; the last one ends early and lowest, of the others a later one ends lower."""
+    series = []
+    for arm in range(n):
+        ends = (1, 2) if arm < n - 1 else (1,)
+        points = tuple(point(float(x), Estimate(2, 5 - arm / 100, 0.1, 4, 6), {"x": x}) for x in ends)
+        series.append(Series(arm, f"arm-{arm}", points))
+    return LineChart("made_up", "", "", "x", "y", 2, ((1.0, "1"), (2.0, "2")), None, tuple(series))
+
+
+def named(chart: LineChart) -> set[str]:
+    # Text is drawn as outlines, each after a comment that says it.
+    return set(re.findall(r"<!-- (arm-\d+) -->", draw(chart)["svg"].decode()))
+
+
+def test_a_legend_that_would_eat_the_plot_names_the_lowest_lines() -> None:
+    assert len(named(lines(MANY))) == MANY
+    many = lines(40)
+    assert named(many) == {f"arm-{arm}" for arm in range(39 - NAMED, 39)}
+    assert "32 others in grey" in draw(many)["svg"].decode()
+    sizes = [re.search(r'height="([\d.]+)pt"', draw(lines(n))["svg"].decode()) for n in (NAMED, 40)]
+    few, all_of_them = (float(found[1]) for found in sizes if found)
+    assert all_of_them < few + 30
+
+
+def labelled(n: int) -> LineChart:
+    """`n` lines with labels as long as those of a study of four settings."""
+    chart = lines(n)
+    label = "rope_llama3 / performer L=64 width {}"
+    return replace(chart, series=tuple(replace(one, label=label.format(one.arm)) for one in chart.series))
+
+
+@pytest.mark.parametrize("n", [2, MANY, 16, 40])
+@pytest.mark.parametrize("kit", [False, True], ids=["a figure", "the figure of a paper"])
+def test_the_legend_lies_beside_the_axes_and_inside_the_paper(n: int, kit: bool) -> None:
+    chart = labelled(n)
+    figure = panels.laid_out([chart, chart, chart]) if kit else paper.laid_out(chart)
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    whole = figure.bbox
+    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+    assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+    for axes in figure.axes:
+        around = axes.get_tightbbox()
+        assert around is not None
+        assert not box.overlaps(around)
+        assert axes.get_window_extent().height > figure.dpi  # an inch
+    named = {text.get_text() for text in legend.get_texts()}
+    assert len(named) == (n if n <= MANY else NAMED)
+    drawn = [{line.get_color() for line in axes.lines} for axes in figure.axes]
+    assert all(colours == drawn[0] for colours in drawn)
+
+
+def test_figures_drawn_at_once_are_those_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = [lines(n) for n in (2, 3, 4)]
+    one_by_one = list(map(draw, several))
+    assert draw_all(several) == one_by_one
+    monkeypatch.setattr(paper, "draw", drawn_by_the_first_process_alone)
+    assert draw_all(several) == one_by_one  # also where the processes are killed
+
+
+FIRST = os.getpid()
+
+
+def drawn_by_the_first_process_alone(chart: LineChart) -> dict[str, bytes]:
+    if os.getpid() != FIRST:
+        os._exit(1)
+    return draw(chart)
