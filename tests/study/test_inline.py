@@ -47,11 +47,11 @@ def test_the_end_of_each_run_is_shown_before_the_next_begins(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_study([inline(tmp_path), inline(tmp_path, "alibi")], "a command") == 0
-    shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("started:", "done:"))]
+    shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("running:", "done:"))]
     assert [line.partition(" / ")[0] for line in shown] == [
-        "started: rope",
+        "running: rope",
         "done: rope",
-        "started: alibi",
+        "running: alibi",
         "done: alibi",
     ]
 

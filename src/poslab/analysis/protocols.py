@@ -48,8 +48,9 @@ def choose_primary(
     """Return the figure to test, and a warning where no arm has the one that the study names (`planned`).
 
     By default it is the reference's loss in sliding windows of 8 L, or of the longest length below, down to
-    L, and in non-overlapping windows where it has no sliding ones; None where it has neither. Raises
-    ReportError where `requested` is no figure of any arm.
+    L, and in non-overlapping windows where it was measured in no sliding ones, as under an objective without
+    a causal mask; None where it has no such loss. Raises ReportError where `requested` is no figure of any
+    arm.
     """
     figures = [f"{protocol}_{name(k)}" for protocol in OTHER for k in multiples]
     available = [figure for figure in figures if any(figure in item.figures for item in all_figures)]
@@ -61,7 +62,8 @@ def choose_primary(
     if planned in available:
         return planned, None
     usual = [k for k in reversed(multiples) if 1 <= k <= LONGEST_TESTED]
-    defaults = (f"{protocol}_{name(k)}" for protocol in ("sliding", "loss") for k in usual)
+    slides = any(f"sliding_{name(k)}" in reference.figures for k in multiples)
+    defaults = (f"{'sliding' if slides else 'loss'}_{name(k)}" for k in usual)
     default = next((figure for figure in defaults if figure in reference.figures), None)
     if planned is None:
         return default, None
