@@ -9,6 +9,8 @@ import torch
 from poslab.config.registry import declared_modules
 from poslab.config.schema import PairError
 from poslab.data.cache import prepare
+from poslab.evaluation.extrapolation import extrapolate
+from poslab.evaluation.losses import token_losses
 from poslab.objectives import UNSCORED, build_objective
 from poslab.record.manifest import read_manifest
 from poslab.study.conduct import run_study
@@ -71,6 +73,16 @@ def test_processes_share_the_targets_of_one_batch():
     assert sum(share.weight for share in shares) == pytest.approx(2)
 
 
+def test_what_is_masked_depends_on_the_seed_and_the_step_only():
+    def hidden(step, seed=0):
+        config = request(objective=MASKED, seed=seed).config
+        return TrainingBatches(config, prepare(config.data))[step].targets == UNSCORED
+
+    assert torch.equal(hidden(3), hidden(3))
+    assert not torch.equal(hidden(3), hidden(4))
+    assert not torch.equal(hidden(3), hidden(3, seed=1))
+
+
 def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length(tmp_path):
     requests = [
         inline(tmp_path, pos, objective=MASKED, attention="softmax", evaluate__rescale=["none"])
@@ -99,6 +111,26 @@ def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length
     page = (tmp_path / "reports" / "test" / "report.md").read_text()
     assert "alibi" in page
     assert "loss_4x" in (tmp_path / "reports" / "test" / "summary.csv").read_text()
+
+
+def test_every_window_of_a_model_that_sees_both_sides_is_run_by_itself():
+    """The first half of a longer window has other losses than the window that it is."""
+    config = request(objective=MASKED).config
+    gpt = _gpt(config, 50).double().eval()
+    with torch.no_grad():
+        for parameter in gpt.parameters():
+            if parameter.ndim >= 2:
+                parameter.mul_(8)  # GPT-2's small weights hardly mix tokens
+    windows = np.random.default_rng(0).integers(0, 50, (2, 2 * 64 + 1))
+    tokens, targets = build_objective(MASKED).scored(windows, 50)
+    rows = extrapolate(gpt, tokens, targets, 32, 10, np.ones(50, dtype=np.int64)).lengths
+    for row in rows:
+        starts = range(64, 128, row["length"])
+        cut = [slice(start, start + row["length"]) for start in starts]
+        segment = row["segment"]
+        given = (np.stack([each[segment, part] for part in cut]) for each in (tokens, targets))
+        assert row["nll"] == pytest.approx(token_losses(gpt, *given).sum(), rel=1e-9)
+    assert {row["length"] for row in rows} == {16, 32, 64}
 
 
 def _nothing_leaks(gpt, vocabulary):
