@@ -122,7 +122,7 @@ def test_every_window_of_a_model_that_sees_both_sides_is_run_by_itself():
             if parameter.ndim >= 2:
                 parameter.mul_(8)  # GPT-2's small weights hardly mix tokens
     windows = np.random.default_rng(0).integers(0, 50, (2, 2 * 64 + 1))
-    tokens, targets = build_objective(MASKED).scored(windows, 50)
+    tokens, targets = build_objective(MASKED).of_evaluation(windows, 50)
     rows = extrapolate(gpt, tokens, targets, 32, 10, np.ones(50, dtype=np.int64)).lengths
     for row in rows:
         starts = range(64, 128, row["length"])
@@ -137,11 +137,11 @@ def _nothing_leaks(gpt, vocabulary):
     """A masked token changes the target, and not what is said of it; a token after it changes that."""
     windows = np.arange(2 * 33).reshape(2, 33) % vocabulary
     objective = build_objective(MASKED)
-    tokens, targets = objective.scored(windows, vocabulary)
+    tokens, targets = objective.of_evaluation(windows, vocabulary)
     place = np.argwhere(targets[0, :-1] != UNSCORED)[0, 0]
     changed = windows.copy()
     changed[0, place] = (changed[0, place] + 1) % vocabulary
-    again, other = objective.scored(changed, vocabulary)
+    again, other = objective.of_evaluation(changed, vocabulary)
     assert other[0, place] != targets[0, place]
     assert (again == tokens).all()
     later = torch.from_numpy(tokens.copy())

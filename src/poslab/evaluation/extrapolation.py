@@ -65,7 +65,7 @@ def evaluate(
     With a `rescaling`, its rotations turn by other frequencies meanwhile.
     """
     segments, documents = extrapolation_segments(corpus, config.evaluate.segments, longest_length(config))
-    tokens, targets = build_objective(config.objective).scored(segments, corpus.vocabulary)
+    tokens, targets = build_objective(config.objective).of_evaluation(segments, corpus.vocabulary)
     device = torch.device(config.trainer.accelerator)
     half = config.trainer.precision == "bfloat16"
     gpt.scheme.rescale(rescaling)

@@ -51,7 +51,7 @@ class Objective:
         key = np.array([seed, step], dtype=np.uint64)
         return self.examples(windows, vocabulary, np.random.Philox(key=key, counter=[0, 0, 0, 3]))
 
-    def scored(self, windows: Int[np.ndarray, "N T+1"], vocabulary: int) -> Examples:
+    def of_evaluation(self, windows: Int[np.ndarray, "N T+1"], vocabulary: int) -> Examples:
         """Return the examples of an evaluation: the same in every run."""
         key = np.zeros(2, dtype=np.uint64)
         return self.examples(windows, vocabulary, np.random.Philox(key=key, counter=[0, 0, 0, 4]))

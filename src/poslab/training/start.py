@@ -13,7 +13,7 @@ from poslab.objectives import UNSCORED, build_objective
 def loss_before(gpt: GPT, config: RunConfig, corpus: Corpus) -> tuple[float, int]:
     """Return the loss on the run's validation windows before its first step: summed nats, and tokens."""
     windows = validation_windows(corpus, config.evaluate.validation_windows, config.context_length)
-    tokens, targets = build_objective(config.objective).scored(windows, corpus.vocabulary)
+    tokens, targets = build_objective(config.objective).of_evaluation(windows, corpus.vocabulary)
     cuda = config.trainer.accelerator == "cuda"
     placed = gpt.to("cuda") if cuda else gpt
     half = config.trainer.precision == "bfloat16"
