@@ -48,9 +48,8 @@ class ValidationCallback(lightning.Callback):
         steps, count = config.trainer.max_steps, config.evaluate.validations
         self.validation_steps = {math.ceil(steps * (index + 1) / count) for index in range(count)}
         windows = validation_windows(corpus, config.evaluate.validation_windows, config.context_length)
-        self.tokens, self.targets = build_objective(config.objective).of_evaluation(
-            windows, corpus.vocabulary
-        )
+        examples = build_objective(config.objective).of_evaluation(windows, corpus.vocabulary)
+        self.tokens, self.targets = examples
         scored = self.targets[self.targets != UNSCORED]
         self.scored, self.scored_bytes = scored.size, int(corpus.token_bytes[scored].sum())
         self.tokens_per_step = config.trainer.batch_size * config.context_length
