@@ -100,7 +100,7 @@ def test_blocks_hold_all_keys_up_to_each_query_and_no_more_blocks(first, queries
     def causal(b, h, query, key):
         return query + first >= key
 
-    mask = flex._blocks(torch.tensor([first], dtype=torch.int32), queries, keys, causal)
+    mask = flex._blocks(torch.tensor([first], dtype=torch.int32), queries, keys, None, causal)
     last = first + torch.arange(-(-queries // flex.BLOCK)) * flex.BLOCK + flex.BLOCK - 1
     begins = torch.arange(-(-keys // flex.BLOCK)) * flex.BLOCK
     assert torch.equal(mask.to_dense()[0, 0] > 0, begins <= last[:, None])
@@ -124,6 +124,6 @@ def test_it_is_one_graph():
     generator = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(3, 1, HEADS, 130, WIDTH, generator=generator)
     table = torch.randn(HEADS, 130, generator=generator)
-    given = (q, k, v, table, None, None, torch.arange(130), torch.zeros(1, dtype=torch.int32), 0.25)
+    given = (q, k, v, table, None, None, torch.arange(130), torch.zeros(1, dtype=torch.int32), None, 0.25)
     compiled = torch.compile(flex.attend_with, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(*given), flex.attend_with(*given))

@@ -10,9 +10,9 @@ from support.models import ATTENTIONS, SCHEMES
 HEADS, HEAD_WIDTH = 3, 8
 
 
-def parts(pos, attention, heads=HEADS, context_length=1000):
+def parts(pos, attention, heads=HEADS, context_length=1000, window=None):
     """An attention, the scheme it works under, with random parameters, and the whole scheme of the model."""
-    geometry = Geometry(heads * HEAD_WIDTH, heads, context_length, layers=4)
+    geometry = Geometry(heads * HEAD_WIDTH, heads, context_length, layers=4, window=window)
     whole = build_scheme(SCHEMES[pos], geometry).double()
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():

@@ -44,7 +44,7 @@ def inspect(gpt: GPT, windows: Int[np.ndarray, "N T+1"], longest: int) -> Inspec
     device = next(gpt.parameters()).device
     gates, *of_attention = _attention(gpt, windows)
     tables = Inspection([], [], [], *of_attention)
-    if type(gpt.scheme).place is not Scheme.place:  # its distances are not distances in tokens
+    if gpt.scheme.overrides("place"):  # its distances are not distances in tokens
         return tables
     distances = spaced(limit)
     for index, layer in _different_layers(gpt):

@@ -100,7 +100,7 @@ class CausalAttention(nn.Module):
         if limit is not None and length > limit:
             raise ValueError(f"{length} tokens, but the positional scheme is defined up to {limit}")
         layer = self.scheme.layer(self.layer)
-        if x is None and type(layer).log_gates is not Scheme.log_gates:
+        if x is None and layer.overrides("log_gates"):
             raise ValueError(
                 f"the gates of {self.scheme.name} need the input of the projections to q and k: give x"
             )

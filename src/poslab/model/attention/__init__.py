@@ -6,6 +6,7 @@ file in conf/attention, with one public subclass of Mixer. It overrides
     form           how it computes: exact, fused or O(L)
     options_class  the keys of its YAML file beside `kind`, where there are any
     two_sided      True where it also serves a Geometry that is not causal
+    windowed       True where it also serves a Geometry with a window
     __init__       creates its weights; raises PairError for a scheme that it cannot serve
     forward        hidden states into hidden states
     draw           draws random numbers that belong to the model, such as Performer's features
@@ -59,6 +60,7 @@ class Mixer(nn.Module):
     # exact: forms all T x T scores; fused: softmax without that matrix; O(L): time and memory grow as T does
     form: ClassVar[Literal["exact", "fused", "O(L)"]]
     two_sided: ClassVar[bool] = False
+    windowed: ClassVar[bool] = False
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
         """`scheme` is that of this layer. Raise PairError where the two cannot work together."""
@@ -70,6 +72,11 @@ class Mixer(nn.Module):
             raise PairError(
                 f"attention.kind={self.name} is causal, and here tokens see later ones: "
                 "choose attention=flash or softmax"
+            )
+        if scheme.geometry.window is not None and not self.windowed:
+            raise PairError(
+                f"attention.kind={self.name} has no windows, and pos gives this layer one of "
+                f"{scheme.geometry.window} tokens: choose attention=flash, softmax or linear"
             )
 
     @property
@@ -207,7 +214,7 @@ def cumulative_log_gates(log_gates: Float[Tensor, "B H T"]) -> Float[Tensor, "B 
 
 
 def added_to_logits(site: Site, dtype: torch.dtype, first: int = 0) -> Float[Tensor, "B H Q T"]:
-    """Return bias, gates and any causal mask (-inf) of all keys and of the queries from number `first`.
+    """Return bias, gates, and -inf for keys that are not seen, of the queries from number `first`.
 
     B or H is 1 where all are equal. With `first` 0 it is a T x T matrix: only for references.
     """
@@ -219,9 +226,12 @@ def added_to_logits(site: Site, dtype: torch.dtype, first: int = 0) -> Float[Ten
     if site.log_gates is not None:
         sums = cumulative_log_gates(site.log_gates)
         added = added + (sums[..., first:, None] - sums[..., None, :]).to(dtype)
-    if not site.scheme.geometry.causal:
-        return added
-    return added.masked_fill(distances(positions, first, len(positions)) < 0, -torch.inf)
+    geometry, distance = site.scheme.geometry, distances(positions, first, len(positions))
+    if geometry.causal:
+        added = added.masked_fill(distance < 0, -torch.inf)
+    if geometry.window is not None:
+        added = added.masked_fill(distance.abs() >= geometry.window, -torch.inf)
+    return added
 
 
 def build_attention(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Mixer:

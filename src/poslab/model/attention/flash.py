@@ -3,14 +3,16 @@
 The kernel is chosen from the device, the dtype and the bias, pinned so that PyTorch cannot fall back to
 another one, and named in the run record:
 
-    flash-attn          CUDA, float16 or bfloat16, package installed; no bias, or a fixed linear one (ALiBi)
+    flash-attn          CUDA, float16 or bfloat16, package installed; no bias, or a fixed linear one
+                        (ALiBi); in a window too
     torch flash         no bias: CPU in any dtype (short sequences in blocks, kernels/cpu_causal.py), CUDA in
                         float16 or bfloat16
     torch flash, in one call
                         the same on a CPU, where PyTorch lacks the private operators for blocks
     torch efficient     no bias: CUDA in float32, head widths that are multiples of 4
     torch flash, sliding bias
-                        a bias by distance and no gates, positions 0, 1, 2, ...: CPU (kernels/sliding.py)
+                        a bias by distance or a window, and no gates, positions 0, 1, 2, ...: CPU
+                        (kernels/sliding.py)
     flex attention      CUDA: the rest, where heads are 16 to 256 wide (kernels/flex.py)
     strips              the rest: a strip of queries at a time, formed again in backward (kernels/strips.py)
     strips, checkpointed
@@ -28,7 +30,7 @@ from torch.compiler import is_compiling
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from poslab.model.attention import Attention, Site, cumulative_log_gates
+from poslab.model.attention import Attention, Site, added_to_logits, cumulative_log_gates
 from poslab.model.kernels import flex
 from poslab.model.kernels.cpu_causal import BLOCK, Blocks, available, longest
 from poslab.model.kernels.sliding import Sliding
@@ -41,6 +43,7 @@ WIDEST_FUSED_HEAD = 256
 class Flash(Attention):
     form = "fused"
     two_sided = True
+    windowed = True
 
     def attend(
         self,
@@ -64,7 +67,10 @@ class Flash(Attention):
             return pairwise_strips(q, k, v, site, scale)
         # Drawn positions (pos.scheme=randomised) are anywhere below the scheme's context length.
         reach = q.shape[-2] if scheme.geometry.consecutive else scheme.geometry.context_length
-        bias = scheme.bias(torch.arange(reach, device=q.device))
+        bias = scheme.bias_within(reach, q.device)
+        window = scheme.geometry.window
+        if window is not None and window >= reach:
+            window = None
         # The fused CUDA kernels take heads of up to 256 numbers.
         narrow = q.device.type == "cpu" or q.shape[-1] <= WIDEST_FUSED_HEAD
         half = q.dtype in (torch.float16, torch.bfloat16)
@@ -73,7 +79,7 @@ class Flash(Attention):
         sloped = slopes is not None and log_gates is None
         if q.is_cuda and narrow and half and (plain or sloped) and _has_flash_attn():
             self.kernel = "flash-attn"
-            return _flash_attn(q, k, v, slopes, scale)
+            return _flash_attn(q, k, v, slopes, window, scale)
         if plain and narrow and (q.device.type == "cpu" or half):
             whole = "" if q.is_cuda or _has_blocks() else ", in one call"
             self.kernel = f"torch flash{whole} ({q.device.type})"
@@ -92,7 +98,7 @@ class Flash(Attention):
         self.kernel = "strips"
         sums = None if log_gates is None else cumulative_log_gates(log_gates)
         gaps = None if scheme.geometry.consecutive else positions
-        return Strips.apply(q, k, v, bias, sums, gaps, scale)  # type: ignore[no-untyped-call]
+        return Strips.apply(q, k, v, bias, sums, gaps, window, scale)  # type: ignore[no-untyped-call]
 
     def _two_sided(
         self,
@@ -104,11 +110,9 @@ class Flash(Attention):
     ) -> Float[Tensor, "B H T K"]:
         """Attend by PyTorch's own choice of a kernel; a bias is formed as a T x T matrix."""
         self.kernel = f"torch attention, two-sided ({q.device.type})"
-        positions = site.positions
-        bias = site.scheme.pairwise_bias(positions, positions)
-        if bias is not None:
-            bias = bias[None].to(torch.promote_types(q.dtype, torch.float32))
-        mixed = scaled_dot_product_attention(q, k, _as_wide(v, q), attn_mask=bias, scale=scale)
+        added = added_to_logits(site, torch.promote_types(q.dtype, torch.float32))
+        mask = None if added.numel() == 1 else added
+        mixed = scaled_dot_product_attention(q, k, _as_wide(v, q), attn_mask=mask, scale=scale)
         return mixed[..., : v.shape[-1]]
 
 
@@ -155,17 +159,24 @@ def _fixed_slopes(scheme: Scheme, bias: Tensor) -> Tensor | None:
 
 
 def _constant_from(scheme: Scheme) -> int | None:
-    """From which distance on the bias grows by a fixed number a token; None: nowhere, or by a learned one."""
-    tail = scheme.tail()
-    return None if tail is None or tail.log_decay.requires_grad else tail.horizon
+    """From which distance on the bias grows by a fixed number a token, or no key is seen; None: nowhere."""
+    tail, window = scheme.tail(), scheme.geometry.window
+    if tail is None or tail.log_decay.requires_grad:
+        return window
+    return tail.horizon if window is None else min(tail.horizon, window)
 
 
-def _flash_attn(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, scale: float) -> Tensor:
+def _flash_attn(
+    q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, window: int | None, scale: float
+) -> Tensor:
     from flash_attn import flash_attn_func
 
     if slopes is not None:
         slopes = slopes.to(q.device, torch.float32)
     # (B, H, T, K) here, (B, T, H, K) there
     swapped = (tensor.transpose(1, 2) for tensor in (q, k, _as_wide(v, q)))
-    mixed: Tensor = flash_attn_func(*swapped, softmax_scale=scale, causal=True, alibi_slopes=slopes)
+    before = -1 if window is None else window - 1
+    mixed: Tensor = flash_attn_func(
+        *swapped, softmax_scale=scale, causal=True, window_size=(before, 0), alibi_slopes=slopes
+    )
     return mixed.transpose(1, 2)[..., : v.shape[-1]]

@@ -8,7 +8,8 @@ rotated product can be negative, and as a denominator it could vanish. All of it
 
 Where the bias is geometric past a horizon M (a scheme's `tail`), both sums take O(T) time and memory: exact
 weights for the keys less than about M back, and one decayed sum over all keys before those. A bias without
-such a tail is refused when the model is built. Where the geometry is not causal, the sums are over all keys,
+such a tail is refused when the model is built, unless a window ends it: there M is the window's end, and the
+keys before weigh nothing. Where the geometry is not causal, the sums are over all keys,
 without weights w.
 """
 
@@ -22,7 +23,7 @@ from torch.autograd import Function
 from poslab.config.schema import Options, PairError
 from poslab.model.attention import Attention, Site, added_to_logits, cumulative_log_gates
 from poslab.model.kernels.chunked import ChunkedAttention, PairWeights
-from poslab.model.positions import Geometry, Scheme
+from poslab.model.positions import Geometry, Scheme, Tail
 
 CHUNK = {"cpu": 64, "cuda": 128}  # queries per step; affects only rounding and speed
 
@@ -32,19 +33,25 @@ class Linear(Attention):
 
     form = "O(L)"
     two_sided = True
+    windowed = True
     chunk: int | None = None  # None: CHUNK of the device
     products: torch.dtype | None = None  # of the factors of large products; None: the working precision
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
         super().__init__(options, geometry, scheme)
-        hooks = ("bias", "pairwise_bias", "log_gates")
-        adds = any(getattr(type(scheme), hook) is not getattr(Scheme, hook) for hook in hooks)
-        if adds and not geometry.causal:
+        if scheme.scales_queries:
             raise PairError(
-                f"linear attention on both sides has no bias and no gates, and pos.scheme={scheme.name} has: "
-                "choose attention=flash or softmax, or a scheme without, such as rope"
+                f"pos.scheme={scheme.name} multiplies the queries, which cancels in the quotient of linear "
+                "attention: choose attention=flash or softmax, or the scheme inside without it"
             )
-        tail = scheme.tail()
+        adds = any(map(scheme.overrides, ("bias", "pairwise_bias", "log_gates")))
+        if (adds or scheme.geometry.window is not None) and not geometry.causal:
+            raise PairError(
+                "linear attention on both sides has no bias, no gates and no window, and "
+                f"pos.scheme={scheme.name} has: choose attention=flash or softmax, or a scheme without, "
+                "such as rope"
+            )
+        tail = tail_of(scheme)
         if tail is None:
             raise PairError(
                 f"the bias of pos.scheme={scheme.name} never becomes geometric, so linear attention has no "
@@ -119,10 +126,18 @@ class EluPlusOne(Function):
         return slope.mul_(gradient)
 
 
+def tail_of(scheme: Scheme) -> Tail | None:
+    """Return where the bias becomes geometric, or -inf at the end of the window."""
+    window = scheme.geometry.window
+    if window is None or not scheme.by_distance:
+        return scheme.tail()
+    return Tail(window, torch.zeros(scheme.geometry.heads))
+
+
 def pair_weights(site: Site, like: Float[Tensor, "B H T W"], chunk: int, decays: bool) -> PairWeights:
     """Return the weights w in the dtype and on the device of `like`; `decays`: log_decay is not all 0."""
     scheme, positions = site.scheme, site.positions
-    tail = scheme.tail()
+    tail = tail_of(scheme)
     assert tail is not None  # Linear's constructor refuses such a scheme
     lag = max(tail.horizon - 1, 0)
     tokens = torch.arange(-lag, chunk, device=like.device)
@@ -134,7 +149,7 @@ def pair_weights(site: Site, like: Float[Tensor, "B H T W"], chunk: int, decays:
         near = positions[(starts[:, None] + tokens).clamp(0, len(positions) - 1)]
         distance = near[:, lag:, None] - near[:, None, :]
         reach = max(reach, scheme.geometry.context_length)
-    bias = scheme.bias(torch.arange(reach, device=like.device))
+    bias = scheme.bias_within(reach, like.device)
     at_horizon = decay = None
     if bias is None:
         by_distance = like.new_zeros(1, reach)

@@ -12,6 +12,7 @@ from poslab.model.attention import Attention, Site
 class Softmax(Attention):
     form = "exact"
     two_sided = True
+    windowed = True
 
     def attend(
         self,

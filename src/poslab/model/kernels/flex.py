@@ -50,10 +50,11 @@ def attend(
     geometry = site.scheme.geometry
     # Drawn positions (pos.scheme=randomised) are anywhere below the scheme's context length.
     reach = q.shape[-2] if geometry.consecutive else geometry.context_length
-    bias = site.scheme.bias(torch.arange(reach, device=q.device))
+    bias = site.scheme.bias_within(reach, q.device)
     table = None if bias is None else bias.to(working)
     call = attend_with if torch.compiler.is_compiling() else kernel(q.device)
-    return call(q, k, v, table, coarse, fine, site.positions, _number(0, q.device), scale)
+    first = _number(0, q.device)
+    return call(q, k, v, table, coarse, fine, site.positions, first, geometry.window, scale)
 
 
 class _InStrips(Function):
@@ -132,9 +133,12 @@ def _strip(
 ) -> Tensor:
     rows = site.positions[start : start + queries.shape[-2]]
     bias = site.scheme.pairwise_bias(rows, site.positions)
+    window = site.scheme.geometry.window
+    if bias is not None and window is not None:
+        bias = bias.masked_fill(rows[:, None] - site.positions >= window, -torch.inf)
     added = None if bias is None else bias.to(torch.promote_types(queries.dtype, torch.float32))
     first = _number(start, queries.device)
-    return kernel(queries.device)(queries, k, v, added, coarse, fine, site.positions, first, scale)
+    return kernel(queries.device)(queries, k, v, added, coarse, fine, site.positions, first, window, scale)
 
 
 def _number(value: int, device: torch.device) -> Int[Tensor, "1"]:
@@ -164,11 +168,13 @@ def attend_with(
     fine: Float[Tensor, "B H T"] | None,
     positions: Int[Tensor, "T"],
     first: Int[Tensor, "1"],
+    window: int | None,
     scale: float,
 ) -> Float[Tensor, "B H Q K"]:
     """Causal attention of the queries from number `first`, a multiple of BLOCK.
 
-    `bias` is by distance, or of these queries and all keys; `coarse` + `fine` are the sums of gates.
+    `bias` is by distance, or of these queries and all keys, and -inf out of the window; `coarse` + `fine` are
+    the sums of gates.
     """
 
     def added(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -187,23 +193,32 @@ def attend_with(
     def causal(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return query + first[0] >= key
 
-    mask = _blocks(first, q.shape[-2], k.shape[-2], causal)
+    mask = _blocks(first, q.shape[-2], k.shape[-2], window, causal)
     mixed = flex_attention(q, k, v, score_mod=added, block_mask=mask, scale=scale)
     assert isinstance(mixed, Tensor)  # other arguments would add results
     return mixed
 
 
-def _blocks(first: Int[Tensor, "1"], queries: int, keys: int, causal: Callable[..., Tensor]) -> BlockMask:
-    """Mask, for each block of queries, the keys on the diagonal in part; blocks before it are whole."""
+def _blocks(
+    first: Int[Tensor, "1"], queries: int, keys: int, window: int | None, causal: Callable[..., Tensor]
+) -> BlockMask:
+    """Mask, for each block of queries, the keys on the diagonal in part; blocks before it are whole.
+
+    Blocks before the window are left out; the bias is -inf in the part of a block that is.
+    """
     row_count, column_count = -(-queries // BLOCK), -(-keys // BLOCK)
     rows = first // BLOCK + torch.arange(row_count, dtype=torch.int32, device=first.device)
     columns = torch.arange(column_count, dtype=torch.int32, device=first.device)
     in_part = ((columns + rows[:, None]) % column_count).to(torch.int32)  # the diagonal block is first
+    whole = rows
+    if window is not None:  # the last query that sees block c's last key is that of the window after it
+        whole = rows.clamp(max=(window - 2) // BLOCK + 1)
+    backwards = ((rows[:, None] - 1 - columns) % column_count).to(torch.int32)
     return BlockMask.from_kv_blocks(
         torch.ones_like(rows)[None, None],
         in_part[None, None],
-        rows[None, None],
-        columns.expand(row_count, -1)[None, None].contiguous(),
+        whole[None, None],
+        backwards[None, None].contiguous(),
         BLOCK_SIZE=BLOCK,
         mask_mod=causal,
         seq_lengths=(queries, keys),

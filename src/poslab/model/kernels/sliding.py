@@ -39,7 +39,8 @@ from poslab.model.kernels.strips import StripScores, near_bias_gradient, strip_g
 
 SHORT = 512  # up to here blocks of one table (cpu_causal.py): there few keys are too far to count
 BLOCK = 256  # queries of a call in forward, keys of one in backward
-LONG_BLOCK, LONG = 768, 4096  # from LONG tokens; the kernel uses larger tiles for 768 queries and more
+# Where LONG keys count, and not in a window: the kernel uses larger tiles for 768 queries and more.
+LONG_BLOCK, LONG = 768, 4096
 WORTH = 64  # nats between the biases of a head; below it all keys count, and norms are not computed
 STEP = 64  # the first key that counts is a multiple of this
 
@@ -70,7 +71,7 @@ class Sliding(Function):
         else:
             output, logsumexp = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=bias.dtype)
             backwards = q.flip(-2)
-            for start, stop in _blocks(length):
+            for start, stop in _blocks(length, reach):
                 for heads, first in _groups([max(0, start - far) // STEP * STEP for far in reach]):
                     mask = _mask(vector[heads], (start, stop), (first, stop))
                     rows = slice(length - stop, length - start)
@@ -99,7 +100,7 @@ class Sliding(Function):
         # A fused kernel has no gradient of the bias. Where most distances have a gradient of their own, plain
         # products for all gradients are faster than the kernel plus the products for the bias.
         if learned and 2 * near > length:
-            scores = StripScores(q, k, bias, None, None, ctx.scale)
+            scores = StripScores(q, k, bias, None, None, None, ctx.scale)
             exact = strip_gradients(scores, v, output, gradient, True, False)
             return exact[0].to(q.dtype), exact[1].to(k.dtype), exact[2].to(v.dtype), exact[3], None, None
         bias_gradient = None
@@ -135,7 +136,7 @@ def _blocks_backward(
     logsumexp = logsumexp.flip(-1)
     q_gradient = torch.zeros_like(q, dtype=torch.promote_types(q.dtype, torch.float32))
     k_gradient, v_gradient = torch.empty_like(k), torch.empty_like(v)
-    for first, last in _blocks(length):
+    for first, last in _blocks(length, reach):
         for heads, stop in _groups([min(length, last + far) for far in reach]):
             rows = slice(length - stop, length - first)
             mask = _mask(vector[heads], (first, stop), (first, last))
@@ -181,8 +182,8 @@ def _table(vector: Float[Tensor, "H M"]) -> Float[Tensor, "1 H R T"]:
     return _mask(vector, (max(0, length - cpu_causal.BLOCK), length), (0, length)).flip(-2)
 
 
-def _blocks(length: int) -> Iterator[tuple[int, int]]:
-    size = LONG_BLOCK if length >= LONG else BLOCK
+def _blocks(length: int, reach: Sequence[int]) -> Iterator[tuple[int, int]]:
+    size = LONG_BLOCK if max(reach) >= LONG - 1 else BLOCK
     for start in range(0, length, size):
         yield start, min(start + size, length)
 

@@ -9,7 +9,7 @@ M columns of a table that holds the bias of every strip.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -17,15 +17,33 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
-from poslab.model.attention import Site, cumulative_log_gates, distances
+from poslab.model.attention import Site, cumulative_log_gates
 
 STRIP = 64  # queries per strip
 LIVE = 2**19  # scores formed at a time, where a batch can be split: 2 MB in float32, which a cache holds
 
 
-def strips(length: int) -> list[tuple[int, int]]:
-    """Return the first query of each strip and the query after its last."""
-    return [(start, min(start + STRIP, length)) for start in range(0, length, STRIP)]
+class Strip(NamedTuple):
+    """Consecutive queries and the keys that they can see, as numbers of tokens."""
+
+    start: int
+    stop: int
+    first: int  # the first key; the last one is the last query
+
+    @property
+    def queries(self) -> slice:
+        return slice(self.start, self.stop)
+
+    @property
+    def keys(self) -> slice:
+        return slice(self.first, self.stop)
+
+
+def strips(length: int, window: int | None = None) -> list[Strip]:
+    """Return the strips of a sequence; with a window, without keys that are out of it for all queries."""
+    starts = range(0, length, STRIP)
+    before = length if window is None else window - 1
+    return [Strip(start, min(start + STRIP, length), max(0, start - before)) for start in starts]
 
 
 class Strips(Function):
@@ -44,24 +62,28 @@ class Strips(Function):
         bias: Float[Tensor, "H N"],
         gate_sums: Float[Tensor, "B H T"] | None,
         positions: Int[Tensor, "T"] | None,
+        window: int | None,
         scale: float,
     ) -> Float[Tensor, "B H T K"]:
-        """`positions` None: 0, 1, 2, ... All products are formed in the dtype of `bias`."""
-        scores = StripScores(q, k, bias, gate_sums, positions, scale)
+        """`positions` None: 0, 1, 2, ... All products are formed in the dtype of `bias`.
+
+        `window`: `bias` is -inf from this distance on; None: nowhere.
+        """
+        scores = StripScores(q, k, bias, gate_sums, positions, window, scale)
         values, output = v.to(bias.dtype).contiguous(), torch.empty_like(v)
-        for start, stop, part, added in scores.parts():
-            weights = scores.weights(start, stop, part, added)
-            output[part, :, start:stop] = weights @ values[part, :, :stop]
+        for strip, part, added in scores.parts():
+            weights = scores.weights(strip, part, added)
+            output[part, :, strip.queries] = weights @ values[part, :, strip.keys]
         ctx.save_for_backward(q, k, v, bias, gate_sums, positions, output)
-        ctx.scale = scale
+        ctx.window, ctx.scale = window, scale
         return output
 
     @staticmethod
     def backward(
         ctx: Any, gradient: Float[Tensor, "B H T K"]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, None, None]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, None, None, None]:
         q, k, v, bias, gate_sums, positions, output = ctx.saved_tensors
-        scores = StripScores(q, k, bias, gate_sums, positions, ctx.scale)
+        scores = StripScores(q, k, bias, gate_sums, positions, ctx.window, ctx.scale)
         q_gradient, k_gradient, v_gradient, bias_gradient, gate_sums_gradient = strip_gradients(
             scores, v, output, gradient, *ctx.needs_input_grad[3:5]
         )
@@ -73,11 +95,12 @@ class Strips(Function):
             gate_sums_gradient,
             None,
             None,
+            None,
         )
 
 
 class StripScores:
-    """Softmax's logits of any strip of queries and the keys up to its last query, in the dtype of `bias`."""
+    """Softmax's logits of any strip of queries and the keys that it can see, in the dtype of `bias`."""
 
     def __init__(
         self,
@@ -86,13 +109,14 @@ class StripScores:
         bias: Float[Tensor, "H N"],
         gate_sums: Float[Tensor, "B H T"] | None,
         positions: Int[Tensor, "T"] | None,
+        window: int | None,
         scale: float,
     ) -> None:
         # Contiguous, since a product of a slice of any other tensor copies it first.
         self.q = (q.to(bias.dtype) * scale).contiguous()
         self.k = k.to(bias.dtype).contiguous()
         self.bias, self.gate_sums, self.positions, self.scale = bias, gate_sums, positions, scale
-        self.length = q.shape[-2]
+        self.length, self.window = q.shape[-2], window
         # Every strip of consecutive positions is a piece of one table; the last columns are its own tokens.
         self.table = None
         if positions is None:
@@ -101,40 +125,38 @@ class StripScores:
             within = bias[:, distance.clamp(0, bias.shape[1] - 1)]
             self.table = within.masked_fill_(distance < 0, -torch.inf)
 
-    def parts(self) -> Iterator[tuple[int, int, slice, Float[Tensor, "H Q N"]]]:
-        """Yield a strip's first query, the query after its last, a part of the batch, and bias plus mask."""
+    def parts(self) -> Iterator[tuple[Strip, slice, Float[Tensor, "H Q N"]]]:
+        """Yield each strip, a part of the batch, and bias plus mask."""
         batch, heads = self.q.shape[:2]
-        for start, stop in strips(self.length):
+        for strip in strips(self.length, self.window):
             if self.table is not None:
-                added = self.table[self._piece(start, stop)]
+                added = self.table[self._piece(strip)]
             else:
-                distance = self._distances(start, stop)
+                distance = self._distances(strip)
                 added = self.bias[:, distance.clamp(min=0)].masked_fill_(distance < 0, -torch.inf)
-            windows = max(1, LIVE // (heads * (stop - start) * stop))
+            windows = max(1, LIVE // (heads * (strip.stop - strip.start) * (strip.stop - strip.first)))
             for first in range(0, batch, windows):
-                yield start, stop, slice(first, first + windows), added
+                yield strip, slice(first, first + windows), added
 
-    def weights(
-        self, start: int, stop: int, part: slice, added: Float[Tensor, "H Q N"]
-    ) -> Float[Tensor, "B H Q N"]:
-        scores = self.q[part, :, start:stop] @ self.k[part, :, :stop].mT
+    def weights(self, strip: Strip, part: slice, added: Float[Tensor, "H Q N"]) -> Float[Tensor, "B H Q N"]:
+        scores = self.q[part, :, strip.queries] @ self.k[part, :, strip.keys].mT
         if self.gate_sums is not None:
             # Relative to the strip's start in float64, so that near keys keep all digits in float32.
             sums = self.gate_sums[part]
-            counted = (sums[..., :stop] - sums[..., start, None]).to(scores.dtype)
-            scores.add_(counted[..., start:, None]).sub_(counted[..., None, :])
+            counted = (sums[..., strip.keys] - sums[..., strip.start, None]).to(scores.dtype)
+            scores.add_(counted[..., strip.start - strip.first :, None]).sub_(counted[..., None, :])
         return scores.add_(added).softmax(dim=-1)
 
     def new_sums(self) -> Float[Tensor, "H R M"]:
         """Return zeros for `add_to`: in the table's shape, or by distance where there is no table."""
         return torch.zeros_like(self.bias if self.table is None else self.table)
 
-    def add_to(self, sums: Tensor, start: int, stop: int, values: Float[Tensor, "B H Q N"]) -> None:
+    def add_to(self, sums: Tensor, strip: Strip, values: Float[Tensor, "B H Q N"]) -> None:
         summed = values.sum(dim=0)
         if self.table is not None:
-            sums[self._piece(start, stop)] += summed
+            sums[self._piece(strip)] += summed
         else:
-            distance = self._distances(start, stop).clamp(min=0)  # masked scores have no gradient
+            distance = self._distances(strip).clamp(min=0)  # masked scores have no gradient
             sums.index_add_(1, distance.flatten(), summed.flatten(1))
 
     def by_distance(self, sums: Tensor) -> Float[Tensor, "H N"]:
@@ -145,14 +167,14 @@ class StripScores:
         result[:, : self.length] = sums_of_diagonals(sums)[:, : self.length]
         return result
 
-    def _piece(self, start: int, stop: int) -> tuple[slice, slice, slice]:
+    def _piece(self, strip: Strip) -> tuple[slice, slice, slice]:
         assert self.table is not None
-        first = self.table.shape[2] - self.table.shape[1]  # the column of the strip's first token
-        return slice(None), slice(stop - start), slice(first - start, first + stop - start)
+        own = self.table.shape[2] - self.table.shape[1] - strip.start  # the column of token 0 of the text
+        return slice(None), slice(strip.stop - strip.start), slice(own + strip.first, own + strip.stop)
 
-    def _distances(self, start: int, stop: int) -> Int[Tensor, "Q N"]:
+    def _distances(self, strip: Strip) -> Int[Tensor, "Q N"]:
         assert self.positions is not None
-        return distances(self.positions[:stop], start, stop)
+        return self.positions[strip.queries, None] - self.positions[strip.keys]
 
 
 def table_distances(rows: int, before: int, device: torch.device) -> Int[Tensor, "R M"]:
@@ -188,13 +210,13 @@ def strip_gradients(
     if gates_needed:
         assert scores.gate_sums is not None
         gates_gradient = torch.zeros_like(scores.gate_sums)
-    for start, stop, part, added in scores.parts():
-        rows, keys = (part, slice(None), slice(start, stop)), (part, slice(None), slice(stop))
-        weights = scores.weights(start, stop, part, added)
+    for strip, part, added in scores.parts():
+        rows, keys = (part, slice(None), strip.queries), (part, slice(None), strip.keys)
+        weights = scores.weights(strip, part, added)
         v_gradient[keys] += weights.mT @ upstream[rows]
         score_gradient = (upstream[rows] @ values[keys].mT).sub_(shared[rows]).mul_(weights)
         if bias_sums is not None:
-            scores.add_to(bias_sums, start, stop, score_gradient)
+            scores.add_to(bias_sums, strip, score_gradient)
         if gates_gradient is not None:
             gates_gradient[keys] -= score_gradient.sum(dim=-2)
             # Only rounding, since softmax ignores a shift of a whole row. In half precision it cancels the
@@ -226,8 +248,7 @@ def near_bias_gradient(
     values, upstream, shared = _of_softmax(v, output, gradient, bias.dtype)
     table = bias[:, table_distances(min(STRIP, length), near, bias.device).clamp(0, near - 1)]
     sums = torch.zeros_like(table)
-    for start, stop in strips(length):
-        first = max(0, start - near)
+    for start, stop, first in strips(length, near + 1):
         piece = (slice(None), slice(stop - start), slice(near - start + first, near - start + stop))
         windows = max(1, LIVE // (heads * (stop - start) * (stop - first)))
         for window in range(0, batch, windows):
@@ -263,31 +284,34 @@ def pairwise_strips(
     scale: float,
 ) -> Float[Tensor, "B H T K"]:
     """Attention under a bias by both positions, a strip of queries at a time, recomputed in backward."""
-    positions = site.positions
+    positions, window = site.positions, site.scheme.geometry.window
     working = torch.promote_types(q.dtype, torch.float32)
     gate_sums = None if site.log_gates is None else cumulative_log_gates(site.log_gates)
 
-    def strip(start: int, stop: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def mixed(strip: Strip, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        queries, keys = positions[strip.queries], positions[strip.keys]
         scores = (q.to(working) * scale) @ k.to(working).mT
-        bias = site.scheme.pairwise_bias(positions[start:stop], positions[:stop])
+        bias = site.scheme.pairwise_bias(queries, keys)
         if bias is not None:
             scores = scores + bias.to(working)
         if gate_sums is not None:
-            scores = scores + (gate_sums[..., start:stop, None] - gate_sums[..., None, :stop]).to(working)
-        weights = scores.masked_fill(distances(positions, start, stop) < 0, -torch.inf).softmax(dim=-1)
+            gated = gate_sums[..., strip.queries, None] - gate_sums[..., None, strip.keys]
+            scores = scores + gated.to(working)
+        distance = queries[:, None] - keys
+        hidden = distance < 0 if window is None else (distance < 0) | (distance >= window)
+        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
         return (weights @ v.to(working)).to(v.dtype)
 
     parts = [
         checkpoint(
+            mixed,
             strip,
-            start,
-            stop,
-            q[..., start:stop, :],
-            k[..., :stop, :],
-            v[..., :stop, :],
+            q[..., strip.queries, :],
+            k[..., strip.keys, :],
+            v[..., strip.keys, :],
             use_reentrant=False,
             preserve_rng_state=False,
         )
-        for start, stop in strips(q.shape[-2])
+        for strip in strips(q.shape[-2], window)
     ]
     return torch.cat(parts, dim=-2)

@@ -23,6 +23,7 @@ It declares its properties where they differ from the defaults:
     tail()           where its bias becomes geometric, which linear attention needs   T5, ALiBi
     relative_rotation the factor of its rotation at a distance, for the record         RoPE, PoPE
     rescale          whether a trained rotation can use other frequencies             RoPE, PoPE
+    scales_queries   True where it multiplies the logits of softmax                   SSMax
 
 Its parameters start as GPT-2's do (GPT.initialise: matrices N(0, 0.02), vectors as constructed); `draw` sets
 any others. They train without weight decay, at a multiple of the learning rate that its YAML file sets: a
@@ -60,6 +61,7 @@ class Geometry:
     layers: int
     consecutive: bool = True  # positions are 0, 1, 2, ...; False: ascending with gaps
     causal: bool = True  # no token attends to later ones; False: every token attends to all
+    window: int | None = None  # keys at this distance and further are not seen; None: all are
 
     @property
     def head_width(self) -> int:
@@ -89,6 +91,7 @@ class Scheme(nn.Module):
 
     options_class: ClassVar[type[Options]] = Options
     two_sided: ClassVar[bool] = False
+    scales_queries: ClassVar[bool] = False
 
     def __init__(self, options: Options, geometry: Geometry) -> None:
         """`options` is of `options_class`. Raise ConfigError where they cannot work in this geometry."""
@@ -123,7 +126,11 @@ class Scheme(nn.Module):
         If False, the losses of a window are the first losses of any longer window that starts at the same
         token, so evaluation runs only the longest.
         """
-        return type(self).place is not Scheme.place
+        return self.overrides("place")
+
+    def overrides(self, hook: str) -> bool:
+        """Whether a hook is not that of the base class, which has no effect."""
+        return getattr(type(self), hook) is not getattr(Scheme, hook)
 
     def section(self) -> dict[str, Any]:
         """Return the `pos` section with the values of the checked options: 500 and 500.0 are one base."""
@@ -203,6 +210,16 @@ class Scheme(nn.Module):
         """
         return None
 
+    def bias_within(self, reach: int, device: torch.device | None = None) -> Float[Tensor, "H reach"] | None:
+        """Return `bias` at the distances below `reach`, and -inf outside the window; None: it is 0 at all."""
+        distance = torch.arange(reach, device=device)
+        bias, window = self.bias(distance), self.geometry.window
+        if window is None or window >= reach:
+            return bias
+        if bias is None:
+            bias = torch.zeros(self.geometry.heads, reach, device=device)
+        return bias.masked_fill(distance >= window, -torch.inf)
+
     def pairwise_bias(
         self, queries: Int[Tensor, "Q"], keys: Int[Tensor, "N"]
     ) -> Float[Tensor, "H Q N"] | None:
@@ -223,7 +240,7 @@ class Scheme(nn.Module):
     @property
     def by_distance(self) -> bool:
         """Whether the scheme's bias depends only on the distance, and `bias` is all of it."""
-        return type(self).pairwise_bias is Scheme.pairwise_bias
+        return not self.overrides("pairwise_bias")
 
     def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"] | None:
         """Return log f_t <= 0, added to the logit of every query at or after token t and every key before t.
@@ -234,7 +251,7 @@ class Scheme(nn.Module):
 
     def tail(self) -> Tail | None:
         """Return where the bias becomes geometric; None: nowhere, or the scheme does not declare it."""
-        if type(self).bias is not Scheme.bias or not self.by_distance:
+        if self.overrides("bias") or not self.by_distance:
             return None
         return Tail(0, torch.zeros(self.geometry.heads))
 

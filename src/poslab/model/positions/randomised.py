@@ -35,7 +35,7 @@ class Randomised(Scheme):
             options.of, replace(geometry, context_length=self.reach, consecutive=False), "pos.of"
         )
         layers = [self.of.layer(index) for index in range(geometry.layers)]
-        if type(self.of).place is not Scheme.place or not any(map(_uses_positions, [self.of, *layers])):
+        if self.of.overrides("place") or not any(map(_uses_positions, [self.of, *layers])):
             raise ConfigError(
                 f"pos.of.scheme={self.of.name} uses no positions, or draws its own: "
                 "choose one that uses the given ones, such as rope"
@@ -70,4 +70,4 @@ class Randomised(Scheme):
 
 def _uses_positions(scheme: Scheme) -> bool:
     hooks = ("embed", "rotate", "rotate_queries", "rotate_keys", "bias", "pairwise_bias")
-    return any(getattr(type(scheme), hook) is not getattr(Scheme, hook) for hook in hooks)
+    return any(map(scheme.overrides, hooks))

@@ -1,7 +1,8 @@
-"""A scheme for each layer, such as RoPE but none in every fourth (SmolLM3, 2025; Llama 4's iRoPE).
+"""A scheme and a window for each layer, such as RoPE but none in every fourth (SmolLM3; Llama 4's iRoPE).
 
-`layers` names an entry of `schemes` for each layer, and is repeated until all layers have one. It takes
-schemes that act inside a layer.
+`layers` names an entry of `schemes` for each layer, and is repeated until all layers have one. An entry is
+the section of a scheme that acts inside a layer. With `window: w` beside the scheme's settings, a token of
+these layers sees the w tokens up to itself (Command A, arXiv 2504.00698; Gemma 3, 2503.19786); without, all.
 """
 
 from dataclasses import replace
@@ -20,7 +21,7 @@ class ScheduleOptions(Options):
         min_length=1, description="the name in schemes of each layer's scheme, repeated over the layers"
     )
     schemes: dict[str, dict[str, Any]] = Field(
-        description="the sections of the schemes, by names of your choice"
+        description="the sections of the schemes, by names of your choice; window: tokens that a token sees"
     )
 
 
@@ -48,10 +49,13 @@ class Schedule(Scheme):
         self.schemes = nn.ModuleList()
         self.places = {name: place for place, name in enumerate(dict.fromkeys(self.names))}
         for name in self.places:
-            section = options.schemes[name]
-            inner = replace(geometry, layers=self.names.count(name))
+            section = dict(options.schemes[name])
+            window = section.pop("window", None)
+            if window is not None and (type(window) is not int or window < 1):
+                raise ConfigError(f"pos.schemes.{name}.window={window} must be a number of tokens, 1 or more")
+            inner = replace(geometry, layers=self.names.count(name), window=window)
             scheme = build_scheme(section, inner, f"pos.schemes.{name}")
-            if type(scheme).embed is not Scheme.embed or type(scheme).place is not Scheme.place:
+            if scheme.overrides("embed") or scheme.overrides("place"):
                 raise ConfigError(
                     f"pos.schemes.{name}.scheme={scheme.name} acts on the input, which all layers share: "
                     "a schedule takes schemes that act inside a layer"
@@ -81,7 +85,11 @@ class Schedule(Scheme):
         return any(self._scheme(name).length_dependent for name in self.places)
 
     def section(self) -> dict[str, Any]:
-        inner = {name: self._scheme(name).section() for name in sorted(self.places)}
+        inner = {}
+        for name in sorted(self.places):
+            scheme = self._scheme(name)
+            window = scheme.geometry.window
+            inner[name] = scheme.section() | ({} if window is None else {"window": window})
         return {**super().section(), "layers": self.names, "schemes": inner}
 
     def rescale(self, rescaling: Rescaling | None) -> bool:

@@ -1,0 +1,145 @@
+"""Windows by layer: every attention against plain sums over the keys of the window, in float64."""
+
+import pytest
+import torch
+
+from poslab.config.schema import ConfigError
+from poslab.model.attention import Attention, Site, build_attention
+from poslab.model.kernels import flex
+from poslab.model.positions import Geometry, build_scheme
+from poslab.model.positions.schedule import Schedule, ScheduleOptions
+from support.attentions import Case, assert_same, attended, masked, parts
+from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
+
+SCHEMES_OF_EACH_KIND = ["none", "rope", "pope", "alibi", "t5", "kerple", "fox", "fire"]
+
+
+def works(pos, attention):
+    try:
+        parts(pos, attention, window=5)
+    except ConfigError:
+        return False
+    return True
+
+
+PAIRS = [
+    (pos, attention) for pos in SCHEMES_OF_EACH_KIND for attention in ATTENTIONS if works(pos, attention)
+]
+
+
+def over_the_window(window):
+    """Return the sums over the keys that a query sees, cut out before they are formed."""
+
+    def attend(attention, q, k, v, site):
+        rows = []
+        for query in range(q.shape[-2]):
+            first = max(0, query - window + 1)
+            seen = slice(first, query + 1)
+            gates = None if site.log_gates is None else site.log_gates[..., seen]
+            inside = Site(site.scheme, site.positions[seen], gates)
+            parts_of = (tensor[..., seen, :] for tensor in (q, k, v))
+            rows.append(masked(attention, *parts_of, inside)[..., -1:, :])
+        return torch.cat(rows, dim=-2)
+
+    return attend
+
+
+@pytest.mark.parametrize(("pos", "attention"), PAIRS)
+@pytest.mark.parametrize("window", [5, 90])
+def test_a_window_is_attention_over_its_keys(pos, attention, window):
+    """Inside of one strip and chunk, and over more; T5's horizon is outside of both windows."""
+    case = Case(pos, 135, batch=1, window=window)
+    ours = case.outputs_and_gradients(attention, attended)
+    assert_same(ours, case.outputs_and_gradients(attention, masked))
+    assert_same(ours, case.outputs_and_gradients(attention, over_the_window(window)))
+
+
+@pytest.mark.parametrize("pos", ["none", "alibi", "t5"])
+def test_windows_of_long_sequences(pos):
+    """Past the blocks of short sequences, where keys out of reach are left out."""
+    case = Case(pos, 600, batch=1, window=200)
+    assert_same(case.outputs_and_gradients("flash", attended), case.outputs_and_gradients("flash", masked))
+
+
+def test_a_window_longer_than_the_text_is_none():
+    inside, whole = Case("rope", 40, window=40), Case("rope", 40)
+    for attention in ATTENTIONS:
+        assert_same(
+            inside.outputs_and_gradients(attention, attended),
+            whole.outputs_and_gradients(attention, attended),
+        )
+    attend, scheme, _ = parts("rope", "flash", window=40)
+    attend.attend(inside.q, inside.k, inside.v, Site(scheme, torch.arange(40)))
+    assert attend.kernel == "torch flash (cpu)"
+
+
+@pytest.mark.parametrize(("attention", "pos"), [("softmax", "none"), ("flash", "alibi"), ("flash", "none")])
+def test_both_sides_of_a_window(attention, pos):
+    geometry = Geometry(24, 3, 64, layers=1, causal=False, window=4)
+    scheme = build_scheme(SCHEMES[pos], geometry)
+    attend = build_attention(ATTENTIONS[attention], geometry, scheme)
+    assert isinstance(attend, Attention)
+    q, k, v = torch.randn(3, 1, 3, 20, 8, dtype=torch.float64)
+    site = Site(scheme, torch.arange(20))
+    mixed, weights = attend.attend(q, k, v, site), attend.weights(q, k, site)
+    distance = torch.arange(20)[:, None] - torch.arange(20)
+    assert ((weights > 0) == (distance.abs() < 4)).all()
+    torch.testing.assert_close(mixed, weights @ v)
+
+
+@pytest.mark.parametrize("attention", ["flash", "softmax", "linear"])
+def test_no_token_reaches_past_the_windows_of_all_layers(attention):
+    """Four layers of 5 tokens: a token changes the logits of itself and of 16 tokens after it, no more."""
+    pos = {"scheme": "schedule", "layers": ["near"], "schemes": {}}
+    pos["schemes"]["near"] = SCHEMES["rope"] | {"window": 5}
+    gpt = make_gpt(pos, ATTENTIONS[attention])
+    tokens = torch.arange(40)[None] % 50
+    changed = tokens.clone()
+    changed[0, 10] = 49
+    differs = (gpt(tokens) - gpt(changed)).abs().amax(dim=(0, 2)) > 1e-12
+    assert differs.nonzero().flatten().tolist() == list(range(10, 10 + 4 * 4 + 1))
+
+
+@pytest.mark.parametrize("window", [1, 2, 128, 129, 130, 200, 512, 5000])
+def test_blocks_of_flex_attention_hold_every_key_of_a_window(window):
+    """Keys of blocks that are left out are out of the window for all of the block's queries."""
+    length = 9 * flex.BLOCK
+    for first in (0, 2):
+        queries = length - first * flex.BLOCK
+        mask = flex._blocks(torch.tensor([first * flex.BLOCK]), queries, length, window, lambda *index: None)
+        row = torch.arange(first * flex.BLOCK, length)[:, None]
+        seen = (row - torch.arange(length) < window) & (row >= torch.arange(length))
+        touched = seen.unflatten(1, (-1, flex.BLOCK)).any(-1).unflatten(0, (-1, flex.BLOCK)).any(1)
+        assert (mask.to_dense()[0, 0].bool() == touched).all()
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("pos", ["none", "t5", "fire", "fox"])
+def test_flex_attention_in_a_window(pos):
+    case = Case(pos, flex.BLOCK + 2, batch=1, window=50)
+
+    def by_flex(attend, q, k, v, site):
+        return flex.attend(q, k, v, site, q.shape[-1] ** -0.5)
+
+    attend, scheme, whole = parts(pos, "softmax", window=50)
+    site = Site(scheme, whole.place(case.length, None), scheme.log_gates(case.x))
+    with torch.no_grad():
+        assert_same(
+            [by_flex(attend, case.q, case.k, case.v, site)], [masked(attend, case.q, case.k, case.v, site)]
+        )
+
+
+@pytest.mark.parametrize("window", [0, -1, 2.5, "32", True])
+def test_what_no_window_can_be_is_refused(window):
+    schemes = {"near": SCHEMES["rope"] | {"window": window}}
+    options = ScheduleOptions(layers=["near"], schemes=schemes)
+    with pytest.raises(ConfigError, match=r"schemes\.near\.window"):
+        Schedule(options, Geometry(32, 4, 64, layers=4))
+
+
+def test_the_record_has_each_layers_window():
+    scheme = build_scheme(POSITIONS["as_command_a"], Geometry(32, 4, 64, layers=4))
+    assert scheme.section()["schemes"]["near"]["window"] == 64
+    assert "window" not in scheme.section()["schemes"]["far"]
+    assert [scheme.layer(index).geometry.window for index in range(4)] == [64, 64, 64, None]
+    assert build_scheme(scheme.section(), scheme.geometry).section() == scheme.section()
