@@ -1,0 +1,44 @@
+"""Logits that grow with the logarithm of a query's position, by a fixed rule, around any other scheme.
+
+    llama4    1 + strength log(1 + floor((i + 1) / start))     Llama 4 and Ministral 3
+    inkling   1 + strength log(max((i + 1) / start, 1))        Inkling
+    beam      (1 + (i + 1) / start)^strength                   Beam
+
+multiplies the queries at position i, in layers without a rotation (Llama 4, Beam) or in those that see the
+whole text (Inkling): a schedule's entry. The rules are those of the models' code in transformers; their start
+is 8,192 tokens and more, as long as their training windows of the first phase.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from poslab.model.around import AroundOptions, Scaled, ScaledLayer
+
+
+class LogScaledOptions(AroundOptions):
+    rule: Literal["llama4", "inkling", "beam"] = Field(description="how the factor grows; see the module")
+    strength: float = Field(gt=0, description="of the growth; 0.1 in all three models")
+    start: int = Field(ge=1, description="tokens; the growth begins, or is counted, from here")
+
+
+class _LogScaledLayer(ScaledLayer):
+    options: LogScaledOptions
+
+    def factor(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "1 T"]:
+        tokens = (positions.double() + 1) / self.options.start
+        strength = self.options.strength
+        if self.options.rule == "llama4":
+            return (1 + strength * torch.log1p(tokens.floor()))[None]
+        if self.options.rule == "inkling":
+            return (1 + strength * tokens.clamp(min=1).log())[None]
+        return ((1 + tokens) ** strength)[None]
+
+
+class LogScaled(Scaled):
+    options_class = LogScaledOptions
+    layer_class = _LogScaledLayer
+    options: LogScaledOptions

@@ -1,0 +1,35 @@
+"""Scalable softmax (SSMax; Nakanishi 2025, arXiv 2501.19399) around any other scheme.
+
+    logit_ij = s_h log(i + 1) (q_i . k_j) / sqrt(K)
+
+for query i of n = i + 1 keys, with a number s_h for each head of each layer, learned from 0.43 on (figure 1).
+The bias of the scheme inside is not multiplied.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from poslab.model.around import AroundOptions, Scaled, ScaledLayer
+from poslab.model.positions import LearnedOptions, Scheme
+
+START = 0.43  # of s
+
+
+class SSMaxOptions(LearnedOptions, AroundOptions):
+    pass
+
+
+class _SSMaxLayer(ScaledLayer):
+    def __init__(self, options: SSMaxOptions, inside: Scheme) -> None:
+        super().__init__(options, inside)
+        self.scale = nn.Parameter(torch.full((self.geometry.heads,), START))
+
+    def factor(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "H T"]:
+        return self.scale[:, None] * torch.log1p(positions.to(self.scale.dtype))
+
+
+class SSMax(Scaled):
+    options_class = SSMaxOptions
+    layer_class = _SSMaxLayer
+    options: SSMaxOptions

@@ -1,0 +1,85 @@
+"""Logits that grow with log(n), around any scheme, by their formulas."""
+
+import math
+
+import pytest
+import torch
+
+from poslab.config.schema import PairError
+from poslab.model.attention import build_attention
+from poslab.model.positions import Geometry, build_scheme
+from support.models import ATTENTIONS, SCHEMES
+from support.parity import close, make_scheme, scores
+
+HEADS, WIDTH, TOKENS = 3, 8, 40
+RULES = {
+    "llama4": lambda n: 1 + 0.3 * math.log(1 + n // 7),
+    "inkling": lambda n: 1 + 0.3 * math.log(max(n / 7, 1)),
+    "beam": lambda n: (1 + n / 7) ** 0.3,
+}
+INSIDE = {name: SCHEMES[name] for name in ("none", "rope", "t5", "fire", "fox")}
+
+pytestmark = pytest.mark.usefixtures("seeded")
+
+
+def small(name, **options):
+    return make_scheme(name, width=WIDTH, heads=HEADS, **options)
+
+
+def queries_and_keys():
+    return torch.randn(2, 2, HEADS, TOKENS, WIDTH, dtype=torch.float64, requires_grad=True)
+
+
+def times(inside, factor, q, k, gates):
+    """Return the scores of the scheme inside, the products multiplied and what is added left as it is."""
+    positions = torch.arange(TOKENS)
+    added = scores(inside, torch.zeros_like(q), torch.zeros_like(k), positions, gates)
+    return (scores(inside, q, k, positions, gates) - added) * factor[..., None] + added
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+@pytest.mark.parametrize("rule", RULES)
+def test_fixed_rules_multiply_the_products(rule, inside):
+    whole = small("log_scaled", rule=rule, strength=0.3, start=7, of=INSIDE[inside])
+    layer, own = whole.layer(0), whole.of.layer(0)
+    q, k = queries_and_keys()
+    gates = own.log_gates(torch.randn(2, TOKENS, HEADS * WIDTH, dtype=torch.float64))
+    factor = torch.tensor([RULES[rule](i + 1) for i in range(TOKENS)], dtype=torch.float64)
+    causal = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
+    ours = scores(layer, q, k, torch.arange(TOKENS), gates)[..., causal]
+    expected = times(own, factor, q, k, gates)[..., causal]
+    close(ours, expected, rtol=1e-9, atol=1e-9)
+    for mine, theirs in zip(
+        *(torch.autograd.grad(x.sin().sum(), (q, k)) for x in (ours, expected)), strict=True
+    ):
+        close(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_ssmax_has_a_number_for_each_head_and_layer_and_trains_it():
+    geometry = Geometry(HEADS * WIDTH, HEADS, 64, layers=2)
+    whole = build_scheme(SCHEMES["ssmax"], geometry).double()
+    first, second = (whole.layer(index).scale for index in range(2))
+    assert first is not second
+    assert torch.equal(first.detach(), torch.full((HEADS,), 0.43, dtype=torch.float64).float().double())
+    assert set(whole.rates()) == set(whole.parameters()) == {first, second}
+    with torch.no_grad():
+        first.copy_(torch.tensor([0.5, -0.2, 1.1]))
+    q, k = queries_and_keys()
+    causal = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
+    ours = scores(whole.layer(0), q, k, torch.arange(TOKENS))[..., causal]
+    logs = torch.tensor([math.log(i + 1) for i in range(TOKENS)], dtype=torch.float64)
+    factor = (first[:, None] * logs)[..., None].expand(-1, -1, TOKENS)[..., causal]
+    expected = scores(whole.of, q, k, torch.arange(TOKENS))[..., causal] * factor
+    close(ours, expected, rtol=1e-9, atol=1e-9)
+    leaves = (q, k, first)
+    for mine, theirs in zip(
+        *(torch.autograd.grad(x.sin().sum(), leaves) for x in (ours, expected)), strict=True
+    ):
+        close(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_linear_attention_refuses_them():
+    geometry = Geometry(HEADS * WIDTH, HEADS, 64, layers=1)
+    layer = build_scheme(SCHEMES["ssmax"], geometry).layer(0)
+    with pytest.raises(PairError, match="flash or softmax"):
+        build_attention(ATTENTIONS["linear"], geometry, layer)

@@ -1,0 +1,195 @@
+"""The layers of published models, as recipes have them, against the code in the transformers library."""
+
+from functools import partial
+
+import pytest
+import torch
+from transformers import Cohere2Config, Gemma4TextConfig, Llama4TextConfig, Qwen3NextConfig, SmolLM3Config
+from transformers.models.cohere2 import modeling_cohere2
+from transformers.models.gemma4 import modeling_gemma4
+from transformers.models.llama4 import modeling_llama4
+from transformers.models.qwen3_next import modeling_qwen3_next
+from transformers.models.smollm3 import modeling_smollm3
+
+import poslab
+from poslab.config.schema import BlockOptions
+from poslab.model.attention import Site, build_attention
+from poslab.model.gpt import build
+from poslab.model.positions import Geometry, build_scheme
+from support.models import ATTENTIONS, CONF, POSITIONS
+from support.parity import TorchInFloat64
+
+HEADS, KEYS, WIDTH, TOKENS = 4, 2, 8, 40
+NEAR, FAR = 0, 3  # layers of the recipes
+RECIPES = sorted(path.stem for path in (CONF / "recipe").glob("*.yaml"))
+
+
+def ours(recipe, attention, layer, **block):
+    """The attention of a layer with random weights, and the layer's scheme, with windows of 5 tokens."""
+    section = POSITIONS[recipe]
+    if section["scheme"] == "schedule":
+        schemes = {
+            name: entry | ({"window": 5} if "window" in entry else {})
+            for name, entry in section["schemes"].items()
+        }
+        schemes = {
+            name: entry | ({"start": 7} if "start" in entry else {}) for name, entry in schemes.items()
+        }
+        section = section | {"schemes": schemes}
+    geometry = Geometry(HEADS * WIDTH, HEADS, 64, layers=4)
+    scheme = build_scheme(section, geometry).layer(layer)
+    built = build_attention(ATTENTIONS[attention], geometry, scheme)
+    built.add_projections(BlockOptions(query_groups=KEYS, bias=False, **block))
+    built.double()
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.normal_()
+    return built, scheme
+
+
+def theirs(kind, config, layer, built):
+    """Their attention with the weights of ours."""
+    module = kind(config, layer).double()
+    q, k, v = built.query_key_value.weight.split([HEADS * WIDTH, *2 * [KEYS * WIDTH]])
+    with torch.no_grad():
+        if built.gate_attention is not None:  # of each head beside its queries
+            gate = built.gate_attention.weight
+            q = torch.cat([x.unflatten(0, (HEADS, WIDTH)) for x in (q, gate)], dim=1).flatten(0, 1)
+        module.q_proj.weight.copy_(q)
+        module.k_proj.weight.copy_(k)
+        module.v_proj.weight.copy_(v)
+        module.o_proj.weight.copy_(built.project_attention.weight)
+        if built.norm_queries is not None:
+            module.q_norm.weight.copy_(built.norm_queries.weight - 1)
+            module.k_norm.weight.copy_(built.norm_keys.weight - 1)
+    return module
+
+
+def config_of(kind, **options):
+    config = kind(
+        hidden_size=HEADS * WIDTH,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KEYS,
+        head_dim=WIDTH,
+        num_hidden_layers=4,
+        rms_norm_eps=1e-6,
+        **options,
+    )
+    config._attn_implementation = "eager"
+    return config
+
+
+def turns(base, turned=WIDTH, interleaved=False):
+    """The cosines and sines of RoPE on the first `turned` numbers, in the layout of their code."""
+    theta = base ** (-torch.arange(0, turned, 2, dtype=torch.float64) / turned)
+    phases = torch.arange(TOKENS, dtype=torch.float64)[:, None] * theta
+    phases = phases.repeat_interleave(2, dim=-1) if interleaved else torch.cat([phases, phases], dim=-1)
+    return phases.cos()[None], phases.sin()[None]
+
+
+def mask(window=None):
+    distance = torch.arange(TOKENS)[:, None] - torch.arange(TOKENS)
+    hidden = distance < 0 if window is None else (distance < 0) | (distance >= window)
+    return torch.zeros(TOKENS, TOKENS, dtype=torch.float64).masked_fill(hidden, -torch.inf)[None, None]
+
+
+def cohere2(layer):
+    types = 3 * ["sliding_attention"] + ["full_attention"]
+    config = config_of(Cohere2Config, layer_types=types, sliding_window=5)
+    arguments = turns(50000.0, interleaved=True), mask(5 if layer == NEAR else None)
+    return partial(theirs, modeling_cohere2.Cohere2Attention, config, layer), arguments
+
+
+def smollm3(layer):
+    config = config_of(SmolLM3Config, no_rope_layers=[1, 1, 1, 0])
+    return partial(theirs, modeling_smollm3.SmolLM3Attention, config, layer), (turns(50000.0), mask())
+
+
+def llama4(layer):
+    options = {"attn_scale": 0.1, "floor_scale": 7, "attn_temperature_tuning": True, "use_qk_norm": False}
+    config = config_of(Llama4TextConfig, no_rope_layers=[1, 1, 1, 0], **options)
+    theta = 500000.0 ** (-torch.arange(0, WIDTH, 2, dtype=torch.float64) / WIDTH)
+    phases = torch.arange(TOKENS, dtype=torch.float64)[:, None] * theta
+    turned = torch.polar(torch.ones_like(phases), phases)[None]
+    return partial(theirs, modeling_llama4.Llama4TextAttention, config, layer), (turned, mask())
+
+
+def qwen3_next(layer):
+    config = config_of(Qwen3NextConfig)
+    arguments = turns(10_000_000.0, turned=WIDTH // 4), mask()
+    return partial(theirs, modeling_qwen3_next.Qwen3NextAttention, config, layer), arguments
+
+
+LAYERS = {
+    "as_command_a": (cohere2, {}),
+    "as_llama4": (llama4, {}),
+    "as_qwen3_next": (qwen3_next, {"qk_norm": True, "output_gate": True}),
+    "as_smollm3": (smollm3, {}),
+}
+
+
+@pytest.fixture(autouse=True)
+def in_float64(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)  # which their code rounds to
+    for module in (modeling_cohere2, modeling_llama4, modeling_qwen3_next, modeling_smollm3):
+        monkeypatch.setattr(module, "torch", TorchInFloat64())
+
+
+@pytest.mark.usefixtures("seeded")
+@pytest.mark.parametrize("layer", [NEAR, FAR])
+@pytest.mark.parametrize("attention", ["softmax", "flash"])
+@pytest.mark.parametrize("recipe", LAYERS)
+def test_a_layer_is_that_of_the_model(recipe, attention, layer):
+    """The output, and the gradients of the input and of every weight."""
+    make, block = LAYERS[recipe]
+    built, scheme = ours(recipe, attention, layer, **block)
+    make_theirs, arguments = make(layer)
+    module = make_theirs(built)
+    x = torch.randn(2, TOKENS, HEADS * WIDTH, dtype=torch.float64, requires_grad=True)
+    mine = built(x, Site(scheme, torch.arange(TOKENS)))
+    other = module(x, *arguments)[0]
+    torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9)
+    upstream = torch.randn_like(mine)
+    shared = [built.project_attention.weight], [module.o_proj.weight]
+    gradients = [
+        torch.autograd.grad(output, [x, *weights, *queries], upstream)
+        for output, weights, queries in (
+            (mine, shared[0], [built.query_key_value.weight]),
+            (other, shared[1], [module.q_proj.weight, module.k_proj.weight, module.v_proj.weight]),
+        )
+    ]
+    torch.testing.assert_close(gradients[0][:2], gradients[1][:2], rtol=1e-8, atol=1e-8)
+    of_queries, *others = gradients[1][2:]
+    if built.gate_attention is not None:
+        of_queries = of_queries.unflatten(0, (HEADS, 2 * WIDTH))[:, :WIDTH].flatten(0, 1)
+    torch.testing.assert_close(gradients[0][2], torch.cat([of_queries, *others]), rtol=1e-8, atol=1e-8)
+
+
+def test_gemma4_turns_a_quarter_of_the_pairs_in_its_global_layers():
+    rope = {"rope_type": "proportional", "rope_theta": 1000000.0, "partial_rotary_factor": 0.25}
+    config = config_of(
+        Gemma4TextConfig,
+        global_head_dim=64,
+        rope_parameters={
+            "full_attention": rope,
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    )
+    embedding = modeling_gemma4.Gemma4TextRotaryEmbedding(config)
+    theirs_by_layer = {"full_attention": FAR, "sliding_attention": NEAR}
+    for kind, layer in theirs_by_layer.items():
+        width = 64 if kind == "full_attention" else WIDTH
+        geometry = Geometry(HEADS * width, HEADS, 64, layers=4)
+        scheme = build_scheme(POSITIONS["as_gemma4"], geometry).layer(layer)
+        frequencies = scheme.frequencies(width, torch.arange(5))
+        torch.testing.assert_close(
+            frequencies, getattr(embedding, f"{kind}_inv_freq").double(), rtol=1e-6, atol=0
+        )
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_is_a_model(recipe):
+    config = poslab.compose(f"recipe={recipe}").config
+    gpt = build(config, 256)
+    gpt.initialise(0)
+    assert torch.isfinite(gpt(torch.arange(200)[None])).all()
