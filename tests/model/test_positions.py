@@ -149,7 +149,7 @@ def test_schemes_without_a_rotation_cannot_be_rescaled():
     assert set(SCHEMES) - set(RESCALABLE) == {
         name
         for name in SCHEMES
-        if name in ("none", "sinusoidal", "learned", "t5", "alibi", "kerple", "fire", "fox", "log_scaled")
+        if name in ("none", "sinusoidal", "learned", "t5", "alibi", "kerple", "fire", "fox")
     }
 
 
