@@ -1,7 +1,8 @@
 """What a bias or a window costs fused attention: python benchmarks/attention_bias.py
 
-Attention of one layer under schemes that add to the logits (`none@512`: in windows of 512 tokens), forward and with backward, as ratios to the plain
-fused kernel (pos=none), in turns. One thread, float32, 4 heads of width 32, 4,096 tokens at least.
+Attention of one layer under schemes that add to the logits, and in windows of 512 tokens (`none@512`),
+forward and with backward, as ratios to the plain fused kernel (pos=none), in turns. One thread, float32, 4
+heads of width 32, 4,096 tokens at least.
 """
 
 import argparse

@@ -9,7 +9,7 @@ from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.data.corpus import Corpus, check_lengths
 from poslab.data.segments import extrapolation_segments
-from poslab.data.windows import training_batch, validation_windows
+from poslab.data.windows import Starts, training_batch, validation_windows
 from support.texts import options, write_documents
 
 
@@ -32,6 +32,33 @@ def test_training_windows_reach_both_ends(tmp_path: Path) -> None:
     corpus = prepare(options("text", path=str(tmp_path / "alphabet.txt")))
     starts = training_batch(corpus, 0, 0, 2000, 3)[:, 0] - ord("a")
     assert set(starts) == set(range(len(corpus.train) - 3))
+
+
+def test_windows_within_documents_reach_both_ends_of_each_and_cross_none(tmp_path: Path) -> None:
+    texts = ["abcdefghij", "kl", "mnopqrstuvwxyz", "", "0123"]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.txt").write_text(text)
+    corpus = prepare(options("text", path=str(tmp_path)))
+    train = corpus.decode(corpus.train).split(b"\0")
+    starts = Starts(corpus, 3, within=True)
+    drawn = {corpus.decode(window) for window in training_batch(corpus, 0, 0, 3000, 3, starts)}
+    assert drawn == {text[first : first + 4] for text in train for first in range(len(text) - 3)}
+    assert len(drawn) == starts.count
+
+
+def test_documents_shorter_than_a_window_have_none(tmp_path: Path) -> None:
+    write_documents(tmp_path / "short", 40)
+    corpus = prepare(options("text", path=str(tmp_path / "short")))
+    longest = max(len(text) for text in corpus.decode(corpus.train).split(b"\0"))
+    assert Starts(corpus, longest - 1, within=True).count >= 1
+    with pytest.raises(ConfigError, match=r"data\.windows=joined"):
+        Starts(corpus, longest, within=True)
+
+
+def test_where_windows_lie_is_no_other_text(tmp_path: Path) -> None:
+    write_documents(tmp_path / "text", 4)
+    data = options("text", path=str(tmp_path / "text"))
+    assert prepare({**data, "windows": "within"}).directory == prepare(data).directory
 
 
 @pytest.mark.parametrize("count", [1, 5, 40, 10_000])

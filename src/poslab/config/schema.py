@@ -265,6 +265,8 @@ class RunConfig(Options):
         for name, default in GPT2_BLOCK:
             if plain["model"][name] == default:
                 del plain["model"][name]
+        if plain["data"].get("windows") == "joined":
+            del plain["data"]["windows"]
         if plain["data"].get("source") == "text" and isinstance(plain["data"].get("path"), str):
             plain["data"]["path"] = Path(plain["data"]["path"]).name
         if is_tokenizer_file(plain["data"].get("vocabulary")):

@@ -38,7 +38,11 @@ def prepare(data: Mapping[str, Any]) -> Corpus:
     source = sources.find(data)
     name = source.label()
     content = None if source.pinned else _digest(source)
-    decided_by = source.model_dump(mode="json") if content is None else {"vocabulary": source.vocabulary}
+    decided_by = (
+        source.model_dump(mode="json", exclude={"windows"})
+        if content is None
+        else {"vocabulary": source.vocabulary}
+    )
     if is_tokenizer_file(source.vocabulary):
         decided_by["vocabulary"] = tokenizer_file.digest(Path(str(source.vocabulary)))
     key = hashlib.sha256(json.dumps([FORMAT, decided_by, content], sort_keys=True).encode()).hexdigest()

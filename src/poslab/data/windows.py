@@ -7,20 +7,46 @@ fixed window is scored twice.
 import numpy as np
 from numpy.typing import NDArray
 
+from poslab.config.schema import ConfigError
 from poslab.data.corpus import Corpus
 
 
+class Starts:
+    """Where training windows of L + 1 tokens can begin: anywhere in the text, or inside of one document."""
+
+    def __init__(self, corpus: Corpus, context_length: int, within: bool = False) -> None:
+        """Raise ConfigError where no document has a window."""
+        ends = np.array([len(corpus.train)])
+        if within:
+            ends = np.append(np.flatnonzero(corpus.train == corpus.separator), ends)
+        begins = np.append(0, ends[:-1] + 1)
+        room = np.maximum(ends - begins - context_length, 0)
+        if not room.any():
+            raise ConfigError(
+                f"no training document of {corpus.name} has the {context_length + 1:,} tokens of a window: "
+                "choose data.windows=joined or a smaller context_length"
+            )
+        self.count = int(room.sum())
+        self.upto = np.cumsum(room)
+        self.offset = begins - (self.upto - room)
+
+    def __getitem__(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the tokens at which the windows of these numbers, below `count`, begin."""
+        return numbers + self.offset[np.searchsorted(self.upto, numbers, side="right")]
+
+
 def training_batch(
-    corpus: Corpus, seed: int, step: int, batch_size: int, context_length: int
+    corpus: Corpus, seed: int, step: int, batch_size: int, context_length: int, starts: Starts | None = None
 ) -> NDArray[np.int64]:
     """Return (batch_size, context_length + 1) tokens at random starts, decided by (seed, step).
 
-    Windows may cross documents. 0 <= seed, step < 2^64.
+    `starts` are those of this corpus and length; None: anywhere. 0 <= seed, step < 2^64.
     """
+    starts = starts or Starts(corpus, context_length)
     # Raw numbers and a remainder are the same in every release of NumPy; Generator's methods need not be.
     random = np.random.Philox(key=np.array([seed, step], dtype=np.uint64))
-    starts = random.random_raw(batch_size) % np.uint64(len(corpus.train) - context_length)
-    return windows_at(corpus.train, starts.astype(np.int64), context_length + 1)
+    numbers = random.random_raw(batch_size) % np.uint64(starts.count)
+    return windows_at(corpus.train, starts[numbers.astype(np.int64)], context_length + 1)
 
 
 def validation_windows(corpus: Corpus, count: int, context_length: int) -> NDArray[np.int64]:

@@ -42,10 +42,12 @@ def paragraph(results: Results) -> Iterator[Cited]:
     trainer = every.of("trainer")
     data = every(lambda run: plain(run.data_name, 60))
     vocabulary = every(lambda run: str(run.vocabulary))
+    within = all((run.config.get("data") or {}).get("windows") == "within" for run in results.finished)
+    inside = " inside of one document each" if within else ""
     yield Cited(
         f"Each was trained on {every(lambda run: quantity(run.budget))} tokens of {data} (a vocabulary of "
         f"{vocabulary} tokens) in {trainer('max_steps')} steps of {trainer('batch_size')} windows of "
-        f"{every(lambda run: count(run.context_length))} tokens, the training length L, with AdamW"
+        f"{every(lambda run: count(run.context_length))} tokens{inside}, the training length L, with AdamW"
     )
     yield Cited("", cited("always", "optimizer"))
     rates = every(lambda run: rate_text(run.learning_rate) if run.learning_rate is not None else "")

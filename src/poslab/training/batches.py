@@ -12,7 +12,7 @@ from torch import Tensor
 from poslab.config.schema import RunConfig
 from poslab.data.corpus import Corpus
 from poslab.data.questions import with_questions
-from poslab.data.windows import training_batch
+from poslab.data.windows import Starts, training_batch
 from poslab.objectives import UNSCORED, build_objective
 
 AHEAD = 3  # batches that wait for the GPU
@@ -43,6 +43,8 @@ class TrainingBatches:
         self.config = config
         self.corpus = corpus
         self.objective = build_objective(config.objective)
+        within = config.data.get("windows") == "within"
+        self.starts = Starts(corpus, config.context_length, within)
         self.first_step = first_step
         self.rank = rank
         self.world = world
@@ -53,8 +55,8 @@ class TrainingBatches:
     def __getitem__(self, index: int) -> Batch:
         options = self.config.trainer
         step, part = divmod(index, options.accumulate)
-        seed, number = self.config.seed, self.first_step + step
-        windows = training_batch(self.corpus, seed, number, options.batch_size, self.config.context_length)
+        seed, number, length = self.config.seed, self.first_step + step, self.config.context_length
+        windows = training_batch(self.corpus, seed, number, options.batch_size, length, self.starts)
         probe = self.config.probe
         if probe.share is not None:
             windows = with_questions(windows, list(probe.tasks), probe.share, seed, number)

@@ -13,7 +13,7 @@ The text is split, turned into tokens and cached by poslab.data.cache; a source 
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -31,6 +31,10 @@ class TextSource(Options):
     vocabulary: int | str = Field(
         description="bytes: a token a byte; a number: the entries of a BPE trained on the text; "
         "FILE.json: a tokenizer's file"
+    )
+    windows: Literal["joined", "within"] = Field(
+        default="joined",
+        description="of training: joined: anywhere in the text; within: inside of one document",
     )
 
     # Whether the options fix the text, so that prepared data can be found without reading it.

@@ -7,6 +7,7 @@ from poslab.config.request import Config, Request, Start
 from poslab.config.schema import CAUSAL, FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
 from poslab.data.corpus import check_lengths
 from poslab.data.questions import ROOM
+from poslab.data.windows import Starts
 from poslab.loggers import checked as checked_loggers
 from poslab.record.schema import FORMAT
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
@@ -58,6 +59,8 @@ def plan(
     if config.probe.tasks:
         _check_probe(config)
     check_lengths(corpus, config.context_length, longest_length(config))
+    if config.data.get("windows") == "within":
+        Starts(corpus, config.context_length, within=True)
     code = preparation.code(config)
     if request.start is not None:
         check_length(config, request.start)
