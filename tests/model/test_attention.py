@@ -8,7 +8,17 @@ from poslab.model.attention import Site, build_attention, flash
 from poslab.model.kernels import cpu_causal
 from poslab.model.kernels.strips import STRIP
 from poslab.model.positions import Geometry, Scheme, build_scheme
-from support.attentions import HEAD_WIDTH, HEADS, Case, assert_same, attended, masked, parts, sizes_kept
+from support.attentions import (
+    HEAD_WIDTH,
+    HEADS,
+    Case,
+    assert_same,
+    attended,
+    masked,
+    parts,
+    sizes_kept,
+    turned,
+)
 from support.models import ATTENTIONS, BY_TURNS, PAIRS, POSITIONS, SCHEMES, make_gpt
 from support.pairwise import all_pairs, pairwise
 
@@ -24,10 +34,10 @@ def by_the_formula(attend, q, k, v, site):
     kernel = attend.form == "O(L)"
     if kernel:
         phi_q, phi_k = attend.feature_map(q, True), attend.feature_map(k, False)
-        turned_q, turned_k = scheme.rotate_queries(phi_q, positions), scheme.rotate_keys(phi_k, positions)
     else:
-        turned_q = scheme.rotate_queries(scheme.logit_features(q), positions)
-        turned_k = scheme.rotate_keys(scheme.logit_features(k), positions)
+        phi_q, phi_k = scheme.logit_features(q), scheme.logit_features(k)
+    turned_q = turned(scheme.rotate_queries(phi_q, positions), site.angles)
+    turned_k = turned(scheme.rotate_keys(phi_k, positions), site.angles)
     for i in range(length):
         over, under = torch.zeros_like(v[..., 0, :]), torch.zeros_like(v[..., 0, :1])
         for j in range(i + 1):
@@ -128,7 +138,7 @@ def test_flash_adds_both_a_bias_by_both_positions_and_gates():
     case, results = Case("none", length), []
     for kind in ("flash", "softmax"):
         leaves = [tensor.clone().requires_grad_() for tensor in (case.q, case.k, case.v, case.x)]
-        site = Site(scheme, torch.arange(length), scheme.log_gates(leaves[3]))
+        site = Site.of(scheme, torch.arange(length), leaves[3])
         output = build_attention({"kind": kind}, geometry, scheme).attend(*leaves[:3], site)
         results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
     assert_same(*results)
@@ -148,8 +158,7 @@ def test_flash_is_softmax_in_the_training_dtypes(pos, dtype):
     for attention in ("flash", "softmax"):
         attend, scheme, whole = parts(pos, attention)
         whole.to(torch.float32)
-        positions = whole.place(200, None)
-        site = Site(scheme, positions, scheme.log_gates(case.x))
+        site = Site.of(scheme, whole.place(200, None), case.x)
         results[attention] = attend.attend(case.q, case.k, case.v, site)
     assert results["flash"].dtype == dtype
     tolerance = 2e-5 if dtype == torch.float32 else 2e-2 if pos != "ssmax" else 1e-1
@@ -188,7 +197,7 @@ def test_flash_names_the_kernel_that_ran():
     for pos in ("none", "rope", "pope", "t5", "alibi", "fox", "fire"):
         attend, scheme, _ = parts(pos, "flash")
         case = Case(pos, 5)
-        attend.attend(case.q, case.k, case.v, Site(scheme, torch.arange(5), scheme.log_gates(case.x)))
+        attend.attend(case.q, case.k, case.v, Site.of(scheme, torch.arange(5), case.x))
         kernels[pos] = attend.kernel
     assert kernels == {
         "none": "torch flash (cpu)",
@@ -203,7 +212,10 @@ def test_flash_names_the_kernel_that_ran():
 
 @pytest.mark.parametrize("pos", SCHEMES)
 def test_shift_invariance_is_as_the_scheme_says(pos):
-    """Content that repeats after 7 tokens gives the score of (i, j) again at (i + 7, j + 7), or does not."""
+    """Content that repeats after 7 tokens gives the score of (i, j) again at (i + 7, j + 7), or does not.
+
+    From token 7 on: a convolution over tokens finds none before the first.
+    """
     gpt = make_gpt(SCHEMES[pos], ATTENTIONS["softmax"])
     tokens = torch.arange(42)[None] % 7
     positions = gpt.scheme.place(42, None)
@@ -213,7 +225,7 @@ def test_shift_invariance_is_as_the_scheme_says(pos):
         scheme, x = gpt.scheme.layer(index), block.norm_attention(embedded)
         q, k, _, site = block.attention.projected(x, Site(scheme, positions))
         scores = block.attention.scores(q, k, site)
-        same.append(torch.allclose(scores[..., 7:, 7:], scores[..., :-7, :-7]))
+        same.append(torch.allclose(scores[..., 14:, 14:], scores[..., 7:-7, 7:-7]))
     assert all(same) == gpt.scheme.shift_invariant
 
 

@@ -64,7 +64,7 @@ def outputs_and_gradients(name, with_flex):
     x = torch.randn(BATCH, LENGTH, HEADS * WIDTH, generator=generator, dtype=torch.float64)
     leaves = [tensor.clone().requires_grad_() for tensor in (*drawn[:3], x)]
     q, k, v, x = leaves
-    site = Site(scheme, whole.place(LENGTH, None), scheme.log_gates(x))
+    site = Site.of(scheme, whole.place(LENGTH, None), x)
     if with_flex:
         output = flex.attend(q, k, v, site, WIDTH**-0.5)
     else:

@@ -190,12 +190,10 @@ class _DenominatorCounts:
     """
 
     def __init__(self, gpt: GPT) -> None:
-        distance = torch.tensor([1])
         self.layers = {
             index
             for index, block in enumerate(gpt.blocks)
-            if isinstance(block.attention, Linear)
-            and gpt.scheme.layer(index).relative_rotation(distance) is not None
+            if isinstance(block.attention, Linear) and _rotates(gpt.scheme.layer(index))
         }
         self.heads: dict[tuple[int, int], dict[str, Any]] = {}
 
@@ -215,6 +213,10 @@ class _DenominatorCounts:
 
     def rows(self) -> Rows:
         return [row for _, row in sorted(self.heads.items())]
+
+
+def _rotates(layer: Scheme) -> bool:
+    return layer.overrides("angles") or layer.relative_rotation(torch.tensor([1])) is not None
 
 
 @contextmanager

@@ -76,6 +76,11 @@ class ScaledLayer(Scheme):
     def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"] | None:
         return self.inside.log_gates(x)
 
+    def angles(
+        self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]
+    ) -> Float[Tensor, "B H T K/2"] | None:
+        return self.inside.angles(x, positions)
+
     def tail(self) -> Tail | None:
         return self.inside.tail()
 

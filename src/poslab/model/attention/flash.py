@@ -54,8 +54,8 @@ class Flash(Attention):
     ) -> Float[Tensor, "B H T K"]:
         scheme, positions, log_gates = site.scheme, site.positions, site.log_gates
         scale = q.shape[-1] ** -0.5
-        q = scheme.rotate_queries(scheme.logit_features(q), positions)
-        k = scheme.rotate_keys(scheme.logit_features(k), positions)
+        q = site.turned_queries(scheme.logit_features(q))
+        k = site.turned_keys(scheme.logit_features(k))
         working = torch.promote_types(q.dtype, torch.float32)
         if not scheme.geometry.causal:
             return self._two_sided(q, k, v, site, scale)

@@ -106,8 +106,7 @@ class Linear(Attention):
         """Return phi(q), phi(k), and both rotated."""
         working = torch.promote_types(q.dtype, torch.float32)
         q, k = self.feature_map(q.to(working), True), self.feature_map(k.to(working), False)
-        scheme, positions = site.scheme, site.positions
-        return q, k, scheme.rotate_queries(q, positions), scheme.rotate_keys(k, positions)
+        return q, k, site.turned_queries(q), site.turned_keys(k)
 
 
 class EluPlusOne(Function):

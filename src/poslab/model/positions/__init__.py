@@ -9,6 +9,7 @@ file in conf/pos, with one public subclass of Scheme. The other keys of the YAML
     bias(distance)                 is added to the logits, by distance                T5, ALiBi, KERPLE
     pairwise_bias(queries, keys)   is added to the logits, by both positions          FIRE
     log_gates(x)                   is added to the logits, by every token in between  FoX
+    angles(x, positions)           rotates queries and keys, by the tokens' content  Selective RoPE, CARoPE
     logit_features(x)              changes the factors of softmax attention's logits  YaRN, PoPE
     place(length, stream)          chooses the tokens' positions                      randomised
     layer(index)                   gives each layer a scheme of its own               schedule, FoX
@@ -47,7 +48,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from poslab.config.registry import find, options_of, part_name
-from poslab.config.schema import Options, PairError
+from poslab.config.schema import ConfigError, Options, PairError
 from poslab.model.rescaling import Rescaling
 
 
@@ -108,6 +109,15 @@ class Scheme(nn.Module):
     def name(self) -> str:
         """Its `pos.scheme`: the name of its module, in another package the full name."""
         return part_name(type(self), __name__)
+
+    def refuse_odd_heads(self) -> None:
+        """Raise ConfigError where the numbers of a head are not whole pairs, which a rotation turns."""
+        sizes = self.geometry
+        if sizes.head_width % 2:
+            raise ConfigError(
+                f"pos.scheme={self.name} turns pairs, but model.width={sizes.width} over model.heads="
+                f"{sizes.heads} gives heads of odd width {sizes.head_width}: choose an even one"
+            )
 
     @property
     def max_length(self) -> int | None:
@@ -185,8 +195,8 @@ class Scheme(nn.Module):
         return self.rotate(k, positions)
 
     def can_rotate(self, width: int) -> bool:
-        """Whether vectors of this width can be rotated."""
-        return True
+        """Whether vectors of this width can be rotated; `angles` are for the pairs of a head."""
+        return width == self.geometry.head_width or not self.overrides("angles")
 
     def relative_rotation(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
         """Return the factor on the product of a query's and a key's pair by distance in tokens, complex128.
@@ -242,10 +252,26 @@ class Scheme(nn.Module):
         """Whether the scheme's bias depends only on the distance, and `bias` is all of it."""
         return not self.overrides("pairwise_bias")
 
+    @property
+    def by_content(self) -> bool:
+        """Whether the scheme reads the input of the layer."""
+        return self.overrides("log_gates") or self.overrides("angles")
+
     def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"] | None:
         """Return log f_t <= 0, added to the logit of every query at or after token t and every key before t.
 
         None: no gates. `x` is the input of this layer's projections to queries and keys.
+        """
+        return None
+
+    def angles(
+        self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]
+    ) -> Float[Tensor, "B H T K/2"] | None:
+        """Return the radians by which each pair (c, c + K/2) of each token's query and key turns.
+
+        So a logit depends on the difference of two tokens' angles. They come on top of `rotate`, in linear
+        attention in the numerator alone. None: no such angles. `x` is the input of this layer's projections,
+        often under autocast, which is no place for sums over tokens.
         """
         return None
 
