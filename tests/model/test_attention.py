@@ -22,7 +22,15 @@ from support.attentions import (
 from support.models import ATTENTIONS, BY_TURNS, PAIRS, POSITIONS, SCHEMES, make_gpt
 from support.pairwise import all_pairs, pairwise
 
-KERNELS = ["rope", "pope", "t5", "kerple", "fox", "fire"]  # a scheme for each way of flash on a CPU
+KERNELS = [
+    "rope",
+    "pope",
+    "t5",
+    "kerple",
+    "fox",
+    "fire",
+    "inkling",
+]  # a scheme for each way of flash on a CPU
 
 
 def by_the_formula(attend, q, k, v, site):
@@ -44,6 +52,10 @@ def by_the_formula(attend, q, k, v, site):
             added = gates[..., j + 1 : i + 1].sum(dim=-1, keepdim=True)
             if bias is not None:
                 added = added + bias[:, i, j, None]
+            back = int(positions[i] - positions[j])
+            if site.content_bias is not None and back < site.content_bias.table.shape[1]:
+                r, table = site.content_bias
+                added = added + (r[..., i, :] @ table[:, back])[..., None]
             product = (turned_q[..., i, :] * turned_k[..., j, :]).sum(-1, keepdim=True)
             if kernel:
                 top = added.exp() * product
@@ -90,18 +102,34 @@ def test_the_last_tokens_alone_get_what_they_get_among_all(pos, attention, last)
 
 
 @pytest.mark.parametrize("attention", ["linear", "performer"])
-@pytest.mark.parametrize("pos", ["kerple", "fire"])
+@pytest.mark.parametrize("pos", ["kerple", "fire", "inkling"])
 def test_a_pair_without_a_fast_form_is_refused_and_says_what_to_choose(pos, attention):
     with pytest.raises(ConfigError, match=rf"pos.scheme={pos}.*attention=flash"):
         parts(pos, attention)
 
 
-def test_pope_with_random_features_is_refused_unless_they_are_as_many_as_the_head_is_wide():
+@pytest.mark.parametrize("pos", ["pope", "carope"])
+def test_what_turns_a_heads_numbers_is_refused_for_another_number_of_random_features(pos):
     geometry = Geometry(32, 4, 64, layers=1)
-    scheme = build_scheme(POSITIONS["pope"], geometry)
+    scheme = build_scheme(POSITIONS[pos], geometry).layer(0)
     with pytest.raises(ConfigError, match=r"choose attention\.features=8"):
         build_attention({"kind": "performer", "features": 16}, geometry, scheme)
-    build_attention({"kind": "performer", "features": 8}, geometry, scheme)
+    scheme.double()
+    with torch.no_grad():
+        for parameter in scheme.parameters():
+            parameter.normal_(generator=torch.Generator().manual_seed(1))
+    attend = build_attention({"kind": "performer", "features": 8}, geometry, scheme)
+    attend.draw(torch.Generator().manual_seed(0))
+    drawn = torch.randn(3, 2, 4, 13, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    site = Site.of(scheme, torch.arange(13), drawn[0].transpose(1, 2).flatten(-2))
+    assert_same([attend.attend(*drawn, site)], [by_the_formula(attend, *drawn, site)])
+
+
+def test_flash_is_softmax_where_a_bias_by_content_has_ended():
+    case = Case("inkling", 2 * STRIP + 5, context_length=100)  # and ends after 50 tokens
+    assert_same(
+        case.outputs_and_gradients("flash", attended), case.outputs_and_gradients("softmax", attended)
+    )
 
 
 @pytest.mark.parametrize("length", [1, 2, STRIP - 1, STRIP, STRIP + 1])
@@ -194,7 +222,7 @@ def test_flash_keeps_no_square_matrix(pos):
 
 def test_flash_names_the_kernel_that_ran():
     kernels = {}
-    for pos in ("none", "rope", "pope", "t5", "alibi", "fox", "fire"):
+    for pos in ("none", "rope", "pope", "t5", "alibi", "fox", "fire", "inkling", "carope"):
         attend, scheme, _ = parts(pos, "flash")
         case = Case(pos, 5)
         attend.attend(case.q, case.k, case.v, Site.of(scheme, torch.arange(5), case.x))
@@ -207,6 +235,8 @@ def test_flash_names_the_kernel_that_ran():
         "alibi": "torch flash, sliding bias (cpu)",
         "fox": "strips",
         "fire": "strips, checkpointed",
+        "inkling": "strips, checkpointed",
+        "carope": "torch flash (cpu)",
     }
 
 

@@ -234,6 +234,23 @@ def test_repo_scores_by_the_formula(places):
 
 
 @pytest.mark.parametrize("places", PLACES)
+def test_inkling_scores_by_the_formula(places):
+    q, k, positions = queries_and_keys(places)
+    scheme, x, leaves = given("inkling", rank=5, extent=5 / L)
+    assert scheme.profiles.shape == (5, 5)
+
+    def logit(batch, head, i, j):
+        plain = q[batch, head, i] @ k[batch, head, j] / math.sqrt(WIDTH_HERE)
+        distance = int(positions[i] - positions[j])
+        if distance >= 5:
+            return plain
+        mixed = scheme.read[5 * head : 5 * head + 5] @ x[batch, i]
+        return plain + mixed @ scheme.profiles[:, distance]
+
+    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
+
+
+@pytest.mark.parametrize("places", PLACES)
 def test_kerple_scores_by_the_formula(places):
     q, k, positions = queries_and_keys(places)
     scheme = small("kerple")

@@ -57,6 +57,7 @@ def test_every_scheme_keeps_shapes_and_acts_somewhere(name):
     assert site.angles is None or (site.angles.shape == (2, 4, 10, 8) and site.angles.dtype == torch.float64)
     turned = queries.shape != heads.shape or not torch.equal(queries, heads)
     acts = [not torch.equal(embedded, x), turned, bias is not None, gates is not None]
+    acts.append(site.content_bias is not None)
     assert sum(acts) == {"none": 0, "rope_learned": 2}.get(name, 1)
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from poslab.config.schema import Options
-from poslab.model.positions import Geometry, Scheme, Tail, build_scheme
+from poslab.model.positions import ContentBias, Geometry, Scheme, Tail, build_scheme
 from poslab.model.rescaling import Rescaling
 
 
@@ -80,6 +80,9 @@ class ScaledLayer(Scheme):
         self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]
     ) -> Float[Tensor, "B H T K/2"] | None:
         return self.inside.angles(x, positions)
+
+    def content_bias(self, x: Float[Tensor, "B T D"]) -> ContentBias | None:
+        return self.inside.content_bias(x)
 
     def tail(self) -> Tail | None:
         return self.inside.tail()

@@ -20,8 +20,8 @@ overrides
 
 A mixer knows no scheme by name: it calls the scheme's hooks where its mathematics has a place for them.
 `Attention.scores` shows all of them: the factors (`logit_features`), their rotation (`rotate_queries`,
-`rotate_keys`, `angles`), and the summands (`pairwise_bias`, `log_gates`). Its parameters start as GPT-2's do
-(poslab.model.gpt.initialise: matrices are drawn, vectors stay as constructed).
+`rotate_keys`, `angles`), and the summands (`pairwise_bias`, `log_gates`, `content_bias`). Its parameters
+start as GPT-2's do (poslab.model.gpt.initialise: matrices are drawn, vectors stay as constructed).
 
 Shapes: B batch, H heads, T tokens, D model width, K head width, Q queries, the rows of a matrix.
 """
@@ -38,7 +38,7 @@ from poslab.config.registry import find, options_of, part_name
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, Options, PairError
 from poslab.model.kernels.matmul import Linear
 from poslab.model.norms import rms_norm
-from poslab.model.positions import Geometry, Scheme
+from poslab.model.positions import ContentBias, Geometry, Scheme
 from poslab.model.positions.rope import turn
 
 MOST_ROWS = 128  # the most final queries that use their rows of `weights` instead of `attend`
@@ -52,12 +52,15 @@ class Site:
     positions: Int[Tensor, "T"]  # ascending; 0, 1, 2, ... where `scheme.geometry.consecutive`
     log_gates: Float[Tensor, "B H T"] | None = None  # `scheme.log_gates` of the layer's input
     angles: Float[Tensor, "B H T K/2"] | None = None  # `scheme.angles` of it
+    content_bias: ContentBias | None = None  # `scheme.content_bias` of it
     last: int | None = None  # the number of final tokens to compute; None: all
 
     @classmethod
     def of(cls, scheme: Scheme, positions: Int[Tensor, "T"], x: Float[Tensor, "B T D"]) -> "Site":
         """Return the site of a layer with the input `x`."""
-        return cls(scheme, positions, scheme.log_gates(x), scheme.angles(x, positions))
+        return cls(
+            scheme, positions, scheme.log_gates(x), scheme.angles(x, positions), scheme.content_bias(x)
+        )
 
     def turned_queries(self, q: Float[Tensor, "B H T W"]) -> Float[Tensor, "B H T V"]:
         """Rotate queries by the scheme's positions, then by its angles."""
@@ -239,6 +242,9 @@ def added_to_logits(site: Site, dtype: torch.dtype, first: int = 0) -> Float[Ten
     bias = site.scheme.pairwise_bias(positions[first:], positions)
     if bias is not None:
         added = added + bias.to(dtype)
+    if site.content_bias is not None:
+        distance = site.scheme.distances(positions[first:], positions)
+        added = added + site.content_bias.at(distance, first).to(dtype)
     if site.log_gates is not None:
         sums = cumulative_log_gates(site.log_gates)
         added = added + (sums[..., first:, None] - sums[..., None, :]).to(dtype)

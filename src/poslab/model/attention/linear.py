@@ -51,6 +51,11 @@ class Linear(Attention):
                 f"pos.scheme={scheme.name} has: choose attention=flash or softmax, or a scheme without, "
                 "such as rope"
             )
+        if scheme.overrides("content_bias"):
+            raise PairError(
+                f"pos.scheme={scheme.name} gives each query a bias of its own, which linear attention "
+                "lacks: choose attention=flash or softmax, or pos=selective_rope, which rotates by content"
+            )
         tail = tail_of(scheme)
         if tail is None:
             raise PairError(

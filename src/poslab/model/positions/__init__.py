@@ -9,7 +9,8 @@ file in conf/pos, with one public subclass of Scheme. The other keys of the YAML
     bias(distance)                 is added to the logits, by distance                T5, ALiBi, KERPLE
     pairwise_bias(queries, keys)   is added to the logits, by both positions          FIRE
     log_gates(x)                   is added to the logits, by every token in between  FoX
-    angles(x, positions)           rotates queries and keys, by the tokens' content  Selective RoPE, CARoPE
+    angles(x, positions)           rotates queries and keys, by the tokens' content   Selective RoPE, CARoPE
+    content_bias(x)                is added to the logits, by the query's content     Inkling
     logit_features(x)              changes the factors of softmax attention's logits  YaRN, PoPE
     place(length, stream)          chooses the tokens' positions                      randomised
     layer(index)                   gives each layer a scheme of its own               schedule, FoX
@@ -35,17 +36,18 @@ causal, has the properties that it declares, and that each of its options has an
 
 Shapes: B batch, T tokens, D model width, H heads, K head width, W width of the rotated vectors (K, or the
 features of linear attention), V their width after it (W; 2 W under PoPE), C rotated pairs, Q queries, N keys
-or distances.
+or distances, R rank.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Complex, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from poslab.config.registry import find, options_of, part_name
 from poslab.config.schema import ConfigError, Options, PairError
@@ -75,6 +77,23 @@ class Tail:
 
     horizon: int  # tokens
     log_decay: Float[Tensor, "H"]
+
+
+class ContentBias(NamedTuple):
+    """The bias r_i . table[:, t] of query i on the key t < N tokens back, and 0 from N on."""
+
+    r: Float[Tensor, "B H T R"]
+    table: Float[Tensor, "R N"]
+
+    def profiles(self, first: int, stop: int) -> Float[Tensor, "B H Q N+1"]:
+        """Return the bias of queries [first, stop) by distance; the last column is that of all from N on."""
+        return pad(self.r[..., first:stop, :] @ self.table, (0, 1))
+
+    def at(self, distance: Int[Tensor, "Q K"], first: int) -> Float[Tensor, "B H Q K"]:
+        """Return the bias of the queries from number `first` on keys at these distances, 0 or more."""
+        profiles = self.profiles(first, first + len(distance))
+        places = distance.clamp(max=self.table.shape[1])
+        return profiles.gather(-1, places.expand(*profiles.shape[:2], -1, -1))
 
 
 class LearnedOptions(Options):
@@ -250,12 +269,12 @@ class Scheme(nn.Module):
     @property
     def by_distance(self) -> bool:
         """Whether the scheme's bias depends only on the distance, and `bias` is all of it."""
-        return not self.overrides("pairwise_bias")
+        return not any(map(self.overrides, ("pairwise_bias", "content_bias")))
 
     @property
     def by_content(self) -> bool:
         """Whether the scheme reads the input of the layer."""
-        return self.overrides("log_gates") or self.overrides("angles")
+        return any(map(self.overrides, ("log_gates", "angles", "content_bias")))
 
     def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"] | None:
         """Return log f_t <= 0, added to the logit of every query at or after token t and every key before t.
@@ -273,6 +292,10 @@ class Scheme(nn.Module):
         attention in the numerator alone. None: no such angles. `x` is the input of this layer's projections,
         often under autocast, which is no place for sums over tokens.
         """
+        return None
+
+    def content_bias(self, x: Float[Tensor, "B T D"]) -> ContentBias | None:
+        """Return the bias by each query's content and the distance, as `angles` in all else. None: none."""
         return None
 
     def tail(self) -> Tail | None:
