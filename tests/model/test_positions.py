@@ -289,10 +289,10 @@ def test_what_a_schedule_calls_its_schemes_decides_nothing(names):
 
 
 @pytest.mark.parametrize("attention", ["flash", "linear"])
-@pytest.mark.parametrize("inner", ["learned", "sinusoidal", "t5", "alibi", "rope", "kerple", "rope_none"])
+@pytest.mark.parametrize("inner", ["learned", "t5", "alibi", "rope", "kerple", "rope_none", "inkling"])
 def test_randomised_positions_go_with_any_scheme(inner, attention):
-    section = {"scheme": "randomised", "stretch": 4, "of": SCHEMES[inner]}
-    if (inner, attention) == ("kerple", "linear"):
+    section = {"scheme": "randomised", "stretch": 4, "of": POSITIONS[inner]}
+    if inner in ("kerple", "inkling") and attention == "linear":
         with pytest.raises(ConfigError, match="choose"):
             make_gpt(section, ATTENTIONS[attention])
         return
@@ -361,5 +361,5 @@ def test_odd_widths_are_refused(name):
 
 
 def test_unknown_scheme_names_those_there_are():
-    with pytest.raises(ConfigError, match="fire, fox, kerple"):
+    with pytest.raises(ConfigError, match="alibi, carope, fire"):
         build_scheme({"scheme": "rotery"}, GEOMETRY)

@@ -11,7 +11,7 @@ from support.attentions import turned
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, each_scheme_once, pairs_that_work
 
 GEOMETRY = Geometry(width=32, heads=4, context_length=64, layers=4, causal=False)
-ONE_SIDED = {"t5", "fox", "xpos", "selective_rope", "inkling"}
+ONE_SIDED = {"t5", "fox", "xpos", "selective_rope", "inkling", "log_scaled", "ssmax"}
 PAIRS = pairs_that_work(GEOMETRY)
 
 
@@ -41,6 +41,9 @@ def plain(attend, q, k, v, site):
     if attend.form == "O(L)":
         return q @ k.mT / below @ v
     scores = q @ k.mT * scale
+    if scheme.geometry.window is not None:
+        distance = (positions[:, None] - positions).abs()
+        scores = scores.masked_fill(distance >= scheme.geometry.window, -torch.inf)
     bias = scheme.pairwise_bias(positions, positions)
     return (scores if bias is None else scores + bias).softmax(dim=-1) @ v
 
@@ -127,7 +130,7 @@ def test_what_has_a_meaning_on_both_sides_is_served():
         (
             SCHEMES["alibi"],
             "linear",
-            r"no bias and no gates, and pos.scheme=alibi has.*choose attention=flash",
+            r"no bias, no gates and no window, and pos.scheme=alibi has.*choose attention=flash",
         ),
         (SCHEMES["kerple"], "performer", r"pos.scheme=kerple has.*choose attention=flash"),
         ({"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}, "flash", r"pos.scheme=t5 is causal"),
