@@ -295,7 +295,7 @@ class Scheme(nn.Module):
         return None
 
     def content_bias(self, x: Float[Tensor, "B T D"]) -> ContentBias | None:
-        """Return the bias by each query's content and the distance, as `angles` in all else. None: none."""
+        """Return the bias that each query has by distance; None: none. `x` is as for `angles`."""
         return None
 
     def tail(self) -> Tail | None:
