@@ -72,7 +72,7 @@ def layer(
     def run() -> tuple[Tensor, ...]:
         leaves = [each.detach().requires_grad_(backward) for each in (q, k, v)]
         with torch.set_grad_enabled(backward):
-            mixed = attention.attend(*leaves, Site(own, positions, own.log_gates(x)))
+            mixed = attention.attend(*leaves, Site.of(own, positions, x))
             if not backward:
                 return (mixed,)
             return torch.autograd.grad(mixed, [*leaves, *learned], upstream)

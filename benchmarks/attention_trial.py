@@ -73,13 +73,9 @@ def build(
     return scheme, layer, build_attention(attention, geometry, layer)
 
 
-def has_gates(layer: Scheme) -> bool:
-    return type(layer).log_gates is not Scheme.log_gates
-
-
 def adds_to_logits(layer: Scheme) -> bool:
     """Whether the layer has a bias or gates."""
-    return type(layer).bias is not Scheme.bias or not layer.by_distance or has_gates(layer)
+    return any(map(layer.overrides, ("bias", "pairwise_bias", "log_gates")))
 
 
 class Trial:
@@ -138,13 +134,14 @@ class Trial:
         self._forget_gradients()
         width = WIDTH // HEADS
         q, k, v, gradient = (self._normal(1, HEADS, self.length, width) for _ in range(4))
-        x = self._normal(1, self.length, WIDTH) if has_gates(self.layer) else None
+        x = self._normal(1, self.length, WIDTH) if self.layer.by_content else None
         for leaf in (q, k, v, x):
             if leaf is not None:
                 leaf.requires_grad_()
         self._wait()
         began = self.clock()
-        site = Site(self.layer, self.positions, None if x is None else self.layer.log_gates(x))
+        at = self.layer, self.positions
+        site = Site(*at) if x is None else Site.of(*at, x)
         mixed = self.attention.attend(q, k, v, site)
         torch.autograd.backward(mixed, gradient)
         self._wait()

@@ -96,7 +96,7 @@ def ours(name: str, attention: str, chunk: int, geometry: Geometry, batch: int) 
 
     def form(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         whole.zero_grad(set_to_none=True)
-        return layer.attend(q, k, v, Site(scheme, positions, scheme.log_gates(x)))
+        return layer.attend(q, k, v, Site.of(scheme, positions, x))
 
     return form
 

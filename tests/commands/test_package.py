@@ -128,6 +128,16 @@ def test_a_scheme_and_mixers_of_another_package_are_checked_and_in_the_grid(run)
     assert "`mean`" in grid
 
 
+def test_a_scheme_of_another_package_turns_tokens_by_their_content_and_trains(study, run):
+    checked = run("check-scheme", "spin")
+    assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "all passed"), checked.stdout
+    ended = run("train", "pos=spin", "attention=linear", *SETTINGS)
+    assert ended.returncode == 0, ended.stderr
+    (directory,) = (run.cwd / "elsewhere/runs/ablation").glob("spin-linear-*/")
+    manifest = read_manifest(directory)
+    assert (manifest.status, manifest.config["pos"]) == ("done", {"scheme": "mine.spin", "rate": 3.0})
+
+
 @pytest.fixture
 def beside(run, monkeypatch):
     """The other package in this process too, where it is found anew and then forgotten."""

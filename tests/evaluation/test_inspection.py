@@ -23,7 +23,8 @@ def windows(count=3, length=L):
 
 
 def looked_at(pos, attention="softmax", longest=4 * L, **changes):
-    gpt = make_gpt(POSITIONS[pos], ATTENTIONS[attention], context_length=L, **changes)
+    section = POSITIONS[pos] if isinstance(pos, str) else pos
+    gpt = make_gpt(section, ATTENTIONS[attention], context_length=L, **changes)
     return gpt, inspect(gpt, windows(), longest)
 
 
@@ -110,6 +111,20 @@ def test_gates_take_what_they_take_on_average():
     one_back = gates[:, :, L // 2 :].mean(dim=(0, 2))
     assert [at[0, head, 1] for head in range(4)] == pytest.approx(one_back.tolist())
     assert at[0, 0, 8] < at[0, 0, 1] < at[0, 0, 0] == 0
+
+
+def test_a_bias_by_content_is_recorded_as_it_is_on_average():
+    gpt, (bias, rotation, *_) = looked_at("inkling")
+    assert rotation == []
+    assert {row["layer"] for row in bias} == {0, 1, 2, 3}
+    at = {(row["layer"], row["head"], row["distance"]): row["bias"] for row in bias}
+    x = gpt.blocks[0].norm_attention(gpt.embedding(torch.from_numpy(windows()[:, :-1])))
+    r, table = gpt.scheme.layer(0).content_bias(x, torch.arange(x.shape[1]))
+    three_back = (r @ table[:, 3])[..., L // 2 :].mean(dim=(0, 2))
+    assert [at[0, head, 3] for head in range(4)] == pytest.approx(three_back.tolist())
+    _, (bias, *_) = looked_at({**SCHEMES["inkling"], "extent": 0.25})
+    assert {row["bias"] == 0 for row in bias if row["distance"] >= L // 4} == {True}
+    assert all(row["bias"] != 0 for row in bias if row["distance"] < L // 4)
 
 
 def test_attention_distance_is_the_mean_over_what_is_attended_to():

@@ -80,9 +80,7 @@ def test_a_part_by_itself_does_what_it_does_in_a_gpt_of_the_same_seed(pos, atten
     q, k, v = torch.randn(3, 2, 4, 16, 8, generator=generator)
     for index, block in enumerate(gpt.blocks):
         layer = gpt.scheme.layer(index)
-        expected = block.attention.attend(
-            q, k, v, Site(layer, gpt.scheme.place(16, None), layer.log_gates(x))
-        )
+        expected = block.attention.attend(q, k, v, Site.of(layer, gpt.scheme.place(16, None), x))
         alone = poslab.attention(attention, scheme, layer=index, seed=5)
         assert torch.equal(alone(q, k, v, x), expected)
         torch.testing.assert_close(alone.weights(q, k, x).to(v.dtype) @ v, expected, rtol=1e-3, atol=1e-4)
@@ -163,7 +161,7 @@ def test_wrong_shapes_and_missing_gates_are_refused():
     scheme = poslab.scheme("fox", heads=8, width=64)
     attention = poslab.attention("flash", scheme)
     q = torch.zeros(2, 8, 5, 8)
-    with pytest.raises(ValueError, match="the gates of fox"):
+    with pytest.raises(ValueError, match="fox reads the input"):
         attention(q, q, q)
     with pytest.raises(ValueError, match=r"q has the shape \(2, 5, 8, 8\)"):
         attention(q.transpose(1, 2), q, q)

@@ -8,11 +8,29 @@ from poslab.model.attention import Site, build_attention, flash
 from poslab.model.kernels import cpu_causal
 from poslab.model.kernels.strips import STRIP
 from poslab.model.positions import Geometry, Scheme, build_scheme
-from support.attentions import HEAD_WIDTH, HEADS, Case, assert_same, attended, masked, parts, sizes_kept
+from support.attentions import (
+    HEAD_WIDTH,
+    HEADS,
+    Case,
+    assert_same,
+    attended,
+    masked,
+    parts,
+    sizes_kept,
+    turned,
+)
 from support.models import ATTENTIONS, BY_TURNS, PAIRS, POSITIONS, SCHEMES, make_gpt
 from support.pairwise import all_pairs, pairwise
 
-KERNELS = ["rope", "pope", "t5", "kerple", "fox", "fire"]  # a scheme for each way of flash on a CPU
+KERNELS = [
+    "rope",
+    "pope",
+    "t5",
+    "kerple",
+    "fox",
+    "fire",
+    "inkling",
+]  # a scheme for each way of flash on a CPU
 
 
 def by_the_formula(attend, q, k, v, site):
@@ -24,16 +42,20 @@ def by_the_formula(attend, q, k, v, site):
     kernel = attend.form == "O(L)"
     if kernel:
         phi_q, phi_k = attend.feature_map(q, True), attend.feature_map(k, False)
-        turned_q, turned_k = scheme.rotate_queries(phi_q, positions), scheme.rotate_keys(phi_k, positions)
     else:
-        turned_q = scheme.rotate_queries(scheme.logit_features(q), positions)
-        turned_k = scheme.rotate_keys(scheme.logit_features(k), positions)
+        phi_q, phi_k = scheme.logit_features(q), scheme.logit_features(k)
+    turned_q = turned(scheme.rotate_queries(phi_q, positions), site.angles)
+    turned_k = turned(scheme.rotate_keys(phi_k, positions), site.angles)
     for i in range(length):
         over, under = torch.zeros_like(v[..., 0, :]), torch.zeros_like(v[..., 0, :1])
         for j in range(i + 1):
             added = gates[..., j + 1 : i + 1].sum(dim=-1, keepdim=True)
             if bias is not None:
                 added = added + bias[:, i, j, None]
+            back = int(positions[i] - positions[j])
+            if site.content_bias is not None and back < site.content_bias.table.shape[1]:
+                r, table = site.content_bias
+                added = added + (r[..., i, :] @ table[:, back])[..., None]
             product = (turned_q[..., i, :] * turned_k[..., j, :]).sum(-1, keepdim=True)
             if kernel:
                 top = added.exp() * product
@@ -80,18 +102,34 @@ def test_the_last_tokens_alone_get_what_they_get_among_all(pos, attention, last)
 
 
 @pytest.mark.parametrize("attention", ["linear", "performer"])
-@pytest.mark.parametrize("pos", ["kerple", "fire"])
+@pytest.mark.parametrize("pos", ["kerple", "fire", "inkling"])
 def test_a_pair_without_a_fast_form_is_refused_and_says_what_to_choose(pos, attention):
     with pytest.raises(ConfigError, match=rf"pos.scheme={pos}.*attention=flash"):
         parts(pos, attention)
 
 
-def test_pope_with_random_features_is_refused_unless_they_are_as_many_as_the_head_is_wide():
+@pytest.mark.parametrize("pos", ["pope", "carope"])
+def test_what_turns_a_heads_numbers_is_refused_for_another_number_of_random_features(pos):
     geometry = Geometry(32, 4, 64, layers=1)
-    scheme = build_scheme(POSITIONS["pope"], geometry)
+    scheme = build_scheme(POSITIONS[pos], geometry).layer(0)
     with pytest.raises(ConfigError, match=r"choose attention\.features=8"):
         build_attention({"kind": "performer", "features": 16}, geometry, scheme)
-    build_attention({"kind": "performer", "features": 8}, geometry, scheme)
+    scheme.double()
+    with torch.no_grad():
+        for parameter in scheme.parameters():
+            parameter.normal_(generator=torch.Generator().manual_seed(1))
+    attend = build_attention({"kind": "performer", "features": 8}, geometry, scheme)
+    attend.draw(torch.Generator().manual_seed(0))
+    drawn = torch.randn(3, 2, 4, 13, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    site = Site.of(scheme, torch.arange(13), drawn[0].transpose(1, 2).flatten(-2))
+    assert_same([attend.attend(*drawn, site)], [by_the_formula(attend, *drawn, site)])
+
+
+def test_flash_is_softmax_where_a_bias_by_content_has_ended():
+    case = Case("inkling", 2 * STRIP + 5, context_length=100)  # and ends after 50 tokens
+    assert_same(
+        case.outputs_and_gradients("flash", attended), case.outputs_and_gradients("softmax", attended)
+    )
 
 
 @pytest.mark.parametrize("length", [1, 2, STRIP - 1, STRIP, STRIP + 1])
@@ -128,7 +166,7 @@ def test_flash_adds_both_a_bias_by_both_positions_and_gates():
     case, results = Case("none", length), []
     for kind in ("flash", "softmax"):
         leaves = [tensor.clone().requires_grad_() for tensor in (case.q, case.k, case.v, case.x)]
-        site = Site(scheme, torch.arange(length), scheme.log_gates(leaves[3]))
+        site = Site.of(scheme, torch.arange(length), leaves[3])
         output = build_attention({"kind": kind}, geometry, scheme).attend(*leaves[:3], site)
         results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
     assert_same(*results)
@@ -148,8 +186,7 @@ def test_flash_is_softmax_in_the_training_dtypes(pos, dtype):
     for attention in ("flash", "softmax"):
         attend, scheme, whole = parts(pos, attention)
         whole.to(torch.float32)
-        positions = whole.place(200, None)
-        site = Site(scheme, positions, scheme.log_gates(case.x))
+        site = Site.of(scheme, whole.place(200, None), case.x)
         results[attention] = attend.attend(case.q, case.k, case.v, site)
     assert results["flash"].dtype == dtype
     tolerance = 2e-5 if dtype == torch.float32 else 2e-2 if pos != "ssmax" else 1e-1
@@ -185,10 +222,10 @@ def test_flash_keeps_no_square_matrix(pos):
 
 def test_flash_names_the_kernel_that_ran():
     kernels = {}
-    for pos in ("none", "rope", "pope", "t5", "alibi", "fox", "fire"):
+    for pos in ("none", "rope", "pope", "t5", "alibi", "fox", "fire", "inkling", "carope"):
         attend, scheme, _ = parts(pos, "flash")
         case = Case(pos, 5)
-        attend.attend(case.q, case.k, case.v, Site(scheme, torch.arange(5), scheme.log_gates(case.x)))
+        attend.attend(case.q, case.k, case.v, Site.of(scheme, torch.arange(5), case.x))
         kernels[pos] = attend.kernel
     assert kernels == {
         "none": "torch flash (cpu)",
@@ -198,12 +235,17 @@ def test_flash_names_the_kernel_that_ran():
         "alibi": "torch flash, sliding bias (cpu)",
         "fox": "strips",
         "fire": "strips, checkpointed",
+        "inkling": "strips, checkpointed",
+        "carope": "torch flash (cpu)",
     }
 
 
 @pytest.mark.parametrize("pos", SCHEMES)
 def test_shift_invariance_is_as_the_scheme_says(pos):
-    """Content that repeats after 7 tokens gives the score of (i, j) again at (i + 7, j + 7), or does not."""
+    """Content that repeats after 7 tokens gives the score of (i, j) again at (i + 7, j + 7), or does not.
+
+    From token 7 on: a convolution over tokens finds none before the first.
+    """
     gpt = make_gpt(SCHEMES[pos], ATTENTIONS["softmax"])
     tokens = torch.arange(42)[None] % 7
     positions = gpt.scheme.place(42, None)
@@ -213,7 +255,7 @@ def test_shift_invariance_is_as_the_scheme_says(pos):
         scheme, x = gpt.scheme.layer(index), block.norm_attention(embedded)
         q, k, _, site = block.attention.projected(x, Site(scheme, positions))
         scores = block.attention.scores(q, k, site)
-        same.append(torch.allclose(scores[..., 7:, 7:], scores[..., :-7, :-7]))
+        same.append(torch.allclose(scores[..., 14:, 14:], scores[..., 7:-7, 7:-7]))
     assert all(same) == gpt.scheme.shift_invariant
 
 

@@ -48,7 +48,7 @@ def outputs_and_gradients(pos, attention, device, dtype, plain):
         attend.to(device)
     leaves = [tensor.to(device, dtype).requires_grad_() for tensor in (*drawn[:3], x)]
     q, k, v, x = leaves
-    site = Site(scheme, whole.place(LENGTH, None).to(device), scheme.log_gates(x))
+    site = Site.of(scheme, whole.place(LENGTH, None).to(device), x)
     output = attend.weights(q, k, site) @ v if plain else attend.attend(q, k, v, site)
     inputs = [*leaves, *scheme.parameters()]
     gradients = torch.autograd.grad(output, inputs, drawn[3].to(device, output.dtype), allow_unused=True)

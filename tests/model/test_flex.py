@@ -19,7 +19,9 @@ from support.models import SCHEMES
 
 HEADS, WIDTH, BATCH = 2, 16, 2
 RANDOMISED = {"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}
-ADDED = {name: SCHEMES[name] for name in ("none", "t5", "fire", "fox")} | {"randomised": RANDOMISED}
+ADDED = {name: SCHEMES[name] for name in ("none", "t5", "fire", "fox", "inkling")} | {
+    "randomised": RANDOMISED
+}
 LENGTH = flex.BLOCK + 2  # two blocks, each a strip
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -64,7 +66,7 @@ def outputs_and_gradients(name, with_flex):
     x = torch.randn(BATCH, LENGTH, HEADS * WIDTH, generator=generator, dtype=torch.float64)
     leaves = [tensor.clone().requires_grad_() for tensor in (*drawn[:3], x)]
     q, k, v, x = leaves
-    site = Site(scheme, whole.place(LENGTH, None), scheme.log_gates(x))
+    site = Site.of(scheme, whole.place(LENGTH, None), x)
     if with_flex:
         output = flex.attend(q, k, v, site, WIDTH**-0.5)
     else:
@@ -124,6 +126,8 @@ def test_it_is_one_graph():
     generator = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(3, 1, HEADS, 130, WIDTH, generator=generator)
     table = torch.randn(HEADS, 130, generator=generator)
-    given = (q, k, v, table, None, None, torch.arange(130), torch.zeros(1, dtype=torch.int32), None, 0.25)
+    profiles = torch.randn(1, HEADS, 130, 9, generator=generator)
+    first = torch.zeros(1, dtype=torch.int32)
+    given = (q, k, v, table, None, None, profiles, torch.arange(130), first, None, 0.25)
     compiled = torch.compile(flex.attend_with, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(*given), flex.attend_with(*given))

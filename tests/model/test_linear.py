@@ -73,7 +73,7 @@ def test_linear_combines_a_rotation_a_learned_bias_and_gates(chunk, consecutive)
     case = Case("none", length)
     for how in (attended, masked):
         leaves = [tensor.clone().requires_grad_() for tensor in (case.q, case.k, case.v, case.x)]
-        output = how(attend, *leaves[:3], Site(scheme, positions, scheme.log_gates(leaves[3])))
+        output = how(attend, *leaves[:3], Site.of(scheme, positions, leaves[3]))
         inputs = [*leaves, scheme.near, scheme.slope]
         results.append([output, *torch.autograd.grad(output.square().sum(), inputs)])
     assert_same(*results)
@@ -106,7 +106,7 @@ def test_linear_is_stable_at_length(pos):
         attend, scheme, whole = parts(pos, "linear", heads=2)
         whole.to(dtype)
         q, k, v, x = (tensor.to(dtype).requires_grad_() for tensor in (case.q, case.k, case.v, case.x))
-        output = attend.attend(q, k, v, Site(scheme, torch.arange(length), scheme.log_gates(x)))
+        output = attend.attend(q, k, v, Site.of(scheme, torch.arange(length), x))
         results.append([output, *torch.autograd.grad(output.sum(), [q, k, v])])
     for single, double in zip(*results, strict=True):
         assert torch.isfinite(single).all()

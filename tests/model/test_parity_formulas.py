@@ -4,6 +4,7 @@ Shapes: B batch, T tokens, H heads, K head width.
 """
 
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -124,10 +125,16 @@ def test_pope_scores_by_the_formula(places):
     assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), [q, k, scheme.delta])
 
 
-def fox_gates():
-    """FoX's log gates by the scheme, log sigmoid(w_h x_t + b_h) one by one, and what they are made from."""
-    scheme = small("fox").layer(0)
+def given(name, **options):
+    """The first layer of a scheme, the input of its projections and its parameters."""
+    scheme = small(name, **options).layer(0)
     x = torch.randn(2, TOKENS, HEADS_HERE * WIDTH_HERE, dtype=torch.float64, requires_grad=True)
+    return scheme, x, [x, *scheme.parameters()]
+
+
+def fox_gates():
+    """FoX's scheme and input, log sigmoid(w_h x_t + b_h) one by one, and what they are made from."""
+    scheme, x, leaves = given("fox")
     expected = [
         [
             [logsigmoid(scheme.weight[head] @ x[batch, t] + scheme.offset[head]) for t in range(TOKENS)]
@@ -135,19 +142,112 @@ def fox_gates():
         ]
         for batch in range(2)
     ]
-    return scheme, scheme.log_gates(x), expected, [x, scheme.weight, scheme.offset]
+    return scheme, x, expected, leaves
 
 
 @pytest.mark.parametrize("places", PLACES)
 def test_fox_scores_by_the_formula(places):
     q, k, positions = queries_and_keys(places)
-    scheme, log_gates, expected, leaves = fox_gates()
+    scheme, x, expected, leaves = fox_gates()
 
     def logit(batch, head, i, j):
         forgotten = sum(expected[batch][head][j + 1 : i + 1], start=torch.zeros((), dtype=torch.float64))
         return q[batch, head, i] @ k[batch, head, j] / math.sqrt(WIDTH_HERE) + forgotten
 
-    assert_same_scores(scores(scheme, q, k, positions, log_gates), pair_by_pair(logit), [q, k, *leaves])
+    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
+
+
+def turned_logit(q, k, angle):
+    """sum_c Re(q_c conj(k_c) e^(i (angle(i)_c - angle(j)_c))) / sqrt K, from angle(batch, head, token)."""
+    z, w = complex_pairs(q, "half"), complex_pairs(k, "half")
+
+    def logit(batch, head, i, j):
+        phase = angle(batch, head, i) - angle(batch, head, j)
+        products = z[batch, head, i] * w[batch, head, j].conj() * torch.exp(1j * phase)
+        return products.real.sum() / math.sqrt(WIDTH_HERE)
+
+    return logit
+
+
+def selective_rope_angles(scheme, x, activation, gated, base):
+    unit = x / x.square().sum(dim=-1, keepdim=True).sqrt()
+    read = unit @ scheme.reduce.T @ scheme.expand.T
+    temperatures = [base ** (-2 * c / WIDTH_HERE) for c in range(WIDTH_HERE // 2)]
+    temperatures = torch.tensor(temperatures, dtype=torch.float64)
+
+    @cache
+    def step(batch, head, token):
+        of_head = slice(head * WIDTH_HERE // 2, (head + 1) * WIDTH_HERE // 2)
+        weights = scheme.convolution[of_head]  # the last is the token's own
+        seen = [
+            (read[batch, token - back, of_head], weights[:, 3 - back]) for back in range(min(4, token + 1))
+        ]
+        total = sum(numbers * weight for numbers, weight in seen)
+        if activation == "silu":
+            total = total * total.sigmoid()
+        if gated:
+            total = total * (scheme.gate[head] @ unit[batch, token] + scheme.offset[head]).sigmoid()
+        return total
+
+    return lambda batch, head, i: temperatures * sum(step(batch, head, t) for t in range(i + 1))
+
+
+@pairwise("activation, gated, base, places", ["silu", "none"], [True, False], [500000.0, 50.0], PLACES)
+def test_selective_rope_scores_by_the_formula(activation, gated, base, places):
+    q, k, positions = queries_and_keys(places)
+    options = {"activation": activation, "gated": gated, "base": base}
+    scheme, x, leaves = given("selective_rope", rank=5, **options)
+    logit = turned_logit(q, k, selective_rope_angles(scheme, x, **options))
+    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
+
+
+def carope_angles(scheme, x):
+    @cache
+    def step(batch, head, token):
+        frequency = 1 / (softplus(scheme.weight[head] @ x[batch, token]) + 1)
+        return torch.stack([frequency**c for c in range(WIDTH_HERE // 2)])
+
+    return lambda batch, head, i: sum(step(batch, head, token) for token in range(i + 1))
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_carope_scores_by_the_formula(places):
+    q, k, positions = queries_and_keys(places)
+    scheme, x, leaves = given("carope")
+    logit = turned_logit(q, k, carope_angles(scheme, x))
+    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_repo_scores_by_the_formula(places):
+    q, k, positions = queries_and_keys(places)
+    scheme, x, leaves = given("repo", base=10000.0)
+    assert len(scheme.gate) == HEADS_HERE * WIDTH_HERE // 8
+
+    def angle(batch, head, token):
+        gate = scheme.gate @ x[batch, token]
+        hidden = gate * gate.sigmoid() * (scheme.content @ x[batch, token])
+        return scheme.assign[head] @ hidden * torch.tensor(THETA, dtype=torch.float64)
+
+    logit = turned_logit(q, k, angle)
+    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_inkling_scores_by_the_formula(places):
+    q, k, positions = queries_and_keys(places)
+    scheme, x, leaves = given("inkling", rank=5, extent=5 / L)
+    assert scheme.profiles.shape == (5, 5)
+
+    def logit(batch, head, i, j):
+        plain = q[batch, head, i] @ k[batch, head, j] / math.sqrt(WIDTH_HERE)
+        distance = int(positions[i] - positions[j])
+        if distance >= 5:
+            return plain
+        mixed = scheme.read[5 * head : 5 * head + 5] @ x[batch, i]
+        return plain + mixed @ scheme.profiles[:, distance]
+
+    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
 
 
 @pytest.mark.parametrize("places", PLACES)
@@ -236,6 +336,19 @@ def test_linear_attention_turns_features_in_the_numerator_alone(name):
     close(attend("linear", scheme, q, k, v, positions), expected, rtol=1e-10)
 
 
+def test_linear_attention_turns_features_by_angles_in_the_numerator_alone():
+    q, k, positions = queries_and_keys("consecutive")
+    v = torch.randn_like(q)
+    scheme, x, _ = given("carope")
+    logit = turned_logit(elu(q) + 1, elu(k) + 1, carope_angles(scheme, x))
+
+    def product(*place):
+        return logit(*place) * math.sqrt(WIDTH_HERE)
+
+    expected = linear_by_the_formula(q, k, v, product, nothing)
+    close(attend("linear", scheme, q, k, v, positions, x), expected, rtol=1e-10)
+
+
 @pytest.mark.parametrize("name", ["none", "alibi", "t5"])
 def test_linear_attention_multiplies_by_the_exponential_of_a_bias(name):
     q, k, positions = queries_and_keys("consecutive")
@@ -255,13 +368,13 @@ def test_linear_attention_multiplies_by_the_exponential_of_a_bias(name):
 def test_linear_attention_multiplies_by_gates():
     q, k, positions = queries_and_keys("consecutive")
     v = torch.randn_like(q)
-    scheme, log_gates, gates, _ = fox_gates()
+    scheme, x, gates, _ = fox_gates()
 
     def log_weight(batch, head, i, j):
         return sum(gates[batch][head][j + 1 : i + 1], start=nothing())
 
     expected = linear_by_the_formula(q, k, v, None, log_weight)
-    close(attend("linear", scheme, q, k, v, positions, log_gates), expected, rtol=1e-10)
+    close(attend("linear", scheme, q, k, v, positions, x), expected, rtol=1e-10)
 
 
 def performer(features, heads=1):

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from poslab.config.schema import ConfigError
+from poslab.model.attention import Site
 from poslab.model.positions import Geometry, build_scheme
 from poslab.model.positions.alibi import slopes
 from poslab.model.positions.rope import RoPE, turn
@@ -44,16 +45,19 @@ def test_every_scheme_keeps_shapes_and_acts_somewhere(name):
     heads = torch.randn(2, 4, 10, 16, dtype=torch.float64)
     embedded, inner = scheme.embed(x, positions), scheme.layer(0)
     features = inner.logit_features(heads)
-    queries, keys = inner.rotate_queries(features, positions), inner.rotate_keys(features, positions)
-    bias, gates = inner.pairwise_bias(positions, positions), inner.log_gates(x)
+    site = Site.of(inner, positions, x)
+    queries, keys = site.turned_queries(features), site.turned_keys(features)
+    bias, gates = inner.pairwise_bias(positions, positions), site.log_gates
     assert embedded.shape == x.shape
     assert features.shape == heads.shape
     assert queries.shape == keys.shape
     assert queries.shape[:3] == heads.shape[:3]
     assert bias is None or bias.shape == (4, 10, 10)
     assert gates is None or (gates.shape == (2, 4, 10) and (gates <= 0).all())
+    assert site.angles is None or (site.angles.shape == (2, 4, 10, 8) and site.angles.dtype == torch.float64)
     turned = queries.shape != heads.shape or not torch.equal(queries, heads)
     acts = [not torch.equal(embedded, x), turned, bias is not None, gates is not None]
+    acts.append(site.content_bias is not None)
     assert sum(acts) == {"none": 0, "rope_learned": 2}.get(name, 1)
 
 
@@ -149,7 +153,8 @@ def test_schemes_without_a_rotation_cannot_be_rescaled():
     assert set(SCHEMES) - set(RESCALABLE) == {
         name
         for name in SCHEMES
-        if name in ("none", "sinusoidal", "learned", "t5", "alibi", "kerple", "fire", "fox")
+        if name in ("none", "sinusoidal", "learned", "t5", "alibi", "kerple", "fire")
+        or build_scheme(SCHEMES[name], GEOMETRY).layer(0).by_content
     }
 
 
@@ -220,7 +225,7 @@ def test_randomised_positions_are_sorted_without_repeats_and_drawn_by_the_stream
     assert scheme.place(1024, None).tolist() == list(range(1024))
 
 
-@pytest.mark.parametrize("inner", ["none", "fox", "rope_randomised", "rope_dynamic"])
+@pytest.mark.parametrize("inner", ["none", "fox", "carope", "rope_randomised", "rope_dynamic"])
 def test_randomised_positions_of_what_would_not_see_them_are_refused(inner):
     with pytest.raises(ConfigError, match="choose"):
         build_scheme({"scheme": "randomised", "stretch": 4, "of": SCHEMES[inner]}, GEOMETRY)
@@ -284,10 +289,10 @@ def test_what_a_schedule_calls_its_schemes_decides_nothing(names):
 
 
 @pytest.mark.parametrize("attention", ["flash", "linear"])
-@pytest.mark.parametrize("inner", ["learned", "sinusoidal", "t5", "alibi", "rope", "kerple", "rope_none"])
+@pytest.mark.parametrize("inner", ["learned", "t5", "alibi", "rope", "kerple", "rope_none", "inkling"])
 def test_randomised_positions_go_with_any_scheme(inner, attention):
-    section = {"scheme": "randomised", "stretch": 4, "of": SCHEMES[inner]}
-    if (inner, attention) == ("kerple", "linear"):
+    section = {"scheme": "randomised", "stretch": 4, "of": POSITIONS[inner]}
+    if inner in ("kerple", "inkling") and attention == "linear":
         with pytest.raises(ConfigError, match="choose"):
             make_gpt(section, ATTENTIONS[attention])
         return
@@ -349,12 +354,12 @@ def test_learned_has_no_value_past_its_length():
     assert build_scheme(POSITIONS["rope"], GEOMETRY).max_length is None
 
 
-@pytest.mark.parametrize("name", ["rope", "sinusoidal"])
+@pytest.mark.parametrize("name", ["rope", "sinusoidal", "carope"])
 def test_odd_widths_are_refused(name):
     with pytest.raises(ConfigError, match="even"):
         build_scheme(POSITIONS[name], Geometry(width=15, heads=3, context_length=8, layers=1))
 
 
 def test_unknown_scheme_names_those_there_are():
-    with pytest.raises(ConfigError, match="alibi, fire, fox"):
+    with pytest.raises(ConfigError, match="alibi, carope, fire"):
         build_scheme({"scheme": "rotery"}, GEOMETRY)

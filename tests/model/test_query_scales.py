@@ -17,7 +17,7 @@ RULES = {
     "inkling": lambda n: 1 + 0.3 * math.log(max(n / 7, 1)),
     "beam": lambda n: (1 + n / 7) ** 0.3,
 }
-INSIDE = {name: SCHEMES[name] for name in ("none", "rope", "t5", "fire", "fox")}
+INSIDE = {name: SCHEMES[name] for name in ("none", "rope", "t5", "fire", "fox", "carope", "inkling")}
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -30,11 +30,11 @@ def queries_and_keys():
     return torch.randn(2, 2, HEADS, TOKENS, WIDTH, dtype=torch.float64, requires_grad=True)
 
 
-def times(inside, factor, q, k, gates):
+def times(inside, factor, q, k, x):
     """Return the scores of the scheme inside, the products multiplied and what is added left as it is."""
     positions = torch.arange(TOKENS)
-    added = scores(inside, torch.zeros_like(q), torch.zeros_like(k), positions, gates)
-    return (scores(inside, q, k, positions, gates) - added) * factor[..., None] + added
+    added = scores(inside, torch.zeros_like(q), torch.zeros_like(k), positions, x)
+    return (scores(inside, q, k, positions, x) - added) * factor[..., None] + added
 
 
 @pytest.mark.parametrize("inside", INSIDE)
@@ -43,11 +43,11 @@ def test_fixed_rules_multiply_the_products(rule, inside):
     whole = small("log_scaled", rule=rule, strength=0.3, start=7, of=INSIDE[inside])
     layer, own = whole.layer(0), whole.of.layer(0)
     q, k = queries_and_keys()
-    gates = own.log_gates(torch.randn(2, TOKENS, HEADS * WIDTH, dtype=torch.float64))
+    x = torch.randn(2, TOKENS, HEADS * WIDTH, dtype=torch.float64)
     factor = torch.tensor([RULES[rule](i + 1) for i in range(TOKENS)], dtype=torch.float64)
     causal = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
-    ours = scores(layer, q, k, torch.arange(TOKENS), gates)[..., causal]
-    expected = times(own, factor, q, k, gates)[..., causal]
+    ours = scores(layer, q, k, torch.arange(TOKENS), x)[..., causal]
+    expected = times(own, factor, q, k, x)[..., causal]
     close(ours, expected, rtol=1e-9, atol=1e-9)
     for mine, theirs in zip(
         *(torch.autograd.grad(x.sin().sum(), (q, k)) for x in (ours, expected)), strict=True

@@ -7,10 +7,11 @@ from poslab.config.schema import ConfigError, Options, PairError
 from poslab.model.attention import Attention, Mixer, Site, build_attention
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, Scheme, build_scheme
+from support.attentions import turned
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, each_scheme_once, pairs_that_work
 
 GEOMETRY = Geometry(width=32, heads=4, context_length=64, layers=4, causal=False)
-ONE_SIDED = {"t5", "fox", "xpos"}
+ONE_SIDED = {"t5", "fox", "xpos", "selective_rope", "inkling", "log_scaled", "ssmax"}
 PAIRS = pairs_that_work(GEOMETRY)
 
 
@@ -32,25 +33,31 @@ def plain(attend, q, k, v, site):
     if attend.form == "O(L)":
         q, k = attend.feature_map(q, True), attend.feature_map(k, False)
         below = (q @ k.mT).sum(dim=-1, keepdim=True)
-        return scheme.rotate_queries(q, positions) @ scheme.rotate_keys(k, positions).mT / below @ v
-    scale = q.shape[-1] ** -0.5
-    q = scheme.rotate_queries(scheme.logit_features(q), positions)
-    k = scheme.rotate_keys(scheme.logit_features(k), positions)
+    else:
+        scale = q.shape[-1] ** -0.5
+        q, k = scheme.logit_features(q), scheme.logit_features(k)
+    q = turned(scheme.rotate_queries(q, positions), site.angles)
+    k = turned(scheme.rotate_keys(k, positions), site.angles)
+    if attend.form == "O(L)":
+        return q @ k.mT / below @ v
     scores = q @ k.mT * scale
+    if scheme.geometry.window is not None:
+        distance = (positions[:, None] - positions).abs()
+        scores = scores.masked_fill(distance >= scheme.geometry.window, -torch.inf)
     bias = scheme.pairwise_bias(positions, positions)
     return (scores if bias is None else scores + bias).softmax(dim=-1) @ v
 
 
 def results(how, pos, attention, length):
-    """The output, and the gradients of q, k, v and of what the scheme learns."""
+    """The output, and the gradients of q, k, v, the layer's input and of what the scheme learns."""
     scheme, attend = built(pos, attention)
     stream = torch.Generator().manual_seed(length)
-    drawn = torch.randn(3, 2, 4, length, 8, generator=stream, dtype=torch.float64)
-    leaves = [each.requires_grad_() for each in drawn.unbind()]
-    site = Site(scheme.layer(0), scheme.place(length, None))
-    output = how(attend, *leaves, site)
+    drawn = torch.randn(4, 2, 4, length, 8, generator=stream, dtype=torch.float64)
+    q, k, v, x = (each.clone().requires_grad_() for each in drawn)
+    x = x.transpose(1, 2).flatten(-2).detach().requires_grad_()
+    output = how(attend, q, k, v, Site.of(scheme.layer(0), scheme.place(length, None), x))
     upstream = torch.randn(output.shape, generator=stream, dtype=torch.float64)
-    inputs = [*leaves, *scheme.layer(0).parameters()]
+    inputs = [q, k, v, x, *scheme.layer(0).parameters()]
     gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
     return [output, *(torch.zeros(()) if each is None else each for each in gradients)]
 
@@ -123,7 +130,7 @@ def test_what_has_a_meaning_on_both_sides_is_served():
         (
             SCHEMES["alibi"],
             "linear",
-            r"no bias and no gates, and pos.scheme=alibi has.*choose attention=flash",
+            r"no bias, no gates and no window, and pos.scheme=alibi has.*choose attention=flash",
         ),
         (SCHEMES["kerple"], "performer", r"pos.scheme=kerple has.*choose attention=flash"),
         ({"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}, "flash", r"pos.scheme=t5 is causal"),

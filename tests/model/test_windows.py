@@ -11,7 +11,7 @@ from poslab.model.positions.schedule import Schedule, ScheduleOptions
 from support.attentions import Case, assert_same, attended, masked, parts
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 
-SCHEMES_OF_EACH_KIND = ["none", "rope", "pope", "alibi", "t5", "kerple", "fox", "fire"]
+SCHEMES_OF_EACH_KIND = ["none", "rope", "pope", "alibi", "t5", "kerple", "fox", "fire", "carope", "inkling"]
 
 
 def works(pos, attention):
@@ -36,7 +36,10 @@ def over_the_window(window):
             first = max(0, query - window + 1)
             seen = slice(first, query + 1)
             gates = None if site.log_gates is None else site.log_gates[..., seen]
-            inside = Site(site.scheme, site.positions[seen], gates)
+            angles = None if site.angles is None else site.angles[..., seen, :]
+            bias = site.content_bias
+            bias = None if bias is None else bias._replace(r=bias.r[..., seen, :])
+            inside = Site(site.scheme, site.positions[seen], gates, angles, bias)
             parts_of = (tensor[..., seen, :] for tensor in (q, k, v))
             rows.append(masked(attention, *parts_of, inside)[..., -1:, :])
         return torch.cat(rows, dim=-2)
@@ -114,7 +117,7 @@ def test_blocks_of_flex_attention_hold_every_key_of_a_window(window):
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("pos", ["none", "t5", "fire", "fox"])
+@pytest.mark.parametrize("pos", ["none", "t5", "fire", "fox", "inkling"])
 def test_flex_attention_in_a_window(pos):
     case = Case(pos, flex.BLOCK + 2, batch=1, window=50)
 
@@ -122,7 +125,7 @@ def test_flex_attention_in_a_window(pos):
         return flex.attend(q, k, v, site, q.shape[-1] ** -0.5)
 
     attend, scheme, whole = parts(pos, "softmax", window=50)
-    site = Site(scheme, whole.place(case.length, None), scheme.log_gates(case.x))
+    site = Site.of(scheme, whole.place(case.length, None), case.x)
     with torch.no_grad():
         assert_same(
             [by_flex(attend, case.q, case.k, case.v, site)], [masked(attend, case.q, case.k, case.v, site)]

@@ -36,16 +36,24 @@ class Case:
         self.pos, self.heads, self.options, self.length = pos, heads, options, length
 
     def outputs_and_gradients(self, attention, how):
-        """What `how` gives, with the gradients of q, k, v, the gates' input and the scheme's parameters."""
+        """What `how` gives, with the gradients of q, k, v, the layer's input and the scheme's parameters."""
         attend, scheme, whole = parts(self.pos, attention, self.heads, **self.options)
         positions = whole.place(self.length, None)
         leaves = [tensor.clone().requires_grad_() for tensor in (self.q, self.k, self.v, self.x)]
-        output = how(attend, *leaves[:3], Site(scheme, positions, scheme.log_gates(leaves[3])))
+        output = how(attend, *leaves[:3], Site.of(scheme, positions, leaves[3]))
         generator = torch.Generator().manual_seed(3)
         upstream = torch.randn(output.shape, generator=generator, dtype=output.dtype)
         inputs = [*leaves, *scheme.parameters()]
         gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
         return [output, *(torch.zeros(()) if each is None else each for each in gradients)]
+
+
+def turned(x, angles):
+    """The pairs (c, c + K/2) of x as complex numbers, turned by the angles of a site, where it has any."""
+    if angles is None:
+        return x
+    pairs = torch.complex(*x.chunk(2, dim=-1)) * torch.exp(1j * angles)
+    return torch.cat((pairs.real, pairs.imag), dim=-1)
 
 
 def attended(attend, q, k, v, site):
@@ -67,7 +75,7 @@ def sizes_kept(pos, attention, length):
     attend, scheme, whole = parts(pos, attention, heads=1, context_length=length)
     case = Case(pos, length, heads=1, batch=1)
     q, k, v = (tensor.requires_grad_() for tensor in (case.q, case.k, case.v))
-    site, sizes = Site(scheme, whole.place(length, None), scheme.log_gates(case.x)), []
+    site, sizes = Site.of(scheme, whole.place(length, None), case.x), []
     with saved_tensors_hooks(lambda tensor: sizes.append(tensor.numel()) or tensor, lambda tensor: tensor):
         attend.attend(q, k, v, site)
     return sizes

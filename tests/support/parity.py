@@ -125,9 +125,13 @@ def gptjs_rope(rotary_dim):
     return make_rope("rope_partial", pairing="interleaved", fraction=rotary_dim / 16)
 
 
-def scores(scheme, q, k, positions, log_gates=None):
+def site_of(scheme, positions, x):
+    return Site(scheme, positions) if x is None else Site.of(scheme, positions, x)
+
+
+def scores(scheme, q, k, positions, x=None):
     softmax = build_attention({"kind": "softmax"}, scheme.geometry, scheme)
-    return softmax.scores(q, k, Site(scheme, positions, log_gates))
+    return softmax.scores(q, k, site_of(scheme, positions, x))
 
 
 def neox_config(fraction):
@@ -159,7 +163,7 @@ def t5_pair(buckets, max_distance):
     return scheme, attention
 
 
-def attend(kind, scheme, q, k, v, positions=None, log_gates=None):
+def attend(kind, scheme, q, k, v, positions=None, x=None):
     attention = build_attention({"kind": kind}, scheme.geometry, scheme)
     positions = torch.arange(q.shape[-2]) if positions is None else positions
-    return attention.attend(q, k, v, Site(scheme, positions, log_gates))
+    return attention.attend(q, k, v, site_of(scheme, positions, x))

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
-from poslab.model.attention import Attention, cumulative_log_gates
+from poslab.model.attention import Attention, Site, cumulative_log_gates
 from poslab.model.attention.linear import Linear
 from poslab.model.gpt import GPT
 from poslab.model.positions import Scheme
@@ -20,8 +20,8 @@ DISTANCES_AN_OCTAVE = 4
 STILL = 1e-12  # radians a token: a pair that turns less counts as not turning
 
 Rows = list[dict[str, Any]]
-# Called with a layer's index, its attention weights and its gates whenever it attends.
-Watcher = Callable[[int, Float[Tensor, "1 H T T"], Float[Tensor, "1 H T"] | None], None]
+# Called with a layer's index, its attention weights and its site whenever it attends.
+Watcher = Callable[[int, Float[Tensor, "1 H T T"], Site], None]
 
 
 class Inspection(NamedTuple):
@@ -42,13 +42,13 @@ def inspect(gpt: GPT, windows: Int[np.ndarray, "N T+1"], longest: int) -> Inspec
     """
     limit = min(longest, gpt.scheme.max_length or longest)
     device = next(gpt.parameters()).device
-    gates, *of_attention = _attention(gpt, windows)
+    by_content, *of_attention = _attention(gpt, windows)
     tables = Inspection([], [], [], *of_attention)
     if gpt.scheme.overrides("place"):  # its distances are not distances in tokens
         return tables
     distances = spaced(limit)
     for index, layer in _different_layers(gpt):
-        tables.bias.extend(_bias(index, layer, distances, device) + gates.get(index, []))
+        tables.bias.extend(_bias(index, layer, distances, device) + by_content.get(index, []))
         rotations = layer.relative_rotation(torch.tensor(distances))
         if rotations is not None:
             tables.rotation.extend(_rotation(index, layer))
@@ -116,12 +116,12 @@ def _rotation(index: int, layer: Scheme) -> Rows:
 
 @torch.no_grad()
 def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, Rows], Rows, Rows]:
-    """Rows of what gates add, by layer; of attention distances; of rotated denominators."""
+    """Rows of what is added by content, by layer; of attention distances; of rotated denominators."""
     sums = _AttentionSums(gpt.geometry.layers, gpt.geometry.heads, windows.shape[1] - 1)
     denominators = _DenominatorCounts(gpt)
 
-    def watcher(layer: int, weights: Float[Tensor, "1 H T T"], log_gates: Tensor | None) -> None:
-        sums.add(layer, weights, log_gates)
+    def watcher(layer: int, weights: Float[Tensor, "1 H T T"], site: Site) -> None:
+        sums.add(layer, weights, site)
         denominators.add(layer, weights)
 
     device = next(gpt.parameters()).device
@@ -132,11 +132,11 @@ def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, R
             gpt(torch.from_numpy(window[None, :-1]).to(device))
     gpt.train(training)
     count = len(windows)
-    return sums.gate_rows(count), sums.distance_rows(count), denominators.rows()
+    return sums.content_rows(count), sums.distance_rows(count), denominators.rows()
 
 
 class _AttentionSums:
-    """Sums over windows of how far each head attends and of what gates add, on the second half's queries."""
+    """Sums over windows of how far each head attends and what content adds, on the second half's queries."""
 
     def __init__(self, layers: int, heads: int, length: int) -> None:
         self.length, self.half = length, length // 2
@@ -145,21 +145,26 @@ class _AttentionSums:
         self.attended = torch.zeros(layers, heads, dtype=torch.float64)
         self.seen: set[int] = set()  # layers that have a matrix of weights
         self.distances = spaced(length - self.half)
-        self.gates = torch.zeros(layers, len(self.distances), heads, dtype=torch.float64)
-        self.gated: set[int] = set()
+        self.added = torch.zeros(layers, len(self.distances), heads, dtype=torch.float64)
+        self.adding: set[int] = set()
 
-    def add(self, layer: int, weights: Float[Tensor, "1 H T T"], log_gates: Tensor | None) -> None:
+    def add(self, layer: int, weights: Float[Tensor, "1 H T T"], site: Site) -> None:
         """A window; weights below 0 (linear attention under a rotation) count by their size."""
         size = weights[0, :, self.half :].abs().double().cpu()
         means = (size * self.back[self.half :]).sum(dim=-1) / size.sum(dim=-1)
         self.attended[layer] += means.sum(dim=-1)
         self.seen.add(layer)
-        if log_gates is not None:
-            self.gated.add(layer)
-            gate_sums = cumulative_log_gates(log_gates)[0].cpu()
+        if site.log_gates is not None:
+            self.adding.add(layer)
+            gate_sums = cumulative_log_gates(site.log_gates)[0].cpu()
             for number, distance in enumerate(self.distances):
                 keys = gate_sums[:, self.half - distance : self.length - distance]
-                self.gates[layer, number] += (gate_sums[:, self.half :] - keys).mean(dim=-1)
+                self.added[layer, number] += (gate_sums[:, self.half :] - keys).mean(dim=-1)
+        if site.content_bias is not None:
+            self.adding.add(layer)
+            profiles = site.content_bias.profiles(self.half, self.length)[0].mean(dim=-2).double().cpu()
+            places = torch.tensor(self.distances).clamp(max=profiles.shape[1] - 1)
+            self.added[layer] += profiles[:, places].T
 
     def distance_rows(self, windows: int) -> Rows:
         queries = windows * (self.length - self.half)
@@ -170,15 +175,15 @@ class _AttentionSums:
             for head, total in enumerate(totals)
         ]
 
-    def gate_rows(self, windows: int) -> dict[int, Rows]:
-        means = self.gates / windows
+    def content_rows(self, windows: int) -> dict[int, Rows]:
+        means = self.added / windows
         return {
             layer: [
                 {"layer": layer, "head": head, "distance": distance, "bias": value}
                 for distance, heads in zip(self.distances, means[layer].tolist(), strict=True)
                 for head, value in enumerate(heads)
             ]
-            for layer in self.gated
+            for layer in self.adding
         }
 
 
@@ -190,12 +195,10 @@ class _DenominatorCounts:
     """
 
     def __init__(self, gpt: GPT) -> None:
-        distance = torch.tensor([1])
         self.layers = {
             index
             for index, block in enumerate(gpt.blocks)
-            if isinstance(block.attention, Linear)
-            and gpt.scheme.layer(index).relative_rotation(distance) is not None
+            if isinstance(block.attention, Linear) and _rotates(gpt.scheme.layer(index))
         }
         self.heads: dict[tuple[int, int], dict[str, Any]] = {}
 
@@ -215,6 +218,10 @@ class _DenominatorCounts:
 
     def rows(self) -> Rows:
         return [row for _, row in sorted(self.heads.items())]
+
+
+def _rotates(layer: Scheme) -> bool:
+    return layer.overrides("angles") or layer.relative_rotation(torch.tensor([1])) is not None
 
 
 @contextmanager
@@ -238,4 +245,4 @@ def _hooks(gpt: GPT, watcher: Watcher) -> Iterator[None]:
 def _watch(watcher: Watcher, index: int, attention: Attention, inputs: Any, output: Tensor) -> None:
     q, k, _, site = attention.projected(*inputs)
     with torch.autocast(q.device.type, enabled=False):
-        watcher(index, attention.weights(q, k, site), site.log_gates)
+        watcher(index, attention.weights(q, k, site), site)

@@ -53,9 +53,9 @@ class CausalAttention(nn.Module):
         """Return the values up to each token, mixed by how well its query fits their keys.
 
         `q` and `k` are the plain projections: this call rotates them and adds the bias. `x` is the input of
-        the projections; only schemes with gates (fox) need it. `positions` ascend; None: where the scheme
-        places the tokens at evaluation, 0, 1, 2, ... except under randomised schemes. Raise ValueError for
-        other shapes, more tokens than the scheme is defined for, or a missing `x`.
+        the projections; only schemes by content (fox, selective_rope) need it. `positions` ascend; None:
+        where the scheme places the tokens at evaluation, 0, 1, 2, ... except under randomised schemes. Raise
+        ValueError for other shapes, more tokens than the scheme is defined for, or a missing `x`.
         """
         site = self._site(x, positions, q=q, k=k, v=v)
         with torch.autocast(q.device.type, enabled=False):  # the attention chooses its own precision
@@ -100,13 +100,12 @@ class CausalAttention(nn.Module):
         if limit is not None and length > limit:
             raise ValueError(f"{length} tokens, but the positional scheme is defined up to {limit}")
         layer = self.scheme.layer(self.layer)
-        if x is None and layer.overrides("log_gates"):
-            raise ValueError(
-                f"the gates of {self.scheme.name} need the input of the projections to q and k: give x"
-            )
+        if x is None and layer.by_content:
+            raise ValueError(f"{self.scheme.name} reads the input of the projections to q and k: give x")
         if positions is None:
             positions = self.scheme.place(length, None)
-        return Site(layer, positions.to(q.device), None if x is None else layer.log_gates(x))
+        positions = positions.to(q.device)
+        return Site(layer, positions) if x is None else Site.of(layer, positions, x)
 
     @property
     def kernel(self) -> str:

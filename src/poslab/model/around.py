@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from poslab.config.schema import Options
-from poslab.model.positions import Geometry, Scheme, Tail, build_scheme
+from poslab.model.positions import ContentBias, Geometry, Scheme, Tail, build_scheme
 from poslab.model.rescaling import Rescaling
 
 
@@ -75,6 +75,18 @@ class ScaledLayer(Scheme):
 
     def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"] | None:
         return self.inside.log_gates(x)
+
+    def angles(
+        self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]
+    ) -> Float[Tensor, "B H T K/2"] | None:
+        return self.inside.angles(x, positions)
+
+    def content_bias(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> ContentBias | None:
+        """Return the bias inside, multiplied as the products are (InklingAttention in transformers)."""
+        bias = self.inside.content_bias(x, positions)
+        if bias is None:
+            return None
+        return bias._replace(r=bias.r * self.factor(positions).to(bias.r.dtype)[..., None])
 
     def tail(self) -> Tail | None:
         return self.inside.tail()

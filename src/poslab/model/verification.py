@@ -99,8 +99,7 @@ class _Trial:
         return built.double()
 
     def site(self, length: int, x: Tensor | None = None) -> Site:
-        gates = self.scheme.log_gates(self.x[:, :length] if x is None else x)
-        return Site(self.scheme, self.whole.place(length, None), gates)
+        return Site.of(self.scheme, self.whole.place(length, None), self.x[:, :length] if x is None else x)
 
     def shapes(self) -> str:
         scheme, positions = self.scheme, self.whole.place(self.length, None)
@@ -113,10 +112,13 @@ class _Trial:
         _assert_close(embedded[:, :half], first, "embed gives a token something of later ones")
         features = scheme.logit_features(self.q)
         assert features.shape == self.q.shape, f"logit_features gives {tuple(features.shape)}"
-        turned = scheme.rotate_queries(features, positions), scheme.rotate_keys(features, positions)
+        site = self.site(self.length)
+        angles, pairs = site.angles, (1, HEADS, self.length, HEAD_WIDTH // 2)
+        assert angles is None or angles.shape == pairs, f"angles gives {tuple(angles.shape)}, not {pairs}"
+        turned = site.turned_queries(features), site.turned_keys(features)
         assert turned[0].shape == turned[1].shape, "queries and keys are turned to different shapes"
         bias = scheme.pairwise_bias(positions, positions)
-        gates = scheme.log_gates(self.x)
+        gates = site.log_gates
         square = (HEADS, self.length, self.length)
         assert bias is None or bias.shape == square, f"the bias has the shape {bias.shape}, not {square}"
         assert gates is None or gates.shape == (1, HEADS, self.length), "log_gates has another shape"

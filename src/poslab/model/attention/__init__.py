@@ -20,8 +20,8 @@ overrides
 
 A mixer knows no scheme by name: it calls the scheme's hooks where its mathematics has a place for them.
 `Attention.scores` shows all of them: the factors (`logit_features`), their rotation (`rotate_queries`,
-`rotate_keys`), and the summands (`pairwise_bias`, `log_gates`). Its parameters start as GPT-2's do
-(poslab.model.gpt.initialise: matrices are drawn, vectors stay as constructed).
+`rotate_keys`, `angles`), and the summands (`pairwise_bias`, `log_gates`, `content_bias`). Its parameters
+start as GPT-2's do (poslab.model.gpt.initialise: matrices are drawn, vectors stay as constructed).
 
 Shapes: B batch, H heads, T tokens, D model width, K head width, Q queries, the rows of a matrix.
 """
@@ -38,19 +38,37 @@ from poslab.config.registry import find, options_of, part_name
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, Options, PairError
 from poslab.model.kernels.matmul import Linear
 from poslab.model.norms import rms_norm
-from poslab.model.positions import Geometry, Scheme
+from poslab.model.positions import ContentBias, Geometry, Scheme
+from poslab.model.positions.rope import turn
 
 MOST_ROWS = 128  # the most final queries that use their rows of `weights` instead of `attend`
 
 
 @dataclass(frozen=True)
 class Site:
-    """The place of a mixer: the scheme of its layer, the tokens' positions, and the layer's gates."""
+    """The place of a mixer: its layer's scheme, the tokens' positions, and what the scheme reads of them."""
 
     scheme: Scheme
     positions: Int[Tensor, "T"]  # ascending; 0, 1, 2, ... where `scheme.geometry.consecutive`
     log_gates: Float[Tensor, "B H T"] | None = None  # `scheme.log_gates` of the layer's input
+    angles: Float[Tensor, "B H T K/2"] | None = None  # `scheme.angles` of it
+    content_bias: ContentBias | None = None  # `scheme.content_bias` of it
     last: int | None = None  # the number of final tokens to compute; None: all
+
+    @classmethod
+    def of(cls, scheme: Scheme, positions: Int[Tensor, "T"], x: Float[Tensor, "B T D"]) -> "Site":
+        """Return the site of a layer with the input `x`."""
+        angles, content_bias = scheme.angles(x, positions), scheme.content_bias(x, positions)
+        return cls(scheme, positions, scheme.log_gates(x), angles, content_bias)
+
+    def turned_queries(self, q: Float[Tensor, "B H T W"]) -> Float[Tensor, "B H T V"]:
+        """Rotate queries by the scheme's positions, then by its angles."""
+        q = self.scheme.rotate_queries(q, self.positions)
+        return q if self.angles is None else turn(q, self.angles)
+
+    def turned_keys(self, k: Float[Tensor, "B H T W"]) -> Float[Tensor, "B H T V"]:
+        k = self.scheme.rotate_keys(k, self.positions)
+        return k if self.angles is None else turn(k, self.angles)
 
 
 class Mixer(nn.Module):
@@ -134,7 +152,7 @@ class Attention(Mixer):
     def projected(
         self, x: Float[Tensor, "B T D"], site: Site
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Site]:
-        """Return queries, keys and values, and the site with the layer's gates."""
+        """Return queries, keys and values, and the site with what the scheme reads from the input."""
         heads, head_width = self.geometry.heads, self.geometry.head_width
         # Split before the heads, so that the gradients are concatenated without a further copy.
         sizes = [heads * head_width, *2 * [self.groups * head_width]]
@@ -144,7 +162,7 @@ class Attention(Mixer):
             q, k = self.norm_queries(q), self.norm_keys(k)
         if self.groups < heads:
             k, v = (part.repeat_interleave(heads // self.groups, dim=1) for part in (k, v))
-        return q, k, v, Site(site.scheme, site.positions, site.scheme.log_gates(x))
+        return q, k, v, Site.of(site.scheme, site.positions, x)
 
     def attend(
         self,
@@ -191,11 +209,11 @@ class Attention(Mixer):
         self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
     ) -> Float[Tensor, "B H Q T"]:
         """Return softmax's logits: q·k / sqrt(K) plus biases and gates; -inf for keys outside the mask."""
-        scheme, positions = site.scheme, site.positions
+        scheme = site.scheme
         scale = q.shape[-1] ** -0.5
         working = torch.promote_types(q.dtype, torch.float32)
-        q = scheme.rotate_queries(scheme.logit_features(q.to(working)), positions)
-        k = scheme.rotate_keys(scheme.logit_features(k.to(working)), positions)
+        q = site.turned_queries(scheme.logit_features(q.to(working)))
+        k = site.turned_keys(scheme.logit_features(k.to(working)))
         scores: Float[Tensor, "B H Q T"] = q[..., first:, :] @ k.mT * scale
         return scores + added_to_logits(site, working, first)
 
@@ -223,6 +241,9 @@ def added_to_logits(site: Site, dtype: torch.dtype, first: int = 0) -> Float[Ten
     bias = site.scheme.pairwise_bias(positions[first:], positions)
     if bias is not None:
         added = added + bias.to(dtype)
+    if site.content_bias is not None:
+        distance = site.scheme.distances(positions[first:], positions)
+        added = added + site.content_bias.at(distance, first).to(dtype)
     if site.log_gates is not None:
         sums = cumulative_log_gates(site.log_gates)
         added = added + (sums[..., first:, None] - sums[..., None, :]).to(dtype)

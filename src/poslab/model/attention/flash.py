@@ -16,7 +16,7 @@ another one, and named in the run record:
     flex attention      CUDA: the rest, where heads are 16 to 256 wide (kernels/flex.py)
     strips              the rest: a strip of queries at a time, formed again in backward (kernels/strips.py)
     strips, checkpointed
-                        a bias by both positions, likewise (below)
+                        a bias by both positions or by the query's content, likewise (below)
     torch attention, two-sided
                         a geometry that is not causal: PyTorch's choice of a kernel
 """
@@ -54,13 +54,13 @@ class Flash(Attention):
     ) -> Float[Tensor, "B H T K"]:
         scheme, positions, log_gates = site.scheme, site.positions, site.log_gates
         scale = q.shape[-1] ** -0.5
-        q = scheme.rotate_queries(scheme.logit_features(q), positions)
-        k = scheme.rotate_keys(scheme.logit_features(k), positions)
+        q = site.turned_queries(scheme.logit_features(q))
+        k = site.turned_keys(scheme.logit_features(k))
         working = torch.promote_types(q.dtype, torch.float32)
         if not scheme.geometry.causal:
             return self._two_sided(q, k, v, site, scale)
         if not scheme.by_distance:
-            if flex.takes(q, v):
+            if flex.takes(q, v) and not (scheme.overrides("pairwise_bias") and site.content_bias):
                 self.kernel = "flex attention (cuda)"
                 return flex.attend(q, k, v, site, scale)
             self.kernel = "strips, checkpointed"

@@ -51,6 +51,11 @@ class Linear(Attention):
                 f"pos.scheme={scheme.name} has: choose attention=flash or softmax, or a scheme without, "
                 "such as rope"
             )
+        if scheme.overrides("content_bias"):
+            raise PairError(
+                f"pos.scheme={scheme.name} gives each query a bias of its own, which linear attention "
+                "lacks: choose attention=flash or softmax, or pos=selective_rope, which rotates by content"
+            )
         tail = tail_of(scheme)
         if tail is None:
             raise PairError(
@@ -106,8 +111,7 @@ class Linear(Attention):
         """Return phi(q), phi(k), and both rotated."""
         working = torch.promote_types(q.dtype, torch.float32)
         q, k = self.feature_map(q.to(working), True), self.feature_map(k.to(working), False)
-        scheme, positions = site.scheme, site.positions
-        return q, k, scheme.rotate_queries(q, positions), scheme.rotate_keys(k, positions)
+        return q, k, site.turned_queries(q), site.turned_keys(k)
 
 
 class EluPlusOne(Function):

@@ -1,9 +1,9 @@
 """Softmax attention on CUDA for schemes without another fused form, by FlexAttention (Dong et al. 2024).
 
 PyTorch compiles one kernel that changes each score where it is formed (arXiv 2412.05496). Biases and gates
-are read from tensors: a bias by distance from a table, a bias by both positions from a strip of queries,
-gates from their sums. Gradients are summed at the places that were read, so learned biases train. Blocks of
-keys after all of a block's queries are left out.
+are read from tensors: a bias by distance from a table, a bias by both positions from a strip of queries, a
+bias by content from each query's numbers by distance, gates from their sums. Gradients are summed at the
+places that were read, so learned biases train. Blocks of keys after all of a block's queries are left out.
 
 The tensors are arguments of the compiled function or computed in the same graph: with a break in between,
 PyTorch has lost a bias's gradient without a warning (pytorch/pytorch#162228).
@@ -45,16 +45,18 @@ def attend(
     """Causal softmax attention of rotated queries and keys, with the scheme's bias and gates."""
     working = torch.promote_types(q.dtype, torch.float32)
     coarse, fine = (None, None) if site.log_gates is None else split_sums(site.log_gates, working)
-    if not site.scheme.by_distance:
+    if site.scheme.overrides("pairwise_bias"):
         return _InStrips.apply(q, k, v, coarse, fine, site, scale, *site.scheme.parameters())  # type: ignore[no-untyped-call]
     geometry = site.scheme.geometry
     # Drawn positions (pos.scheme=randomised) are anywhere below the scheme's context length.
     reach = q.shape[-2] if geometry.consecutive else geometry.context_length
     bias = site.scheme.bias_within(reach, q.device)
     table = None if bias is None else bias.to(working)
+    content = site.content_bias
+    profiles = None if content is None else content.profiles(0, q.shape[-2]).to(working)
     call = attend_with if torch.compiler.is_compiling() else kernel(q.device)
     first = _number(0, q.device)
-    return call(q, k, v, table, coarse, fine, site.positions, first, geometry.window, scale)
+    return call(q, k, v, table, coarse, fine, profiles, site.positions, first, geometry.window, scale)
 
 
 class _InStrips(Function):
@@ -138,7 +140,8 @@ def _strip(
         bias = bias.masked_fill(rows[:, None] - site.positions >= window, -torch.inf)
     added = None if bias is None else bias.to(torch.promote_types(queries.dtype, torch.float32))
     first = _number(start, queries.device)
-    return kernel(queries.device)(queries, k, v, added, coarse, fine, site.positions, first, window, scale)
+    call = kernel(queries.device)
+    return call(queries, k, v, added, coarse, fine, None, site.positions, first, window, scale)
 
 
 def _number(value: int, device: torch.device) -> Int[Tensor, "1"]:
@@ -166,6 +169,7 @@ def attend_with(
     bias: Float[Tensor, "H N"] | Float[Tensor, "H Q T"] | None,
     coarse: Float[Tensor, "B H T"] | None,
     fine: Float[Tensor, "B H T"] | None,
+    profiles: Float[Tensor, "B H T N"] | None,
     positions: Int[Tensor, "T"],
     first: Int[Tensor, "1"],
     window: int | None,
@@ -174,7 +178,7 @@ def attend_with(
     """Causal attention of the queries from number `first`, a multiple of BLOCK.
 
     `bias` is by distance, or of these queries and all keys, and -inf out of the window; `coarse` + `fine` are
-    the sums of gates.
+    the sums of gates, and `profiles` each query's own bias by distance, the last that of all farther keys.
     """
 
     def added(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -183,6 +187,9 @@ def attend_with(
             score = score + bias[h, (positions[row] - positions[key]).clamp(min=0)]
         elif bias is not None:
             score = score + bias[h, query, key]
+        if profiles is not None:
+            back = (positions[row] - positions[key]).clamp(0, profiles.shape[-1] - 1)
+            score = score + profiles[b, h, row, back]
         if coarse is not None and fine is not None:
             # The gradient at `row` is only rounding, since softmax ignores a shift of a whole row. In half
             # precision it cancels the same rounding at `key`, which the sums over tokens would add up.

@@ -1,8 +1,8 @@
 """Softmax attention in plain products, a strip of queries at a time, formed again in backward.
 
 It takes every bias by distance, gates, and positions with gaps, in any dtype and on any device;
-`pairwise_strips` takes a bias by both positions. It serves all cases without a fused kernel, and the
-gradients of a learned bias, which the fused kernel for CPUs does not compute.
+`pairwise_strips` takes a bias by both positions or by the query's content. It serves all cases without a
+fused kernel, and the gradients of a learned bias, which the fused kernel for CPUs does not compute.
 
 Shapes: Q queries of a strip, N distances or keys, W width of queries and keys after the rotation, R rows and
 M columns of a table that holds the bias of every strip.
@@ -283,7 +283,7 @@ def pairwise_strips(
     site: Site,
     scale: float,
 ) -> Float[Tensor, "B H T K"]:
-    """Attention under a bias by both positions, a strip of queries at a time, recomputed in backward."""
+    """Attend under a bias by both positions or by content, a strip at a time, formed again in backward."""
     positions, window = site.positions, site.scheme.geometry.window
     working = torch.promote_types(q.dtype, torch.float32)
     gate_sums = None if site.log_gates is None else cumulative_log_gates(site.log_gates)
@@ -294,6 +294,9 @@ def pairwise_strips(
         bias = site.scheme.pairwise_bias(queries, keys)
         if bias is not None:
             scores = scores + bias.to(working)
+        if site.content_bias is not None:
+            added = site.content_bias.at(site.scheme.distances(queries, keys), strip.queries.start)
+            scores = scores + added.to(working)
         if gate_sums is not None:
             gated = gate_sums[..., strip.queries, None] - gate_sums[..., None, strip.keys]
             scores = scores + gated.to(working)

@@ -9,6 +9,8 @@ file in conf/pos, with one public subclass of Scheme. The other keys of the YAML
     bias(distance)                 is added to the logits, by distance                T5, ALiBi, KERPLE
     pairwise_bias(queries, keys)   is added to the logits, by both positions          FIRE
     log_gates(x)                   is added to the logits, by every token in between  FoX
+    angles(x, positions)           rotates queries and keys, by the tokens' content   Selective RoPE, CARoPE
+    content_bias(x, positions)     is added to the logits, by the query's content     Inkling
     logit_features(x)              changes the factors of softmax attention's logits  YaRN, PoPE
     place(length, stream)          chooses the tokens' positions                      randomised
     layer(index)                   gives each layer a scheme of its own               schedule, FoX
@@ -34,20 +36,21 @@ causal, has the properties that it declares, and that each of its options has an
 
 Shapes: B batch, T tokens, D model width, H heads, K head width, W width of the rotated vectors (K, or the
 features of linear attention), V their width after it (W; 2 W under PoPE), C rotated pairs, Q queries, N keys
-or distances.
+or distances, R rank.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Complex, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from poslab.config.registry import find, options_of, part_name
-from poslab.config.schema import Options, PairError
+from poslab.config.schema import ConfigError, Options, PairError
 from poslab.model.rescaling import Rescaling
 
 
@@ -74,6 +77,23 @@ class Tail:
 
     horizon: int  # tokens
     log_decay: Float[Tensor, "H"]
+
+
+class ContentBias(NamedTuple):
+    """The bias r_i . table[:, t] of query i on the key t < N tokens back, and 0 from N on."""
+
+    r: Float[Tensor, "B H T R"]
+    table: Float[Tensor, "R N"]
+
+    def profiles(self, first: int, stop: int) -> Float[Tensor, "B H Q N+1"]:
+        """Return the bias of queries [first, stop) by distance; the last column is that of all from N on."""
+        return pad(self.r[..., first:stop, :] @ self.table, (0, 1))
+
+    def at(self, distance: Int[Tensor, "Q K"], first: int) -> Float[Tensor, "B H Q K"]:
+        """Return the bias of the queries from number `first` on keys at these distances, 0 or more."""
+        profiles = self.profiles(first, first + len(distance))
+        places = distance.clamp(max=self.table.shape[1])
+        return profiles.gather(-1, places.expand(*profiles.shape[:2], -1, -1))
 
 
 class LearnedOptions(Options):
@@ -108,6 +128,15 @@ class Scheme(nn.Module):
     def name(self) -> str:
         """Its `pos.scheme`: the name of its module, in another package the full name."""
         return part_name(type(self), __name__)
+
+    def refuse_odd_heads(self) -> None:
+        """Raise ConfigError where the numbers of a head are not whole pairs, which a rotation turns."""
+        sizes = self.geometry
+        if sizes.head_width % 2:
+            raise ConfigError(
+                f"pos.scheme={self.name} turns pairs, but model.width={sizes.width} over model.heads="
+                f"{sizes.heads} gives heads of odd width {sizes.head_width}: choose an even one"
+            )
 
     @property
     def max_length(self) -> int | None:
@@ -185,8 +214,8 @@ class Scheme(nn.Module):
         return self.rotate(k, positions)
 
     def can_rotate(self, width: int) -> bool:
-        """Whether vectors of this width can be rotated."""
-        return True
+        """Whether vectors of this width can be rotated; `angles` are for the pairs of a head."""
+        return width == self.geometry.head_width or not self.overrides("angles")
 
     def relative_rotation(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
         """Return the factor on the product of a query's and a key's pair by distance in tokens, complex128.
@@ -240,13 +269,33 @@ class Scheme(nn.Module):
     @property
     def by_distance(self) -> bool:
         """Whether the scheme's bias depends only on the distance, and `bias` is all of it."""
-        return not self.overrides("pairwise_bias")
+        return not any(map(self.overrides, ("pairwise_bias", "content_bias")))
+
+    @property
+    def by_content(self) -> bool:
+        """Whether the scheme reads the input of the layer."""
+        return any(map(self.overrides, ("log_gates", "angles", "content_bias")))
 
     def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"] | None:
         """Return log f_t <= 0, added to the logit of every query at or after token t and every key before t.
 
         None: no gates. `x` is the input of this layer's projections to queries and keys.
         """
+        return None
+
+    def angles(
+        self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]
+    ) -> Float[Tensor, "B H T K/2"] | None:
+        """Return the radians by which each pair (c, c + K/2) of each token's query and key turns.
+
+        So a logit depends on the difference of two tokens' angles. They come on top of `rotate`, in linear
+        attention in the numerator alone. None: no such angles. `x` is the input of this layer's projections,
+        often under autocast, which is no place for sums over tokens.
+        """
+        return None
+
+    def content_bias(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> ContentBias | None:
+        """Return the bias that each query has by distance; None: none. `x` is as for `angles`."""
         return None
 
     def tail(self) -> Tail | None:

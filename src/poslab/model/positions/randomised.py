@@ -69,5 +69,6 @@ class Randomised(Scheme):
 
 
 def _uses_positions(scheme: Scheme) -> bool:
-    hooks = ("embed", "rotate", "rotate_queries", "rotate_keys", "bias", "pairwise_bias")
+    by_distance = ("bias", "pairwise_bias", "content_bias")
+    hooks = ("embed", "rotate", "rotate_queries", "rotate_keys", *by_distance)
     return any(map(scheme.overrides, hooks))

@@ -37,11 +37,7 @@ class RoPE(Scheme):
 
     def __init__(self, options: RoPEOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
-        if geometry.head_width % 2:
-            raise ConfigError(
-                f"pos.scheme={self.name} turns pairs, but model.width={geometry.width} over model.heads="
-                f"{geometry.heads} gives heads of odd width {geometry.head_width}: choose an even one"
-            )
+        self.refuse_odd_heads()
 
     @property
     def length_dependent(self) -> bool:
@@ -102,12 +98,15 @@ def turns_at(theta: Float[Tensor, "C"], distance: Int[Tensor, "N"]) -> Complex[T
 
 
 def turn(
-    x: Float[Tensor, "B H T W"], phase: Float[Tensor, "T W/2"], pairing: Pairing
+    x: Float[Tensor, "B H T W"],
+    phase: Float[Tensor, "T W/2"] | Float[Tensor, "B H T W/2"],
+    pairing: Pairing = "half",
 ) -> Float[Tensor, "B H T W"]:
     """Turn each pair of x by its phase (float64), in float32 at least."""
     # Phases and their cosines in float64: a float32 phase is off by 5e-3 at position 100,000.
     working = torch.promote_types(x.dtype, torch.float32)
-    if x.device.type == "cpu" and x.dtype == working and not phase.requires_grad and not is_compiling():
+    fixed = phase.ndim == 2 and not phase.requires_grad
+    if fixed and x.device.type == "cpu" and x.dtype == working and not is_compiling():
         return _Turn.apply(x, _factors_of(phase, working, pairing, x.shape[1]))  # type: ignore[no-untyped-call]
     cos, sin = phase.cos().to(working), phase.sin().to(working)
     first, second = _pairs(x.to(working), pairing)

@@ -3,7 +3,7 @@
     logit_ij = s_h log(i + 1) (q_i . k_j) / sqrt(K)
 
 for query i of n = i + 1 keys, with a number s_h for each head of each layer, learned from 0.43 on (figure 1).
-The bias of the scheme inside is not multiplied.
+A bias of the scheme inside by distance is not multiplied.
 """
 
 import torch

@@ -1,0 +1,50 @@
+"""Context-aware rotary positions (CARoPE; Veisi et al. 2025, arXiv 2507.23083, section 2).
+
+    angle_ic = sum over l <= i of f_l^c,   f_l = 1 / (softplus(w_h x_l) + 1)
+
+for each pair c = 0, 1, ... of each head h: RoPE's frequencies base^(-2c/K) are the powers of one number, and
+here each token says which. The paper reads token embeddings; x is here the layer's input, with weights for
+each layer. f starts near 1 / (1 + ln 2) = 0.59, close to the 0.56 of RoPE with base 10,000 in heads 32 wide:
+the paper starts from RoPE and does not say how.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import linear, softplus
+
+from poslab.config.schema import Options
+from poslab.model.positions import Geometry, LearnedOptions, Scheme
+
+
+class _CARoPELayer(Scheme):
+    """The angles of one layer."""
+
+    two_sided = True
+
+    def __init__(self, options: Options, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.refuse_odd_heads()
+        self.weight = nn.Parameter(torch.empty(geometry.heads, geometry.width))
+
+    def angles(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T K/2"]:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            log_frequency = -softplus(linear(x.to(wide), self.weight.to(wide))).log1p().mT
+        pairs = torch.arange(self.geometry.head_width // 2, device=x.device)
+        return (log_frequency.double()[..., None] * pairs).exp().cumsum(dim=2)
+
+
+class CARoPE(Scheme):
+    options_class = LearnedOptions
+    options: LearnedOptions
+    two_sided = True
+
+    def __init__(self, options: LearnedOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.turns = nn.ModuleList(_CARoPELayer(options, geometry) for _ in range(geometry.layers))
+
+    def layer(self, index: int) -> Scheme:
+        turns = self.turns[index]
+        assert isinstance(turns, Scheme)
+        return turns

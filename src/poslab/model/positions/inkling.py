@@ -1,0 +1,55 @@
+"""The bias of Inkling (Thinking Machines 2026; InklingRelativeLogits in transformers), by query and distance.
+
+    bias_h(i, t) = (W_r x_i)_h . P[:, t] for the key t < extent tokens back, 0 from extent on
+
+for each head h. P is a bank of `rank` profiles by distance, of which each token mixes its own; W_r and P are
+learned for each layer. Inkling has no other positions, rank 16, and an extent of 1,024 tokens, in its window
+layers that of the window. Here the extent is a share of the training length L: columns of P beyond L would
+keep their random initial values.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from poslab.model.positions import ContentBias, Geometry, LearnedOptions, Scheme
+
+
+class InklingOptions(LearnedOptions):
+    rank: int = Field(ge=1, description="profiles by distance that each token mixes")
+    extent: float = Field(gt=0, le=1, description="share of L from which on a key has no bias")
+
+
+class _InklingLayer(Scheme):
+    """The bias of one layer."""
+
+    def __init__(self, options: InklingOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        extent = max(1, round(options.extent * geometry.context_length))
+        if geometry.window is not None:
+            extent = min(extent, geometry.window)
+        self.read = nn.Parameter(torch.empty(geometry.heads * options.rank, geometry.width))
+        self.profiles = nn.Parameter(torch.empty(options.rank, extent))
+
+    def content_bias(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> ContentBias:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            read = linear(x.to(wide), self.read.to(wide))
+        of_heads = read.reshape(*x.shape[:2], self.geometry.heads, -1).transpose(1, 2)
+        return ContentBias(of_heads, self.profiles.to(wide))
+
+
+class Inkling(Scheme):
+    options_class = InklingOptions
+    options: InklingOptions
+
+    def __init__(self, options: InklingOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.biases = nn.ModuleList(_InklingLayer(options, geometry) for _ in range(geometry.layers))
+
+    def layer(self, index: int) -> Scheme:
+        bias = self.biases[index]
+        assert isinstance(bias, Scheme)
+        return bias

@@ -1,0 +1,59 @@
+"""Context re-positioning (RePo; Li et al. 2025, arXiv 2512.14391): tokens choose their own positions.
+
+    angle_ic = z_ih base^(-2c/K),   z_i = W_z (silu(W_g x_i) * W_c x_i)
+
+for each pair c of each head h: RoPE at real positions z, predicted from the layer's input. W_g and W_c, D/8
+numbers of a token, serve all heads of a layer. The order of the tokens does not enter. The paper trains on
+from a model under RoPE, and leaves its first layers under RoPE (`schedule` can); here z starts near 0.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import linear, silu
+
+from poslab.model.positions import Geometry, LearnedOptions, Scheme
+
+
+class RePoOptions(LearnedOptions):
+    base: float = Field(gt=0, description="pair c of K/2 turns by base^(-2c/K) radians per unit of position")
+
+
+class _RePoLayer(Scheme):
+    """The positions of one layer."""
+
+    options: RePoOptions
+    two_sided = True
+
+    def __init__(self, options: RePoOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.refuse_odd_heads()
+        hidden = max(1, geometry.width // 8)
+        self.gate = nn.Parameter(torch.empty(hidden, geometry.width))
+        self.content = nn.Parameter(torch.empty(hidden, geometry.width))
+        self.assign = nn.Parameter(torch.empty(geometry.heads, hidden))
+
+    def angles(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T K/2"]:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            x = x.to(wide)
+            hidden = silu(linear(x, self.gate.to(wide))) * linear(x, self.content.to(wide))
+            chosen = linear(hidden, self.assign.to(wide)).mT
+        pairs = torch.arange(0, self.geometry.head_width, 2, device=x.device, dtype=torch.float64)
+        return chosen.double()[..., None] * self.options.base ** (-pairs / self.geometry.head_width)
+
+
+class RePo(Scheme):
+    options_class = RePoOptions
+    options: RePoOptions
+    two_sided = True
+
+    def __init__(self, options: RePoOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.chosen = nn.ModuleList(_RePoLayer(options, geometry) for _ in range(geometry.layers))
+
+    def layer(self, index: int) -> Scheme:
+        chosen = self.chosen[index]
+        assert isinstance(chosen, Scheme)
+        return chosen

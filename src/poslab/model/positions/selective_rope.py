@@ -1,0 +1,78 @@
+"""Selective RoPE (Movahedi et al. 2026, arXiv 2511.17388): pairs turn as far as each token says.
+
+    angle_ic = base^(-2c/K) sum over l <= i of g_l phi_lc,   phi = silu(conv(B A u)),   u = x / |x|
+
+for each pair c of each head. A (rank x D) and B are learned for each layer, and so is conv, a causal
+convolution of each pair's numbers over four tokens. The gate g = sigmoid(w_h u + b_h) of each head and silu
+are what the authors found to help language models; `gated` and `activation` leave them out. Formula and
+initial values are those of the authors' code (modules/rotary.py, low rank). Silu keeps steps above -0.28, so
+that a sum mostly grows like a clock; under activation=none it goes back as easily.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import conv1d, linear, normalize, pad, silu
+
+from poslab.model.positions import Geometry, LearnedOptions, Scheme
+
+WINDOW = 4  # tokens that the convolution reads, the token itself and those before it
+
+
+class SelectiveRoPEOptions(LearnedOptions):
+    base: float = Field(gt=0, description="the angles of pair c of K/2 are times base^(-2c/K)")
+    rank: int = Field(ge=1, description="of the product of two matrices that reads a token")
+    activation: Literal["silu", "none"] = Field(description="of what the convolution gives")
+    gated: bool = Field(description="whether each head weighs a token's angles by a sigmoid of it")
+
+
+class _SelectiveRoPELayer(Scheme):
+    """The angles of one layer."""
+
+    options: SelectiveRoPEOptions
+
+    def __init__(self, options: SelectiveRoPEOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.refuse_odd_heads()
+        angles = geometry.width // 2  # H K/2, head after head
+        self.reduce = nn.Parameter(torch.empty(options.rank, geometry.width))
+        self.expand = nn.Parameter(torch.empty(angles, options.rank))
+        self.convolution = nn.Parameter(torch.empty(angles, WINDOW))
+        if options.gated:
+            self.gate = nn.Parameter(torch.empty(geometry.heads, geometry.width))
+            self.offset = nn.Parameter(torch.zeros(geometry.heads))
+
+    def angles(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T K/2"]:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            unit = normalize(x.to(wide), dim=-1)
+            read = linear(linear(unit, self.reduce.to(wide)), self.expand.to(wide)).mT
+            kernel = self.convolution.to(wide)[:, None]
+            steps = conv1d(pad(read, (WINDOW - 1, 0)), kernel, groups=len(kernel))
+            if self.options.activation == "silu":
+                steps = silu(steps)
+            heads = self.geometry.heads, self.geometry.head_width // 2
+            steps = steps.reshape(len(x), *heads, -1).mT  # (B, H, T, K/2)
+            if self.options.gated:
+                gate = linear(unit, self.gate.to(wide), self.offset.to(wide)).sigmoid()
+                steps = steps * gate.mT[..., None]
+        pairs = torch.arange(0, self.geometry.head_width, 2, device=x.device, dtype=torch.float64)
+        temperatures = self.options.base ** (-pairs / self.geometry.head_width)
+        return steps.double().cumsum(dim=2) * temperatures
+
+
+class SelectiveRoPE(Scheme):
+    options_class = SelectiveRoPEOptions
+    options: SelectiveRoPEOptions
+
+    def __init__(self, options: SelectiveRoPEOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.turns = nn.ModuleList(_SelectiveRoPELayer(options, geometry) for _ in range(geometry.layers))
+
+    def layer(self, index: int) -> Scheme:
+        turns = self.turns[index]
+        assert isinstance(turns, Scheme)
+        return turns
