@@ -7,6 +7,8 @@ import torch
 from transformers import Cohere2Config, Gemma4TextConfig, Llama4TextConfig, Qwen3NextConfig, SmolLM3Config
 from transformers.models.cohere2 import modeling_cohere2
 from transformers.models.gemma4 import modeling_gemma4
+from transformers.models.inkling import modeling_inkling
+from transformers.models.inkling.configuration_inkling import InklingTextConfig
 from transformers.models.llama4 import modeling_llama4
 from transformers.models.qwen3_next import modeling_qwen3_next
 from transformers.models.smollm3 import modeling_smollm3
@@ -37,7 +39,11 @@ def ours(recipe, attention, layer, **block):
         }
         section = section | {"schemes": schemes}
     geometry = Geometry(HEADS * WIDTH, HEADS, 64, layers=4)
-    scheme = build_scheme(section, geometry).layer(layer)
+    whole = build_scheme(section, geometry).double()
+    with torch.no_grad():
+        for parameter in whole.parameters():
+            parameter.normal_()
+    scheme = whole.layer(layer)
     built = build_attention(ATTENTIONS[attention], geometry, scheme)
     built.add_projections(BlockOptions(query_groups=KEYS, bias=False, **block))
     built.double()
@@ -59,9 +65,6 @@ def theirs(kind, config, layer, built):
         module.k_proj.weight.copy_(k)
         module.v_proj.weight.copy_(v)
         module.o_proj.weight.copy_(built.project_attention.weight)
-        if built.norm_queries is not None:
-            module.q_norm.weight.copy_(built.norm_queries.weight - 1)
-            module.k_norm.weight.copy_(built.norm_keys.weight - 1)
     return module
 
 
@@ -117,11 +120,49 @@ def llama4(layer):
 def qwen3_next(layer):
     config = config_of(Qwen3NextConfig)
     arguments = turns(10_000_000.0, turned=WIDTH // 4), mask()
-    return partial(theirs, modeling_qwen3_next.Qwen3NextAttention, config, layer), arguments
+
+    def with_norms(built):
+        module = theirs(modeling_qwen3_next.Qwen3NextAttention, config, layer, built)
+        with torch.no_grad():  # they scale by 1 + weight
+            module.q_norm.weight.copy_(built.norm_queries.weight - 1)
+            module.k_norm.weight.copy_(built.norm_keys.weight - 1)
+        return module
+
+    return with_norms, arguments
+
+
+def inkling(layer):
+    """Without their convolutions of keys and values; they divide by K, and here the norm makes up for it."""
+    sizes = {"swa_num_attention_heads": HEADS, "swa_num_key_value_heads": KEYS, "swa_head_dim": WIDTH}
+    logits = {"d_rel": 16, "rel_extent": 32, "log_scaling_n_floor": 7, "sliding_window_size": 5}
+    types = 3 * ["hybrid_sliding"] + ["hybrid"]
+    config = config_of(InklingTextConfig, layer_types=types, **sizes, **logits)
+
+    def with_norms(built):
+        module = theirs(modeling_inkling.InklingAttention, config, layer, built)
+        with torch.no_grad():
+            module.q_norm.weight.copy_(built.norm_queries.weight * WIDTH**0.5)
+            module.k_norm.weight.copy_(built.norm_keys.weight)
+            module.k_sconv.conv1d.weight.zero_()
+            module.v_sconv.conv1d.weight.zero_()
+        return module
+
+    return with_norms, (mask(5 if layer == NEAR else None),)
+
+
+def inklings_bias(scheme, module):
+    """Give them the weights of the bias; return ours and theirs."""
+    inside = scheme.inside if hasattr(scheme, "inside") else scheme
+    mine, other = [inside.read, inside.profiles], [module.r_proj.weight, module.rel_logits_proj.proj]
+    with torch.no_grad():
+        for ours_, theirs_ in zip(mine, other, strict=True):
+            theirs_.copy_(ours_)
+    return mine, other
 
 
 LAYERS = {
     "as_command_a": (cohere2, {}),
+    "as_inkling": (inkling, {"qk_norm": True}),
     "as_llama4": (llama4, {}),
     "as_qwen3_next": (qwen3_next, {"qk_norm": True, "output_gate": True}),
     "as_smollm3": (smollm3, {}),
@@ -131,7 +172,13 @@ LAYERS = {
 @pytest.fixture(autouse=True)
 def in_float64(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)  # which their code rounds to
-    for module in (modeling_cohere2, modeling_llama4, modeling_qwen3_next, modeling_smollm3):
+    for module in (
+        modeling_cohere2,
+        modeling_inkling,
+        modeling_llama4,
+        modeling_qwen3_next,
+        modeling_smollm3,
+    ):
         monkeypatch.setattr(module, "torch", TorchInFloat64())
 
 
@@ -145,24 +192,22 @@ def test_a_layer_is_that_of_the_model(recipe, attention, layer):
     built, scheme = ours(recipe, attention, layer, **block)
     make_theirs, arguments = make(layer)
     module = make_theirs(built)
+    bias = inklings_bias(scheme, module) if recipe == "as_inkling" else ([], [])
     x = torch.randn(2, TOKENS, HEADS * WIDTH, dtype=torch.float64, requires_grad=True)
     mine = built(x, Site(scheme, torch.arange(TOKENS)))
     other = module(x, *arguments)[0]
     torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9)
     upstream = torch.randn_like(mine)
-    shared = [built.project_attention.weight], [module.o_proj.weight]
-    gradients = [
-        torch.autograd.grad(output, [x, *weights, *queries], upstream)
-        for output, weights, queries in (
-            (mine, shared[0], [built.query_key_value.weight]),
-            (other, shared[1], [module.q_proj.weight, module.k_proj.weight, module.v_proj.weight]),
-        )
-    ]
-    torch.testing.assert_close(gradients[0][:2], gradients[1][:2], rtol=1e-8, atol=1e-8)
-    of_queries, *others = gradients[1][2:]
+    projections = [module.q_proj.weight, module.k_proj.weight, module.v_proj.weight]
+    *of_mine, fused = torch.autograd.grad(
+        mine, [x, built.project_attention.weight, *bias[0], built.query_key_value.weight], upstream
+    )
+    of_theirs = torch.autograd.grad(other, [x, module.o_proj.weight, *bias[1], *projections], upstream)
+    of_queries, *others = of_theirs[-3:]
+    torch.testing.assert_close(of_mine, list(of_theirs[:-3]), rtol=1e-8, atol=1e-8)
     if built.gate_attention is not None:
         of_queries = of_queries.unflatten(0, (HEADS, 2 * WIDTH))[:, :WIDTH].flatten(0, 1)
-    torch.testing.assert_close(gradients[0][2], torch.cat([of_queries, *others]), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(fused, torch.cat([of_queries, *others]), rtol=1e-8, atol=1e-8)
 
 
 def test_gemma4_turns_a_quarter_of_the_pairs_in_its_global_layers():
