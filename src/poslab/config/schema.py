@@ -32,6 +32,9 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+CANON_KERNEL = 4  # tokens that a Canon layer weighs: the token itself and those before it
+
+
 class BlockOptions(Options):
     """What a block is made of besides its attention's kind; the defaults are GPT-2's."""
 
@@ -50,8 +53,20 @@ class BlockOptions(Options):
     output_gate: bool = Field(
         default=False, description="attention's output times sigmoid(W x) (Qiu et al. 2025)"
     )
+    canon: list[Literal["a", "b", "c", "d"]] = Field(
+        default=[],
+        description="convolutions of 4 tokens (Allen-Zhu 2025): a before attention, b on its queries, keys "
+        "and values, c before the perceptron, d on its hidden numbers before the activation",
+    )
     bias: bool = Field(default=True, description="in the layers and in LayerNorm")
     tied: bool = Field(default=True, description="the output matrix is the token embedding's")
+
+    @field_validator("canon")
+    @classmethod
+    def _canon_once_each(cls, canon: list[str]) -> list[str]:
+        if len(set(canon)) < len(canon):
+            raise ValueError(f"canon=[{','.join(canon)}] names one twice")
+        return sorted(canon)
 
 
 class ModelOptions(BlockOptions):

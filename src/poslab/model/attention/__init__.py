@@ -36,6 +36,7 @@ from torch import Tensor, nn
 
 from poslab.config.registry import find, options_of, part_name
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, Options, PairError
+from poslab.model.canon import canon_at
 from poslab.model.kernels.matmul import Linear
 from poslab.model.norms import rms_norm
 from poslab.model.positions import Geometry, Scheme
@@ -102,6 +103,7 @@ class Attention(Mixer):
     """
 
     query_key_value: Linear
+    canon_projections: nn.Module
     project_attention: Linear
     norm_queries: nn.RMSNorm | None  # of one head
     norm_keys: nn.RMSNorm | None
@@ -113,6 +115,7 @@ class Attention(Mixer):
         self.groups = block.query_groups or heads
         of_keys = self.groups * head_width
         self.query_key_value = Linear(width, width + 2 * of_keys, bias=block.bias)
+        self.canon_projections = canon_at("b", width + 2 * of_keys, block)
         self.norm_queries = rms_norm(head_width) if block.qk_norm else None
         self.norm_keys = rms_norm(head_width) if block.qk_norm else None
         self.gate_attention = Linear(width, width, bias=block.bias) if block.output_gate else None
@@ -138,7 +141,7 @@ class Attention(Mixer):
         heads, head_width = self.geometry.heads, self.geometry.head_width
         # Split before the heads, so that the gradients are concatenated without a further copy.
         sizes = [heads * head_width, *2 * [self.groups * head_width]]
-        parts = self.query_key_value(x).split(sizes, dim=-1)
+        parts = self.canon_projections(self.query_key_value(x)).split(sizes, dim=-1)
         q, k, v = (part.unflatten(-1, (-1, head_width)).transpose(1, 2) for part in parts)
         if self.norm_queries is not None and self.norm_keys is not None:
             q, k = self.norm_queries(q), self.norm_keys(k)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from poslab.config.schema import (
+    CANON_KERNEL,
     VALIDATIONS,
     ConfigError,
     ModelOptions,
@@ -101,12 +102,19 @@ def size_of(
 
 
 def _matrices(model: ModelOptions) -> int:
-    """Return the parameters of a block's matrices."""
+    """Return the parameters of a block's matrices and convolutions."""
     width, groups = model.width, model.query_groups or model.heads
     of_keys = width // model.heads * groups
+    hidden = swiglu_width(width)
     attention = width * (2 * width + 2 * of_keys + (width if model.output_gate else 0))
-    perceptron = 3 * width * swiglu_width(width) if model.mlp == "swiglu" else 8 * width**2
-    return attention + perceptron
+    perceptron = 3 * width * hidden if model.mlp == "swiglu" else 8 * width**2
+    channels = {
+        "a": width,
+        "b": width + 2 * of_keys,
+        "c": width,
+        "d": 2 * hidden if model.mlp == "swiglu" else 4 * width,
+    }
+    return attention + perceptron + CANON_KERNEL * sum(channels[letter] for letter in model.canon)
 
 
 def estimate(size: Size) -> int:
