@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from poslab.config.request import BESIDE_THE_RESULT, flat_settings
-from poslab.config.schema import GPT2_BLOCK
+from poslab.config.schema import ADAMW, GPT2_BLOCK
 from poslab.config.text import plain
 from poslab.record.reader import PART, Rates, Records, ReportError, Run
 
@@ -214,8 +214,10 @@ def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(model["canon"], list):
             model["canon"] = "".join(map(str, model["canon"])) or "none"
     trainer = sections.get("trainer")
-    if isinstance(trainer, Mapping) and trainer.get("scheme_rate") == 1:
-        sections["trainer"] = {name: value for name, value in trainer.items() if name != "scheme_rate"}
+    if isinstance(trainer, Mapping):
+        sections["trainer"] = trainer = {"optimizer": ADAMW, **trainer}
+        if trainer.get("scheme_rate") == 1:
+            del trainer["scheme_rate"]
     return sections
 
 

@@ -88,10 +88,16 @@ def swiglu_width(width: int) -> int:
     return max(8, 8 * round(width / 3))
 
 
+ADAMW: Literal["adamw"] = "adamw"  # the optimizer of records that are older than the setting
+
+
 class TrainerOptions(Options):
     max_steps: int = Field(ge=1, description="optimizer steps, the budget")
     batch_size: int = Field(ge=1, description="windows per optimizer step, for any `accumulate`")
     accumulate: int = Field(ge=1, description="parts that a batch is cut into to save memory")
+    optimizer: Literal["adamw", "muon"] = Field(
+        default=ADAMW, description="muon: of the blocks' matrices (Jordan et al. 2024), AdamW of the rest"
+    )
     learning_rate: float = Field(gt=0, description="at the peak of the schedule")
     scheme_rate: float = Field(
         gt=0, description="times the `rate` of a scheme that has parameters of its own"
@@ -102,7 +108,7 @@ class TrainerOptions(Options):
     warmup_steps: int = Field(
         ge=0, description="steps before the rate reaches its peak; 10%: a tenth of max_steps, rounded up"
     )
-    weight_decay: float = Field(ge=0, description="of AdamW, only on matrices")
+    weight_decay: float = Field(ge=0, description="only on matrices")
     beta2: float = Field(gt=0, lt=1, description="of AdamW")
     clip_norm: float = Field(gt=0, description="gradients with a larger norm are scaled down to it")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
@@ -277,6 +283,8 @@ class RunConfig(Options):
         for name, default in (("callbacks", {}), ("objective", CAUSAL)):
             if plain[name] == default:
                 del plain[name]
+        if plain["trainer"]["optimizer"] == ADAMW:
+            del plain["trainer"]["optimizer"]
         for name, default in GPT2_BLOCK:
             if plain["model"][name] == default:
                 del plain["model"][name]

@@ -35,7 +35,8 @@ class SwiGLU(nn.Module):
     def __init__(self, width: int, options: BlockOptions) -> None:
         super().__init__()
         hidden = swiglu_width(width)
-        self.expand = Linear(width, 2 * hidden, bias=options.bias)  # W, then V
+        self.expand = Linear(width, 2 * hidden, bias=options.bias)
+        self.expand.rows = hidden, hidden  # W, then V
         self.canon_hidden = canon_at("d", 2 * hidden, options)
         self.project_perceptron = Linear(hidden, width, bias=options.bias)
 

@@ -115,6 +115,7 @@ class Attention(Mixer):
         self.groups = block.query_groups or heads
         of_keys = self.groups * head_width
         self.query_key_value = Linear(width, width + 2 * of_keys, bias=block.bias)
+        self.query_key_value.rows = width, of_keys, of_keys
         self.canon_projections = canon_at("b", width + 2 * of_keys, block)
         self.norm_queries = rms_norm(head_width) if block.qk_norm else None
         self.norm_keys = rms_norm(head_width) if block.qk_norm else None
@@ -140,8 +141,8 @@ class Attention(Mixer):
         """Return queries, keys and values, and the site with the layer's gates."""
         heads, head_width = self.geometry.heads, self.geometry.head_width
         # Split before the heads, so that the gradients are concatenated without a further copy.
-        sizes = [heads * head_width, *2 * [self.groups * head_width]]
-        parts = self.canon_projections(self.query_key_value(x)).split(sizes, dim=-1)
+        projected = self.canon_projections(self.query_key_value(x))
+        parts = projected.split(self.query_key_value.rows, dim=-1)
         q, k, v = (part.unflatten(-1, (-1, head_width)).transpose(1, 2) for part in parts)
         if self.norm_queries is not None and self.norm_keys is not None:
             q, k = self.norm_queries(q), self.norm_keys(k)

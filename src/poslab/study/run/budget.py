@@ -74,13 +74,16 @@ def size_of(
     softmax, number = config.attention.get("kind") == "softmax", 2 if trainer.precision == "bfloat16" else 4
     vocabulary = _entries(config)
     ends = vocabulary * model.width * (1 if model.tied else 2)
-    weights = ends + model.layers * _matrices(model) + parameters
+    hidden = model.layers * _matrices(model)
+    weights = ends + hidden + parameters
+    # Weights, gradients and two moments; Muon has one moment of the hidden matrices.
+    state = 16 * weights - (4 * hidden if trainer.optimizer == "muon" else 0)
 
     windows = max(1, trainer.batch_size // (trainer.accumulate * trainer.devices * trainer.nodes))
     tokens = windows * length  # at a time, in one of the run's processes
     stored = (10 if trainer.compile is True else 16) * number  # bytes for backward, per token and block
     training = (
-        Need(16 * weights, "parameters with gradients and optimizer", MODEL),
+        Need(state, "parameters with gradients and optimizer", MODEL),
         Need(stored * tokens * model.width * model.layers, "activations", BATCH),
         Need(softmax * 4 * windows * model.heads * length**2 * model.layers, "attention weights", SOFTMAX),
         Need(8 * tokens * vocabulary, "logits", BATCH),
@@ -98,7 +101,7 @@ def size_of(
     computing = evaluation if trained else max(training, evaluation, key=_sum)
     cuda = trainer.accelerator == "cuda"
     processes = 1 if cuda else trainer.devices  # that share the memory
-    return Size(tuple(need._replace(bytes=need.bytes * processes) for need in computing), cuda, 16 * weights)
+    return Size(tuple(need._replace(bytes=need.bytes * processes) for need in computing), cuda, state)
 
 
 def _matrices(model: ModelOptions) -> int:
