@@ -28,6 +28,7 @@ CHANGES = [
     {"query_groups": 2},
     {"qk_norm": True},
     {"output_gate": True},
+    {"sinks": True},
     {"canon": ["a", "b", "c", "d"]},
     {"bias": False},
     {"tied": False},

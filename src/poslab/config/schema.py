@@ -53,6 +53,10 @@ class BlockOptions(Options):
     output_gate: bool = Field(
         default=False, description="attention's output times sigmoid(W x) (Qiu et al. 2025)"
     )
+    sinks: bool = Field(
+        default=False,
+        description="a learned score beside those of the keys, whose weight is left out (gpt-oss 2025)",
+    )
     canon: list[Literal["a", "b", "c", "d"]] = Field(
         default=[],
         description="convolutions of 4 tokens (Allen-Zhu 2025): a before attention, b on its queries, keys "

@@ -49,14 +49,19 @@ class Block(nn.Module):
     """One layer of a GPT."""
 
     def __init__(self, geometry: Geometry, attention: Mixer, options: BlockOptions) -> None:
-        """Raise PairError where the options are those of attention and the mixer is none, and for Canon
-        layers where the geometry is not causal.
+        """Raise PairError for options of attention where the mixer is none, for sinks where it has no
+        softmax, and for Canon layers where the geometry is not causal.
         """
         super().__init__()
         if options.canon and not geometry.causal:
             raise PairError(
                 "model.canon mixes a token with those before it only, and here tokens also see later ones: "
                 "leave model.canon out, or choose objective=causal"
+            )
+        if options.sinks and not attention.takes_sinks:
+            raise PairError(
+                f"attention.kind={attention.name} has no softmax in which a sink could take a share: choose "
+                "attention=flash or softmax, or leave model.sinks out"
             )
         if isinstance(attention, Attention):
             attention.add_projections(options)

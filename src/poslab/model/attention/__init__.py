@@ -7,6 +7,7 @@ file in conf/attention, with one public subclass of Mixer. It overrides
     options_class  the keys of its YAML file beside `kind`, where there are any
     two_sided      True where it also serves a Geometry that is not causal
     windowed       True where it also serves a Geometry with a window
+    takes_sinks    True where its weights leave room for `Site.sinks`
     __init__       creates its weights; raises PairError for a scheme that it cannot serve
     forward        hidden states into hidden states
     draw           draws random numbers that belong to the model, such as Performer's features
@@ -46,12 +47,13 @@ MOST_ROWS = 128  # the most final queries that use their rows of `weights` inste
 
 @dataclass(frozen=True)
 class Site:
-    """The place of a mixer: the scheme of its layer, the tokens' positions, and the layer's gates."""
+    """The place of a mixer: the scheme of its layer, the tokens' positions, the layer's gates and sinks."""
 
     scheme: Scheme
     positions: Int[Tensor, "T"]  # ascending; 0, 1, 2, ... where `scheme.geometry.consecutive`
     log_gates: Float[Tensor, "B H T"] | None = None  # `scheme.log_gates` of the layer's input
     last: int | None = None  # the number of final tokens to compute; None: all
+    sinks: Float[Tensor, "H"] | None = None  # a score that every query has beside those of its keys
 
 
 class Mixer(nn.Module):
@@ -62,6 +64,7 @@ class Mixer(nn.Module):
     form: ClassVar[Literal["exact", "fused", "O(L)"]]
     two_sided: ClassVar[bool] = False
     windowed: ClassVar[bool] = False
+    takes_sinks: ClassVar[bool] = False
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
         """`scheme` is that of this layer. Raise PairError where the two cannot work together."""
@@ -108,6 +111,7 @@ class Attention(Mixer):
     norm_queries: nn.RMSNorm | None  # of one head
     norm_keys: nn.RMSNorm | None
     gate_attention: Linear | None
+    sinks: nn.Parameter | None
 
     def add_projections(self, block: BlockOptions = GPT2_BLOCK) -> None:
         """Create the matrices of a layer of the GPT."""
@@ -121,6 +125,7 @@ class Attention(Mixer):
         self.norm_keys = rms_norm(head_width) if block.qk_norm else None
         self.gate_attention = Linear(width, width, bias=block.bias) if block.output_gate else None
         self.project_attention = Linear(width, width, bias=block.bias)
+        self.sinks = nn.Parameter(torch.zeros(heads)) if block.sinks else None
 
     def forward(self, x: Float[Tensor, "B T D"], site: Site) -> Float[Tensor, "B T D"]:
         q, k, v, gated = self.projected(x, site)
@@ -138,7 +143,7 @@ class Attention(Mixer):
     def projected(
         self, x: Float[Tensor, "B T D"], site: Site
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Site]:
-        """Return queries, keys and values, and the site with the layer's gates."""
+        """Return queries, keys and values, and the site with the layer's gates and sinks."""
         heads, head_width = self.geometry.heads, self.geometry.head_width
         # Split before the heads, so that the gradients are concatenated without a further copy.
         projected = self.canon_projections(self.query_key_value(x))
@@ -148,7 +153,7 @@ class Attention(Mixer):
             q, k = self.norm_queries(q), self.norm_keys(k)
         if self.groups < heads:
             k, v = (part.repeat_interleave(heads // self.groups, dim=1) for part in (k, v))
-        return q, k, v, Site(site.scheme, site.positions, site.scheme.log_gates(x))
+        return q, k, v, Site(site.scheme, site.positions, site.scheme.log_gates(x), sinks=self.sinks)
 
     def attend(
         self,
@@ -189,7 +194,7 @@ class Attention(Mixer):
         The rows begin at the query numbered `first`. Softmax of the scores, unless overridden. In float32 at
         least, whatever the dtype of q and k.
         """
-        return self.scores(q, k, site, first).softmax(dim=-1)
+        return softmax_beside(site.sinks, self.scores(q, k, site, first))
 
     def scores(
         self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
@@ -202,6 +207,16 @@ class Attention(Mixer):
         k = scheme.rotate_keys(scheme.logit_features(k.to(working)), positions)
         scores: Float[Tensor, "B H Q T"] = q[..., first:, :] @ k.mT * scale
         return scores + added_to_logits(site, working, first)
+
+
+def softmax_beside(
+    sinks: Float[Tensor, "H"] | None, scores: Float[Tensor, "B H Q T"]
+) -> Float[Tensor, "B H Q T"]:
+    """Return softmax of the scores over the keys; with sinks, of one score more, without its weight."""
+    if sinks is None:
+        return scores.softmax(dim=-1)
+    sums = scores.logsumexp(dim=-1, keepdim=True)
+    return (scores - torch.logaddexp(sums, sinks[:, None, None].to(scores.dtype))).exp()
 
 
 def distances(positions: Int[Tensor, "T"], start: int, stop: int) -> Int[Tensor, "Q N"]:

@@ -3,7 +3,8 @@
 PyTorch compiles one kernel that changes each score where it is formed (arXiv 2412.05496). Biases and gates
 are read from tensors: a bias by distance from a table, a bias by both positions from a strip of queries,
 gates from their sums. Gradients are summed at the places that were read, so learned biases train. Blocks of
-keys after all of a block's queries are left out.
+keys after all of a block's queries are left out. Sinks take their share of the result, by the logarithm of
+each query's sum of exponentials.
 
 The tensors are arguments of the compiled function or computed in the same graph: with a break in between,
 PyTorch has lost a bias's gradient without a warning (pytorch/pytorch#162228).
@@ -19,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd import Function
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from poslab.model.attention import Site, cumulative_log_gates
 
@@ -46,7 +47,8 @@ def attend(
     working = torch.promote_types(q.dtype, torch.float32)
     coarse, fine = (None, None) if site.log_gates is None else split_sums(site.log_gates, working)
     if not site.scheme.by_distance:
-        return _InStrips.apply(q, k, v, coarse, fine, site, scale, *site.scheme.parameters())  # type: ignore[no-untyped-call]
+        learned = [*site.scheme.parameters(), *([] if site.sinks is None else [site.sinks])]
+        return _InStrips.apply(q, k, v, coarse, fine, site, scale, *learned)  # type: ignore[no-untyped-call]
     geometry = site.scheme.geometry
     # Drawn positions (pos.scheme=randomised) are anywhere below the scheme's context length.
     reach = q.shape[-2] if geometry.consecutive else geometry.context_length
@@ -54,7 +56,7 @@ def attend(
     table = None if bias is None else bias.to(working)
     call = attend_with if torch.compiler.is_compiling() else kernel(q.device)
     first = _number(0, q.device)
-    return call(q, k, v, table, coarse, fine, site.positions, first, geometry.window, scale)
+    return call(q, k, v, table, coarse, fine, site.sinks, site.positions, first, geometry.window, scale)
 
 
 class _InStrips(Function):
@@ -138,7 +140,8 @@ def _strip(
         bias = bias.masked_fill(rows[:, None] - site.positions >= window, -torch.inf)
     added = None if bias is None else bias.to(torch.promote_types(queries.dtype, torch.float32))
     first = _number(start, queries.device)
-    return kernel(queries.device)(queries, k, v, added, coarse, fine, site.positions, first, window, scale)
+    call, sinks = kernel(queries.device), site.sinks
+    return call(queries, k, v, added, coarse, fine, sinks, site.positions, first, window, scale)
 
 
 def _number(value: int, device: torch.device) -> Int[Tensor, "1"]:
@@ -166,6 +169,7 @@ def attend_with(
     bias: Float[Tensor, "H N"] | Float[Tensor, "H Q T"] | None,
     coarse: Float[Tensor, "B H T"] | None,
     fine: Float[Tensor, "B H T"] | None,
+    sinks: Float[Tensor, "H"] | None,
     positions: Int[Tensor, "T"],
     first: Int[Tensor, "1"],
     window: int | None,
@@ -184,8 +188,8 @@ def attend_with(
         elif bias is not None:
             score = score + bias[h, query, key]
         if coarse is not None and fine is not None:
-            # The gradient at `row` is only rounding, since softmax ignores a shift of a whole row. In half
-            # precision it cancels the same rounding at `key`, which the sums over tokens would add up.
+            # Without sinks the gradient at `row` is only rounding, since softmax ignores a shift of a whole
+            # row. In half precision it cancels the same rounding at `key`, which the sums would add up.
             score = score + (coarse[b, h, row] - coarse[b, h, key])
             score = score + (fine[b, h, row] - fine[b, h, key])
         return score
@@ -194,9 +198,16 @@ def attend_with(
         return query + first[0] >= key
 
     mask = _blocks(first, q.shape[-2], k.shape[-2], window, causal)
-    mixed = flex_attention(q, k, v, score_mod=added, block_mask=mask, scale=scale)
-    assert isinstance(mixed, Tensor)  # other arguments would add results
-    return mixed
+    if sinks is None:
+        mixed = flex_attention(q, k, v, score_mod=added, block_mask=mask, scale=scale)
+        assert isinstance(mixed, Tensor)  # other arguments would add results
+        return mixed
+    mixed, sums = flex_attention(
+        q, k, v, score_mod=added, block_mask=mask, scale=scale, return_aux=AuxRequest(lse=True)
+    )
+    assert sums.lse is not None
+    share = (sums.lse - sinks[:, None].to(sums.lse.dtype)).sigmoid()
+    return (mixed * share[..., None]).to(mixed.dtype)
 
 
 def _blocks(
