@@ -9,9 +9,11 @@ from transformers.models.qwen3 import modeling_qwen3
 
 from poslab.analysis import arms
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, ConfigError, PairError
-from poslab.model.attention import Mixer
+from poslab.model.attention import Mixer, build_attention
 from poslab.model.block import Block
-from poslab.model.positions import Geometry
+from poslab.model.canon import Canon
+from poslab.model.kernels.matmul import gelu
+from poslab.model.positions import Geometry, build_scheme
 from poslab.study.run.budget import size_of
 from poslab.study.run.plan import plan, resolve
 from support.models import ATTENTIONS, SCHEMES, make_gpt
@@ -26,6 +28,8 @@ CHANGES = [
     {"query_groups": 2},
     {"qk_norm": True},
     {"output_gate": True},
+    {"sinks": True},
+    {"canon": ["a", "b", "c", "d"]},
     {"bias": False},
     {"tied": False},
 ]
@@ -162,13 +166,15 @@ def test_an_option_changes_the_model_and_leaves_it_causal(change, tokens):
     torch.testing.assert_close(other(tokens, 3), other(tokens)[:, -3:], atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("change", [*CHANGES, {**LLAMA, "qk_norm": True, "query_groups": 1}])
+@pytest.mark.parametrize(
+    "change", [*CHANGES, {**LLAMA, "qk_norm": True, "query_groups": 1, "canon": ["b", "d"]}]
+)
 def test_the_foreseen_size_is_that_of_the_matrices(change):
     config = resolve(request(model={"layers": 2, "width": 32, "heads": 2, **change}).config)
     gpt = make_gpt(
         config.pos, config.attention, width=32, heads=2, layers=2, context_length=32, vocabulary=256, **change
     )
-    matrices = sum(parameter.numel() for parameter in gpt.parameters() if parameter.ndim == 2)
+    matrices = sum(parameter.numel() for parameter in gpt.parameters() if parameter.ndim >= 2)
     assert size_of(config).disk == 16 * matrices
 
 
@@ -186,13 +192,94 @@ class Bare(Mixer):
         return x
 
 
-@pytest.mark.parametrize("change", [{"query_groups": 1}, {"qk_norm": True}, {"output_gate": True}])
+@pytest.mark.parametrize(
+    "change", [{"query_groups": 1}, {"qk_norm": True}, {"output_gate": True}, {"canon": ["b"]}]
+)
 def test_what_is_for_queries_is_refused_without_them(change):
     geometry = Geometry(32, 4, 64, 1)
     mixer = Bare(None, geometry, make_gpt(SCHEMES["none"], ATTENTIONS["softmax"]).scheme)
     Block(geometry, mixer, GPT2_BLOCK)
     with pytest.raises(PairError, match="no queries"):
         Block(geometry, mixer, BlockOptions(**change))
+
+
+@pytest.mark.parametrize("change", [{}, {"mlp": "swiglu", "query_groups": 2, "qk_norm": True}])
+@pytest.mark.parametrize("letter", "abcd")
+def test_a_canon_layer_is_a_depthwise_convolution_added_to_its_input(letter, change, tokens):
+    """Beside the block without it, with PyTorch's convolution hooked in where the paper has it."""
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], layers=1, canon=[letter], **change)
+    plain = make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], layers=1, **change)
+    plain.load_state_dict(gpt.state_dict(), strict=False)
+    block, other = gpt.blocks[0], plain.blocks[0]
+    (canon,) = (module for module in block.modules() if isinstance(module, Canon))
+    channels = len(canon.weight)
+    convolution = torch.nn.Conv1d(channels, channels, 4, padding=3, groups=channels, bias=False).double()
+    with torch.no_grad():
+        convolution.weight.copy_(canon.weight)
+
+    def convolved(x):
+        return x + convolution(x.mT)[..., : x.shape[1]].mT
+
+    if letter == "d" and not change:  # its layer and its activation are one module
+        other.perceptron.expand.register_forward_hook(
+            lambda layer, inputs, output: gelu(
+                convolved(torch.nn.functional.linear(inputs[0], layer.weight, layer.bias))
+            )
+        )
+    else:
+        places = {
+            "a": other.norm_attention,
+            "b": other.attention.query_key_value,
+            "c": other.norm_perceptron,
+            "d": other.perceptron.expand,
+        }
+        places[letter].register_forward_hook(lambda module, inputs, output: convolved(output))
+    logits, expected = gpt(tokens), plain(tokens)
+    torch.testing.assert_close(logits, expected, atol=1e-10, rtol=1e-10)
+    for output in (logits, expected):
+        cross_entropy(output[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    torch.testing.assert_close(canon.weight.grad, convolution.weight.grad, atol=1e-10, rtol=1e-8)
+    theirs = dict(plain.named_parameters())
+    for name, parameter in gpt.named_parameters():
+        if name in theirs:
+            torch.testing.assert_close(parameter.grad, theirs[name].grad, atol=1e-10, rtol=1e-8)
+
+
+@pytest.mark.parametrize("canon", [["c"], ["d"], ["a", "b", "c", "d"]])
+@pytest.mark.parametrize("attention", ["softmax", "flash", "linear"])
+def test_the_last_tokens_are_those_of_the_whole_also_after_convolutions(canon, attention, tokens):
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS[attention], canon=canon)
+    for last in (1, 3, 15, 36, 40):
+        torch.testing.assert_close(gpt(tokens, last), gpt(tokens)[:, -last:], atol=1e-10, rtol=1e-10)
+
+
+def test_canon_kernels_are_drawn_as_pytorchs_and_leave_the_other_weights_as_they_were():
+    sizes = {"width": 64, "heads": 2, "layers": 2}
+    plain, gpt = (
+        make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], **sizes, canon=canon) for canon in ([], ["a", "d"])
+    )
+    weights = gpt.state_dict()
+    for name, tensor in plain.state_dict().items():
+        assert torch.equal(tensor, weights.pop(name))
+    drawn = torch.cat([tensor.flatten() for tensor in weights.values()]) / 8  # see make_gpt
+    assert len(drawn) == gpt.parameter_count() - plain.parameter_count() == 2 * 4 * (64 + 256)
+    assert drawn.abs().max() < 0.5
+    assert drawn.std() == pytest.approx(12**-0.5, rel=0.05)
+
+
+def test_canon_layers_are_refused_where_tokens_see_later_ones():
+    geometry = Geometry(32, 4, 64, 1, causal=False)
+    scheme = build_scheme(SCHEMES["none"], geometry)
+    with pytest.raises(PairError, match="objective=causal"):
+        Block(geometry, build_attention(ATTENTIONS["flash"], geometry, scheme), BlockOptions(canon=["a"]))
+
+
+def test_letters_are_named_once_and_in_any_order():
+    sizes = {"layers": 2, "width": 32, "heads": 2}
+    with pytest.raises(ConfigError, match="canon"):
+        request(model={**sizes, "canon": ["a", "a"]})
+    wanted, other = (request(model={**sizes, "canon": canon}) for canon in (["c", "a"], ["a", "c"]))
+    assert wanted.config == other.config
 
 
 def test_groups_have_to_divide_the_heads():
@@ -211,9 +298,13 @@ def test_a_run_with_gpt2s_block_has_the_record_that_it_had_before(tmp_path):
 
 def test_reports_tell_blocks_apart_also_from_records_without_these_settings():
     older = {"model": {"layers": 2}}
-    changed = {"model": {"layers": 2, "norm": "rms", "bias": False}}
-    assert [arms.block(config) for config in (older, changed)] == ["", "norm=rms, bias=false"]
+    changed = {"model": {"layers": 2, "norm": "rms", "canon": ["a", "b"], "bias": False}}
+    assert [arms.block(config) for config in (older, changed)] == ["", "norm=rms, canon=ab, bias=false"]
     assert (
         arms.differing([arms.settings(older), arms.settings({"model": {"layers": 2, "norm": "layer"}})]) == []
     )
-    assert arms.differing([arms.settings(older), arms.settings(changed)]) == ["model.bias", "model.norm"]
+    assert arms.differing([arms.settings(older), arms.settings(changed)]) == [
+        "model.bias",
+        "model.canon",
+        "model.norm",
+    ]

@@ -59,14 +59,16 @@ def layer(name):
     return whole, whole.layer(0)
 
 
-def outputs_and_gradients(name, with_flex):
+def outputs_and_gradients(name, with_flex, with_sinks=False):
     whole, scheme = layer(name)
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(4, BATCH, HEADS, LENGTH, WIDTH, generator=generator, dtype=torch.float64)
     x = torch.randn(BATCH, LENGTH, HEADS * WIDTH, generator=generator, dtype=torch.float64)
     leaves = [tensor.clone().requires_grad_() for tensor in (*drawn[:3], x)]
     q, k, v, x = leaves
-    site = Site.of(scheme, whole.place(LENGTH, None), x)
+    if with_sinks:
+        leaves.append(torch.tensor([-1.0, 2.0], dtype=torch.float64, requires_grad=True))
+    site = Site.of(scheme, whole.place(LENGTH, None), x, leaves[4] if with_sinks else None)
     if with_flex:
         output = flex.attend(q, k, v, site, WIDTH**-0.5)
     else:
@@ -76,10 +78,13 @@ def outputs_and_gradients(name, with_flex):
     return [output, *(torch.zeros(()) if each is None else each for each in gradients)]
 
 
+@pytest.mark.parametrize("with_sinks", [False, True])
 @pytest.mark.parametrize("name", [*ADDED, "both"])
-def test_it_is_softmax_with_every_gradient(name, backward_on_cpus):
+def test_it_is_softmax_with_every_gradient(name, with_sinks, backward_on_cpus):
     for mine, plain in zip(
-        outputs_and_gradients(name, True), outputs_and_gradients(name, False), strict=True
+        outputs_and_gradients(name, True, with_sinks),
+        outputs_and_gradients(name, False, with_sinks),
+        strict=True,
     ):
         torch.testing.assert_close(mine, plain, atol=1e-10, rtol=1e-10)
 
@@ -127,7 +132,8 @@ def test_it_is_one_graph():
     q, k, v = torch.randn(3, 1, HEADS, 130, WIDTH, generator=generator)
     table = torch.randn(HEADS, 130, generator=generator)
     profiles = torch.randn(1, HEADS, 130, 9, generator=generator)
-    first = torch.zeros(1, dtype=torch.int32)
-    given = (q, k, v, table, None, None, profiles, torch.arange(130), first, None, 0.25)
     compiled = torch.compile(flex.attend_with, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(*given), flex.attend_with(*given))
+    for sinks in (None, torch.ones(HEADS)):
+        first = torch.zeros(1, dtype=torch.int32)
+        given = (q, k, v, table, None, None, profiles, sinks, torch.arange(130), first, None, 0.25)
+        torch.testing.assert_close(compiled(*given), flex.attend_with(*given))

@@ -4,9 +4,18 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import Cohere2Config, Gemma4TextConfig, Llama4TextConfig, Qwen3NextConfig, SmolLM3Config
+from transformers import (
+    Cohere2Config,
+    Gemma4TextConfig,
+    GptOssConfig,
+    Llama4TextConfig,
+    Qwen3NextConfig,
+    SmolLM3Config,
+    modeling_rope_utils,
+)
 from transformers.models.cohere2 import modeling_cohere2
 from transformers.models.gemma4 import modeling_gemma4
+from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.inkling import modeling_inkling
 from transformers.models.inkling.configuration_inkling import InklingTextConfig
 from transformers.models.llama4 import modeling_llama4
@@ -23,6 +32,15 @@ from support.parity import TorchInFloat64
 
 HEADS, KEYS, WIDTH, TOKENS = 4, 2, 8, 40
 NEAR, FAR = 0, 3  # layers of the recipes
+MODULES = (
+    modeling_rope_utils,
+    modeling_cohere2,
+    modeling_gpt_oss,
+    modeling_inkling,
+    modeling_llama4,
+    modeling_qwen3_next,
+    modeling_smollm3,
+)
 RECIPES = sorted(path.stem for path in (CONF / "recipe").glob("*.yaml"))
 
 
@@ -117,6 +135,25 @@ def llama4(layer):
     return partial(theirs, modeling_llama4.Llama4TextAttention, config, layer), (turned, mask())
 
 
+def gpt_oss(layer):
+    types = 2 * ["sliding_attention", "full_attention"]
+    yarn = {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0}
+    yarn["original_max_position_embeddings"] = 64
+    config = config_of(GptOssConfig, layer_types=types, sliding_window=5, rope_parameters=yarn)
+    rotary = modeling_gpt_oss.GptOssRotaryEmbedding(config)
+    turned = rotary(torch.zeros(1, dtype=torch.float64), torch.arange(TOKENS)[None])
+
+    def with_sinks(built):
+        module = theirs(modeling_gpt_oss.GptOssAttention, config, layer, built)
+        with torch.no_grad():
+            module.sinks.copy_(built.sinks)
+            for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+                getattr(module, name).bias.zero_()
+        return module
+
+    return with_sinks, (turned, mask(5 if layer == NEAR else None))
+
+
 def qwen3_next(layer):
     config = config_of(Qwen3NextConfig)
     arguments = turns(10_000_000.0, turned=WIDTH // 4), mask()
@@ -162,6 +199,7 @@ def inklings_bias(scheme, module):
 
 LAYERS = {
     "as_command_a": (cohere2, {}),
+    "as_gpt_oss": (gpt_oss, {"sinks": True}),
     "as_inkling": (inkling, {"qk_norm": True}),
     "as_llama4": (llama4, {}),
     "as_qwen3_next": (qwen3_next, {"qk_norm": True, "output_gate": True}),
@@ -172,13 +210,7 @@ LAYERS = {
 @pytest.fixture(autouse=True)
 def in_float64(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)  # which their code rounds to
-    for module in (
-        modeling_cohere2,
-        modeling_inkling,
-        modeling_llama4,
-        modeling_qwen3_next,
-        modeling_smollm3,
-    ):
+    for module in MODULES:
         monkeypatch.setattr(module, "torch", TorchInFloat64())
 
 
@@ -193,6 +225,8 @@ def test_a_layer_is_that_of_the_model(recipe, attention, layer):
     make_theirs, arguments = make(layer)
     module = make_theirs(built)
     bias = inklings_bias(scheme, module) if recipe == "as_inkling" else ([], [])
+    if recipe == "as_gpt_oss":
+        bias = [built.sinks], [module.sinks]
     x = torch.randn(2, TOKENS, HEADS * WIDTH, dtype=torch.float64, requires_grad=True)
     mine = built(x, Site(scheme, torch.arange(TOKENS)))
     other = module(x, *arguments)[0]

@@ -55,7 +55,7 @@ def by_sliding(horizon=None):
 
 
 def by_strips(q, k, v, bias, scale):
-    return Strips.apply(q, k, v, bias, None, None, None, scale)
+    return Strips.apply(q, k, v, bias, None, None, None, None, scale)
 
 
 def results(how, tensors, bias_of=None, learn=()):
@@ -218,7 +218,7 @@ def test_strips_at_positions_with_gaps():
     positions = torch.tensor([0, 1, 5, 6, 40, 41, 42, 99])
     tensors, bias = inputs(len(positions)), learned(100).requires_grad_()
     ours = results(
-        lambda *a: Strips.apply(*a[:4], None, positions, None, a[4]), tensors, lambda: bias, [bias]
+        lambda *a: Strips.apply(*a[:4], None, None, positions, None, a[4]), tensors, lambda: bias, [bias]
     )
     assert_same(ours, results(lambda *a: plain(*a, positions), tensors, lambda: bias, [bias]))
 

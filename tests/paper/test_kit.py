@@ -17,7 +17,7 @@ from poslab.paper.table import choices, paper_table
 from poslab.paper.write import write_paper
 from poslab.record.reader import ReportError
 from support.commands import ROOT
-from support.records import plan, write_run
+from support.records import BATCH, STEPS, plan, write_run
 
 HOSTILE = r"\input{/etc/passwd} 50% #1 a_b^c~d & {e} $x$ [f] * -- <g> é Δβ"
 TEX = shutil.which("pdflatex") and shutil.which("bibtex")
@@ -64,6 +64,18 @@ def _rows(kit: Path) -> list[list[str]]:
     return [
         line.removesuffix(r"\\").strip().split(" & ") for line in body.splitlines() if line.endswith(r"\\")
     ]
+
+
+def test_the_methods_name_the_optimizer_and_its_source(results: Results, tmp_path: Path) -> None:
+    kit = write_paper(results, tmp_path / "adamw")
+    assert "Muon" not in (kit / "methods.tex").read_text() + (kit / "references.bib").read_text()
+    trainer = {"max_steps": STEPS, "batch_size": BATCH, "learning_rate": 0.002, "optimizer": "muon"}
+    write_run(tmp_path / "other", "a", config={"trainer": trainer})
+    kit = write_paper(gather("made_up", tmp_path / "other", None), tmp_path / "muon")
+    assert "Muon" in (kit / "methods.tex").read_text()
+    assert set(cited("optimizer", "muon")) <= set(
+        re.findall(r"^@\w+\{([^,]+),", (kit / "references.bib").read_text(), re.MULTILINE)
+    )
 
 
 def test_the_table_has_the_numbers_of_arms_csv(results: Results, tmp_path: Path) -> None:

@@ -192,6 +192,13 @@ def test_labels_are_as_short_as_tells_arms_apart(tmp_path: Path) -> None:
     assert labels == [f"rope width {width} span={steps}" for width in (32, 64) for steps in (5, 6)]
 
 
+def test_a_label_has_the_letters_of_canon_layers(tmp_path: Path) -> None:
+    write_run(tmp_path, "a")
+    write_run(tmp_path, "b", config={"model": {"layers": 2, "width": 16, "heads": 2, "canon": ["a", "b"]}})
+    labels = {item.arm.label for item in gather("made_up", tmp_path, None).arms}
+    assert labels == {"rope canon=none", "rope canon=ab"}
+
+
 def test_settings_that_are_called_alike_have_their_whole_names_in_labels(tmp_path: Path) -> None:
     for i in range(3):
         write_run(tmp_path, f"{i}", config={"a": {"size": i // 2}, "b": {"size": i % 2}})

@@ -35,12 +35,15 @@ class Case:
         self.x = torch.randn(x, generator=generator, dtype=torch.float64).to(dtype)
         self.pos, self.heads, self.options, self.length = pos, heads, options, length
 
-    def outputs_and_gradients(self, attention, how):
-        """What `how` gives, with the gradients of q, k, v, the layer's input and the scheme's parameters."""
+    def outputs_and_gradients(self, attention, how, sinks=None):
+        """What `how` gives, and the gradients of q, k, v, the layer's input, sinks and what is learned."""
         attend, scheme, whole = parts(self.pos, attention, self.heads, **self.options)
         positions = whole.place(self.length, None)
         leaves = [tensor.clone().requires_grad_() for tensor in (self.q, self.k, self.v, self.x)]
-        output = how(attend, *leaves[:3], Site.of(scheme, positions, leaves[3]))
+        if sinks is not None:
+            leaves.append(sinks.clone().requires_grad_())
+        site = Site.of(scheme, positions, leaves[3], None if sinks is None else leaves[4])
+        output = how(attend, *leaves[:3], site)
         generator = torch.Generator().manual_seed(3)
         upstream = torch.randn(output.shape, generator=generator, dtype=output.dtype)
         inputs = [*leaves, *scheme.parameters()]

@@ -80,6 +80,7 @@ def test_positions_are_drawn_by_the_seed_and_the_step(monkeypatch):
 CHANGES = {
     "max_steps": 10,
     "batch_size": 4,
+    "optimizer": "muon",
     "learning_rate": 3e-3,
     "schedule": "constant",
     "warmup_steps": 10,
@@ -171,6 +172,7 @@ def test_a_batch_that_cannot_be_made_ahead_raises_its_error():
         ({"pos": POSITIONS["rope_randomised"], "trainer__accumulate": 2}, 3),  # draws positions
         ({"attention": ATTENTIONS["performer"], "trainer__schedule": "wsd"}, 8),  # has drawn a buffer
         ({"trainer__precision": "bfloat16"}, 3),
+        ({"trainer__optimizer": "muon", "pos": SCHEMES["t5"], "trainer__accumulate": 2}, 3),
     ],
 )
 def test_training_goes_on_from_a_state_to_the_same_bits(changes, first):

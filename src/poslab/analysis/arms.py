@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from poslab.config.request import BESIDE_THE_RESULT, flat_settings
-from poslab.config.schema import GPT2_BLOCK
+from poslab.config.schema import ADAMW, GPT2_BLOCK
 from poslab.config.text import plain
 from poslab.record.reader import PART, Rates, Records, ReportError, Run
 
@@ -210,17 +210,22 @@ def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         del sections["probe"]
     model = sections.get("model")
     if isinstance(model, Mapping):
-        sections["model"] = {**GPT2_BLOCK.model_dump(), **model}
+        sections["model"] = model = {**GPT2_BLOCK.model_dump(), **model}
+        if isinstance(model["canon"], list):
+            model["canon"] = "".join(map(str, model["canon"])) or "none"
     trainer = sections.get("trainer")
-    if isinstance(trainer, Mapping) and trainer.get("scheme_rate") == 1:
-        sections["trainer"] = {name: value for name, value in trainer.items() if name != "scheme_rate"}
+    if isinstance(trainer, Mapping):
+        sections["trainer"] = trainer = {"optimizer": ADAMW, **trainer}
+        if trainer.get("scheme_rate") == 1:
+            del trainer["scheme_rate"]
     return sections
 
 
 def block(config: Mapping[str, Any]) -> str:
     """Return the settings of a model's block that are not GPT-2's: `norm=rms, mlp=swiglu`."""
     model = arm_settings(config).get("model") or {}
-    changed = [(key, model[key]) for key, value in GPT2_BLOCK if model.get(key, value) != value]
+    default = arm_settings({"model": {}})["model"]
+    changed = [(key, model[key]) for key, value in default.items() if model.get(key, value) != value]
     return ", ".join(f"{key}={plain(value, 20).lower()}" for key, value in changed)
 
 

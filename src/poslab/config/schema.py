@@ -32,6 +32,9 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+CANON_KERNEL = 4  # tokens that a Canon layer weighs: the token itself and those before it
+
+
 class BlockOptions(Options):
     """What a block is made of besides its attention's kind; the defaults are GPT-2's."""
 
@@ -50,8 +53,24 @@ class BlockOptions(Options):
     output_gate: bool = Field(
         default=False, description="attention's output times sigmoid(W x) (Qiu et al. 2025)"
     )
+    sinks: bool = Field(
+        default=False,
+        description="a learned score beside those of the keys, whose weight is left out (gpt-oss 2025)",
+    )
+    canon: list[Literal["a", "b", "c", "d"]] = Field(
+        default=[],
+        description="convolutions of 4 tokens (Allen-Zhu 2025): a before attention, b on its queries, keys "
+        "and values, c before the perceptron, d on its hidden numbers before the activation",
+    )
     bias: bool = Field(default=True, description="in the layers and in LayerNorm")
     tied: bool = Field(default=True, description="the output matrix is the token embedding's")
+
+    @field_validator("canon")
+    @classmethod
+    def _canon_once_each(cls, canon: list[str]) -> list[str]:
+        if len(set(canon)) < len(canon):
+            raise ValueError(f"canon=[{','.join(canon)}] names one twice")
+        return sorted(canon)
 
 
 class ModelOptions(BlockOptions):
@@ -73,10 +92,16 @@ def swiglu_width(width: int) -> int:
     return max(8, 8 * round(width / 3))
 
 
+ADAMW: Literal["adamw"] = "adamw"  # the optimizer of records that are older than the setting
+
+
 class TrainerOptions(Options):
     max_steps: int = Field(ge=1, description="optimizer steps, the budget")
     batch_size: int = Field(ge=1, description="windows per optimizer step, for any `accumulate`")
     accumulate: int = Field(ge=1, description="parts that a batch is cut into to save memory")
+    optimizer: Literal["adamw", "muon"] = Field(
+        default=ADAMW, description="muon: of the blocks' matrices (Jordan et al. 2024), AdamW of the rest"
+    )
     learning_rate: float = Field(gt=0, description="at the peak of the schedule")
     scheme_rate: float = Field(
         gt=0, description="times the `rate` of a scheme that has parameters of its own"
@@ -87,7 +112,7 @@ class TrainerOptions(Options):
     warmup_steps: int = Field(
         ge=0, description="steps before the rate reaches its peak; 10%: a tenth of max_steps, rounded up"
     )
-    weight_decay: float = Field(ge=0, description="of AdamW, only on matrices")
+    weight_decay: float = Field(ge=0, description="only on matrices")
     beta2: float = Field(gt=0, lt=1, description="of AdamW")
     clip_norm: float = Field(gt=0, description="gradients with a larger norm are scaled down to it")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
@@ -262,6 +287,8 @@ class RunConfig(Options):
         for name, default in (("callbacks", {}), ("objective", CAUSAL)):
             if plain[name] == default:
                 del plain[name]
+        if plain["trainer"]["optimizer"] == ADAMW:
+            del plain["trainer"]["optimizer"]
         for name, default in GPT2_BLOCK:
             if plain["model"][name] == default:
                 del plain["model"][name]

@@ -3,9 +3,10 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from poslab.config.schema import BlockOptions, PairError, swiglu_width
+from poslab.config.schema import CANON_KERNEL, BlockOptions, PairError, swiglu_width
 from poslab.model.attention import Attention, Mixer, Site
-from poslab.model.kernels.matmul import GeluLinear, Linear
+from poslab.model.canon import canon_at
+from poslab.model.kernels.matmul import GeluLinear, Linear, gelu
 from poslab.model.norms import norm_of
 from poslab.model.positions import Geometry, Scheme
 
@@ -13,26 +14,34 @@ from poslab.model.positions import Geometry, Scheme
 class Perceptron(nn.Module):
     """Four times the width, GELU, and back."""
 
-    def __init__(self, width: int, bias: bool = True) -> None:
+    def __init__(self, width: int, options: BlockOptions) -> None:
         super().__init__()
-        self.expand = GeluLinear(width, 4 * width, bias=bias)
-        self.project_perceptron = Linear(4 * width, width, bias=bias)
+        self.convolved = "d" in options.canon
+        kind = Linear if self.convolved else GeluLinear
+        self.expand = kind(width, 4 * width, bias=options.bias)
+        self.canon_hidden = canon_at("d", 4 * width, options)
+        self.project_perceptron = Linear(4 * width, width, bias=options.bias)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        return self.project_perceptron(self.expand(x))
+        hidden = self.expand(x)
+        if self.convolved:
+            hidden = gelu(self.canon_hidden(hidden))
+        return self.project_perceptron(hidden)
 
 
 class SwiGLU(nn.Module):
     """silu(W x) times V x, and back (Shazeer 2020, equation 6), with as many parameters as `Perceptron`."""
 
-    def __init__(self, width: int, bias: bool = True) -> None:
+    def __init__(self, width: int, options: BlockOptions) -> None:
         super().__init__()
         hidden = swiglu_width(width)
-        self.expand = Linear(width, 2 * hidden, bias=bias)  # W, then V
-        self.project_perceptron = Linear(hidden, width, bias=bias)
+        self.expand = Linear(width, 2 * hidden, bias=options.bias)
+        self.expand.rows = hidden, hidden  # W, then V
+        self.canon_hidden = canon_at("d", 2 * hidden, options)
+        self.project_perceptron = Linear(hidden, width, bias=options.bias)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        gate, value = self.expand(x).chunk(2, dim=-1)
+        gate, value = self.canon_hidden(self.expand(x)).chunk(2, dim=-1)
         return self.project_perceptron(nn.functional.silu(gate) * value)
 
 
@@ -40,21 +49,37 @@ class Block(nn.Module):
     """One layer of a GPT."""
 
     def __init__(self, geometry: Geometry, attention: Mixer, options: BlockOptions) -> None:
-        """Raise PairError where the options are those of attention and the mixer is none."""
+        """Raise PairError for options of attention where the mixer is none, for sinks where it has no
+        softmax, and for Canon layers where the geometry is not causal.
+        """
         super().__init__()
+        if options.canon and not geometry.causal:
+            raise PairError(
+                "model.canon mixes a token with those before it only, and here tokens also see later ones: "
+                "leave model.canon out, or choose objective=causal"
+            )
+        if options.sinks and not attention.takes_sinks:
+            raise PairError(
+                f"attention.kind={attention.name} has no softmax in which a sink could take a share: choose "
+                "attention=flash or softmax, or leave model.sinks out"
+            )
         if isinstance(attention, Attention):
             attention.add_projections(options)
-        elif options.query_groups or options.qk_norm or options.output_gate:
+        elif options.query_groups or options.qk_norm or options.output_gate or "b" in options.canon:
             raise PairError(
-                f"attention.kind={attention.name} has no queries: model.query_groups, model.qk_norm and "
-                "model.output_gate are for attention; leave them out"
+                f"attention.kind={attention.name} has no queries: model.query_groups, model.qk_norm, "
+                "model.output_gate and b of model.canon are for attention; leave them out"
             )
         # The last bit of the gradients' norm depends on this order.
         self.norm_attention = norm_of(geometry.width, options)
+        self.canon_attention = canon_at("a", geometry.width, options)
         self.attention = attention
         self.norm_perceptron = norm_of(geometry.width, options)
+        self.canon_perceptron = canon_at("c", geometry.width, options)
         kind = SwiGLU if options.mlp == "swiglu" else Perceptron
-        self.perceptron = kind(geometry.width, options.bias)
+        self.perceptron = kind(geometry.width, options)
+        # How many tokens before its own the second half of the block looks at.
+        self.lookback = (CANON_KERNEL - 1) * len({"c", "d"}.intersection(options.canon))
 
     def forward(
         self,
@@ -64,6 +89,10 @@ class Block(nn.Module):
         last: int | None = None,
     ) -> Float[Tensor, "B T D"]:
         """With `last`, return the output of only the final `last` tokens (B last D), at a much lower cost."""
-        mixed = self.attention(self.norm_attention(x), Site(scheme, positions, last=last))
-        x = (x if last is None else x[:, -last:]) + mixed
-        return x + self.perceptron(self.norm_perceptron(x))
+        count = None if last is None else min(last + self.lookback, x.shape[1])
+        mixed = self.attention(
+            self.canon_attention(self.norm_attention(x)), Site(scheme, positions, last=count)
+        )
+        x = (x if count is None else x[:, -count:]) + mixed
+        x = x + self.perceptron(self.canon_perceptron(self.norm_perceptron(x)))
+        return x if last is None else x[:, -last:]

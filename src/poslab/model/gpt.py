@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, RunConfig
 from poslab.model.attention import Mixer, build_attention
 from poslab.model.block import Block
+from poslab.model.canon import Canon
 from poslab.model.kernels.matmul import Linear, linear
 from poslab.model.norms import norm_of
 from poslab.model.positions import Geometry, Scheme, build_scheme
@@ -95,7 +96,7 @@ class GPT(nn.Module):
 
         Every parameter is drawn from a stream of its own, named by the seed and the parameter, so that all
         schemes start from the same shared weights whatever parameters they add. Vectors of a scheme or a
-        mixer keep the values of its constructor, and its `draw` comes last.
+        mixer keep the values of its constructor, and its `draw` comes last, as that of a Canon layer does.
         """
         initialise(self, seed, len(self.blocks))
 
@@ -136,7 +137,7 @@ def initialise(part: nn.Module, seed: int, layers: int, where: str = "") -> None
         with torch.no_grad():
             parameter.copy_(drawn)
     for name, module in part.named_modules(prefix=where):
-        if isinstance(module, Scheme | Mixer):
+        if isinstance(module, Scheme | Mixer | Canon):
             module.draw(named_stream(seed, name))
 
 

@@ -10,11 +10,13 @@ from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.results import Results
 from poslab.config.text import listing, plain, rate_text
-from poslab.paper.references import cited
+from poslab.paper.references import cited, optimizer
 from poslab.record.measures import STRIDE, family, unit
 from poslab.record.reader import Run
 from poslab.report import cells
 from poslab.report.formatting import count, quantity
+
+OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon for the matrices of the blocks and AdamW for the rest"}
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,11 @@ def paragraph(results: Results) -> Iterator[Cited]:
     yield Cited(
         f"Each was trained on {every(lambda run: quantity(run.budget))} tokens of {data} (a vocabulary of "
         f"{vocabulary} tokens) in {trainer('max_steps')} steps of {trainer('batch_size')} windows of "
-        f"{every(lambda run: count(run.context_length))} tokens{inside}, the training length L, with AdamW"
+        f"{every(lambda run: count(run.context_length))} tokens{inside}, the training length L, with "
     )
-    yield Cited("", cited("always", "optimizer"))
+    names = list(dict.fromkeys(optimizer(run) for run in results.finished))
+    sources = dict.fromkeys(key for name in names for key in cited("optimizer", name))
+    yield Cited(listing([OPTIMIZERS.get(name, plain(name, 20)) for name in names], 3), tuple(sources))
     rates = every(lambda run: rate_text(run.learning_rate) if run.learning_rate is not None else "")
     yield Cited(
         f" (second moment's decay {trainer('beta2')}, weight decay {trainer('weight_decay')}, gradients "

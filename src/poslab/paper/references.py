@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from poslab.config.schema import ADAMW
 from poslab.record.reader import Run
 
 FILE = Path(__file__).parent / "references.bib"
@@ -49,8 +50,15 @@ def used(runs: Iterable[Run]) -> dict[tuple[str, str], None]:
         attention = run.config.get("attention")
         if isinstance(attention, Mapping):
             subjects[("attention", str(attention.get("kind")))] = None
+        subjects[("optimizer", optimizer(run))] = None
         subjects |= dict.fromkeys(("rescale", name) for name in run.rescalings if name != "none")
     return subjects
+
+
+def optimizer(run: Run) -> str:
+    """Return the name of a run's optimizer."""
+    trainer = run.config.get("trainer")
+    return str(trainer.get("optimizer", ADAMW)) if isinstance(trainer, Mapping) else ADAMW
 
 
 def bibliography(subjects: Iterable[tuple[str, str]]) -> str:

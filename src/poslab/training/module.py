@@ -13,8 +13,10 @@ from torch.nn.functional import cross_entropy
 
 from poslab.config.schema import TrainerOptions
 from poslab.model.gpt import GPT, named_stream
+from poslab.model.kernels.matmul import Linear
 from poslab.objectives import UNSCORED
 from poslab.training.batches import Batch
+from poslab.training.muon import Muon
 
 BETA1 = 0.9
 CHECKPOINTED = ("nll_sum", "token_count", "gradient_norm_sum", "gradient_norm_count", "batches")
@@ -74,12 +76,15 @@ class LanguageModel(lightning.LightningModule):
         return loss * batch.weight
 
     def configure_optimizers(self) -> Any:
-        """Return AdamW (Loshchilov and Hutter 2019), by groups, and the schedule by steps.
+        """Return AdamW (Loshchilov and Hutter 2019) or Muon, by groups, and the schedule by steps.
 
         Matrices are decayed; vectors and the parameters of schemes, which have rates of their own, are not.
+        Muon moves the matrices of the blocks, AdamW all other parameters.
         """
         rates = self.gpt.scheme.rates()
-        shared = [parameter for parameter in self.gpt.parameters() if parameter not in rates]
+        hidden = self._hidden_matrices() if self.options.optimizer == "muon" else {}
+        elsewhere = {*rates, *hidden}
+        shared = [parameter for parameter in self.gpt.parameters() if parameter not in elsewhere]
         groups = [
             {"params": [p for p in shared if p.ndim >= 2], "weight_decay": self.options.weight_decay},
             {"params": [p for p in shared if p.ndim < 2], "weight_decay": 0.0},
@@ -93,11 +98,19 @@ class LanguageModel(lightning.LightningModule):
                     "lr": multiple * self.options.learning_rate,
                 }
             )
-        optimizer = torch.optim.AdamW(
+        adamw = torch.optim.AdamW(
             groups, lr=self.options.learning_rate, betas=(BETA1, self.options.beta2), fused=True
         )
+        optimizer = Muon(hidden, self.options.weight_decay, adamw) if hidden else adamw
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate_share(self.options))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _hidden_matrices(self) -> dict[Tensor, tuple[int, ...]]:
+        """Return the matrices of the blocks, each with the rows of those that it holds."""
+        layers = [module for module in self.gpt.modules() if isinstance(module, Linear)]
+        rows: dict[Tensor, tuple[int, ...]] = {layer.weight: layer.rows for layer in layers}
+        matrices = [parameter for parameter in self.gpt.blocks.parameters() if parameter.ndim == 2]
+        return {parameter: rows.get(parameter, ()) for parameter in matrices}
 
     def configure_gradient_clipping(
         self,

@@ -7,6 +7,7 @@ file in conf/attention, with one public subclass of Mixer. It overrides
     options_class  the keys of its YAML file beside `kind`, where there are any
     two_sided      True where it also serves a Geometry that is not causal
     windowed       True where it also serves a Geometry with a window
+    takes_sinks    True where its weights leave room for `Site.sinks`
     __init__       creates its weights; raises PairError for a scheme that it cannot serve
     forward        hidden states into hidden states
     draw           draws random numbers that belong to the model, such as Performer's features
@@ -36,6 +37,7 @@ from torch import Tensor, nn
 
 from poslab.config.registry import find, options_of, part_name
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, Options, PairError
+from poslab.model.canon import canon_at
 from poslab.model.kernels.matmul import Linear
 from poslab.model.norms import rms_norm
 from poslab.model.positions import ContentBias, Geometry, Scheme
@@ -46,7 +48,7 @@ MOST_ROWS = 128  # the most final queries that use their rows of `weights` inste
 
 @dataclass(frozen=True)
 class Site:
-    """The place of a mixer: its layer's scheme, the tokens' positions, and what the scheme reads of them."""
+    """The place of a mixer: its layer's scheme, the tokens' positions, sinks, and what the scheme reads."""
 
     scheme: Scheme
     positions: Int[Tensor, "T"]  # ascending; 0, 1, 2, ... where `scheme.geometry.consecutive`
@@ -54,12 +56,19 @@ class Site:
     angles: Float[Tensor, "B H T K/2"] | None = None  # `scheme.angles` of it
     content_bias: ContentBias | None = None  # `scheme.content_bias` of it
     last: int | None = None  # the number of final tokens to compute; None: all
+    sinks: Float[Tensor, "H"] | None = None  # a score that every query has beside those of its keys
 
     @classmethod
-    def of(cls, scheme: Scheme, positions: Int[Tensor, "T"], x: Float[Tensor, "B T D"]) -> "Site":
+    def of(
+        cls,
+        scheme: Scheme,
+        positions: Int[Tensor, "T"],
+        x: Float[Tensor, "B T D"],
+        sinks: Float[Tensor, "H"] | None = None,
+    ) -> "Site":
         """Return the site of a layer with the input `x`."""
         angles, content_bias = scheme.angles(x, positions), scheme.content_bias(x, positions)
-        return cls(scheme, positions, scheme.log_gates(x), angles, content_bias)
+        return cls(scheme, positions, scheme.log_gates(x), angles, content_bias, sinks=sinks)
 
     def turned_queries(self, q: Float[Tensor, "B H T W"]) -> Float[Tensor, "B H T V"]:
         """Rotate queries by the scheme's positions, then by its angles."""
@@ -79,6 +88,7 @@ class Mixer(nn.Module):
     form: ClassVar[Literal["exact", "fused", "O(L)"]]
     two_sided: ClassVar[bool] = False
     windowed: ClassVar[bool] = False
+    takes_sinks: ClassVar[bool] = False
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
         """`scheme` is that of this layer. Raise PairError where the two cannot work together."""
@@ -120,10 +130,12 @@ class Attention(Mixer):
     """
 
     query_key_value: Linear
+    canon_projections: nn.Module
     project_attention: Linear
     norm_queries: nn.RMSNorm | None  # of one head
     norm_keys: nn.RMSNorm | None
     gate_attention: Linear | None
+    sinks: nn.Parameter | None
 
     def add_projections(self, block: BlockOptions = GPT2_BLOCK) -> None:
         """Create the matrices of a layer of the GPT."""
@@ -131,10 +143,13 @@ class Attention(Mixer):
         self.groups = block.query_groups or heads
         of_keys = self.groups * head_width
         self.query_key_value = Linear(width, width + 2 * of_keys, bias=block.bias)
+        self.query_key_value.rows = width, of_keys, of_keys
+        self.canon_projections = canon_at("b", width + 2 * of_keys, block)
         self.norm_queries = rms_norm(head_width) if block.qk_norm else None
         self.norm_keys = rms_norm(head_width) if block.qk_norm else None
         self.gate_attention = Linear(width, width, bias=block.bias) if block.output_gate else None
         self.project_attention = Linear(width, width, bias=block.bias)
+        self.sinks = nn.Parameter(torch.zeros(heads)) if block.sinks else None
 
     def forward(self, x: Float[Tensor, "B T D"], site: Site) -> Float[Tensor, "B T D"]:
         q, k, v, gated = self.projected(x, site)
@@ -152,17 +167,17 @@ class Attention(Mixer):
     def projected(
         self, x: Float[Tensor, "B T D"], site: Site
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Site]:
-        """Return queries, keys and values, and the site with what the scheme reads from the input."""
+        """Return queries, keys and values, and the site with sinks and what the scheme reads of `x`."""
         heads, head_width = self.geometry.heads, self.geometry.head_width
         # Split before the heads, so that the gradients are concatenated without a further copy.
-        sizes = [heads * head_width, *2 * [self.groups * head_width]]
-        parts = self.query_key_value(x).split(sizes, dim=-1)
+        projected = self.canon_projections(self.query_key_value(x))
+        parts = projected.split(self.query_key_value.rows, dim=-1)
         q, k, v = (part.unflatten(-1, (-1, head_width)).transpose(1, 2) for part in parts)
         if self.norm_queries is not None and self.norm_keys is not None:
             q, k = self.norm_queries(q), self.norm_keys(k)
         if self.groups < heads:
             k, v = (part.repeat_interleave(heads // self.groups, dim=1) for part in (k, v))
-        return q, k, v, Site.of(site.scheme, site.positions, x)
+        return q, k, v, Site.of(site.scheme, site.positions, x, self.sinks)
 
     def attend(
         self,
@@ -203,7 +218,7 @@ class Attention(Mixer):
         The rows begin at the query numbered `first`. Softmax of the scores, unless overridden. In float32 at
         least, whatever the dtype of q and k.
         """
-        return self.scores(q, k, site, first).softmax(dim=-1)
+        return softmax_beside(site.sinks, self.scores(q, k, site, first))
 
     def scores(
         self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
@@ -216,6 +231,16 @@ class Attention(Mixer):
         k = site.turned_keys(scheme.logit_features(k.to(working)))
         scores: Float[Tensor, "B H Q T"] = q[..., first:, :] @ k.mT * scale
         return scores + added_to_logits(site, working, first)
+
+
+def softmax_beside(
+    sinks: Float[Tensor, "H"] | None, scores: Float[Tensor, "B H Q T"]
+) -> Float[Tensor, "B H Q T"]:
+    """Return softmax of the scores over the keys; with sinks, of one score more, without its weight."""
+    if sinks is None:
+        return scores.softmax(dim=-1)
+    sums = scores.logsumexp(dim=-1, keepdim=True)
+    return (scores - torch.logaddexp(sums, sinks[:, None, None].to(scores.dtype))).exp()
 
 
 def distances(positions: Int[Tensor, "T"], start: int, stop: int) -> Int[Tensor, "Q N"]:

@@ -14,7 +14,8 @@ another one, and named in the run record:
                         a bias by distance or a window, and no gates, positions 0, 1, 2, ...: CPU
                         (kernels/sliding.py)
     flex attention      CUDA: the rest, where heads are 16 to 256 wide (kernels/flex.py)
-    strips              the rest: a strip of queries at a time, formed again in backward (kernels/strips.py)
+    strips              the rest, among them sinks on a CPU: a strip of queries at a time, formed again in
+                        backward (kernels/strips.py)
     strips, checkpointed
                         a bias by both positions or by the query's content, likewise (below)
     torch attention, two-sided
@@ -44,6 +45,7 @@ class Flash(Attention):
     form = "fused"
     two_sided = True
     windowed = True
+    takes_sinks = True
 
     def attend(
         self,
@@ -75,8 +77,9 @@ class Flash(Attention):
         narrow = q.device.type == "cpu" or q.shape[-1] <= WIDEST_FUSED_HEAD
         half = q.dtype in (torch.float16, torch.bfloat16)
         slopes = None if bias is None else _fixed_slopes(scheme, bias)
-        plain = bias is None and log_gates is None
-        sloped = slopes is not None and log_gates is None
+        by_distance_only = log_gates is None and site.sinks is None
+        plain = bias is None and by_distance_only
+        sloped = slopes is not None and by_distance_only
         if q.is_cuda and narrow and half and (plain or sloped) and _has_flash_attn():
             self.kernel = "flash-attn"
             return _flash_attn(q, k, v, slopes, window, scale)
@@ -91,14 +94,14 @@ class Flash(Attention):
             self.kernel = "flex attention (cuda)"
             return flex.attend(q, k, v, site, scale)
         bias = q.new_zeros(q.shape[1], reach, dtype=working) if bias is None else bias.to(working)
-        if q.device.type == "cpu" and log_gates is None and scheme.geometry.consecutive and _has_blocks():
+        if q.device.type == "cpu" and by_distance_only and scheme.geometry.consecutive and _has_blocks():
             self.kernel = "torch flash, sliding bias (cpu)"
             mixed = Sliding.apply(q, k, _as_wide(v, q), bias, _constant_from(scheme), scale)  # type: ignore[no-untyped-call]
             return mixed[..., : v.shape[-1]]
         self.kernel = "strips"
         sums = None if log_gates is None else cumulative_log_gates(log_gates)
         gaps = None if scheme.geometry.consecutive else positions
-        return Strips.apply(q, k, v, bias, sums, gaps, window, scale)  # type: ignore[no-untyped-call]
+        return Strips.apply(q, k, v, bias, sums, site.sinks, gaps, window, scale)  # type: ignore[no-untyped-call]
 
     def _two_sided(
         self,
@@ -112,6 +115,11 @@ class Flash(Attention):
         self.kernel = f"torch attention, two-sided ({q.device.type})"
         added = added_to_logits(site, torch.promote_types(q.dtype, torch.float32))
         mask = None if added.numel() == 1 else added
+        if site.sinks is not None:  # the score of one more key, a vector of zeros with the value 0
+            k, v = pad(k, (0, 0, 0, 1)), pad(v, (0, 0, 0, 1))
+            of_keys = added.expand(-1, q.shape[1], q.shape[2], q.shape[2])
+            of_sinks = site.sinks[:, None, None].to(added.dtype).expand(*of_keys.shape[:-1], 1)
+            mask = torch.cat([of_keys, of_sinks], dim=-1)
         mixed = scaled_dot_product_attention(q, k, _as_wide(v, q), attn_mask=mask, scale=scale)
         return mixed[..., : v.shape[-1]]
 

@@ -13,6 +13,7 @@ class Softmax(Attention):
     form = "exact"
     two_sided = True
     windowed = True
+    takes_sinks = True
 
     def attend(
         self,

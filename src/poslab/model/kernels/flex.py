@@ -4,6 +4,7 @@ PyTorch compiles one kernel that changes each score where it is formed (arXiv 24
 are read from tensors: a bias by distance from a table, a bias by both positions from a strip of queries, a
 bias by content from each query's numbers by distance, gates from their sums. Gradients are summed at the
 places that were read, so learned biases train. Blocks of keys after all of a block's queries are left out.
+Sinks take their share of the result, by the logarithm of each query's sum of exponentials.
 
 The tensors are arguments of the compiled function or computed in the same graph: with a break in between,
 PyTorch has lost a bias's gradient without a warning (pytorch/pytorch#162228).
@@ -19,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd import Function
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from poslab.model.attention import Site, cumulative_log_gates
 
@@ -46,7 +47,8 @@ def attend(
     working = torch.promote_types(q.dtype, torch.float32)
     coarse, fine = (None, None) if site.log_gates is None else split_sums(site.log_gates, working)
     if site.scheme.overrides("pairwise_bias"):
-        return _InStrips.apply(q, k, v, coarse, fine, site, scale, *site.scheme.parameters())  # type: ignore[no-untyped-call]
+        learned = [*site.scheme.parameters(), *([] if site.sinks is None else [site.sinks])]
+        return _InStrips.apply(q, k, v, coarse, fine, site, scale, *learned)  # type: ignore[no-untyped-call]
     geometry = site.scheme.geometry
     # Drawn positions (pos.scheme=randomised) are anywhere below the scheme's context length.
     reach = q.shape[-2] if geometry.consecutive else geometry.context_length
@@ -56,7 +58,8 @@ def attend(
     profiles = None if content is None else content.profiles(0, q.shape[-2]).to(working)
     call = attend_with if torch.compiler.is_compiling() else kernel(q.device)
     first = _number(0, q.device)
-    return call(q, k, v, table, coarse, fine, profiles, site.positions, first, geometry.window, scale)
+    added = coarse, fine, profiles, site.sinks
+    return call(q, k, v, table, *added, site.positions, first, geometry.window, scale)
 
 
 class _InStrips(Function):
@@ -140,8 +143,8 @@ def _strip(
         bias = bias.masked_fill(rows[:, None] - site.positions >= window, -torch.inf)
     added = None if bias is None else bias.to(torch.promote_types(queries.dtype, torch.float32))
     first = _number(start, queries.device)
-    call = kernel(queries.device)
-    return call(queries, k, v, added, coarse, fine, None, site.positions, first, window, scale)
+    call, sinks = kernel(queries.device), site.sinks
+    return call(queries, k, v, added, coarse, fine, None, sinks, site.positions, first, window, scale)
 
 
 def _number(value: int, device: torch.device) -> Int[Tensor, "1"]:
@@ -170,6 +173,7 @@ def attend_with(
     coarse: Float[Tensor, "B H T"] | None,
     fine: Float[Tensor, "B H T"] | None,
     profiles: Float[Tensor, "B H T N"] | None,
+    sinks: Float[Tensor, "H"] | None,
     positions: Int[Tensor, "T"],
     first: Int[Tensor, "1"],
     window: int | None,
@@ -191,8 +195,8 @@ def attend_with(
             back = (positions[row] - positions[key]).clamp(0, profiles.shape[-1] - 1)
             score = score + profiles[b, h, row, back]
         if coarse is not None and fine is not None:
-            # The gradient at `row` is only rounding, since softmax ignores a shift of a whole row. In half
-            # precision it cancels the same rounding at `key`, which the sums over tokens would add up.
+            # Without sinks the gradient at `row` is only rounding, since softmax ignores a shift of a whole
+            # row. In half precision it cancels the same rounding at `key`, which the sums would add up.
             score = score + (coarse[b, h, row] - coarse[b, h, key])
             score = score + (fine[b, h, row] - fine[b, h, key])
         return score
@@ -201,9 +205,16 @@ def attend_with(
         return query + first[0] >= key
 
     mask = _blocks(first, q.shape[-2], k.shape[-2], window, causal)
-    mixed = flex_attention(q, k, v, score_mod=added, block_mask=mask, scale=scale)
-    assert isinstance(mixed, Tensor)  # other arguments would add results
-    return mixed
+    if sinks is None:
+        mixed = flex_attention(q, k, v, score_mod=added, block_mask=mask, scale=scale)
+        assert isinstance(mixed, Tensor)  # other arguments would add results
+        return mixed
+    mixed, sums = flex_attention(
+        q, k, v, score_mod=added, block_mask=mask, scale=scale, return_aux=AuxRequest(lse=True)
+    )
+    assert sums.lse is not None
+    share = (sums.lse - sinks[:, None].to(sums.lse.dtype)).sigmoid()
+    return (mixed * share[..., None]).to(mixed.dtype)
 
 
 def _blocks(

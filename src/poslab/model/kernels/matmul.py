@@ -30,6 +30,8 @@ ELEMENTS = 2**18  # of a part that stays in the core's cache: 1 MiB in float32
 class Linear(nn.Linear):
     """A layer as PyTorch's: x W^T + b."""
 
+    rows: tuple[int, ...] = ()  # of each matrix, where W is several, one below the other
+
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
         return linear(x, self.weight, self.bias)
 

@@ -100,7 +100,7 @@ class Sliding(Function):
         # A fused kernel has no gradient of the bias. Where most distances have a gradient of their own, plain
         # products for all gradients are faster than the kernel plus the products for the bias.
         if learned and 2 * near > length:
-            scores = StripScores(q, k, bias, None, None, None, ctx.scale)
+            scores = StripScores(q, k, bias, None, None, None, None, ctx.scale)
             exact = strip_gradients(scores, v, output, gradient, True, False)
             return exact[0].to(q.dtype), exact[1].to(k.dtype), exact[2].to(v.dtype), exact[3], None, None
         bias_gradient = None

@@ -1,6 +1,6 @@
 """Softmax attention in plain products, a strip of queries at a time, formed again in backward.
 
-It takes every bias by distance, gates, and positions with gaps, in any dtype and on any device;
+It takes every bias by distance, gates, sinks, and positions with gaps, in any dtype and on any device;
 `pairwise_strips` takes a bias by both positions or by the query's content. It serves all cases without a
 fused kernel, and the gradients of a learned bias, which the fused kernel for CPUs does not compute.
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
-from poslab.model.attention import Site, cumulative_log_gates
+from poslab.model.attention import Site, cumulative_log_gates, softmax_beside
 
 STRIP = 64  # queries per strip
 LIVE = 2**19  # scores formed at a time, where a batch can be split: 2 MB in float32, which a cache holds
@@ -47,7 +47,7 @@ def strips(length: int, window: int | None = None) -> list[Strip]:
 
 
 class Strips(Function):
-    """Causal softmax attention with a bias by distance and with gates, STRIP queries at a time.
+    """Causal softmax attention with a bias by distance, gates and sinks, STRIP queries at a time.
 
     Backward recomputes the weights of each strip from q, k, v, the bias, the gates' sums and the output (Dao
     et al. 2022, algorithm 4, with blocks as wide as the keys, so that no running sum is needed).
@@ -61,6 +61,7 @@ class Strips(Function):
         v: Float[Tensor, "B H T K"],
         bias: Float[Tensor, "H N"],
         gate_sums: Float[Tensor, "B H T"] | None,
+        sinks: Float[Tensor, "H"] | None,
         positions: Int[Tensor, "T"] | None,
         window: int | None,
         scale: float,
@@ -69,23 +70,23 @@ class Strips(Function):
 
         `window`: `bias` is -inf from this distance on; None: nowhere.
         """
-        scores = StripScores(q, k, bias, gate_sums, positions, window, scale)
+        scores = StripScores(q, k, bias, gate_sums, sinks, positions, window, scale)
         values, output = v.to(bias.dtype).contiguous(), torch.empty_like(v)
         for strip, part, added in scores.parts():
             weights = scores.weights(strip, part, added)
             output[part, :, strip.queries] = weights @ values[part, :, strip.keys]
-        ctx.save_for_backward(q, k, v, bias, gate_sums, positions, output)
+        ctx.save_for_backward(q, k, v, bias, gate_sums, sinks, positions, output)
         ctx.window, ctx.scale = window, scale
         return output
 
     @staticmethod
     def backward(
         ctx: Any, gradient: Float[Tensor, "B H T K"]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, None, None, None]:
-        q, k, v, bias, gate_sums, positions, output = ctx.saved_tensors
-        scores = StripScores(q, k, bias, gate_sums, positions, ctx.window, ctx.scale)
-        q_gradient, k_gradient, v_gradient, bias_gradient, gate_sums_gradient = strip_gradients(
-            scores, v, output, gradient, *ctx.needs_input_grad[3:5]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, None, None, None]:
+        q, k, v, bias, gate_sums, sinks, positions, output = ctx.saved_tensors
+        scores = StripScores(q, k, bias, gate_sums, sinks, positions, ctx.window, ctx.scale)
+        q_gradient, k_gradient, v_gradient, bias_gradient, gate_sums_gradient, sinks_gradient = (
+            strip_gradients(scores, v, output, gradient, *ctx.needs_input_grad[3:5])
         )
         return (
             q_gradient.to(q.dtype),
@@ -93,6 +94,7 @@ class Strips(Function):
             v_gradient.to(v.dtype),
             bias_gradient,
             gate_sums_gradient,
+            sinks_gradient,
             None,
             None,
             None,
@@ -108,6 +110,7 @@ class StripScores:
         k: Float[Tensor, "B H T W"],
         bias: Float[Tensor, "H N"],
         gate_sums: Float[Tensor, "B H T"] | None,
+        sinks: Float[Tensor, "H"] | None,
         positions: Int[Tensor, "T"] | None,
         window: int | None,
         scale: float,
@@ -115,7 +118,8 @@ class StripScores:
         # Contiguous, since a product of a slice of any other tensor copies it first.
         self.q = (q.to(bias.dtype) * scale).contiguous()
         self.k = k.to(bias.dtype).contiguous()
-        self.bias, self.gate_sums, self.positions, self.scale = bias, gate_sums, positions, scale
+        self.bias, self.gate_sums, self.sinks = bias, gate_sums, sinks
+        self.positions, self.scale = positions, scale
         self.length, self.window = q.shape[-2], window
         # Every strip of consecutive positions is a piece of one table; the last columns are its own tokens.
         self.table = None
@@ -145,7 +149,7 @@ class StripScores:
             sums = self.gate_sums[part]
             counted = (sums[..., strip.keys] - sums[..., strip.start, None]).to(scores.dtype)
             scores.add_(counted[..., strip.start - strip.first :, None]).sub_(counted[..., None, :])
-        return scores.add_(added).softmax(dim=-1)
+        return softmax_beside(self.sinks, scores.add_(added))
 
     def new_sums(self) -> Float[Tensor, "H R M"]:
         """Return zeros for `add_to`: in the table's shape, or by distance where there is no table."""
@@ -200,8 +204,11 @@ def strip_gradients(
     gradient: Float[Tensor, "B H T K"],
     bias_needed: bool,
     gates_needed: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Return the gradients of q, k, v, the bias and the gates' sums, in the dtype of the scores."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients of q, k, v, the bias, the gates' sums and the sinks.
+
+    In the dtype of the scores, and of the sinks in theirs.
+    """
     values, upstream, shared = _of_softmax(v, output, gradient, scores.bias.dtype)
     q_gradient = torch.empty_like(scores.q)
     k_gradient, v_gradient = torch.zeros_like(scores.k), torch.zeros_like(values)
@@ -210,22 +217,27 @@ def strip_gradients(
     if gates_needed:
         assert scores.gate_sums is not None
         gates_gradient = torch.zeros_like(scores.gate_sums)
+    sinks_gradient = None if scores.sinks is None else torch.zeros_like(scores.sinks)
     for strip, part, added in scores.parts():
         rows, keys = (part, slice(None), strip.queries), (part, slice(None), strip.keys)
         weights = scores.weights(strip, part, added)
+        if sinks_gradient is not None:  # a sink's weight is what is missing to 1, and its value is 0
+            missing = 1 - weights.sum(dim=-1, keepdim=True)
+            sinks_gradient -= (missing * shared[rows]).sum(dim=(0, 2, 3)).to(sinks_gradient.dtype)
         v_gradient[keys] += weights.mT @ upstream[rows]
         score_gradient = (upstream[rows] @ values[keys].mT).sub_(shared[rows]).mul_(weights)
         if bias_sums is not None:
             scores.add_to(bias_sums, strip, score_gradient)
         if gates_gradient is not None:
             gates_gradient[keys] -= score_gradient.sum(dim=-2)
-            # Only rounding, since softmax ignores a shift of a whole row. In half precision it cancels the
-            # rounding of the line above, which the sums over tokens would add up.
+            # Without sinks only rounding, since softmax ignores a shift of a whole row. In half precision it
+            # cancels the rounding of the line above, which the sums over tokens would add up.
             gates_gradient[rows] += score_gradient.sum(dim=-1)
         q_gradient[rows] = score_gradient @ scores.k[keys]
         k_gradient[keys] += score_gradient.mT @ scores.q[rows]
     bias_gradient = None if bias_sums is None else scores.by_distance(bias_sums)
-    return q_gradient.mul_(scores.scale), k_gradient, v_gradient, bias_gradient, gates_gradient
+    q_gradient.mul_(scores.scale)
+    return q_gradient, k_gradient, v_gradient, bias_gradient, gates_gradient, sinks_gradient
 
 
 def near_bias_gradient(
@@ -302,7 +314,7 @@ def pairwise_strips(
             scores = scores + gated.to(working)
         distance = queries[:, None] - keys
         hidden = distance < 0 if window is None else (distance < 0) | (distance >= window)
-        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
+        weights = softmax_beside(site.sinks, scores.masked_fill(hidden, -torch.inf))
         return (weights @ v.to(working)).to(v.dtype)
 
     parts = [

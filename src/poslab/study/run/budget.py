@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from poslab.config.schema import (
+    CANON_KERNEL,
     VALIDATIONS,
     ConfigError,
     ModelOptions,
@@ -73,13 +74,16 @@ def size_of(
     softmax, number = config.attention.get("kind") == "softmax", 2 if trainer.precision == "bfloat16" else 4
     vocabulary = _entries(config)
     ends = vocabulary * model.width * (1 if model.tied else 2)
-    weights = ends + model.layers * _matrices(model) + parameters
+    hidden = model.layers * _matrices(model)
+    weights = ends + hidden + parameters
+    # Weights, gradients and two moments; Muon has one moment of the hidden matrices.
+    state = 16 * weights - (4 * hidden if trainer.optimizer == "muon" else 0)
 
     windows = max(1, trainer.batch_size // (trainer.accumulate * trainer.devices * trainer.nodes))
     tokens = windows * length  # at a time, in one of the run's processes
     stored = (10 if trainer.compile is True else 16) * number  # bytes for backward, per token and block
     training = (
-        Need(16 * weights, "parameters with gradients and optimizer", MODEL),
+        Need(state, "parameters with gradients and optimizer", MODEL),
         Need(stored * tokens * model.width * model.layers, "activations", BATCH),
         Need(softmax * 4 * windows * model.heads * length**2 * model.layers, "attention weights", SOFTMAX),
         Need(8 * tokens * vocabulary, "logits", BATCH),
@@ -97,16 +101,23 @@ def size_of(
     computing = evaluation if trained else max(training, evaluation, key=_sum)
     cuda = trainer.accelerator == "cuda"
     processes = 1 if cuda else trainer.devices  # that share the memory
-    return Size(tuple(need._replace(bytes=need.bytes * processes) for need in computing), cuda, 16 * weights)
+    return Size(tuple(need._replace(bytes=need.bytes * processes) for need in computing), cuda, state)
 
 
 def _matrices(model: ModelOptions) -> int:
-    """Return the parameters of a block's matrices."""
+    """Return the parameters of a block's matrices and convolutions."""
     width, groups = model.width, model.query_groups or model.heads
     of_keys = width // model.heads * groups
+    hidden = swiglu_width(width)
     attention = width * (2 * width + 2 * of_keys + (width if model.output_gate else 0))
-    perceptron = 3 * width * swiglu_width(width) if model.mlp == "swiglu" else 8 * width**2
-    return attention + perceptron
+    perceptron = 3 * width * hidden if model.mlp == "swiglu" else 8 * width**2
+    channels = {
+        "a": width,
+        "b": width + 2 * of_keys,
+        "c": width,
+        "d": 2 * hidden if model.mlp == "swiglu" else 4 * width,
+    }
+    return attention + perceptron + CANON_KERNEL * sum(channels[letter] for letter in model.canon)
 
 
 def estimate(size: Size) -> int:

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import torch
+
 from poslab.config.schema import ConfigError, RunConfig, longest_length
 from poslab.evaluation.extrapolation import changes_rotation, rescalings
+from poslab.model.block import Block
 from poslab.model.gpt import build_parts
 from poslab.objectives import build_objective
 
@@ -14,9 +17,13 @@ def check_parts(config: RunConfig) -> dict[str, Any]:
     The result also has what only the built parts know: `max_length`, and the number of their `parameters`.
 
     Only the fields in `PARTS` of preparation.py may be used. Raises ConfigError where the parts do not
-    fit together, PairError where scheme and attention do not.
+    fit together, PairError where scheme, attention and block do not.
     """
-    _, scheme, attentions = build_parts(config)
+    geometry, scheme, attentions = build_parts(config)
+    parameters = sum(value.numel() for part in (scheme, *attentions) for value in part.parameters())
+    with torch.device("meta"):  # a block's weights are as large as the model
+        for attention in attentions:
+            Block(geometry, attention, config.model)
     for rescaling in rescalings(config):
         if not scheme.rescale(rescaling):
             raise ConfigError(
@@ -34,5 +41,5 @@ def check_parts(config: RunConfig) -> dict[str, Any]:
         "attention": {"kind": attentions[0].name, **attentions[0].options.model_dump()},
         "objective": build_objective(config.objective).section(),
         "max_length": scheme.max_length,
-        "parameters": sum(value.numel() for part in (scheme, *attentions) for value in part.parameters()),
+        "parameters": parameters,
     }

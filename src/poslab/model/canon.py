@@ -1,0 +1,40 @@
+"""Canon layers: each token gains a weighted sum of itself and the three before it, channel by channel.
+
+Allen-Zhu 2025, arXiv 2512.17351; here in the form that its authors recommend for Transformers: a residual,
+no activation, no bias.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from poslab.config.schema import CANON_KERNEL, BlockOptions
+
+
+class Canon(nn.Module):
+    """x plus a causal depthwise convolution of x."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        # As nn.Conv1d has it: the last column is the token's own weight.
+        self.weight = nn.Parameter(torch.zeros(channels, 1, CANON_KERNEL))
+
+    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+        length = x.shape[1]
+        padded = pad(x, (0, 0, CANON_KERNEL - 1, 0))
+        mixed = x
+        for column in range(CANON_KERNEL):
+            mixed = mixed + padded[:, column : column + length] * self.weight[:, 0, column]
+        return mixed.to(x.dtype)  # under autocast the sum is in float32
+
+    @torch.no_grad()
+    def draw(self, stream: torch.Generator) -> None:
+        """Draw U(-1/2, 1/2), PyTorch's values for a convolution, which the authors' code keeps."""
+        bound = CANON_KERNEL**-0.5
+        self.weight.copy_(torch.empty(self.weight.shape).uniform_(-bound, bound, generator=stream))
+
+
+def canon_at(letter: str, channels: int, options: BlockOptions) -> nn.Module:
+    """Return the Canon layer of a place in the block (a, b, c or d), or the identity where it has none."""
+    return Canon(channels) if letter in options.canon else nn.Identity()
