@@ -119,7 +119,7 @@ def test_help_is_quick_to_read(tmp_path):
     ended = called("--help", cwd=tmp_path)
     assert ended.returncode == 0
     assert "python train.py -m pos=rope,alibi" in ended.stdout
-    assert "pos: alibi, carope, fire" in ended.stdout
+    assert "pos: alibi, as_command_a" in ended.stdout
 
 
 def test_a_run_is_made_by_one_process_at_a_time(tmp_path):
