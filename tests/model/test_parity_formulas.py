@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn.functional import elu, logsigmoid, softplus
 
+from poslab.config.schema import PairError
 from poslab.model.attention import Site, build_attention
 from support.pairwise import pairwise
 from support.parity import PAIRINGS, L, attend, close, make_rope, make_scheme, scattered, scores
@@ -248,6 +249,28 @@ def test_inkling_scores_by_the_formula(places):
         return plain + mixed @ scheme.profiles[:, distance]
 
     assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
+
+
+def test_cope_scores_by_the_formula():
+    """One query and one key at a time; three of the sums are above the last number."""
+    q, k, positions = queries_and_keys("consecutive")
+    scheme = small("cope", positions=5).layer(0)
+
+    def logit(batch, head, i, j):
+        products = [q[batch, head, i] @ k[batch, head, m] / math.sqrt(WIDTH_HERE) for m in range(j, i + 1)]
+        counted = sum(product.sigmoid() for product in products).clamp(max=4)
+        low, high = math.floor(counted.item()), math.ceil(counted.item())
+        vector = scheme.vectors[low] + (counted - low) * (scheme.vectors[high] - scheme.vectors[low])
+        return products[0] + q[batch, head, i] @ vector / math.sqrt(WIDTH_HERE)
+
+    assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), [q, k, scheme.vectors])
+
+
+def test_cope_is_refused_where_no_attention_forms_all_scores():
+    scheme = small("cope", positions=5).layer(0)
+    for kind in ("flash", "linear"):
+        with pytest.raises(PairError, match="attention=softmax"):
+            build_attention({"kind": kind}, scheme.geometry, scheme)
 
 
 @pytest.mark.parametrize("places", PLACES)

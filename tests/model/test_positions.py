@@ -58,6 +58,7 @@ def test_every_scheme_keeps_shapes_and_acts_somewhere(name):
     turned = queries.shape != heads.shape or not torch.equal(queries, heads)
     acts = [not torch.equal(embedded, x), turned, bias is not None, gates is not None]
     acts.append(site.content_bias is not None)
+    acts.append(inner.overrides("score_bias"))
     assert sum(acts) == {"none": 0, "rope_learned": 2}.get(name, 1)
 
 
@@ -153,7 +154,7 @@ def test_schemes_without_a_rotation_cannot_be_rescaled():
     assert set(SCHEMES) - set(RESCALABLE) == {
         name
         for name in SCHEMES
-        if name in ("none", "sinusoidal", "learned", "t5", "alibi", "kerple", "fire")
+        if name in ("none", "sinusoidal", "learned", "t5", "alibi", "kerple", "fire", "cope")
         or build_scheme(SCHEMES[name], GEOMETRY).layer(0).by_content
     }
 

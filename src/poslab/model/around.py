@@ -88,6 +88,11 @@ class ScaledLayer(Scheme):
             return None
         return bias._replace(r=bias.r * self.factor(positions).to(bias.r.dtype)[..., None])
 
+    def score_bias(
+        self, q: Float[Tensor, "B H Q K"], scores: Float[Tensor, "B H Q T"]
+    ) -> Float[Tensor, "B H Q T"] | None:
+        return self.inside.score_bias(q, scores)
+
     def tail(self) -> Tail | None:
         return self.inside.tail()
 

@@ -21,8 +21,8 @@ overrides
 
 A mixer knows no scheme by name: it calls the scheme's hooks where its mathematics has a place for them.
 `Attention.scores` shows all of them: the factors (`logit_features`), their rotation (`rotate_queries`,
-`rotate_keys`, `angles`), and the summands (`pairwise_bias`, `log_gates`, `content_bias`). Its parameters
-start as GPT-2's do (poslab.model.gpt.initialise: matrices are drawn, vectors stay as constructed).
+`rotate_keys`, `angles`), and the summands (`pairwise_bias`, `log_gates`, `content_bias`, `score_bias`). Its
+parameters start as GPT-2's do (poslab.model.gpt.initialise: matrices are drawn, vectors stay as constructed).
 
 Shapes: B batch, H heads, T tokens, D model width, K head width, Q queries, the rows of a matrix.
 """
@@ -100,6 +100,11 @@ class Mixer(nn.Module):
             raise PairError(
                 f"attention.kind={self.name} is causal, and here tokens see later ones: "
                 "choose attention=flash or softmax"
+            )
+        if scheme.overrides("score_bias") and self.form != "exact":
+            raise PairError(
+                f"pos.scheme={scheme.name} reads all scores of a query, which attention.kind={self.name} "
+                "never forms: choose attention=softmax"
             )
         if scheme.geometry.window is not None and not self.windowed:
             raise PairError(
@@ -230,7 +235,9 @@ class Attention(Mixer):
         q = site.turned_queries(scheme.logit_features(q.to(working)))
         k = site.turned_keys(scheme.logit_features(k.to(working)))
         scores: Float[Tensor, "B H Q T"] = q[..., first:, :] @ k.mT * scale
-        return scores + added_to_logits(site, working, first)
+        scores = scores + added_to_logits(site, working, first)
+        added = scheme.score_bias(q[..., first:, :], scores)
+        return scores if added is None else scores + added
 
 
 def softmax_beside(

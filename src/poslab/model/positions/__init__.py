@@ -11,6 +11,7 @@ file in conf/pos, with one public subclass of Scheme. The other keys of the YAML
     log_gates(x)                   is added to the logits, by every token in between  FoX
     angles(x, positions)           rotates queries and keys, by the tokens' content   Selective RoPE, CARoPE
     content_bias(x, positions)     is added to the logits, by the query's content     Inkling
+    score_bias(q, scores)          is added to the logits, by all logits of the query        CoPE
     logit_features(x)              changes the factors of softmax attention's logits  YaRN, PoPE
     place(length, stream)          chooses the tokens' positions                      randomised
     layer(index)                   gives each layer a scheme of its own               schedule, FoX
@@ -296,6 +297,16 @@ class Scheme(nn.Module):
 
     def content_bias(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> ContentBias | None:
         """Return the bias that each query has by distance; None: none. `x` is as for `angles`."""
+        return None
+
+    def score_bias(
+        self, q: Float[Tensor, "B H Q K"], scores: Float[Tensor, "B H Q T"]
+    ) -> Float[Tensor, "B H Q T"] | None:
+        """Return what is added to softmax's logits, from the queries and from all of their logits.
+
+        `scores` are -inf for keys that are not seen, where any number may be returned. Only an attention that
+        forms all scores has a place for it. None: nothing.
+        """
         return None
 
     def tail(self) -> Tail | None:

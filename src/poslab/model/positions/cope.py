@@ -1,0 +1,54 @@
+"""Contextual position encoding (CoPE; Golovneva et al. 2024, arXiv 2405.18719, equations 3 to 5).
+
+    logit_ij += q_i . e(p_ij) / sqrt(K),   p_ij = sum over l in [j, i] of sigmoid(logit_il)
+
+a key's position is the number of tokens from it on that the query counts, each by how well it fits. e is a
+vector for each whole number below `positions`, learned for each layer from 0 on, and interpolated between
+two of them; larger numbers count as the last. The division by sqrt(K) is that of the authors' code.
+"""
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from poslab.model.positions import Geometry, LearnedOptions, Scheme
+
+
+class CoPEOptions(LearnedOptions):
+    positions: int = Field(ge=2, description="whole numbers with a vector of their own, 0 among them")
+
+
+class _CoPELayer(Scheme):
+    """The vectors of one layer."""
+
+    def __init__(self, options: CoPEOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.vectors = nn.Parameter(torch.zeros(options.positions, geometry.head_width))
+
+    def draw(self, stream: torch.Generator) -> None:
+        nn.init.zeros_(self.vectors)
+
+    def score_bias(
+        self, q: Float[Tensor, "B H Q K"], scores: Float[Tensor, "B H Q T"]
+    ) -> Float[Tensor, "B H Q T"]:
+        counted = scores.sigmoid().flip(-1).cumsum(dim=-1).flip(-1).clamp(max=len(self.vectors) - 1)
+        whole = counted.detach().floor()
+        of_numbers = q @ self.vectors.to(q.dtype).mT * q.shape[-1] ** -0.5
+        below = of_numbers.gather(-1, whole.long())
+        above = of_numbers.gather(-1, counted.detach().ceil().long())
+        return below + (counted - whole) * (above - below)
+
+
+class CoPE(Scheme):
+    options_class = CoPEOptions
+    options: CoPEOptions
+
+    def __init__(self, options: CoPEOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        self.counts = nn.ModuleList(_CoPELayer(options, geometry) for _ in range(geometry.layers))
+
+    def layer(self, index: int) -> Scheme:
+        counts = self.counts[index]
+        assert isinstance(counts, Scheme)
+        return counts
