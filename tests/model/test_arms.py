@@ -10,6 +10,7 @@ import torch
 from poslab.config.schema import ConfigError
 from poslab.model.attention import build_attention
 from poslab.model.positions import Geometry, build_scheme
+from poslab.model.verification import check_scheme
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 
 
@@ -91,6 +92,12 @@ def test_a_scheme_has_a_rate_where_it_has_parameters(pos):
     scheme = build_scheme(POSITIONS[pos], Geometry(64, 2, 64, layers=4))
     assert set(scheme.rates()) == set(scheme.parameters())
     assert bool(scheme.rates()) == ("'rate'" in str(POSITIONS[pos]))  # also of a scheme inside
+
+
+@pytest.mark.parametrize("pos", ["fox", "carope", "inkling"])
+def test_a_scheme_by_content_passes_the_checks_for_schemes_of_others(pos):
+    failed = [outcome for outcome in check_scheme(SCHEMES[pos], ATTENTIONS) if not outcome.passed]
+    assert failed == []
 
 
 def build(group, section):

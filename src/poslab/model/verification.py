@@ -123,13 +123,18 @@ class _Trial:
         assert bias is None or bias.shape == square, f"the bias has the shape {bias.shape}, not {square}"
         assert gates is None or gates.shape == (1, HEADS, self.length), "log_gates has another shape"
         assert gates is None or bool((gates <= 0).all()), "log_gates gives values above 0"
-        for tensor in (embedded, *turned, bias, gates):
+        content = site.content_bias or ()  # r and its table
+        if site.content_bias is not None:
+            r, table = site.content_bias
+            assert r.shape == (1, HEADS, self.length, len(table)), f"content_bias has r of {tuple(r.shape)}"
+        for tensor in (embedded, *turned, bias, gates, *content):
             assert tensor is None or bool(torch.isfinite(tensor).all()), "a hook gives what is not finite"
         acts = (
             not torch.equal(embedded, self.x),
             any(x.shape != self.q.shape or not torch.equal(x, self.q) for x in turned),
             bias is not None,
             gates is not None,
+            site.content_bias is not None,
         )
         assert any(acts) or self.scheme.name == "none", "no hook has an effect"
         return ""
