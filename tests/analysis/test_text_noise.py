@@ -6,36 +6,13 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from poslab.analysis.arms import Arm
-from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.spread import difference
 from poslab.analysis.statistics import Difference, paired
-from poslab.record.facts import Manifest
-from poslab.record.losses import LossSum
-from poslab.record.reader import Run
+from support.arms import FIGURE, ONE_EACH, arm
 
 STUDIES = 300
 SLACK = 0.025  # of a share near 0.95 over so many studies: two standard errors
-FIGURE = "sliding_8x"
-ONE_EACH = [1] * 20  # segments of each document
 UNEQUAL = [5, 1, 1, 1] * 5
-
-
-def arm(losses: np.ndarray, counts: list[int], label: str, known: bool = True) -> ArmFigures:
-    """An arm of the losses (seed, document), each the same in all segments of the document, of 16 tokens."""
-    documents = np.arange(len(counts)).repeat(counts)
-    runs, rows = [], []
-    for seed, by_document in enumerate(losses):
-        scored = {
-            str(i): LossSum(16 * float(by_document[document]), 16, 16, str(document) if known else "")
-            for i, document in enumerate(documents)
-        }
-        shorter = {key: part._replace(nll=2.0 * part.tokens) for key, part in scored.items()}
-        measured = {("sliding", 8.0): scored, ("sliding", 1.0): shorter}
-        runs.append(Run(label, "done", manifest=Manifest(seed=seed), segments=measured))
-        loss = sum(part.nll for part in scored.values()) / (16 * len(scored))
-        rows.append({"seed": seed, FIGURE: loss, "context_gain_8x": 2 - loss, "aulc": loss})
-    return ArmFigures(Arm(label, label, "", tuple(runs), {}), {}, tuple(rows))
 
 
 def study(

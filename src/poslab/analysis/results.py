@@ -27,6 +27,7 @@ from poslab.analysis.estimates import (
     diverged_times,
     fixed_limit,
 )
+from poslab.analysis.interactions import Interaction, interactions
 from poslab.analysis.learning_rates import Tuning, tunings
 from poslab.analysis.protocols import BothProtocols, both_protocols, choose_primary
 from poslab.analysis.rescalings import RescaledArm, rescaled_arms
@@ -66,6 +67,7 @@ class Results:
     primary_warning: str | None
     comparisons: tuple[Comparison, ...]
     pairs: tuple[Pair, ...]  # of arms, on the primary figure
+    interactions: tuple[Interaction, ...]  # of schemes and other settings, on the primary figure
     claims: tuple[Claim, ...]  # the tests that the verdict rests on, corrected together
     both_protocols: tuple[BothProtocols, ...]  # of the pairs, those that both protocols have
     ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed
@@ -214,6 +216,7 @@ def figures(
         primary_warning=warning_of_figure,
         comparisons=tested.comparisons,
         pairs=tested.pairs,
+        interactions=interactions(all_figures, base, figure),
         claims=tested.tests,
         both_protocols=both_protocols(all_figures, tested.pairs, figure),
         ranks=ranks(tested.pairs),

@@ -85,6 +85,25 @@ def differences_sheet(results: Results) -> Sheet:
     return columns, rows
 
 
+def interactions_sheet(results: Results) -> Sheet:
+    """interactions.csv: how the difference of two schemes changes with the settings beside them."""
+    return sheet(
+        {
+            "arm": item.arm.arm.label,
+            "against": item.against.arm.label,
+            "figure": results.primary,
+            **{
+                f"{which}_{end}": value
+                for which in ("there", "beside", "change")
+                for end, value in paired(getattr(item, which)).items()
+                if end != "p"  # nothing of it is tested
+            },
+            "documents": item.change.documents,
+        }
+        for item in results.interactions
+    )
+
+
 def pairs_sheet(results: Results) -> Sheet:
     """pairs.csv: an arm less another, paired by seed, on the primary figure; ranks follow from it.
 

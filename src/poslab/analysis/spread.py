@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.statistics import Difference, TextNoise, paired
@@ -32,7 +32,7 @@ def difference(
         terms = {f"sliding_{name(1)}": 1, f"sliding_{name(multiple(figure))}": -1}
     if not seeds or any(family(term) not in PROTOCOLS for term in terms):
         return paired(values, base)
-    return paired(values, base, text_noise(arm, against, terms, seeds, by_segment))
+    return paired(values, base, text_noise([(arm, 1), (against, -1)], terms, seeds, by_segment))
 
 
 def _by_seed(item: ArmFigures, figure: str, less: str | None) -> dict[int, float]:
@@ -44,9 +44,9 @@ def _by_seed(item: ArmFigures, figure: str, less: str | None) -> dict[int, float
 
 
 def text_noise(
-    arm: ArmFigures, against: ArmFigures, terms: Mapping[str, int], seeds: Set[int], by_segment: bool
+    arms: Sequence[tuple[ArmFigures, int]], terms: Mapping[str, int], seeds: Set[int], by_segment: bool
 ) -> TextNoise | None:
-    """Return how far other text would change the difference of two arms, averaged over `seeds` of both.
+    """Return how far other text would change a sum of arms with their signs, averaged over `seeds` of all.
 
     Terms are losses by length with their signs. The draws are documents; in records without them,
     segments, if all runs have scored the same. A loss is a ratio of sums, nats over tokens, so a draw adds
@@ -56,7 +56,7 @@ def text_noise(
     """
     signed = [
         (_measured(run, term), side * sign, is_in_bits(term))
-        for side, item in ((1, arm), (-1, against))
+        for item, side in arms
         for run in item.arm.finished
         if run.seed in seeds
         for term, sign in terms.items()

@@ -12,6 +12,7 @@ from poslab.analysis.sheets import (
     claims_sheet,
     differences_sheet,
     earlier_sheet,
+    interactions_sheet,
     pairs_sheet,
     summary_sheet,
 )
@@ -103,9 +104,37 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
 def differences(results: Results) -> Section:
     """Return the differences from the reference; without two seeds of any arm, only their CSV file."""
     table = differences_table(results)
-    tables, sheets = () if table is None else (table,), {"differences": differences_sheet(results)}
+    sheets = {"differences": differences_sheet(results)}
+    tables = [] if table is None else [table]
+    if table is not None and results.interactions:
+        sheets["interactions"] = interactions_sheet(results)
+        tables.append(_interactions_table(results))
     charts = tuple(rank_chart(results))
-    return Section("differences", "Against the reference", charts=charts, tables=tables, sheets=sheets)
+    return Section("differences", "Against the reference", charts=charts, tables=tuple(tables), sheets=sheets)
+
+
+def _interactions_table(results: Results) -> Table:
+    """Return how far each difference of schemes depends on the settings that vary beside them."""
+    reference = results.reference.arm.label
+    columns = (
+        cells.arm_column(results),
+        cells.words("against", "less"),
+        Column("change_n", "Seeds", cells.text),
+        Column("there", "Difference", cells.nats),
+        Column("beside", f"With the settings of {reference}", cells.nats),
+        Column("change", "Change", cells.nats),
+    )
+    documents = results.interactions[0].change.documents
+    sure = "seeds" if documents is None else f"seeds and {documents} documents"
+    caption = (
+        f"In the {cells.figure_words(results.primary or '')}: the difference of two schemes, the same "
+        f"difference with the other settings of {reference}, and the first less the second, with 95 % "
+        f"intervals over {sure}. Where the change holds 0, no dependence on these settings was seen. "
+        "Not tested."
+    )
+    rows = interactions_sheet(results)[1]
+    title = "Does a difference depend on the other settings?"
+    return Table(title, caption, columns, rows, ("interactions.csv",), folded=True)
 
 
 def rank_chart(results: Results) -> list[RankChart]:

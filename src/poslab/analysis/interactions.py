@@ -1,0 +1,72 @@
+"""Whether the difference of two schemes depends on the other settings that a study varies."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from poslab.analysis.arms import RATES
+from poslab.analysis.comparisons import comparable
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.spread import difference, text_noise
+from poslab.analysis.statistics import Difference, paired
+from poslab.record.measures import is_in_bits
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """An arm with another scheme than the reference, and with other settings."""
+
+    arm: ArmFigures
+    against: ArmFigures  # the reference's scheme with the other settings of `arm`
+    there: Difference  # `arm` less `against`
+    beside: Difference  # the scheme of `arm` less the reference, with the reference's other settings
+    change: Difference  # `there` less `beside`
+
+
+def interactions(
+    all_figures: Sequence[ArmFigures], reference: ArmFigures, primary: str | None
+) -> tuple[Interaction, ...]:
+    """Return how the differences of schemes on the tested loss change with the settings beside them.
+
+    Of arms whose losses compare with the reference's, where both schemes were trained under both settings.
+    """
+    if primary is None:
+        return ()
+    by_parts = {
+        _parts(item): item
+        for item in all_figures
+        if all(comparable(run, reference.arm, is_in_bits(primary)) for run in item.arm.finished)
+    }
+    base_scheme, base_rest = _parts(reference)
+    found = []
+    for (scheme, rest), item in by_parts.items():
+        against, plain = by_parts.get((base_scheme, rest)), by_parts.get((scheme, base_rest))
+        if scheme == base_scheme or rest == base_rest or against is None or plain is None:
+            continue
+        there, beside = difference(item, against, primary), difference(plain, reference, primary)
+        change = _change([(item, 1), (against, -1), (plain, -1), (reference, 1)], primary)
+        if there is not None and beside is not None and change is not None:
+            found.append(Interaction(item, against, there, beside, change))
+    return tuple(found)
+
+
+def _parts(item: ArmFigures) -> tuple[str, str]:
+    """Return the settings of an arm's scheme and the others that differ in its study, but for rates."""
+
+    def text(settings: Mapping[str, object]) -> str:
+        return json.dumps(settings, sort_keys=True, default=str)
+
+    differing = item.arm.differing.items()
+    scheme = {key: value for key, value in differing if key.startswith("pos.")}
+    rest = {key: value for key, value in differing if not key.startswith("pos.") and key not in RATES}
+    return text(scheme), text(rest)
+
+
+def _change(parts: Sequence[tuple[ArmFigures, int]], primary: str) -> Difference | None:
+    """Return the sum of the arms' losses with their signs, paired over the seeds that all of them have."""
+    by_seed = [(item.by_seed(primary), sign) for item, sign in parts]
+    seeds = set.intersection(*(set(values) for values, _ in by_seed))
+    sums = {seed: sum(sign * values[seed] for values, sign in by_seed) for seed in seeds}
+    if not seeds:
+        return None
+    return paired(sums, dict.fromkeys(seeds, 0.0), text_noise(parts, {primary: 1}, seeds, False))

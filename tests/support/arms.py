@@ -1,0 +1,31 @@
+"""Arms of made-up losses by seed and document, without a study on disk."""
+
+import numpy as np
+
+from poslab.analysis.arms import Arm
+from poslab.analysis.estimates import ArmFigures
+from poslab.record.facts import Manifest
+from poslab.record.losses import LossSum
+from poslab.record.reader import Run
+
+FIGURE = "sliding_8x"
+ONE_EACH = [1] * 20  # segments of each document
+
+
+def arm(losses: np.ndarray, counts: list[int], label: str, known: bool = True) -> ArmFigures:
+    """An arm of the losses (seed, document), each the same in all segments of the document, of 16 tokens."""
+    documents = np.arange(len(counts)).repeat(counts)
+    runs, rows = [], []
+    for seed, by_document in enumerate(losses):
+        scored = {
+            str(i): LossSum(16 * float(by_document[document]), 16, 16, str(document) if known else "")
+            for i, document in enumerate(documents)
+        }
+        shorter = {key: part._replace(nll=2.0 * part.tokens) for key, part in scored.items()}
+        measured = {("sliding", 8.0): scored, ("sliding", 1.0): shorter}
+        runs.append(
+            Run(label, "done", manifest=Manifest(seed=seed, config={"context_length": 2}), segments=measured)
+        )
+        loss = sum(part.nll for part in scored.values()) / (16 * len(scored))
+        rows.append({"seed": seed, FIGURE: loss, "context_gain_8x": 2 - loss, "aulc": loss})
+    return ArmFigures(Arm(label, label, "", tuple(runs), {}), {}, tuple(rows))
