@@ -135,6 +135,7 @@ class _Trial:
             bias is not None,
             gates is not None,
             site.content_bias is not None,
+            scheme.overrides("score_bias"),
         )
         assert any(acts) or self.scheme.name == "none", "no hook has an effect"
         return ""

@@ -3,8 +3,9 @@
     logit_ij += q_i . e(p_ij) / sqrt(K),   p_ij = sum over l in [j, i] of sigmoid(logit_il)
 
 a key's position is the number of tokens from it on that the query counts, each by how well it fits. e is a
-vector for each whole number below `positions`, learned for each layer from 0 on, and interpolated between
-two of them; larger numbers count as the last. The division by sqrt(K) is that of the authors' code.
+vector for each whole number below `positions`, learned for each layer, and interpolated between two of them;
+larger numbers count as the last. The division by sqrt(K) is that of the authors' code, whose vectors start at
+0; here they start as all matrices do.
 """
 
 import torch
@@ -24,10 +25,7 @@ class _CoPELayer(Scheme):
 
     def __init__(self, options: CoPEOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
-        self.vectors = nn.Parameter(torch.zeros(options.positions, geometry.head_width))
-
-    def draw(self, stream: torch.Generator) -> None:
-        nn.init.zeros_(self.vectors)
+        self.vectors = nn.Parameter(torch.empty(options.positions, geometry.head_width))
 
     def score_bias(
         self, q: Float[Tensor, "B H Q K"], scores: Float[Tensor, "B H Q T"]
