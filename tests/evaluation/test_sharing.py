@@ -68,7 +68,7 @@ def test_every_scheme_and_attention_has_the_losses_of_the_plain_way(pos, attenti
     ("pos", "method"),
     [
         *(("rope", method) for method in METHODS),
-        *((pos, "dynamic") for pos in ("rope_dynamic", "pope", "rope_none", "rope_learned")),
+        *((pos, "dynamic") for pos in ("rope_dynamic", "pope", "as_command_a", "rope_learned")),
     ],
 )
 def test_a_rescaled_rotation_has_the_losses_of_the_plain_way(pos, method):
@@ -142,7 +142,7 @@ def test_the_last_block_projects_scored_tokens_alone():
 @pytest.mark.parametrize("last", [3, 40])
 @pytest.mark.parametrize(
     ("pos", "attention"),
-    [("rope", "flash"), ("rope_none", "softmax"), ("fox", "linear"), ("learned", "performer")],
+    [("rope", "flash"), ("as_command_a", "softmax"), ("fox", "linear"), ("learned", "performer")],
 )
 def test_the_last_logits_are_those_of_all_tokens(pos, attention, last):
     gpt = model(SCHEMES[pos], attention)

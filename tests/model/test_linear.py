@@ -6,8 +6,8 @@ from torch import nn
 
 from poslab.config.schema import Options
 from poslab.model.attention import Site, build_attention
+from poslab.model.kernels.rotation import turn
 from poslab.model.positions import Geometry, Scheme, Tail
-from poslab.model.positions.rope import turn
 from support.attentions import HEAD_WIDTH, HEADS, Case, assert_same, attended, masked, parts, sizes_kept
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 from support.pairwise import pairwise

@@ -5,9 +5,10 @@ import torch
 
 from poslab.config.schema import ConfigError
 from poslab.model.attention import Site
+from poslab.model.kernels.rotation import turn
 from poslab.model.positions import Geometry, build_scheme
 from poslab.model.positions.alibi import slopes
-from poslab.model.positions.rope import RoPE, turn
+from poslab.model.positions.rope import RoPE
 from poslab.model.rescaling import METHODS, Rescaling
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 
@@ -362,5 +363,5 @@ def test_odd_widths_are_refused(name):
 
 
 def test_unknown_scheme_names_those_there_are():
-    with pytest.raises(ConfigError, match="alibi, carope, fire"):
+    with pytest.raises(ConfigError, match="alibi, carope, cope, fire"):
         build_scheme({"scheme": "rotery"}, GEOMETRY)

@@ -31,8 +31,10 @@ def queries_and_keys():
 
 
 def times(inside, factor, q, k, x):
-    """Return the scores of the scheme inside, the products multiplied and what is added left as it is."""
+    """Return the scores of the scheme inside, the products and a bias by content multiplied, no other one."""
     positions = torch.arange(TOKENS)
+    if inside.overrides("content_bias"):
+        return scores(inside, q, k, positions, x) * factor[..., None]
     added = scores(inside, torch.zeros_like(q), torch.zeros_like(k), positions, x)
     return (scores(inside, q, k, positions, x) - added) * factor[..., None] + added
 

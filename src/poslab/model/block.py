@@ -19,7 +19,8 @@ class Perceptron(nn.Module):
         self.convolved = "d" in options.canon
         kind = Linear if self.convolved else GeluLinear
         self.expand = kind(width, 4 * width, bias=options.bias)
-        self.canon_hidden = canon_at("d", 4 * width, options)
+        if self.convolved:
+            self.canon_hidden = canon_at("d", 4 * width, options)
         self.project_perceptron = Linear(4 * width, width, bias=options.bias)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:

@@ -39,9 +39,9 @@ from poslab.config.registry import find, options_of, part_name
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, Options, PairError
 from poslab.model.canon import canon_at
 from poslab.model.kernels.matmul import Linear
+from poslab.model.kernels.rotation import turn
 from poslab.model.norms import rms_norm
 from poslab.model.positions import ContentBias, Geometry, Scheme
-from poslab.model.positions.rope import turn
 
 MOST_ROWS = 128  # the most final queries that use their rows of `weights` instead of `attend`
 

@@ -130,18 +130,18 @@ class EluPlusOne(Function):
         return slope.mul_(gradient)
 
 
-def tail_of(scheme: Scheme) -> Tail | None:
+def tail_of(scheme: Scheme, device: torch.device | None = None) -> Tail | None:
     """Return where the bias becomes geometric, or -inf at the end of the window."""
     window = scheme.geometry.window
     if window is None or not scheme.by_distance:
         return scheme.tail()
-    return Tail(window, torch.zeros(scheme.geometry.heads))
+    return Tail(window, torch.zeros(scheme.geometry.heads, device=device))
 
 
 def pair_weights(site: Site, like: Float[Tensor, "B H T W"], chunk: int, decays: bool) -> PairWeights:
     """Return the weights w in the dtype and on the device of `like`; `decays`: log_decay is not all 0."""
     scheme, positions = site.scheme, site.positions
-    tail = tail_of(scheme)
+    tail = tail_of(scheme, like.device)
     assert tail is not None  # Linear's constructor refuses such a scheme
     lag = max(tail.horizon - 1, 0)
     tokens = torch.arange(-lag, chunk, device=like.device)
