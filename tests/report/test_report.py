@@ -192,6 +192,17 @@ def test_labels_are_as_short_as_tells_arms_apart(tmp_path: Path) -> None:
     assert labels == [f"rope width {width} span={steps}" for width in (32, 64) for steps in (5, 6)]
 
 
+def test_a_block_that_goes_with_the_scheme_is_not_named(tmp_path: Path) -> None:
+    """A recipe sets both; where one scheme has two blocks, they are named."""
+    sizes = {"layers": 2, "width": 16, "heads": 2}
+    write_run(tmp_path, "a", pos="as_gemma4", config={"model": {**sizes, "norm": "rms"}})
+    write_run(tmp_path, "b", pos="rope")
+    assert {item.arm.label for item in gather("made_up", tmp_path, None).arms} == {"as_gemma4", "rope"}
+    write_run(tmp_path, "c", pos="rope", config={"model": {**sizes, "norm": "rms"}})
+    labels = {item.arm.label for item in gather("made_up", tmp_path, None).arms}
+    assert labels == {"as_gemma4 norm=rms", "rope norm=layer", "rope norm=rms"}
+
+
 def test_a_label_has_the_letters_of_canon_layers(tmp_path: Path) -> None:
     write_run(tmp_path, "a")
     write_run(tmp_path, "b", config={"model": {"layers": 2, "width": 16, "heads": 2, "canon": ["a", "b"]}})

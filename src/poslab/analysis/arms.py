@@ -36,6 +36,7 @@ WORDS = {
 }
 
 Settings = Mapping[str, Any]  # a configuration by dotted key
+BLOCK = tuple(f"model.{name}" for name, _ in GPT2_BLOCK)
 ENDED = ("done", "diverged")  # another try would end the same
 
 
@@ -267,11 +268,15 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     flat = [settings(run.config) for run in firsts]
     keys = differing(flat)
     prefixes = ("pos.", "attention.", *(f"evaluate.{name}" for name in RESCALING), *(RATES if tuned else ()))
-    telling = _telling(flat, [key for key in keys if not key.startswith(prefixes)])
     bare = [
         f"{plain(run.pos, 80)} / {plain(run.attention, 80)}" if several else plain(run.pos, 80)
         for run in firsts
     ]
+    # A recipe sets both: its block goes without saying where its positions tell the arms apart.
+    unsaid_block = BLOCK if len(set(bare)) == len(bare) else ()
+    telling = _telling(
+        flat, [key for key in keys if not key.startswith(prefixes) and key not in unsaid_block]
+    )
     names = [_beside(label, options, telling) for label, options in zip(bare, flat, strict=True)]
     # The scheme's label should already say its options; where it does not, the options do.
     first = tuple(names)
