@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
 from poslab.config.schema import Options
-from poslab.model.positions import Geometry, LearnedOptions, Scheme
+from poslab.model.positions import Geometry, LayeredScheme, LearnedOptions, Scheme
 
 
 class _CARoPELayer(Scheme):
@@ -35,16 +35,8 @@ class _CARoPELayer(Scheme):
         return (log_frequency.double()[..., None] * pairs).exp().cumsum(dim=2)
 
 
-class CARoPE(Scheme):
+class CARoPE(LayeredScheme):
     options_class = LearnedOptions
-    options: LearnedOptions
+    layer_class = _CARoPELayer
+    parts = "turns"
     two_sided = True
-
-    def __init__(self, options: LearnedOptions, geometry: Geometry) -> None:
-        super().__init__(options, geometry)
-        self.turns = nn.ModuleList(_CARoPELayer(options, geometry) for _ in range(geometry.layers))
-
-    def layer(self, index: int) -> Scheme:
-        turns = self.turns[index]
-        assert isinstance(turns, Scheme)
-        return turns

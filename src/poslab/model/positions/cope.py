@@ -13,7 +13,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from poslab.model.positions import Geometry, LearnedOptions, Scheme
+from poslab.model.positions import Geometry, LayeredScheme, LearnedOptions, Scheme
 
 
 class CoPEOptions(LearnedOptions):
@@ -38,15 +38,7 @@ class _CoPELayer(Scheme):
         return below + (counted - whole) * (above - below)
 
 
-class CoPE(Scheme):
+class CoPE(LayeredScheme):
     options_class = CoPEOptions
-    options: CoPEOptions
-
-    def __init__(self, options: CoPEOptions, geometry: Geometry) -> None:
-        super().__init__(options, geometry)
-        self.counts = nn.ModuleList(_CoPELayer(options, geometry) for _ in range(geometry.layers))
-
-    def layer(self, index: int) -> Scheme:
-        counts = self.counts[index]
-        assert isinstance(counts, Scheme)
-        return counts
+    layer_class = _CoPELayer
+    parts = "counts"

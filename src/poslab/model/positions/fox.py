@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, logsigmoid
 
 from poslab.config.schema import Options
-from poslab.model.positions import Geometry, LearnedOptions, Scheme
+from poslab.model.positions import Geometry, LayeredScheme, LearnedOptions, Scheme
 
 
 class _FoXLayer(Scheme):
@@ -29,15 +29,7 @@ class _FoXLayer(Scheme):
             return logsigmoid(linear(x.to(wide), self.weight.to(wide), self.offset.to(wide))).mT
 
 
-class FoX(Scheme):
+class FoX(LayeredScheme):
     options_class = LearnedOptions
-    options: LearnedOptions
-
-    def __init__(self, options: LearnedOptions, geometry: Geometry) -> None:
-        super().__init__(options, geometry)
-        self.gates = nn.ModuleList(_FoXLayer(options, geometry) for _ in range(geometry.layers))
-
-    def layer(self, index: int) -> Scheme:
-        gate = self.gates[index]
-        assert isinstance(gate, Scheme)
-        return gate
+    layer_class = _FoXLayer
+    parts = "gates"

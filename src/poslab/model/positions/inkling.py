@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from poslab.model.positions import ContentBias, Geometry, LearnedOptions, Scheme
+from poslab.model.positions import ContentBias, Geometry, LayeredScheme, LearnedOptions, Scheme
 
 
 class InklingOptions(LearnedOptions):
@@ -41,15 +41,7 @@ class _InklingLayer(Scheme):
         return ContentBias(of_heads, self.profiles.to(wide))
 
 
-class Inkling(Scheme):
+class Inkling(LayeredScheme):
     options_class = InklingOptions
-    options: InklingOptions
-
-    def __init__(self, options: InklingOptions, geometry: Geometry) -> None:
-        super().__init__(options, geometry)
-        self.biases = nn.ModuleList(_InklingLayer(options, geometry) for _ in range(geometry.layers))
-
-    def layer(self, index: int) -> Scheme:
-        bias = self.biases[index]
-        assert isinstance(bias, Scheme)
-        return bias
+    layer_class = _InklingLayer
+    parts = "biases"

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
-from poslab.model.positions import Geometry, LearnedOptions, Scheme
+from poslab.model.positions import Geometry, LayeredScheme, LearnedOptions, Scheme
 
 
 class RePoOptions(LearnedOptions):
@@ -44,16 +44,8 @@ class _RePoLayer(Scheme):
         return chosen.double()[..., None] * self.options.base ** (-pairs / self.geometry.head_width)
 
 
-class RePo(Scheme):
+class RePo(LayeredScheme):
     options_class = RePoOptions
-    options: RePoOptions
+    layer_class = _RePoLayer
+    parts = "chosen"
     two_sided = True
-
-    def __init__(self, options: RePoOptions, geometry: Geometry) -> None:
-        super().__init__(options, geometry)
-        self.chosen = nn.ModuleList(_RePoLayer(options, geometry) for _ in range(geometry.layers))
-
-    def layer(self, index: int) -> Scheme:
-        chosen = self.chosen[index]
-        assert isinstance(chosen, Scheme)
-        return chosen

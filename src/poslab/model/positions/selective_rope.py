@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import conv1d, linear, normalize, pad, silu
 
-from poslab.model.positions import Geometry, LearnedOptions, Scheme
+from poslab.model.positions import Geometry, LayeredScheme, LearnedOptions, Scheme
 
 WINDOW = 4  # tokens that the convolution reads, the token itself and those before it
 
@@ -64,15 +64,7 @@ class _SelectiveRoPELayer(Scheme):
         return steps.double().cumsum(dim=2) * temperatures
 
 
-class SelectiveRoPE(Scheme):
+class SelectiveRoPE(LayeredScheme):
     options_class = SelectiveRoPEOptions
-    options: SelectiveRoPEOptions
-
-    def __init__(self, options: SelectiveRoPEOptions, geometry: Geometry) -> None:
-        super().__init__(options, geometry)
-        self.turns = nn.ModuleList(_SelectiveRoPELayer(options, geometry) for _ in range(geometry.layers))
-
-    def layer(self, index: int) -> Scheme:
-        turns = self.turns[index]
-        assert isinstance(turns, Scheme)
-        return turns
+    layer_class = _SelectiveRoPELayer
+    parts = "turns"
