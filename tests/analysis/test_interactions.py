@@ -41,8 +41,8 @@ def test_the_change_is_the_difference_of_two_differences_by_seed() -> None:
     assert expected is not None
     assert found.change.mean == pytest.approx(expected.mean)
     assert found.change.half_width == pytest.approx(expected.half_width)
-    assert found.there.mean == pytest.approx(sum(less["rms"].values()) / 3)
-    assert found.beside.mean == pytest.approx(sum(less["layer"].values()) / 3)
+    assert found.with_own.mean == pytest.approx(sum(less["rms"].values()) / 3)
+    assert found.with_reference.mean == pytest.approx(sum(less["layer"].values()) / 3)
 
 
 def test_its_interval_holds_the_documents_where_records_name_them() -> None:
@@ -67,3 +67,10 @@ def test_a_study_without_all_four_arms_has_none() -> None:
         rest = [item for name, item in arms.items() if name != missing]
         assert interactions(rest, reference, FIGURE) == ()
     assert interactions([*arms.values()], reference, None) == ()
+
+
+def test_a_study_with_several_rates_for_one_arm_has_none() -> None:
+    """A difference of two of its arms can be one of rates."""
+    arms = four()
+    twice = under("alibi", "rms", np.ones((3, len(ONE_EACH))), rate=9.0)
+    assert interactions([*arms.values(), twice], arms["rope", "layer"], FIGURE) == ()

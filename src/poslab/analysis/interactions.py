@@ -18,9 +18,9 @@ class Interaction:
 
     arm: ArmFigures
     against: ArmFigures  # the reference's scheme with the other settings of `arm`
-    there: Difference  # `arm` less `against`
-    beside: Difference  # the scheme of `arm` less the reference, with the reference's other settings
-    change: Difference  # `there` less `beside`
+    with_own: Difference  # `arm` less `against`
+    with_reference: Difference  # the scheme of `arm` less the reference, with the reference's other settings
+    change: Difference  # the first less the second
 
 
 def interactions(
@@ -29,24 +29,28 @@ def interactions(
     """Return how the differences of schemes on the tested loss change with the settings beside them.
 
     Of arms whose losses compare with the reference's, where both schemes were trained under both settings.
+    None where a study has several rates for the same of them: a difference would be one of rates, too.
     """
     if primary is None:
         return ()
-    by_parts = {
-        _parts(item): item
+    alike = [
+        item
         for item in all_figures
         if all(comparable(run, reference.arm, is_in_bits(primary)) for run in item.arm.finished)
-    }
+    ]
+    by_parts = {_parts(item): item for item in alike}
+    if len(by_parts) < len(alike):  # arms that differ in their rates alone
+        return ()
     base_scheme, base_rest = _parts(reference)
     found = []
     for (scheme, rest), item in by_parts.items():
         against, plain = by_parts.get((base_scheme, rest)), by_parts.get((scheme, base_rest))
         if scheme == base_scheme or rest == base_rest or against is None or plain is None:
             continue
-        there, beside = difference(item, against, primary), difference(plain, reference, primary)
+        with_own, with_reference = difference(item, against, primary), difference(plain, reference, primary)
         change = _change([(item, 1), (against, -1), (plain, -1), (reference, 1)], primary)
-        if there is not None and beside is not None and change is not None:
-            found.append(Interaction(item, against, there, beside, change))
+        if with_own is not None and with_reference is not None and change is not None:
+            found.append(Interaction(item, against, with_own, with_reference, change))
     return tuple(found)
 
 

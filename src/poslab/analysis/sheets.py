@@ -93,9 +93,9 @@ def interactions_sheet(results: Results) -> Sheet:
             "against": item.against.arm.label,
             "figure": results.primary,
             **{
-                f"{which}_{end}": value
-                for which in ("there", "beside", "change")
-                for end, value in paired(getattr(item, which)).items()
+                f"{part}_{end}": value
+                for part in ("with_own", "with_reference", "change")
+                for end, value in paired(getattr(item, part)).items()
                 if end != "p"  # nothing of it is tested
             },
             "documents": item.change.documents,

@@ -120,8 +120,8 @@ def _interactions_table(results: Results) -> Table:
         cells.arm_column(results),
         cells.words("against", "less"),
         Column("change_n", "Seeds", cells.text),
-        Column("there", "Difference", cells.nats),
-        Column("beside", f"With the settings of {reference}", cells.nats),
+        Column("with_own", "Difference", cells.nats),
+        Column("with_reference", f"With the settings of {reference}", cells.nats),
         Column("change", "Change", cells.nats),
     )
     documents = results.interactions[0].change.documents
