@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import elu, logsigmoid, softplus
 
 from poslab.config.schema import PairError
-from poslab.model.attention import Site, build_attention
+from poslab.model.attention import build_attention
 from support.pairwise import pairwise
 from support.parity import PAIRINGS, L, attend, close, make_rope, make_scheme, scattered, scores
 
@@ -315,7 +315,7 @@ def test_fire_scores_by_the_formula(threshold, places):
     assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), leaves, tolerance=1e-5)
 
 
-# Linear attention and Performer
+# Linear attention
 
 
 def linear_by_the_formula(q, k, v, product, log_weight):
@@ -398,73 +398,3 @@ def test_linear_attention_multiplies_by_gates():
 
     expected = linear_by_the_formula(q, k, v, None, log_weight)
     close(attend("linear", scheme, q, k, v, positions, x), expected, rtol=1e-10)
-
-
-def performer(features, heads=1):
-    scheme = small("none") if heads == HEADS_HERE else make_scheme("none", width=WIDTH_HERE, heads=heads)
-    section = {"kind": "performer", "features": features}
-    attention = build_attention(section, scheme.geometry, scheme).double()
-    attention.draw(torch.Generator().manual_seed(0))
-    return attention, scheme
-
-
-BLOCKS = 4000  # of directions, each drawn for itself: as many independent estimates
-
-
-def test_performers_features_estimate_the_softmax_kernel_without_bias():
-    """The mean over all blocks lies within 4.5 of its standard errors, which are below 2 %.
-
-    Ours leaves out 1 / sqrt(features), and a constant for each query and one for all keys, which cancel in
-    the quotient: feature 0 of every query and of the first key tells them.
-    """
-    q, k = torch.randn(2, 6, WIDTH_HERE, dtype=torch.float64) * 0.4
-    attention, _ = performer(BLOCKS * WIDTH_HERE)
-
-    def feature_0(x):
-        scaled = x * WIDTH_HERE**-0.25
-        return (scaled @ attention.omega[0] - scaled.square().sum(dim=-1) / 2).exp()
-
-    phi_q, phi_k = attention.feature_map(q, True), attention.feature_map(k, False)
-    phi_q = phi_q * (feature_0(q) / phi_q[:, 0])[:, None]
-    phi_k = phi_k * (feature_0(k)[0] / phi_k[0, 0])
-    blocks = (phi.unflatten(-1, (BLOCKS, WIDTH_HERE)) for phi in (phi_q, phi_k))
-    estimates = torch.einsum("inc,jnc->nij", *blocks) / WIDTH_HERE
-    exact = (q @ k.T / math.sqrt(WIDTH_HERE)).exp()
-    error = estimates.std(dim=0) / math.sqrt(BLOCKS)
-    assert (error < 0.02 * exact).all()
-    assert ((estimates.mean(dim=0) - exact).abs() < 4.5 * error).all()
-    assert ((exact - 1).abs() > 20 * error).any()
-
-
-@pytest.mark.parametrize("features", [6, 20, BLOCKS * WIDTH_HERE])
-def test_performers_directions_are_orthogonal_in_blocks(features):
-    attention, _ = performer(features)
-    directions = torch.nn.functional.normalize(attention.omega, dim=-1)
-    for block in directions.split(WIDTH_HERE)[-3:]:
-        close(block @ block.T, torch.eye(len(block), dtype=torch.float64), atol=1e-12)
-    if features > WIDTH_HERE:  # and no block is the one before
-        assert 0.1 < (directions[:8] @ directions[8:16].T).abs().max() < 1
-
-
-def test_performers_directions_are_uniform_and_as_long_as_gaussians():
-    """Means within 4.5 standard errors: a direction's entries 0, squared 1/K; a squared length K, variance
-    2 K."""
-    attention, _ = performer(BLOCKS * WIDTH_HERE)
-    squares = attention.omega.square().sum(dim=-1)
-    assert abs(squares.mean() - WIDTH_HERE) < 4.5 * math.sqrt(2 * WIDTH_HERE / len(squares))
-    assert squares.var() == pytest.approx(2 * WIDTH_HERE, rel=0.1)
-    first = (attention.omega / squares.sqrt()[:, None])[::WIDTH_HERE]  # one a block: independent
-    for values, expected in ((first, 0.0), (first.square(), 1 / WIDTH_HERE)):
-        error = values.std(dim=0) / math.sqrt(BLOCKS)
-        assert ((values.mean(dim=0) - expected).abs() < 4.5 * error).all()
-
-
-def test_performer_with_many_features_is_softmax_attention():
-    """Within a tenth of what sets softmax attention apart from the mean of all tokens so far."""
-    attention, scheme = performer(16384, heads=HEADS_HERE)
-    q, k, positions = queries_and_keys("consecutive")
-    q, k, v = q * 0.4, k * 0.4, torch.randn_like(q)
-    expected = attend("softmax", scheme, q, k, v)
-    mean = v.cumsum(dim=2) / torch.arange(1, TOKENS + 1)[:, None]
-    error = attention.attend(q, k, v, Site(scheme, positions)) - expected
-    assert error.norm() < 0.1 * (expected - mean).norm()

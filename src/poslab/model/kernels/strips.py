@@ -173,8 +173,8 @@ class StripScores:
 
     def _piece(self, strip: Strip) -> tuple[slice, slice, slice]:
         assert self.table is not None
-        own = self.table.shape[2] - self.table.shape[1] - strip.start  # the column of token 0 of the text
-        return slice(None), slice(strip.stop - strip.start), slice(own + strip.first, own + strip.stop)
+        origin = self.table.shape[2] - self.table.shape[1] - strip.start  # the column of token 0 of the text
+        return slice(None), slice(strip.stop - strip.start), slice(origin + strip.first, origin + strip.stop)
 
     def _distances(self, strip: Strip) -> Int[Tensor, "Q N"]:
         assert self.positions is not None
