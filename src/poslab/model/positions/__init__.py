@@ -316,23 +316,6 @@ class Scheme(nn.Module):
         return Tail(0, torch.zeros(self.geometry.heads))
 
 
-class LayeredScheme(Scheme):
-    """A scheme with a part of its own for each layer."""
-
-    layer_class: ClassVar[type[Scheme]]
-    parts: ClassVar[str]  # the attribute with the layers' parts, which names their parameters
-
-    def __init__(self, options: Options, geometry: Geometry) -> None:
-        super().__init__(options, geometry)
-        layers = (self.layer_class(options, geometry) for _ in range(geometry.layers))
-        self.add_module(self.parts, nn.ModuleList(layers))
-
-    def layer(self, index: int) -> Scheme:
-        layer = getattr(self, self.parts)[index]
-        assert isinstance(layer, Scheme)
-        return layer
-
-
 def build_scheme(section: Mapping[str, Any], geometry: Geometry, where: str = "pos") -> Scheme:
     """Build the scheme that a section of the configuration describes; `where` is the section's dotted name.
 

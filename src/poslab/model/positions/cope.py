@@ -13,7 +13,8 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from poslab.model.positions import Geometry, LayeredScheme, LearnedOptions, Scheme
+from poslab.model.layered import LayeredScheme
+from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 
 class CoPEOptions(LearnedOptions):

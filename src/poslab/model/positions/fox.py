@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, logsigmoid
 
 from poslab.config.schema import Options
-from poslab.model.positions import Geometry, LayeredScheme, LearnedOptions, Scheme
+from poslab.model.layered import LayeredScheme
+from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 
 class _FoXLayer(Scheme):

@@ -14,7 +14,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from poslab.model.positions import ContentBias, Geometry, LayeredScheme, LearnedOptions, Scheme
+from poslab.model.layered import LayeredScheme
+from poslab.model.positions import ContentBias, Geometry, LearnedOptions, Scheme
 
 
 class InklingOptions(LearnedOptions):

@@ -13,7 +13,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
-from poslab.model.positions import Geometry, LayeredScheme, LearnedOptions, Scheme
+from poslab.model.layered import LayeredScheme
+from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 
 class RePoOptions(LearnedOptions):

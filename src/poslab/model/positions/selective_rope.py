@@ -17,7 +17,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import conv1d, linear, normalize, pad, silu
 
-from poslab.model.positions import Geometry, LayeredScheme, LearnedOptions, Scheme
+from poslab.model.layered import LayeredScheme
+from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 WINDOW = 4  # tokens that the convolution reads, the token itself and those before it
 
