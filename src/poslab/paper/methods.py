@@ -17,6 +17,7 @@ from poslab.report import cells
 from poslab.report.formatting import count, quantity
 
 OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon for the matrices of the blocks and AdamW for the rest"}
+WINDOWS = {"within": " inside of one document each", "packed": " in which no document sees another"}
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ def paragraph(results: Results) -> Iterator[Cited]:
     trainer = every.of("trainer")
     data = every(lambda run: plain(run.data_name, 60))
     vocabulary = every(lambda run: str(run.vocabulary))
-    within = all((run.config.get("data") or {}).get("windows") == "within" for run in results.finished)
-    inside = " inside of one document each" if within else ""
+    windows = {(run.config.get("data") or {}).get("windows") for run in results.finished}
+    inside = WINDOWS.get(str(windows.pop()), "") if len(windows) == 1 else ""
     yield Cited(
         f"Each was trained on {every(lambda run: quantity(run.budget))} tokens of {data} (a vocabulary of "
         f"{vocabulary} tokens) in {trainer('max_steps')} steps of {trainer('batch_size')} windows of "

@@ -6,21 +6,23 @@ import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
-from poslab.config.schema import RunConfig
+from poslab.config.schema import ConfigError, RunConfig
 from poslab.data.corpus import Corpus
 from poslab.data.questions import with_questions
 from poslab.data.windows import Starts, training_batch
-from poslab.objectives import UNSCORED, build_objective
+from poslab.objectives import UNSCORED, Examples, build_objective
 
 AHEAD = 3  # batches that wait for the GPU
 POLL_SECONDS = 0.1  # after which a waiting thread checks whether the training has ended
 
 
 class Batch(NamedTuple):
-    """One process's share of a microbatch."""
+    """One process's share of a microbatch: B windows, or the parts of their documents (`documents_apart`)."""
 
     tokens: Tensor  # (B, T)
     targets: Tensor  # (B, T), UNSCORED where a token has none
@@ -43,8 +45,14 @@ class TrainingBatches:
         self.config = config
         self.corpus = corpus
         self.objective = build_objective(config.objective)
-        within = config.data.get("windows") == "within"
-        self.starts = Starts(corpus, config.context_length, within)
+        windows = config.data.get("windows")
+        self.packed = windows == "packed"
+        if self.packed and not (self.objective.causal and config.probe.share is None):
+            raise ConfigError(
+                "data.windows=packed takes a causal objective and text without the questions of probe: "
+                "choose data.windows=within"
+            )
+        self.starts = Starts(corpus, config.context_length, windows == "within")
         self.first_step = first_step
         self.rank = rank
         self.world = world
@@ -66,14 +74,36 @@ class TrainingBatches:
         mine = part * self.world + self.rank
         size = len(windows) // parts
         share = slice(mine * size, (mine + 1) * size)
+        rows, goals = tokens[share], targets[share]
+        if self.packed:
+            rows, goals = documents_apart(rows, goals, self.corpus.separator)
         return Batch(
-            torch.from_numpy(tokens[share]),
-            torch.from_numpy(targets[share]),
+            torch.from_numpy(rows),
+            torch.from_numpy(goals),
             scored[mine],
             sum(scored[part * self.world : (part + 1) * self.world]),
             scored[mine] * parts / sum(scored),
             hashlib.sha256(windows[share].tobytes()).digest(),
         )
+
+
+def documents_apart(
+    tokens: Int[np.ndarray, "N T"], targets: Int[np.ndarray, "N T"], separator: int
+) -> Examples:
+    """Return each window's part of each document as a row of T tokens, so that no document sees another.
+
+    A part begins with the separator before its document. Tokens after its end are not scored and, since no
+    token sees later ones, change nothing.
+    """
+    begins = tokens == separator
+    begins[:, 0] = True
+    firsts = np.flatnonzero(begins)
+    row = begins.ravel().cumsum() - 1
+    places = row, np.arange(tokens.size) - firsts[row]
+    shape = len(firsts), tokens.shape[1]
+    rows, scored = np.full(shape, separator), np.full(shape, UNSCORED)
+    rows[places], scored[places] = tokens.ravel(), targets.ravel()
+    return rows, scored
 
 
 class Loader:

@@ -32,9 +32,10 @@ class TextSource(Options):
         description="bytes: a token a byte; a number: the entries of a BPE trained on the text; "
         "FILE.json: a tokenizer's file"
     )
-    windows: Literal["joined", "within"] = Field(
+    windows: Literal["joined", "within", "packed"] = Field(
         default="joined",
-        description="of training: joined: anywhere in the text; within: inside of one document",
+        description="of training: joined: anywhere in the text; within: inside of one document; "
+        "packed: anywhere, and no document sees another",
     )
 
     # Whether the options fix the text, so that prepared data can be found without reading it.

@@ -7,7 +7,6 @@ from poslab.config.request import Config, Request, Start
 from poslab.config.schema import CAUSAL, FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
 from poslab.data.corpus import check_lengths
 from poslab.data.questions import ROOM
-from poslab.data.windows import Starts
 from poslab.loggers import checked as checked_loggers
 from poslab.record.schema import FORMAT
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
@@ -16,6 +15,7 @@ from poslab.study.run.identity import run_identity, run_name
 from poslab.study.run.job import Job
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.start import FROM, check_length, check_text
+from poslab.training.batches import TrainingBatches
 
 LONGEST = {"cpu": 8, "cuda": 16}  # evaluate.longest=auto
 COMPILED_STEPS = 2_000  # from which trainer.compile=auto compiles on a GPU: compiling takes up to a minute
@@ -59,8 +59,7 @@ def plan(
     if config.probe.tasks:
         _check_probe(config)
     check_lengths(corpus, config.context_length, longest_length(config))
-    if config.data.get("windows") == "within":
-        Starts(corpus, config.context_length, within=True)
+    TrainingBatches(config, corpus)
     code = preparation.code(config)
     if request.start is not None:
         check_length(config, request.start)

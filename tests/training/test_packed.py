@@ -1,0 +1,91 @@
+"""`data.windows=packed`: the windows of `joined`, in which no document sees another."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from poslab.config.schema import ConfigError
+from poslab.data.cache import prepare
+from poslab.model.gpt import build
+from poslab.training.batches import TrainingBatches
+from poslab.training.module import LanguageModel
+from support.models import ATTENTIONS, POSITIONS
+from support.runs import request
+from support.texts import options
+
+PROBE = {"tasks": ["copy"], "share": 0.5, "samples": 2, "depths": 2}
+
+
+@pytest.fixture
+def text(tmp_path):
+    """Documents of 5 to 150 bytes, so that windows of 32 hold up to six of them."""
+    for index, size in enumerate(np.random.default_rng(0).integers(5, 150, 60)):
+        (tmp_path / f"{index:02}.txt").write_text(
+            "".join(chr(97 + (index + n * n) % 26) for n in range(size))
+        )
+    return options("text", path=str(tmp_path))
+
+
+def training(text, windows="packed", **changes):
+    config = request(data={**text, "windows": windows}, trainer__batch_size=16, **changes).config
+    return config, prepare(config.data)
+
+
+@pytest.mark.parametrize(
+    ("pos", "attention"), [("rope", "flash"), ("learned", "softmax"), ("t5", "linear"), ("fox", "flash")]
+)
+def test_the_step_is_that_of_each_document_by_itself(text, pos, attention):
+    """Loss and gradients against the model on each part of a document, cut out of the joined windows."""
+    parts = {"pos": POSITIONS[pos], "attention": ATTENTIONS[attention]}
+    config, corpus = training(text, **parts)
+    joined = TrainingBatches(training(text, "joined", **parts)[0], corpus)[2]
+    batch = TrainingBatches(config, corpus)[2]
+    assert batch.digest == joined.digest
+    assert batch.scored == joined.scored == 16 * 32
+
+    gpt = build(config, corpus.vocabulary).double()
+    gpt.initialise(0)
+    losses = []
+    for tokens, targets in zip(joined.tokens, joined.targets, strict=True):
+        cuts = [0, *(index for index in range(1, 32) if tokens[index] == corpus.separator), 32]
+        for first, stop in itertools.pairwise(cuts):
+            logits = gpt(tokens[None, first:stop])[0]
+            losses.append(torch.nn.functional.cross_entropy(logits, targets[first:stop], reduction="sum"))
+    assert len(losses) > 1.2 * 16
+    (sum(losses) / (16 * 32)).backward()
+    wanted = [parameter.grad.clone() for parameter in gpt.parameters()]
+
+    gpt.zero_grad()
+    LanguageModel(gpt, config.trainer, config.seed).training_step(batch, 0).backward()
+    for parameter, gradient in zip(gpt.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-5, atol=1e-9)
+
+
+def test_no_document_sees_another(text):
+    """A change of one token changes the logits of its own row alone."""
+    config, corpus = training(text, pos=POSITIONS["none"])
+    batch = TrainingBatches(config, corpus)[0]
+    gpt = build(config, corpus.vocabulary).double().eval()
+    gpt.initialise(0)
+    changed = batch.tokens.clone()
+    changed[3, 0] = ord("#")
+    differ = (gpt(batch.tokens) != gpt(changed)).flatten(1).any(1)
+    assert differ.nonzero().flatten().tolist() == [3]
+    assert ((batch.tokens[:, 1:] == corpus.separator) <= (batch.targets[:, 1:] < 0)).all()
+
+
+def test_processes_and_microbatches_share_the_targets_of_one_step(text):
+    config, corpus = training(text)
+    whole = TrainingBatches(config, corpus)[1]
+    shares = [TrainingBatches(config, corpus, 1, rank, 2)[0] for rank in (0, 1)]
+    assert torch.equal(torch.cat([share.tokens for share in shares]), whole.tokens)
+    assert torch.equal(torch.cat([share.targets for share in shares]), whole.targets)
+    assert sum(share.weight for share in shares) == pytest.approx(2)
+
+
+def test_questions_that_would_be_cut_apart_are_refused(text):
+    config, corpus = training(text, probe={"tasks": ["copy"], "share": 0.5, "samples": 2, "depths": 2})
+    with pytest.raises(ConfigError, match=r"data\.windows=within"):
+        TrainingBatches(config, corpus)
