@@ -14,6 +14,9 @@ from poslab.config.schema import ConfigError
 from poslab.model.positions.rope import RoPE
 from poslab.record.manifest import read_manifest
 from poslab.study.conduct import run_study
+from poslab.study.launch.contract import Task
+from poslab.study.launch.devices import Lease
+from poslab.study.launch.launchers.inline import Inline
 from poslab.training.module import LanguageModel
 from support.runs import assert_equal_results, inline, make, request
 
@@ -54,6 +57,22 @@ def test_the_end_of_each_run_is_shown_before_the_next_begins(
         "running: alibi",
         "done: alibi",
     ]
+
+
+def test_runs_wait_for_cores_that_another_command_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are made, each once, when the cores are free."""
+    lease, asked = Inline.lease, []
+
+    def taken_at_first(launcher: Inline, task: Task) -> Lease | None:
+        asked.append(task.name)
+        return None if len(asked) < 4 else lease(launcher, task)
+
+    monkeypatch.setattr(Inline, "lease", taken_at_first)
+    assert run_study([inline(tmp_path), inline(tmp_path, "alibi")], "a command") == 0
+    assert len(list(tmp_path.glob("runs/*/*/manifest.json"))) == 2
+    assert capsys.readouterr().err.count("running: ") == 2
 
 
 def test_what_a_scheme_prints_and_a_breakpoint_in_it_reach_the_user(

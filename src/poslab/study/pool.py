@@ -135,7 +135,7 @@ class Pool:
             self.stopper.check()  # a run in this process has just ended, perhaps by a signal
             if member.entry.state != "waiting":
                 continue
-            if not self._start(member) or self.launcher.in_this_process:  # its end is shown before the next
+            if not self._start(member):
                 break
         self._check_idle()
         self.display.update()
@@ -157,9 +157,6 @@ class Pool:
             write_atomic(path, request_text(job))
             member.request_written = True
         member.log_begin = member.task.log.stat().st_size if member.task.log.exists() else 0
-        if self.launcher.in_this_process:  # shown before the run begins, which `start` waits for
-            member.entry.state = "running"
-            self.display.update()
         try:
             if not self.launcher.start(member.task):
                 return False

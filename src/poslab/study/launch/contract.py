@@ -68,7 +68,7 @@ class Launcher(ABC):
     options_class: ClassVar[type[LauncherOptions]] = LauncherOptions
     # Whether tasks continue when the command that started them ends; the same command must find them again.
     detached: ClassVar[bool] = False
-    # Whether `start` itself runs the task, and returns when the run has ended.
+    # Whether `ended` itself runs the task that was started.
     in_this_process: ClassVar[bool] = False
     # Seconds that an optimizer step has to end once a run is asked to stop: fewer than until a SIGKILL.
     step_seconds: ClassVar[float] = 2.5

@@ -10,6 +10,7 @@ from typing import ClassVar
 import poslab.study.launch.devices as machine
 from poslab.config.schema import ConfigError
 from poslab.study.launch.contract import End, Task
+from poslab.study.launch.devices import Lease
 from poslab.study.launch.launchers.local import Local, LocalOptions, on_cores
 
 STOPPED = {128 + number: number for number in (signal.SIGINT, signal.SIGTERM)}  # exit statuses
@@ -25,7 +26,9 @@ class Inline(Local):
 
     def __init__(self, options: LocalOptions, runs: int) -> None:
         super().__init__(options, runs=1)  # at a time
+        self._next: tuple[Task, Lease] | None = None  # the run that has its devices, until `ended` makes it
         self._ended: list[End] = []
+        self._stopped = False
 
     @classmethod
     def can_make(cls, task: Task) -> bool:
@@ -49,25 +52,37 @@ class Inline(Local):
             )
 
     def start(self, task: Task) -> bool:
-        """Run the task and return once it has ended; False where its devices are not free now."""
+        """Take the task's devices, so that `ended` runs it; False where these are not free now."""
         self.check(task)
-        lease = self.lease(task)
-        if lease is None:
-            return False
-        threads = self.cores_of_a_run(task.cuda, task.devices)
-        try:
-            with on_cores(None if task.cuda else lease), _settings_of_one_run(threads):
-                status = _status(task.command)
-        finally:
-            lease.release()
-        self._ended.append(End(task, status))
-        if status in STOPPED:  # the run has handled the signal, which is meant for the whole command
-            os.kill(os.getpid(), STOPPED[status])
-        return True
+        lease = None if self._next else self.lease(task)
+        if lease is not None:
+            self._next = task, lease
+        return lease is not None
 
     def ended(self) -> list[End]:
+        """Run the task that was started, and return once it has ended."""
+        if self._next is not None:
+            (task, lease), self._next = self._next, None
+            try:
+                status = 128 + signal.SIGTERM if self._stopped else self._run(task, lease)
+            finally:
+                lease.release()
+            self._ended.append(End(task, status))
+            if status in STOPPED and not self._stopped:
+                # The run has handled the signal, which is meant for the whole command: it stops now.
+                os.kill(os.getpid(), STOPPED[status])
+                return []
         ended, self._ended = self._ended, []
         return ended
+
+    def _run(self, task: Task, lease: Lease) -> int:
+        threads = self.cores_of_a_run(task.cuda, task.devices)
+        with on_cores(None if task.cuda else lease), _settings_of_one_run(threads):
+            return _status(task.command)
+
+    def stop(self) -> None:
+        """Leave the started task out: while one runs, nothing else happens in this process."""
+        self._stopped = True
 
 
 def _status(command: Sequence[str]) -> int:
