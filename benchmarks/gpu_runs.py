@@ -38,7 +38,8 @@ class Together:
 
 def config(steps: int, device: str) -> RunConfig:
     """The default model, trainer and evaluation, on text that is made up and needs no library."""
-    model, trainer = arms(CONF / "model")["nano"], arms(CONF / "trainer")["nano"]
+    model = arms(CONF / "model")["nano"]
+    trainer = {**arms(CONF)["config"]["trainer"], **arms(CONF / "trainer")["nano"]}
     evaluate = arms(CONF / "evaluate")["default"]
     return check(
         RunConfig,

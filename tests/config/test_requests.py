@@ -87,7 +87,7 @@ def test_a_sweep_names_its_study_and_what_it_varies(path, tmp_path):
 
 
 def test_a_sweep_may_be_made_under_another_name(tmp_path):
-    assert "\nstudy: mine\n" in called("sweep=bases", "study=mine", "--cfg", "job", cwd=tmp_path).stdout
+    assert "study: mine\n" in called("sweep=bases", "study=mine", "--cfg", "job", cwd=tmp_path).stdout
 
 
 def test_every_setting_beside_the_result_has_the_value_that_a_trained_model_is_loaded_with():

@@ -169,13 +169,13 @@ def test_an_option_changes_the_model_and_leaves_it_causal(change, tokens):
 @pytest.mark.parametrize(
     "change", [*CHANGES, {**LLAMA, "qk_norm": True, "query_groups": 1, "canon": ["b", "d"]}]
 )
-def test_the_foreseen_size_is_that_of_the_matrices(change):
+def test_the_foreseen_size_is_nearly_that_of_the_matrices(change):
     config = resolve(request(model={"layers": 2, "width": 32, "heads": 2, **change}).config)
     gpt = make_gpt(
         config.pos, config.attention, width=32, heads=2, layers=2, context_length=32, vocabulary=256, **change
     )
     matrices = sum(parameter.numel() for parameter in gpt.parameters() if parameter.ndim >= 2)
-    assert size_of(config).disk == 16 * matrices
+    assert 0.85 * 16 * matrices < size_of(config).disk < 1.03 * 16 * matrices
 
 
 def test_flops_count_the_output_matrix_and_not_an_embedding_that_only_looks_up():

@@ -19,7 +19,7 @@ from poslab.study.launch.memory import Memory
 from poslab.study.run.budget import BudgetError, Size, check_disk, check_memory, size_of
 from poslab.study.run.plan import plan, resolve
 from support.commands import ROOT, environment, rows
-from support.models import ATTENTIONS, CONF, POSITIONS
+from support.models import ATTENTIONS, CONF, POSITIONS, budget
 from support.runs import inline, request
 
 GIB = 2**30
@@ -78,7 +78,7 @@ def test_what_cannot_fit_is_refused_at_once_with_a_way_out(name, machine, tmp_pa
 def size(
     conf_model: str = "nano", max_length: int | None = None, trained: bool = False, **changes: Any
 ) -> Size:
-    model, trainer = arms(CONF / "model")[conf_model], arms(CONF / "trainer")[conf_model]
+    model, trainer = arms(CONF / "model")[conf_model], budget(conf_model)
     every = {
         "context_length": model["context_length"],
         "trainer__accelerator": "cpu",

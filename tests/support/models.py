@@ -22,6 +22,11 @@ ATTENTIONS = arms(CONF / "attention")
 SCHEMES = one_for_each_scheme(POSITIONS)
 
 
+def budget(size: str) -> dict[str, Any]:
+    """The trainer's settings of a size."""
+    return {**arms(CONF)["config"]["trainer"], **arms(CONF / "trainer")[size]}
+
+
 def make_gpt(
     pos: dict[str, Any],
     attention: dict[str, Any],

@@ -20,7 +20,7 @@ from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.checkpoints import from_bytes, to_bytes
 from support.commands import rows
-from support.models import ATTENTIONS, CONF, POSITIONS
+from support.models import ATTENTIONS, CONF, POSITIONS, budget
 
 
 class Told:
@@ -77,7 +77,7 @@ def request(study: str = "test", **changes: Any) -> Request:
         "data": {**arms(CONF / "data")["copy"], "tokens": 60_000},
         "model": {"layers": 2, "width": 32, "heads": 2},
         "trainer": {
-            **arms(CONF / "trainer")["nano"],
+            **budget("nano"),
             "max_steps": 20,
             "batch_size": 8,
             "warmup_steps": 5,

@@ -116,4 +116,4 @@ def test_the_foreseen_checkpoint_has_one_moment_of_each_hidden_matrix():
         size_of(resolve(request(model=SIZES, trainer__optimizer=name).config)).disk
         for name in ("adamw", "muon")
     ]
-    assert sizes[0] - sizes[1] == 4 * hidden
+    assert sizes[0] - sizes[1] == pytest.approx(4 * hidden, rel=0.05)

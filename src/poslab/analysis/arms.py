@@ -211,9 +211,10 @@ def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         del sections["probe"]
     model = sections.get("model")
     if isinstance(model, Mapping):
-        sections["model"] = model = {**GPT2_BLOCK.model_dump(), **model}
-        if isinstance(model["canon"], list):
-            model["canon"] = "".join(map(str, model["canon"])) or "none"
+        sections["model"] = {
+            key: "".join(map(str, value)) or "none" if isinstance(value, list) else value
+            for key, value in {**GPT2_BLOCK.model_dump(), **model}.items()
+        }
     trainer = sections.get("trainer")
     if isinstance(trainer, Mapping):
         sections["trainer"] = trainer = {"optimizer": ADAMW, **trainer}

@@ -62,15 +62,17 @@ def _as_written(section: Mapping[str, Any], written: Mapping[str, Any]) -> dict[
 
 def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf) -> tuple[str, ...]:
     """Return the settings that decide the result, are not in a label and not the default: `model=micro`."""
+    main = load(conf.folders[0] / "config.yaml")
     default = {
         group: choice
-        for item in load(conf.folders[0] / "config.yaml")["defaults"]
+        for item in main["defaults"]
         if isinstance(item, dict)
         for group, choice in item.items()
         if isinstance(choice, str)
     }
     default["trainer"] = choices["model"]  # each size has a budget that suits it
     sections = {group: dict(load(conf.file(group, choices[group]))) for group in GROUPS}
+    sections["trainer"] = {**main["trainer"], **sections["trainer"]}
     changed = [f"{group}={choices[group]}" for group in GROUPS if choices[group] != default[group]]
     written = flat_settings(sections.pop("model"))  # which sets context_length too
     sections["trainer"]["max_steps"], steps = config.trainer.max_steps, sections["trainer"]["max_steps"]

@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 from poslab.config.checking import OTHER_NAMES
 from poslab.config.compose import sections
 from poslab.config.installation import typed
-from poslab.config.option_files import Conf, absent, nearest
+from poslab.config.option_files import Conf, absent, load, nearest
 from poslab.config.request import Config, flat_settings
 from poslab.config.schema import ConfigError, Options
 from poslab.config.text import one_line, override_text
@@ -185,7 +185,8 @@ def _listed() -> str:
 
 def known_settings(conf: Conf) -> dict[str, str]:
     """Return every name that can be set, with its options where not all have it: `pos=t5, fire`."""
-    names = dict.fromkeys((*_fields(Config), *sorted(conf.groups())), "")
+    of_all = flat_settings({"data": load(conf.folders[0] / "config.yaml")["data"]})
+    names = dict.fromkeys((*_fields(Config), *of_all, *sorted(conf.groups())), "")
     for group in sorted(conf.groups() - {"sweep"}):
         files = sections(conf, group)
         for option, section in files.items():

@@ -32,9 +32,6 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-CANON_KERNEL = 4  # tokens that a Canon layer weighs: the token itself and those before it
-
-
 class BlockOptions(Options):
     """What a block is made of besides its attention's kind; the defaults are GPT-2's."""
 
@@ -85,11 +82,6 @@ class ModelOptions(BlockOptions):
         if self.query_groups is not None and self.heads % self.query_groups:
             raise ValueError(f"heads={self.heads} is not a multiple of query_groups={self.query_groups}")
         return self
-
-
-def swiglu_width(width: int) -> int:
-    """Return the width of SwiGLU in a model of this width: 8/3 D, to the nearest multiple of 8."""
-    return max(8, 8 * round(width / 3))
 
 
 ADAMW: Literal["adamw"] = "adamw"  # the optimizer of records that are older than the setting

@@ -3,9 +3,9 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from poslab.config.schema import CANON_KERNEL, BlockOptions, PairError, swiglu_width
+from poslab.config.schema import BlockOptions, PairError
 from poslab.model.attention import Attention, Mixer, Site
-from poslab.model.canon import canon_at
+from poslab.model.canon import CANON_KERNEL, canon_at
 from poslab.model.kernels.matmul import GeluLinear, Linear, gelu
 from poslab.model.norms import norm_of
 from poslab.model.positions import Geometry, Scheme
@@ -35,7 +35,7 @@ class SwiGLU(nn.Module):
 
     def __init__(self, width: int, options: BlockOptions) -> None:
         super().__init__()
-        hidden = swiglu_width(width)
+        hidden = max(8, 8 * round(width / 3))  # 8/3 D, to the nearest multiple of 8
         self.expand = Linear(width, 2 * hidden, bias=options.bias)
         self.expand.rows = hidden, hidden  # W, then V
         self.canon_hidden = canon_at("d", 2 * hidden, options)

@@ -9,7 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from poslab.config.schema import CANON_KERNEL, BlockOptions
+from poslab.config.schema import BlockOptions
+
+CANON_KERNEL = 4  # tokens that a Canon layer weighs: the token itself and those before it
 
 
 class Canon(nn.Module):

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, RunConfig
 from poslab.model.attention import Mixer, build_attention
 from poslab.model.block import Block
-from poslab.model.canon import Canon
 from poslab.model.kernels.matmul import Linear, linear
 from poslab.model.norms import norm_of
 from poslab.model.positions import Geometry, Scheme, build_scheme
@@ -137,8 +136,8 @@ def initialise(part: nn.Module, seed: int, layers: int, where: str = "") -> None
         with torch.no_grad():
             parameter.copy_(drawn)
     for name, module in part.named_modules(prefix=where):
-        if isinstance(module, Scheme | Mixer | Canon):
-            module.draw(named_stream(seed, name))
+        if draw := getattr(module, "draw", None):
+            draw(named_stream(seed, name))
 
 
 # In older versions attention's projections and the perceptron's layers were attributes of the block.

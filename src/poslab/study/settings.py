@@ -89,7 +89,8 @@ def _of_parts(group: str, defaults: Mapping[str, str], conf: Path) -> Iterator[S
                 row = (f"{prefix}.{name}", _values(field), field.description or "")
                 rows.setdefault(row, []).append(module)
     for (name, values, description), owners in sorted(rows.items()):
-        yield Setting(name, values, _default_of(name, owners, conf), description, tuple(owners))
+        default = _default_of(name, owners, conf) or defaults.get(name, "")
+        yield Setting(name, values, default, description, tuple(owners))
 
 
 def _default_of(name: str, owners: list[str], conf: Path) -> str:
@@ -119,16 +120,17 @@ def _defaults(conf: Path) -> dict[str, str]:
     chosen = {
         group: option for item in main["defaults"] if isinstance(item, dict) for group, option in item.items()
     }
-    values: dict[str, Any] = {
-        name: value for name, value in main.items() if name not in ("defaults", "hydra")
-    }
+    own = {name: value for name, value in main.items() if name not in ("defaults", "hydra")}
+    shared = {name: own.pop(name) for name in ("model", "trainer")}
+    values = {**flat_settings({"data": own.pop("data")}), **own}
     for group, option in chosen.items():
         if group not in ("model", "trainer") and (section := arms(conf / group).get(str(option))):
             values |= flat_settings({group: section})
     texts = {name: _text(value) for name, value in values.items()}
     for group in ("model", "trainer"):
         sizes = {
-            size: flat_settings(section if group == "model" else {group: section})
+            size: flat_settings({group: shared[group]})
+            | flat_settings(section if group == "model" else {group: section})
             for size, section in arms(conf / group).items()
         }
         for name, value in sizes[str(chosen["model"])].items():

@@ -12,15 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from poslab.config.schema import (
-    CANON_KERNEL,
-    VALIDATIONS,
-    ConfigError,
-    ModelOptions,
-    RunConfig,
-    is_tokenizer_file,
-    swiglu_width,
-)
+from poslab.config.schema import VALIDATIONS, ConfigError, RunConfig, is_tokenizer_file
 from poslab.data import tokenizer_file
 from poslab.study.launch.memory import Memory, gpu_memory, machine_memory, size_text
 
@@ -74,7 +66,9 @@ def size_of(
     softmax, number = config.attention.get("kind") == "softmax", 2 if trainer.precision == "bfloat16" else 4
     vocabulary = _entries(config)
     ends = vocabulary * model.width * (1 if model.tied else 2)
-    hidden = model.layers * _matrices(model)
+    # A block's matrices: queries and output, keys and values, and the perceptron, of the least block.
+    groups = 1 if model.query_groups is None else model.query_groups / model.heads
+    hidden = model.layers * round((2 + 2 * groups + 8) * model.width**2)
     weights = ends + hidden + parameters
     # Weights, gradients and two moments; Muon has one moment of the hidden matrices.
     state = 16 * weights - (4 * hidden if trainer.optimizer == "muon" else 0)
@@ -102,22 +96,6 @@ def size_of(
     cuda = trainer.accelerator == "cuda"
     processes = 1 if cuda else trainer.devices  # that share the memory
     return Size(tuple(need._replace(bytes=need.bytes * processes) for need in computing), cuda, state)
-
-
-def _matrices(model: ModelOptions) -> int:
-    """Return the parameters of a block's matrices and convolutions."""
-    width, groups = model.width, model.query_groups or model.heads
-    of_keys = width // model.heads * groups
-    hidden = swiglu_width(width)
-    attention = width * (2 * width + 2 * of_keys + (width if model.output_gate else 0))
-    perceptron = 3 * width * hidden if model.mlp == "swiglu" else 8 * width**2
-    channels = {
-        "a": width,
-        "b": width + 2 * of_keys,
-        "c": width,
-        "d": 2 * hidden if model.mlp == "swiglu" else 4 * width,
-    }
-    return attention + perceptron + CANON_KERNEL * sum(channels[letter] for letter in model.canon)
 
 
 def estimate(size: Size) -> int:

@@ -15,7 +15,6 @@ from poslab.study.run.identity import run_identity, run_name
 from poslab.study.run.job import Job
 from poslab.study.run.preparation import Preparation
 from poslab.study.run.start import FROM, check_length, check_text
-from poslab.training.batches import TrainingBatches
 
 LONGEST = {"cpu": 8, "cuda": 16}  # evaluate.longest=auto
 COMPILED_STEPS = 2_000  # from which trainer.compile=auto compiles on a GPU: compiling takes up to a minute
@@ -59,7 +58,10 @@ def plan(
     if config.probe.tasks:
         _check_probe(config)
     check_lengths(corpus, config.context_length, longest_length(config))
-    TrainingBatches(config, corpus)
+    if config.data.get("windows") != "joined":
+        from poslab.training.batches import TrainingBatches  # which loads PyTorch
+
+        TrainingBatches(config, corpus)
     code = preparation.code(config)
     if request.start is not None:
         check_length(config, request.start)
