@@ -56,9 +56,11 @@ WARPED = StudyCommand("warped", "sweep=claims/warped", 15)
 VARIANTS = StudyCommand("variants", "sweep=claims/variants", 20)
 PERFORMER = StudyCommand("performer", "sweep=claims/performer", 10)
 DENOMINATORS = StudyCommand("denominators", "sweep=claims/denominators", 5)
+PARTS = StudyCommand("parts", "sweep=claims/parts", 25, minutes=1)
+CANON = StudyCommand("canon", "sweep=claims/canon", 20, minutes=1)
 ALL = (
     *(EXTRAPOLATION, CONVERGENCE, FAIR, CATALOGUE, ATTENTION, BASES, RESCALING),
-    *(WARPED, VARIANTS, PERFORMER, DENOMINATORS, CONTEXT),
+    *(WARPED, VARIANTS, PERFORMER, DENOMINATORS, CONTEXT, PARTS, CANON),
 )
 
 Reading = Literal["lower", "higher", "open"]

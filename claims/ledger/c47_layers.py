@@ -1,0 +1,183 @@
+"""Claims of 2025 and 2026 on the layers of language models, in small trained ones."""
+
+from collections.abc import Callable
+
+from claims.contract import TRUE_IF_LOWER, Claim, Judgement, Part, Verdict, in_parts, untested
+from claims.studies import (
+    CANON,
+    EXPLORATORY,
+    PARTS,
+    Compared,
+    Results,
+    Studies,
+    StudyCommand,
+    compared,
+    context_used,
+    multiple,
+    ratio_text,
+    setting,
+    time_ratio,
+)
+
+CLEAR = 0.02  # nats: less is called no difference
+
+Parts = tuple[Part, ...] | None
+
+
+def _read(
+    command: StudyCommand, why: str, parts: Callable[[Results], Parts], past: bool = False
+) -> Callable[[Studies], Judgement]:
+    """Judge by the parts that a study gives; `past`: they speak of lengths past L."""
+
+    def judge(studies: Studies) -> Judgement:
+        results = studies.results(command.study)
+        found = None if results is None else parts(results)
+        if results is None or found is None:
+            return untested((command,), "The study is not there.")
+        context = f" {context_used(results, results.reference, 'its')}" if past else ""
+        return in_parts(*found, why=why + context, study=command.study, setting=setting(results))
+
+    return judge
+
+
+def _is_lower(statement: str, found: Compared, what: str) -> Part:
+    return Part(statement, TRUE_IF_LOWER[found.reading], f"{what} {found.text}")
+
+
+def _not_clearly(statement: str, found: Compared, what: str, sign: int) -> Part:
+    """A part that says: not lower (`sign` -1) or not higher (1) by `CLEAR` or more."""
+    half, verdict = found.difference.half_width, Verdict.UNDECIDED
+    if half is not None and found.difference.n >= EXPLORATORY:
+        least, most = (sign * found.difference.mean + change for change in (-half, half))
+        if most < CLEAR:
+            verdict = Verdict.HOLDS_HERE
+        elif least > CLEAR and found.reading != "open":
+            verdict = Verdict.REFUTED_HERE
+    return Part(statement, verdict, f"{what} {found.text}")
+
+
+def _content_bias(results: Results) -> Parts:
+    figure = results.primary
+    if figure is None:
+        return None
+    rope, t5 = (compared(results, figure, "inkling", other) for other in ("rope", "t5"))
+    if rope is None or t5 is None:
+        return None
+    where = f"sliding loss at {multiple(figure):g} L, inkling less"
+    return (
+        _is_lower("It extrapolates better than RoPE.", rope, f"{where} rope"),
+        _is_lower("So it does than a bias by distance alone (T5's).", t5, f"{where} t5"),
+    )
+
+
+def _canon(results: Results) -> Parts:
+    bare, canon = _named(results, "none", False), _named(results, "none", True)
+    rope, both = _named(results, "rope", False), _named(results, "rope", True)
+    if None in (bare, canon, rope, both):
+        return None
+    gain, to_rope, to_both = (
+        compared(results, "sliding_1x", str(canon), str(other), 3) for other in (bare, rope, both)
+    )
+    if gain is None or to_rope is None or to_both is None:
+        return None
+    where = "sliding loss at L, none with Canon layers less"
+    return (
+        _is_lower("They lower the loss of a model without positions.", gain, f"{where} none"),
+        _not_clearly("They bring it to RoPE without them.", to_rope, f"{where} rope", 1),
+        _not_clearly("They bring it to RoPE with them.", to_both, f"{where} rope with them", 1),
+    )
+
+
+def _named(results: Results, scheme: str, canon: bool) -> str | None:
+    """The arm with this scheme, with Canon layers or without."""
+    for label, config in results.configs.items():
+        if config["pos"]["scheme"] == scheme and bool(config["model"].get("canon")) == canon:
+            return str(label)
+    return None
+
+
+def _log_scale(results: Results) -> Parts:
+    figure = results.primary
+    past = None if figure is None else compared(results, figure, "ssmax", "rope")
+    near = compared(results, "sliding_1x", "ssmax", "rope")
+    faster = time_ratio(results, "ssmax", "rope", 1.0, 1)
+    if figure is None or past is None or near is None:
+        return None
+    speed = Part("It learns faster.", Verdict.UNDECIDED, "no target was reached by both")
+    if faster is not None:
+        ratio, side = faster
+        speed = Part(
+            "It learns faster.", TRUE_IF_LOWER[side], f"tokens to the target over rope's {ratio_text(ratio)}"
+        )
+    where = f"sliding loss at {multiple(figure):g} L, ssmax less rope"
+    return (
+        speed,
+        _is_lower("It has a lower loss at the training length.", near, "at L"),
+        _is_lower("It reaches further.", past, where),
+    )
+
+
+def _part_of_the_width(results: Results) -> Parts:
+    found = compared(results, "sliding_1x", "rope_partial", "rope")
+    if found is None:
+        return None
+    what = "sliding loss at L, rope_partial (a quarter) less rope"
+    worse = {"higher": Verdict.HOLDS_HERE, "lower": Verdict.REFUTED_HERE, "open": Verdict.UNDECIDED}
+    return (
+        _not_clearly("It brings no improvement.", found, what, -1),
+        Part("It is slightly worse.", worse[found.reading], f"{what} {found.text}"),
+    )
+
+
+CLAIMS = (
+    Claim(
+        47,
+        "A relative bias by content extrapolates better than RoPE.",
+        ("the makers of Inkling, 2026",),
+        "At 8 L its sliding loss is lower than RoPE's.",
+        "Sliding loss at 8 L of inkling less those of rope and t5, in the study parts.",
+        "Models of billions of parameters in which most layers have windows, as Inkling's do.",
+        _read(
+            PARTS,
+            "The bias reaches to L / 2 and is 0 further back, in every layer; in Inkling most layers are "
+            "windows.",
+            _content_bias,
+            past=True,
+        ),
+    ),
+    Claim(
+        49,
+        "Canon layers lift a model without positions to RoPE.",
+        ("Allen-Zhu 2025, Physics of Language Models 4.1 (arXiv 2512.17351)",),
+        f"At the training length its loss with them is not higher than RoPE's by {CLEAR} nats or more.",
+        "Sliding loss at L of none with Canon layers in all four places less those of none, of rope and of "
+        "rope with them, in the study canon.",
+        "The paper's synthetic tasks, and models of its sizes.",
+        _read(
+            CANON,
+            "The paper says it of reasoning in synthetic tasks; here it is asked of the loss on one text.",
+            _canon,
+        ),
+    ),
+    Claim(
+        51,
+        "A softmax whose logits grow with the logarithm of the length learns faster and reaches further.",
+        ("Nakanishi 2025, Scalable-Softmax (arXiv 2501.19399)",),
+        "RoPE with it needs fewer tokens to the target, and has a lower sliding loss at 8 L.",
+        "Tokens to the target and sliding losses of ssmax and rope, in the study parts.",
+        "The paper's lengths of 1,024 tokens and more, at its sizes.",
+        _read(PARTS, "The scale is learned by head and layer, around plain RoPE.", _log_scale, past=True),
+    ),
+    Claim(
+        53,
+        "Turning a part of the width alone is slightly worse than turning all, and no improvement.",
+        ("nanochat's log, 2026",),
+        f"At the training length the loss of rope_partial is not lower than RoPE's by {CLEAR} nats.",
+        "Sliding loss at L of rope_partial, which turns a quarter of the width, less rope's, in the study "
+        "parts.",
+        "A half of the width too, as in the log, at its sizes.",
+        _read(
+            PARTS, "A quarter of the width was turned, one of the two shares of the log.", _part_of_the_width
+        ),
+    ),
+)
