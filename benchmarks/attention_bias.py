@@ -1,8 +1,8 @@
 """What a bias or a window costs fused attention: python benchmarks/attention_bias.py
 
-Attention of one layer under schemes that add to the logits, and in windows of 512 tokens (`none@512`),
-forward and with backward, as ratios to the plain fused kernel (pos=none), in turns. One thread, float32, 4
-heads of width 32, 4,096 tokens at least.
+Attention of one layer under schemes that add to the logits, in windows of 512 tokens (`none@512`), and with a
+bias by content that ends after 256 tokens (`inkling:256`), forward and with backward, as ratios to the plain
+fused kernel (pos=none), in turns. One thread, float32, 4 heads of width 32, 4,096 tokens at least.
 """
 
 import argparse
@@ -21,14 +21,19 @@ CONF = Path(__file__).parent.parent / "conf"
 HEADS, HEAD_WIDTH = 4, 32
 TOKENS = 4_096
 # Forward and backward, from each number of tokens on.
-BOUNDS = {"alibi": {1024: 1.15}, "t5": {1024: 1.5}, "none@512": {512: 1.05, 4096: 0.5, 16384: 0.15}}
+BOUNDS = {
+    "alibi": {1024: 1.15},
+    "t5": {1024: 1.5},
+    "none@512": {512: 1.05, 4096: 0.5, 16384: 0.15},
+    "inkling:256": {4096: 2.5},
+}
 SECONDS = 20.0  # of the plain kernel's rounds at one length, about
 LEAST_ROUNDS = 7
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--schemes", default="alibi,t5,kerple,fox,none@512")
+    arguments.add_argument("--schemes", default="alibi,t5,kerple,fox,none@512,inkling:256")
     arguments.add_argument("--lengths", default="128,1024,4096,16384")
     arguments.add_argument("--rounds", type=int, default=25, help="fewer at lengths that take long")
     options = arguments.parse_args()
@@ -48,7 +53,7 @@ def main() -> None:
                 bounds = [bound for least, bound in BOUNDS.get(pos, {}).items() if length >= least]
                 missed = backward and bounds and result.median > bounds[-1]
                 what = "forward and backward" if backward else "forward"
-                print(f"{pos:8} {what:21} {result}  {kernel()}" + ("  above its bound" if missed else ""))
+                print(f"{pos:11} {what:21} {result}  {kernel()}" + ("  above its bound" if missed else ""))
 
 
 def layer(
@@ -56,9 +61,13 @@ def layer(
 ) -> tuple[Callable[[], object], Callable[[], str]]:
     """One pass of a layer's attention, and the name of the kernel that ran."""
     pos, _, window = pos.partition("@")
+    pos, _, extent = pos.partition(":")
+    section = arms(CONF / "pos")[pos]
+    if extent:  # of the scheme's bias, in tokens
+        section = {**section, "extent": min(1.0, int(extent) / length)}
     geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, length, layers=1, window=int(window) if window else None)
     stream = torch.Generator().manual_seed(length)
-    scheme = build_scheme(arms(CONF / "pos")[pos], geometry)
+    scheme = build_scheme(section, geometry)
     with torch.no_grad():
         for parameter in scheme.parameters():
             parameter.normal_(generator=stream)

@@ -3,8 +3,9 @@
 Forward, backward and AdamW of poslab's GPT under several schemes, of nanoGPT's model (Karpathy; its model.py
 is loaded from the path that you give) and of x-transformers, where that is installed, with the same layers,
 width, heads, vocabulary, windows and optimizer. They take turns step by step, and ratios are those of the
-rounds. nanoGPT is there a second time with GPT-2's activation, which is poslab's as well. x-transformers need
-not be installed into this project's environment:
+rounds. nanoGPT is there a second time with GPT-2's activation, which is poslab's as well. Under --size
+llama_nano the peer is Llama in plain PyTorch (plain_llama.py). x-transformers need not be installed into this
+project's environment:
 
     uv pip install --target DIR --no-deps x-transformers torch-einops-utils einops einx loguru frozendict
     PYTHONPATH=DIR python benchmarks/peers.py --nanogpt PATH/model.py
@@ -25,8 +26,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from in_turns import Ratio, in_turns, ratio, table
+from plain_llama import PlainLlama
 from poslab.config.compose import arms
-from poslab.config.schema import ConfigError
+from poslab.config.schema import GPT2_BLOCK, BlockOptions, ConfigError, swiglu_width
 from poslab.model.attention import build_attention
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, build_scheme
@@ -35,6 +37,8 @@ CONF = Path(__file__).parent.parent / "conf"
 SCHEMES = ("none", "learned", "rope", "alibi", "t5")
 TOKENS_A_STEP = 4_096  # on a CPU; nano's own batch
 NANOGPT = "nanoGPT learned"
+PLAIN_LLAMA = "plain Llama rope"
+LLAMA_BLOCK = BlockOptions(norm="rms", mlp="swiglu", bias=False)
 TANH = "nanoGPT, tanh GELU"  # the activation of GPT-2 and of poslab, slower than nanoGPT's exact one
 
 # The settings of x-transformers' Decoder and TransformerWrapper for each scheme. Its learned embedding is on
@@ -58,6 +62,7 @@ class Size:
     context_length: int
     vocabulary: int
     windows: int  # a step
+    block: BlockOptions = GPT2_BLOCK
 
     @property
     def tokens(self) -> int:
@@ -74,10 +79,19 @@ class Contender:
     note: str = ""  # how it computes attention
 
 
+SHAPE = "layers", "width", "heads", "context_length"
+
+
 def sizes() -> dict[str, dict[str, int]]:
-    """Layers, width, heads and context length of each file in conf/model."""
+    """The SHAPE of each file in conf/model."""
     files = arms(CONF / "model").items()
-    return {name: {**file["model"], "context_length": file["context_length"]} for name, file in files}
+    return {name: {key: {**file["model"], **file}[key] for key in SHAPE} for name, file in files}
+
+
+def block_of(name: str) -> BlockOptions:
+    """The block of a file in conf/model."""
+    model = arms(CONF / "model")[name]["model"]
+    return BlockOptions(**{key: value for key, value in model.items() if key not in SHAPE})
 
 
 def training(
@@ -117,7 +131,7 @@ def ours(
         scheme = build_scheme(arms(CONF / "pos")[pos], geometry)
         layers = [scheme.layer(index) for index in range(size.layers)]
         attentions = [build_attention(section, geometry, layer) for layer in layers]
-        gpt = GPT(size.vocabulary, geometry, scheme, attentions)
+        gpt = GPT(size.vocabulary, geometry, scheme, attentions, size.block)
     with torch.no_grad():
         for parameter in gpt.parameters():
             if (
@@ -174,6 +188,18 @@ def nanogpt(
     return training(name, model, loss, size, device, dtype, "scaled_dot_product_attention")
 
 
+def plain_llama(size: Size, device: torch.device, dtype: torch.dtype) -> Contender:
+    """Llama in plain PyTorch."""
+    model = PlainLlama(
+        size.layers, size.width, size.heads, swiglu_width(size.width), size.context_length, size.vocabulary
+    )
+
+    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        return cross_entropy(model(inputs).flatten(0, 1).float(), targets.flatten())
+
+    return training(PLAIN_LLAMA, model, loss, size, device, dtype, "scaled_dot_product_attention")
+
+
 def x_transformers(pos: str, size: Size, device: torch.device, dtype: torch.dtype) -> Contender | None:
     """x-transformers under a scheme, with its flash attention where it allows that; None: not installed."""
     if importlib.util.find_spec("x_transformers") is None:
@@ -217,14 +243,15 @@ def parameters(model: nn.Module) -> int:
 
 
 def show(contenders: Sequence[Contender], seconds: dict[str, list[float]], size: Size, cuda: bool) -> str:
-    """Tokens a second over those of nanoGPT and of x-transformers under the same scheme, by contender."""
+    """Tokens a second over nanoGPT's, or plain Llama's, and over those of x-transformers' same scheme."""
     rows = []
     for contender in contenders:
         name = contender.name
         peer = f"x-transformers {name.split()[1]}"
+        first = PLAIN_LLAMA if PLAIN_LLAMA in seconds else NANOGPT
         over: list[Ratio | None] = [
             ratio(seconds[other], seconds[name]) if other in seconds and other != name else None
-            for other in (NANOGPT, peer)
+            for other in (first, peer)
         ]
         if name.startswith("x-transformers"):
             over[1] = None
@@ -243,7 +270,7 @@ def show(contenders: Sequence[Contender], seconds: dict[str, list[float]], size:
         "tokens a second",
         "attention",
         "parameters",
-        "over nanoGPT",
+        "over plain Llama" if PLAIN_LLAMA in seconds else "over nanoGPT",
         "over x-transformers' same scheme",
     ]
     return table(header + (["a second"] if cuda else []), rows)
@@ -255,7 +282,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--nanogpt", type=Path, metavar="PATH/model.py", help="nanoGPT's model")
     parser.add_argument("--size", choices=list(sizes()), default="nano", help="shapes of conf/model")
-    for name in ("layers", "width", "heads", "context_length"):
+    for name in SHAPE:
         parser.add_argument(f"--{name}", type=int, help="instead of the size's")
     parser.add_argument("--vocabulary", type=int, default=257)
     parser.add_argument("--windows", type=int, help=f"a step; by default {TOKENS_A_STEP:,} tokens' worth")
@@ -270,15 +297,17 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
-    shape = sizes()[options.size]
+    shape, block = sizes()[options.size], block_of(options.size)
     shape |= {name: getattr(options, name) for name in shape if getattr(options, name) is not None}
     windows = options.windows or max(1, TOKENS_A_STEP // shape["context_length"])
-    size = Size(**shape, vocabulary=options.vocabulary, windows=windows)
+    size = Size(**shape, vocabulary=options.vocabulary, windows=windows, block=block)
     device, dtype = torch.device(options.device), getattr(torch, options.dtype)
     if device.type == "cpu":
         torch.set_num_threads(1)
     contenders: list[Contender] = []
-    if options.nanogpt is not None:
+    if block == LLAMA_BLOCK:
+        contenders.append(plain_llama(size, device, dtype))
+    elif options.nanogpt is not None:
         contenders += [
             nanogpt(options.nanogpt, size, device, dtype, options.compile, tanh) for tanh in (False, True)
         ]
@@ -288,7 +317,11 @@ def main() -> int:
                 contenders.append(ours(pos, attention, size, device, dtype, options.compile))
             except ConfigError as error:
                 print(error, file=sys.stderr)
-        if pos in X_TRANSFORMERS and (peer := x_transformers(pos, size, device, dtype)) is not None:
+        if (
+            block == GPT2_BLOCK
+            and pos in X_TRANSFORMERS
+            and (peer := x_transformers(pos, size, device, dtype)) is not None
+        ):
             contenders.append(peer)
     seconds = in_turns({each.name: each.step for each in contenders}, options.rounds, device)
     print(

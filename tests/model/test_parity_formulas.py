@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch.nn.functional import elu, logsigmoid, softplus
 
-from poslab.config.schema import PairError
+from poslab.config.schema import ConfigError, PairError
 from poslab.model.attention import build_attention
+from poslab.model.positions import Geometry, build_scheme
+from support.models import SCHEMES, make_gpt
 from support.pairwise import pairwise
 from support.parity import PAIRINGS, L, attend, close, make_rope, make_scheme, scattered, scores
 
@@ -88,6 +90,7 @@ THETA = [10000.0 ** (-2 * c / WIDTH_HERE) for c in range(WIDTH_HERE // 2)]
 ROTARY = {
     "rope": ({}, THETA, float),
     "rope_p": ({"fraction": 0.75}, [*THETA[:3], 0.0], float),
+    "hope": ({}, [*THETA[:2], 0.0, 0.0], float),  # 2 pi / L is 0.098, and theta is 1, 0.1, 0.01, 0.001
     "rope_pi": ({"factor": 4.0}, [turn / 4 for turn in THETA], float),
     "rope_warped by sqrt": ({"warp": "sqrt"}, THETA, math.sqrt),
     "rope_warped by log": ({"warp": "log"}, THETA, math.log1p),
@@ -124,6 +127,76 @@ def test_pope_scores_by_the_formula(places):
         return (magnitudes * phase.cos()).sum() / math.sqrt(WIDTH_HERE)
 
     assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), [q, k, scheme.delta])
+
+
+def fope_logit(scheme, q, k, positions):
+    """sum_c Re(q_c f_c(i) conj(k_c f_c(j))) / sqrt K, f of a pair that turns a sum of waves, else 1."""
+    cosines, sines = scheme.mixtures.double()
+    z, w = complex_pairs(q, "half"), complex_pairs(k, "half")
+
+    @cache
+    def factors(head, position):
+        pairs = []
+        for c in range(WIDTH_HERE // 2):
+            waves = [m for m in range(WIDTH_HERE // 2) if L * THETA[m] >= 2 * math.pi]
+            if c not in waves:
+                pairs.append(1 + 0j)
+                continue
+            real = sum(float(cosines[head, m, c]) * math.cos(position * THETA[m]) for m in waves)
+            imaginary = sum(float(sines[head, m, c]) * math.sin(position * THETA[m]) for m in waves)
+            pairs.append(complex(real, imaginary))
+        return torch.tensor(pairs, dtype=torch.complex128)
+
+    def logit(batch, head, i, j):
+        query = z[batch, head, i] * factors(head, int(positions[i]))
+        key = w[batch, head, j] * factors(head, int(positions[j]))
+        return (query * key.conj()).real.sum() / math.sqrt(WIDTH_HERE)
+
+    return logit
+
+
+def drawn_fope(gain=2.0):
+    scheme = small("fope", base=10000.0, gain=gain).layer(0)
+    scheme.draw(torch.Generator().manual_seed(3))
+    return scheme
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_fope_scores_by_the_formula(places):
+    q, k, positions = queries_and_keys(places)
+    scheme = drawn_fope()
+    assert scheme.mixtures.shape == (2, HEADS_HERE, 2, 2)
+    expected = pair_by_pair(fope_logit(scheme, q, k, positions))
+    assert_same_scores(scores(scheme, q, k, positions), expected, [q, k])
+
+
+def test_fopes_waves_are_one_of_a_pairs_own_and_others_by_xavier():
+    """In 40 heads of 64 numbers at L = 64, 17 of 32 pairs turn once."""
+    scheme = make_scheme("fope", width=64, heads=40, base=100.0, gain=0.5).layer(0)
+    waves = sum(100 ** (-2 * c / 64) >= 2 * math.pi / 64 for c in range(32))
+    scheme.draw(torch.Generator().manual_seed(3))
+    others = scheme.mixtures - torch.eye(waves)
+    xavier = torch.nn.init.xavier_normal_(torch.empty(40, waves, waves), gain=0.5)
+    assert others.shape == (2, 40, waves, waves)
+    assert others.std().item() == pytest.approx(xavier.std().item(), rel=0.05)
+    assert abs(others.mean().item()) < 0.05 * xavier.std().item()
+
+
+def test_fope_is_drawn_again_to_the_same_waves_and_apart_for_each_layer():
+    gpt = make_gpt(SCHEMES["fope"], {"kind": "flash"}, layers=2)
+    first, second = (gpt.scheme.layer(index).mixtures.clone() for index in range(2))
+    gpt.initialise(0)
+    assert torch.equal(gpt.scheme.layer(0).mixtures, first)
+    assert not torch.allclose(first, second)
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "message"),
+    [("fope", 6, "pos=none"), ("hope", 6, "pos=none"), ("hope", 7000, "pos=rope")],
+)
+def test_schemes_by_the_training_length_are_refused_where_it_decides_nothing(name, length, message):
+    with pytest.raises(ConfigError, match=message):
+        build_scheme(SCHEMES[name], Geometry(64, 8, length, 1))
 
 
 def given(name, **options):
@@ -340,17 +413,20 @@ def nothing(*place):
     return torch.zeros((), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("name", ["rope", "xpos"])
+@pytest.mark.parametrize("name", ["rope", "xpos", "fope"])
 def test_linear_attention_turns_features_in_the_numerator_alone(name):
     q, k, positions = queries_and_keys("consecutive")
     v = torch.randn_like(q)
+    features = elu(q) + 1, elu(k) + 1, positions
     if name == "rope":
-        scheme, decay = small_rope(), {}
+        scheme, logit = small_rope(), rotary_logit(*features, "half", THETA)
+    elif name == "fope":
+        scheme = drawn_fope()
+        logit = fope_logit(scheme, *features)
     else:
         scheme = small_rope("xpos", gamma=0.4, scale_base=20.0)
         zeta = [(2 * c / WIDTH_HERE + 0.4) / 1.4 for c in range(WIDTH_HERE // 2)]
-        decay = {"zeta": zeta, "scale_base": 20.0}
-    logit = rotary_logit(elu(q) + 1, elu(k) + 1, positions, "half", THETA, **decay)
+        logit = rotary_logit(*features, "half", THETA, zeta=zeta, scale_base=20.0)
 
     def product(*place):
         return logit(*place) * math.sqrt(WIDTH_HERE)

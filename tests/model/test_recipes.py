@@ -35,6 +35,7 @@ NEAR, FAR = 0, 3  # layers of the recipes
 MODULES = (
     modeling_rope_utils,
     modeling_cohere2,
+    modeling_gemma4,
     modeling_gpt_oss,
     modeling_inkling,
     modeling_llama4,
@@ -187,6 +188,35 @@ def inkling(layer):
     return with_norms, (mask(5 if layer == NEAR else None),)
 
 
+def gemma4(layer):
+    """They norm values, as `norm_values` has ours do, and divide logits by nothing."""
+    types = 3 * ["sliding_attention"] + ["full_attention"]
+    config = config_of(Gemma4TextConfig, layer_types=types, sliding_window=5, global_head_dim=WIDTH)
+    rotary = modeling_gemma4.Gemma4TextRotaryEmbedding(config)
+    places = torch.arange(TOKENS)[None]
+    turned = rotary(torch.zeros(1, dtype=torch.float64), places, layer_type=types[layer])
+
+    def with_norms(built):
+        module = theirs(modeling_gemma4.Gemma4TextAttention, config, layer, built)
+        with torch.no_grad():
+            module.q_norm.weight.copy_(built.norm_queries.weight / WIDTH**0.5)
+            module.k_norm.weight.copy_(built.norm_keys.weight)
+        return module
+
+    return with_norms, (turned, mask(5 if layer == NEAR else None), {})
+
+
+def norm_values(built):
+    """Have our attention norm its values, which no setting of a block does."""
+    project = built.projected
+
+    def projected(x, site):
+        q, k, v, read = project(x, site)
+        return q, k, v / (v.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt(), read
+
+    built.projected = projected
+
+
 def inklings_bias(scheme, module):
     """Give them the weights of the bias; return ours and theirs."""
     inside = scheme.inside if hasattr(scheme, "inside") else scheme
@@ -199,6 +229,7 @@ def inklings_bias(scheme, module):
 
 LAYERS = {
     "as_command_a": (cohere2, {}),
+    "as_gemma4": (gemma4, {"qk_norm": True}),
     "as_gpt_oss": (gpt_oss, {"sinks": True}),
     "as_inkling": (inkling, {"qk_norm": True}),
     "as_llama4": (llama4, {}),
@@ -224,6 +255,8 @@ def test_a_layer_is_that_of_the_model(recipe, attention, layer):
     built, scheme = ours(recipe, attention, layer, **block)
     make_theirs, arguments = make(layer)
     module = make_theirs(built)
+    if recipe == "as_gemma4":
+        norm_values(built)
     bias = inklings_bias(scheme, module) if recipe == "as_inkling" else ([], [])
     if recipe == "as_gpt_oss":
         bias = [built.sinks], [module.sinks]
