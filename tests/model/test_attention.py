@@ -239,7 +239,7 @@ def test_flash_names_the_kernel_that_ran():
         "alibi": "torch flash, sliding bias (cpu)",
         "fox": "strips",
         "fire": "strips, checkpointed",
-        "inkling": "strips, checkpointed",
+        "inkling": "torch flash, near bias (cpu)",
         "carope": "torch flash (cpu)",
     }
 

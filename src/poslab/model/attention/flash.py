@@ -14,6 +14,9 @@ another one, and named in the run record:
                         a bias by distance or a window, and no gates, positions 0, 1, 2, ...: CPU
                         (kernels/sliding.py)
     flex attention      CUDA: the rest, where heads are 16 to 256 wide (kernels/flex.py)
+    torch flash, near bias
+                        a bias by the query's content that ends after some tokens, alone: CPU, not in half
+                        precision (kernels/near.py)
     strips              the rest, among them sinks on a CPU: a strip of queries at a time, formed again in
                         backward (kernels/strips.py)
     strips, checkpointed
@@ -34,6 +37,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from poslab.model.attention import Attention, Site, added_to_logits, cumulative_log_gates
 from poslab.model.kernels import flex
 from poslab.model.kernels.cpu_causal import BLOCK, Blocks, available, longest
+from poslab.model.kernels.near import NearBias
 from poslab.model.kernels.sliding import Sliding
 from poslab.model.kernels.strips import Strips, pairwise_strips
 from poslab.model.positions import Scheme
@@ -65,6 +69,11 @@ class Flash(Attention):
             if flex.takes(q, v) and not (scheme.overrides("pairwise_bias") and site.content_bias):
                 self.kernel = "flex attention (cuda)"
                 return flex.attend(q, k, v, site, scale)
+            if _ends_near(q, site) and _has_blocks():
+                self.kernel = "torch flash, near bias (cpu)"
+                r, table = (x.to(q.dtype) for x in site.content_bias or ())
+                mixed = NearBias.apply(q, k, _as_wide(v, q), r, table, scale)  # type: ignore[no-untyped-call]
+                return mixed[..., : v.shape[-1]]
             self.kernel = "strips, checkpointed"
             return pairwise_strips(q, k, v, site, scale)
         # Drawn positions (pos.scheme=randomised) are anywhere below the scheme's context length.
@@ -122,6 +131,15 @@ class Flash(Attention):
             mask = torch.cat([of_keys, of_sinks], dim=-1)
         mixed = scaled_dot_product_attention(q, k, _as_wide(v, q), attn_mask=mask, scale=scale)
         return mixed[..., : v.shape[-1]]
+
+
+def _ends_near(q: Tensor, site: Site) -> bool:
+    """Whether a content bias is all that is added to the logits of consecutive positions, on a CPU."""
+    scheme = site.scheme
+    alone = site.log_gates is None and site.sinks is None and not scheme.overrides("pairwise_bias")
+    causal = scheme.geometry.consecutive and scheme.geometry.window is None
+    whole = q.device.type == "cpu" and q.dtype.itemsize >= 4
+    return site.content_bias is not None and alone and causal and whole
 
 
 def _has_blocks() -> bool:

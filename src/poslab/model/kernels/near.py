@@ -1,0 +1,143 @@
+"""Softmax attention under a bias of each query's own for the keys near it, by PyTorch's kernel for CPUs.
+
+The bias r_i . table[:, t] ends after N tokens. So a block of queries has it only for the keys from N tokens
+before its first query on; the kernel attends to these with a mask, to all keys further back without one, and
+the two are merged by the logarithms of their sums, as ring attention merges blocks. Backward forms the near
+scores again in plain products, since the kernel has no gradient of a mask.
+
+Shapes: N distances with a bias, R rank, Q queries of a block, M its near keys, W width of queries and keys.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from poslab.model.kernels.cpu_causal import backward_kernel, forward_kernel
+
+BLOCK, LONG_BLOCK = 64, 256  # queries of a call
+LONG = 1024  # tokens from which on the long blocks are faster
+LIVE = 2**19  # near scores formed at a time in backward: 2 MB in float32, which a cache holds
+
+
+class Block(NamedTuple):
+    """Queries [start, stop), whose near keys are [near, stop)."""
+
+    start: int
+    stop: int
+    near: int
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.start, self.stop)
+
+    @property
+    def keys(self) -> slice:
+        return slice(self.near, self.stop)
+
+
+def _blocks(length: int, extent: int) -> Iterator[Block]:
+    size = LONG_BLOCK if length > LONG else BLOCK
+    for start in range(0, length, size):
+        yield Block(start, min(start + size, length), max(0, start - extent + 1))
+
+
+class NearBias(Function):
+    """Causal softmax attention of positions 0, 1, 2, ... with a content bias."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Float[Tensor, "B H T W"],
+        k: Float[Tensor, "B H T W"],
+        v: Float[Tensor, "B H T W"],
+        r: Float[Tensor, "B H T R"],
+        table: Float[Tensor, "R N"],
+        scale: float,
+    ) -> Float[Tensor, "B H T W"]:
+        """`r` and `table` have the dtype of q."""
+        output, logsumexp = torch.empty_like(q), q.new_empty(q.shape[:-1])
+        for block in _blocks(q.shape[-2], table.shape[1]):
+            rows, keys, far = block.rows, block.keys, slice(block.near)
+            mask = _sheared(r[:, :, rows] @ table, block)
+            mixed, sums = forward_kernel(
+                q[:, :, rows], k[:, :, keys], v[:, :, keys], 0.0, False, attn_mask=mask, scale=scale
+            )
+            if block.near:
+                behind, sums_behind = forward_kernel(
+                    q[:, :, rows], k[:, :, far], v[:, :, far], 0.0, False, scale=scale
+                )
+                share = torch.sigmoid(sums - sums_behind)[..., None]
+                mixed, sums = torch.lerp(behind, mixed, share), torch.logaddexp(sums, sums_behind)
+            output[:, :, rows], logsumexp[:, :, rows] = mixed, sums
+        ctx.save_for_backward(q, k, v, r, table, output, logsumexp)
+        ctx.scale = scale
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, gradient: Float[Tensor, "B H T W"]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, None]:
+        q, k, v, r, table, output, logsumexp = ctx.saved_tensors
+        q, k, v, gradient = (x.contiguous() for x in (q, k, v, gradient))
+        shared = (gradient * output).sum(dim=-1, keepdim=True)
+        of_q, of_k, of_v, of_r = map(torch.zeros_like, (q, k, v, r))
+        of_table = torch.zeros_like(table)
+        for block in _blocks(q.shape[-2], table.shape[1]):
+            if block.near:
+                rows, far = (
+                    (slice(None), slice(None), block.rows),
+                    (slice(None), slice(None), slice(block.near)),
+                )
+                given = gradient[rows], q[rows], k[far], v[far], output[rows], logsumexp[rows]
+                found = backward_kernel(*given, 0.0, False, scale=ctx.scale)
+                of_q[rows] += found[0]
+                of_k[far] += found[1]
+                of_v[far] += found[2]
+            size = max(1, LIVE // (q.shape[1] * (block.stop - block.start) * (block.stop - block.near)))
+            for first in range(0, len(q), size):
+                part = slice(first, first + size)
+                rows, keys = (part, slice(None), block.rows), (part, slice(None), block.keys)
+                scores = (q[rows] @ k[keys].mT).mul_(ctx.scale).add_(_sheared(r[rows] @ table, block))
+                weights = scores.sub_(logsumexp[rows][..., None]).exp_()
+                of_v[keys] += weights.mT @ gradient[rows]
+                of_scores = (gradient[rows] @ v[keys].mT).sub_(shared[rows]).mul_(weights)
+                of_profiles = _by_distance(of_scores, block, table.shape[1])
+                of_r[rows] = of_profiles @ table.mT
+                of_table += torch.einsum("bhqr,bhqn->rn", r[rows], of_profiles)
+                of_scores.mul_(ctx.scale)
+                of_q[rows] += of_scores @ k[keys]
+                of_k[keys] += of_scores.mT @ q[rows]
+        return of_q, of_k, of_v, of_r, of_table, None
+
+
+def _sheared(profiles: Float[Tensor, "B H Q N"], block: Block) -> Float[Tensor, "B H Q M"]:
+    """Return the mask of a block from its biases by distance: 0 from N on, -inf for the keys ahead.
+
+    A view of rows that hold the distances in falling order: with a stride shorter by one, each row starts one
+    distance further back than the row before it.
+    """
+    *batch, size, extent = profiles.shape
+    far, ahead = (profiles.new_full((1,), value).expand(*batch, size, size) for value in (0.0, -torch.inf))
+    return _shear(torch.cat([far, profiles.flip(-1), ahead], dim=-1), block, extent)
+
+
+def _by_distance(values: Float[Tensor, "B H Q M"], block: Block, extent: int) -> Float[Tensor, "B H Q N"]:
+    """Return the values of a block's near keys by distance, the reverse of `_sheared`."""
+    *batch, size, _ = values.shape
+    wide = values.new_zeros(*batch, size, extent + 2 * size)
+    _shear(wide, block, extent).copy_(values)
+    return wide[..., size : size + extent].flip(-1)
+
+
+def _shear(wide: Float[Tensor, "B H Q N+2Q"], block: Block, extent: int) -> Float[Tensor, "B H Q M"]:
+    """Return the view of contiguous `wide` in which column j is key j of the block for every query."""
+    *batch, size, columns = wide.shape
+    strides = (*wide.stride()[:-2], columns - 1, 1)
+    offset = size + extent - 1 - (block.start - block.near)
+    return wide.as_strided((*batch, size, block.stop - block.near), strides, offset)
