@@ -12,6 +12,7 @@ from torch.nn.functional import elu, logsigmoid, softplus
 
 from poslab.config.schema import PairError
 from poslab.model.attention import build_attention
+from poslab.model.positions import wall
 from support.pairwise import pairwise
 from support.parity import PAIRINGS, L, attend, close, make_rope, make_scheme, scattered, scores
 
@@ -158,6 +159,35 @@ def test_fox_scores_by_the_formula(places):
     assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
 
 
+@pytest.mark.parametrize("places", PLACES)
+def test_wall_scores_by_the_formula(places, monkeypatch):
+    """One gate at a time, in blocks of 4 queries so that keys lie in a block and before it."""
+    monkeypatch.setattr(wall, "BLOCK", 4)
+    q, k, positions = queries_and_keys(places)
+    scheme, x, leaves = given("wall", offset=8.0)
+    gates = (x @ scheme.weight.T + scheme.offset).sigmoid().reshape(2, TOKENS, HEADS_HERE, WIDTH_HERE)
+
+    def logit(batch, head, i, j):
+        kept = torch.ones(WIDTH_HERE, dtype=torch.float64)
+        for token in range(j + 1, i + 1):
+            kept = kept * gates[batch, token, head]
+        return (q[batch, head, i] * k[batch, head, j] * kept).sum() / math.sqrt(WIDTH_HERE)
+
+    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
+
+
+def test_wall_takes_gates_that_underflow():
+    """Channels that forget all at once: their exponents lie far below those that float32 has."""
+    scheme, x, leaves = given("wall", offset=8.0)
+    q, k, positions = queries_and_keys("consecutive")
+    ours = scores(scheme, q.float(), 3 * k.float(), positions, 1000 * x.float())
+    assert ours.tril().isfinite().all()
+    gradients = torch.autograd.grad(ours[ours.isfinite()].sum(), [q, k, *leaves])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    plain = (q * 3 * k).sum(-1) / math.sqrt(WIDTH_HERE)
+    close(ours.diagonal(dim1=-2, dim2=-1).double(), plain, rtol=1e-5, atol=1e-5)
+
+
 def turned_logit(q, k, angle):
     """sum_c Re(q_c conj(k_c) e^(i (angle(i)_c - angle(j)_c))) / sqrt K, from angle(batch, head, token)."""
     z, w = complex_pairs(q, "half"), complex_pairs(k, "half")
@@ -266,10 +296,17 @@ def test_cope_scores_by_the_formula():
     assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), [q, k, scheme.vectors])
 
 
-def test_cope_is_refused_where_no_attention_forms_all_scores():
-    scheme = small("cope", positions=5).layer(0)
-    for kind in ("flash", "linear"):
-        with pytest.raises(PairError, match="attention=softmax"):
+@pytest.mark.parametrize(
+    ("name", "options", "kinds", "choice"),
+    [
+        ("cope", {"positions": 5}, ["flash", "linear"], "softmax"),
+        ("wall", {"offset": 8.0}, ["linear"], "flash or softmax"),
+    ],
+)
+def test_a_scheme_by_pairs_is_refused_where_no_attention_has_them(name, options, kinds, choice):
+    scheme = small(name, **options).layer(0)
+    for kind in kinds:
+        with pytest.raises(PairError, match=f"attention={choice}$"):
             build_attention({"kind": kind}, scheme.geometry, scheme)
 
 

@@ -59,7 +59,7 @@ def test_every_scheme_keeps_shapes_and_acts_somewhere(name):
     turned = queries.shape != heads.shape or not torch.equal(queries, heads)
     acts = [not torch.equal(embedded, x), turned, bias is not None, gates is not None]
     acts.append(site.content_bias is not None)
-    acts.append(inner.overrides("score_bias"))
+    acts += [inner.overrides("score_bias"), inner.overrides("products")]
     assert sum(acts) == {"none": 0, "rope_learned": 2}.get(name, 1)
 
 

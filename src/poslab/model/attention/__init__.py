@@ -21,8 +21,9 @@ overrides
 
 A mixer knows no scheme by name: it calls the scheme's hooks where its mathematics has a place for them.
 `Attention.scores` shows all of them: the factors (`logit_features`), their rotation (`rotate_queries`,
-`rotate_keys`, `angles`), and the summands (`pairwise_bias`, `log_gates`, `content_bias`, `score_bias`). Its
-parameters start as GPT-2's do (poslab.model.gpt.initialise: matrices are drawn, vectors stay as constructed).
+`rotate_keys`, `angles`), their products (`transitions`, `products`), and the summands (`pairwise_bias`,
+`log_gates`, `content_bias`, `score_bias`). Its parameters start as GPT-2's do (poslab.model.gpt.initialise:
+matrices are drawn, vectors stay as constructed).
 
 Shapes: B batch, H heads, T tokens, D model width, K head width, Q queries, the rows of a matrix.
 """
@@ -55,6 +56,7 @@ class Site:
     log_gates: Float[Tensor, "B H T"] | None = None  # `scheme.log_gates` of the layer's input
     angles: Float[Tensor, "B H T K/2"] | None = None  # `scheme.angles` of it
     content_bias: ContentBias | None = None  # `scheme.content_bias` of it
+    transitions: Float[Tensor, "B H T K"] | None = None  # `scheme.transitions` of it
     last: int | None = None  # the number of final tokens to compute; None: all
     sinks: Float[Tensor, "H"] | None = None  # a score that every query has beside those of its keys
 
@@ -68,7 +70,8 @@ class Site:
     ) -> "Site":
         """Return the site of a layer with the input `x`."""
         angles, content_bias = scheme.angles(x, positions), scheme.content_bias(x, positions)
-        return cls(scheme, positions, scheme.log_gates(x), angles, content_bias, sinks=sinks)
+        transitions = scheme.transitions(x)
+        return cls(scheme, positions, scheme.log_gates(x), angles, content_bias, transitions, sinks=sinks)
 
     def turned_queries(self, q: Float[Tensor, "B H T W"]) -> Float[Tensor, "B H T V"]:
         """Rotate queries by the scheme's positions, then by its angles."""
@@ -105,6 +108,13 @@ class Mixer(nn.Module):
             raise PairError(
                 f"pos.scheme={scheme.name} reads all scores of a query, which attention.kind={self.name} "
                 "never forms: choose attention=softmax"
+            )
+        in_strips = self.form == "fused" and scheme.products_in_strips
+        if scheme.overrides("products") and self.form != "exact" and not in_strips:
+            choice = "flash or softmax" if scheme.products_in_strips else "softmax"
+            raise PairError(
+                f"pos.scheme={scheme.name} changes the product of a query and a key by every token in between, "
+                f"which attention.kind={self.name} cannot: choose attention={choice}"
             )
         if scheme.geometry.window is not None and not self.windowed:
             raise PairError(
@@ -234,7 +244,7 @@ class Attention(Mixer):
         working = torch.promote_types(q.dtype, torch.float32)
         q = site.turned_queries(scheme.logit_features(q.to(working)))
         k = site.turned_keys(scheme.logit_features(k.to(working)))
-        scores: Float[Tensor, "B H Q T"] = q[..., first:, :] @ k.mT * scale
+        scores = scheme.products(q[..., first:, :], k, site.transitions, first) * scale
         scores = scores + added_to_logits(site, working, first)
         added = scheme.score_bias(q[..., first:, :], scores)
         return scores if added is None else scores + added
