@@ -155,7 +155,8 @@ def test_schemes_without_a_rotation_cannot_be_rescaled():
     assert set(SCHEMES) - set(RESCALABLE) == {
         name
         for name in SCHEMES
-        if name in ("none", "sinusoidal", "learned", "t5", "alibi", "kerple", "fire", "cope")
+        if name
+        in ("none", "sinusoidal", "learned", "t5", "alibi", "kerple", "fire", "cope", "stick_breaking")
         or build_scheme(SCHEMES[name], GEOMETRY).layer(0).by_content
     }
 

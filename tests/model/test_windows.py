@@ -23,6 +23,8 @@ SCHEMES_OF_EACH_KIND = [
     "carope",
     "inkling",
     "wall",
+    "stick_breaking",
+    "path",
 ]
 
 

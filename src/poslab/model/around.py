@@ -25,6 +25,7 @@ class ScaledLayer(Scheme):
         super().__init__(options, inside.geometry)
         self.__dict__["inside"] = inside  # no submodule: its parameters are those of Scaled.of
         self.inside: Scheme
+        self.normalised = inside.normalised
         self.products_in_strips = inside.products_in_strips
 
     def factor(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "#H T"]:

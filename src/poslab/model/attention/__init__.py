@@ -99,6 +99,7 @@ class Mixer(nn.Module):
         self.options = options
         self.geometry = geometry
         self.kernel = ""  # the code that ran last, for the run record
+        self.normalised = scheme.normalised
         if not geometry.causal and not self.two_sided:
             raise PairError(
                 f"attention.kind={self.name} is causal, and here tokens see later ones: "
@@ -113,8 +114,8 @@ class Mixer(nn.Module):
         if scheme.overrides("products") and self.form != "exact" and not in_strips:
             choice = "flash or softmax" if scheme.products_in_strips else "softmax"
             raise PairError(
-                f"pos.scheme={scheme.name} changes the product of a query and a key by every token in between, "
-                f"which attention.kind={self.name} cannot: choose attention={choice}"
+                f"pos.scheme={scheme.name} changes the product of a query and a key by every token in "
+                f"between, which attention.kind={self.name} cannot: choose attention={choice}"
             )
         if scheme.geometry.window is not None and not self.windowed:
             raise PairError(
@@ -230,10 +231,11 @@ class Attention(Mixer):
     ) -> Float[Tensor, "B H Q T"]:
         """Return each query's weights on the values (last axis): attend(q, k, v, site) is weights @ v.
 
-        The rows begin at the query numbered `first`. Softmax of the scores, unless overridden. In float32 at
-        least, whatever the dtype of q and k.
+        The rows begin at the query numbered `first`. Softmax of the scores, or their exponentials where the
+        scheme is not `normalised`, unless overridden. In float32 at least, whatever the dtype of q and k.
         """
-        return softmax_beside(site.sinks, self.scores(q, k, site, first))
+        scores = self.scores(q, k, site, first)
+        return softmax_beside(site.sinks, scores) if site.scheme.normalised else scores.exp()
 
     def scores(
         self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0

@@ -28,6 +28,7 @@ It declares its properties where they differ from the defaults:
     relative_rotation the factor of its rotation at a distance, for the record         RoPE, PoPE
     rescale          whether a trained rotation can use other frequencies             RoPE, PoPE
     scales_queries   True where it multiplies the logits of softmax                   SSMax
+    normalised       False where its logits are the logarithms of the weights         stick-breaking
     products_in_strips  True where flash can form `products` a strip at a time        Wall
 
 Its parameters start as GPT-2's do (GPT.initialise: matrices N(0, 0.02), vectors as constructed); `draw` sets
@@ -115,6 +116,7 @@ class Scheme(nn.Module):
     options_class: ClassVar[type[Options]] = Options
     two_sided: ClassVar[bool] = False
     scales_queries: ClassVar[bool] = False
+    normalised: bool = True  # by softmax; False: weights are the exponentials of the logits
     products_in_strips: bool = False  # of a few queries they take no T x T matrix
 
     def __init__(self, options: Options, geometry: Geometry) -> None:

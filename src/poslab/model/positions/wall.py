@@ -1,9 +1,9 @@
 """Wall attention (Tilde Research 2026; fla/ops/wall_attn in flash-linear-attention): gates by channel.
 
-    logit_ij = sum_c q_ic k_jc exp(G_ic - G_jc) / sqrt(K),   G_t = sum over l <= t of log sigmoid(W_h x_l + b_h)
+    logit_ij = sum_c q_ic k_jc exp(G_ic - G_jc) / sqrt(K),   G_t = sum over l <= t of log g_l,
 
-for each head h of each layer: FoX has one gate where this has K, and adds it to the logit. b starts at
-`offset`; the authors' 8 gives gates of 0.9997.
+and g_l = sigmoid(W_h x_l + b_h), K gates for each head h of each layer, where FoX has one and adds it to the
+logit. b starts at `offset`; the authors' 8 gives gates of 0.9997.
 """
 
 import torch
