@@ -46,7 +46,7 @@ class _PaTHLayer(Scheme):
             read = linear(linear(x, self.reduce.to(wide)), self.expand.to(wide)).mT
             kernel = self.convolution.to(wide)[:, None]
             mixed = silu(conv1d(pad(read, (WINDOW - 1, 0)), kernel, groups=len(kernel)))
-            w = normalize(mixed.unflatten(1, (self.geometry.heads, -1)).mT, dim=-1)
+            w = normalize(mixed.reshape(len(x), self.geometry.heads, -1, x.shape[1]).mT, dim=-1)
             beta = 2 * linear(x, self.weight.to(wide), self.offset.to(wide)).sigmoid().mT
         return beta.sqrt()[..., None] * w
 

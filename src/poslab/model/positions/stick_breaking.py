@@ -2,10 +2,10 @@
 
     weight_ij = beta_ij prod over l in (j, i) of (1 - beta_il),   beta_ij = sigmoid(q_i k_j / sqrt(K))
 
-for j < i: the nearest token takes its share of a stick first, and each one before it a share of what is left. No token
-has a weight of its own, and the weights of a query sum to at most 1: the rest goes nowhere, so that the first
-token mixes nothing. The authors' models add the rest times a learned vector for each head, which starts at 0;
-it is left out here. The scheme has no parameters.
+for j < i: the nearest token takes its share of a stick first, and each one before it a share of what is left.
+No token has a weight for itself, and the weights of a query sum to at most 1: the rest goes nowhere, so that
+the first token mixes nothing. The authors' models add the rest times a learned vector for each head, which
+starts at 0; it is left out here. The scheme has no parameters.
 """
 
 import torch

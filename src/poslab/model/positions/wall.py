@@ -37,7 +37,8 @@ class _WallLayer(Scheme):
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
             gates = logsigmoid(linear(x.to(wide), self.weight.to(wide), self.offset.to(wide)))
-        return gates.unflatten(-1, (self.geometry.heads, -1)).transpose(1, 2).double().cumsum(dim=-2)
+        of_heads = gates.reshape(*x.shape[:2], self.geometry.heads, -1).transpose(1, 2)
+        return of_heads.double().cumsum(dim=-2)
 
     def products(
         self,
@@ -47,9 +48,11 @@ class _WallLayer(Scheme):
         first: int,
     ) -> Float[Tensor, "B H Q N"]:
         assert transitions is not None
-        starts = range(first, first + q.shape[-2], BLOCK)
-        parts = zip(starts, q.split(BLOCK, dim=-2), strict=True)
-        return torch.cat([_block(start, rows, k, transitions) for start, rows in parts], dim=-2)
+        blocks = [
+            _block(first + row, q[..., row : row + BLOCK, :], k, transitions)
+            for row in range(0, q.shape[-2], BLOCK)
+        ]
+        return torch.cat(blocks, dim=-2)
 
 
 def _block(
