@@ -94,7 +94,7 @@ def test_a_scheme_has_a_rate_where_it_has_parameters(pos):
     assert bool(scheme.rates()) == ("'rate'" in str(POSITIONS[pos]))  # also of a scheme inside
 
 
-@pytest.mark.parametrize("pos", ["fox", "carope", "inkling"])
+@pytest.mark.parametrize("pos", ["fox", "carope", "inkling", "wall", "stick_breaking", "path"])
 def test_a_scheme_by_content_passes_the_checks_for_schemes_of_others(pos):
     failed = [outcome for outcome in check_scheme(SCHEMES[pos], ATTENTIONS) if not outcome.passed]
     assert failed == []

@@ -30,6 +30,7 @@ KERNELS = [
     "fox",
     "fire",
     "inkling",
+    "wall",
 ]  # a scheme for each way of flash on a CPU
 
 
@@ -67,8 +68,11 @@ def by_the_formula(attend, q, k, v, site):
     return torch.stack(rows, dim=-2)
 
 
-# CoPE has a formula of its own in test_parity_formulas.py.
-@pytest.mark.parametrize(("pos", "attention"), [pair for pair in PAIRS if pair[0] != "cope"])
+# They have formulas of their own in test_parity_formulas.py.
+BY_PAIRS = {"cope", "wall", "stick_breaking", "path"}
+
+
+@pytest.mark.parametrize(("pos", "attention"), [pair for pair in PAIRS if pair[0] not in BY_PAIRS])
 def test_every_pair_is_its_formula(pos, attention):
     case = Case(pos, 13)
     assert_same(
@@ -226,7 +230,7 @@ def test_flash_keeps_no_square_matrix(pos):
 
 def test_flash_names_the_kernel_that_ran():
     kernels = {}
-    for pos in ("none", "rope", "pope", "t5", "alibi", "fox", "fire", "inkling", "carope"):
+    for pos in ("none", "rope", "pope", "t5", "alibi", "fox", "fire", "inkling", "wall", "carope"):
         attend, scheme, _ = parts(pos, "flash")
         case = Case(pos, 5)
         attend.attend(case.q, case.k, case.v, Site.of(scheme, torch.arange(5), case.x))
@@ -240,6 +244,7 @@ def test_flash_names_the_kernel_that_ran():
         "fox": "strips",
         "fire": "strips, checkpointed",
         "inkling": "torch flash, near bias (cpu)",
+        "wall": "strips, checkpointed",
         "carope": "torch flash (cpu)",
     }
 

@@ -11,9 +11,9 @@ import torch
 from torch.nn.functional import elu, logsigmoid, softplus
 
 from poslab.config.schema import ConfigError, PairError
-from poslab.model.attention import build_attention
-from poslab.model.positions import Geometry, build_scheme
-from support.models import SCHEMES, make_gpt
+from poslab.model.attention import Site, build_attention
+from poslab.model.positions import Geometry, build_scheme, wall
+from support.models import ATTENTIONS, SCHEMES, make_gpt
 from support.pairwise import pairwise
 from support.parity import PAIRINGS, L, attend, close, make_rope, make_scheme, scattered, scores
 
@@ -231,6 +231,98 @@ def test_fox_scores_by_the_formula(places):
     assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
 
 
+@pytest.mark.parametrize("places", PLACES)
+def test_wall_scores_by_the_formula(places, monkeypatch):
+    """One gate at a time, in blocks of 4 queries so that keys lie in a block and before it."""
+    monkeypatch.setattr(wall, "BLOCK", 4)
+    q, k, positions = queries_and_keys(places)
+    scheme, x, leaves = given("wall", offset=8.0)
+    gates = (x @ scheme.weight.T + scheme.offset).sigmoid().reshape(2, TOKENS, HEADS_HERE, WIDTH_HERE)
+
+    def logit(batch, head, i, j):
+        kept = torch.ones(WIDTH_HERE, dtype=torch.float64)
+        for token in range(j + 1, i + 1):
+            kept = kept * gates[batch, token, head]
+        return (q[batch, head, i] * k[batch, head, j] * kept).sum() / math.sqrt(WIDTH_HERE)
+
+    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
+
+
+def test_wall_takes_gates_that_underflow():
+    """Channels that forget all at once: their exponents lie far below those that float32 has."""
+    scheme, x, leaves = given("wall", offset=8.0)
+    q, k, positions = queries_and_keys("consecutive")
+    ours = scores(scheme, q.float(), 3 * k.float(), positions, 1000 * x.float())
+    assert ours.tril().isfinite().all()
+    gradients = torch.autograd.grad(ours[ours.isfinite()].sum(), [q, k, *leaves])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    plain = (q * 3 * k).sum(-1) / math.sqrt(WIDTH_HERE)
+    close(ours.diagonal(dim1=-2, dim2=-1).double(), plain, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_stick_breaking_weighs_by_the_formula(places):
+    """One break after the other, from the nearest token on; the first token mixes nothing."""
+    q, k, positions = queries_and_keys(places)
+    scheme = small("stick_breaking").layer(0)
+    attend = build_attention({"kind": "softmax"}, scheme.geometry, scheme)
+    v = torch.randn(2, HEADS_HERE, TOKENS, WIDTH_HERE, dtype=torch.float64, requires_grad=True)
+    rows = []
+    for i in range(TOKENS):
+        row, stick = torch.zeros_like(v[..., 0, :]), torch.ones_like(v[..., 0, :1])
+        for j in reversed(range(i)):
+            product = (q[..., i, :] * k[..., j, :]).sum(-1, keepdim=True)
+            beta = (product / math.sqrt(WIDTH_HERE)).sigmoid()
+            row, stick = row + stick * beta * v[..., j, :], stick * (1 - beta)
+        rows.append(row)
+    expected = torch.stack(rows, dim=-2)
+    ours = attend.attend(q, k, v, Site.of(scheme, positions, torch.empty(0)))
+    close(ours, expected, rtol=1e-10, atol=1e-10)
+    probe = torch.randn_like(ours)
+    gradients = (torch.autograd.grad((x * probe).sum(), [q, k, v]) for x in (ours, expected))
+    for our, their in zip(*gradients, strict=True):
+        close(our, their, rtol=1e-9, atol=1e-9)
+        assert their.abs().max() > 1e-3
+
+
+def test_stick_breaking_leaves_sinks_no_share():
+    with pytest.raises(PairError, match=r"leave model\.sinks out"):
+        make_gpt(SCHEMES["stick_breaking"], ATTENTIONS["softmax"], sinks=True)
+
+
+def path_reflections(scheme, x):
+    """(B, H, T, K, K): I - beta w w^T of each token, one by one."""
+    read = x @ scheme.reduce.T @ scheme.expand.T
+
+    def reflection(batch, head, token):
+        of_head = slice(head * WIDTH_HERE, (head + 1) * WIDTH_HERE)
+        weights = scheme.convolution[of_head]  # the last is the token's own
+        total = sum(
+            read[batch, token - back, of_head] * weights[:, 2 - back] for back in range(min(3, token + 1))
+        )
+        w = total * total.sigmoid()
+        w = w / (w @ w).sqrt()
+        beta = 2 * (scheme.weight[head] @ x[batch, token] + scheme.offset[head]).sigmoid()
+        return torch.eye(WIDTH_HERE, dtype=torch.float64) - beta * torch.outer(w, w)
+
+    return cache(reflection)
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_path_scores_by_the_formula(places):
+    q, k, positions = queries_and_keys(places)
+    scheme, x, leaves = given("path", rank=5)
+    reflection = path_reflections(scheme, x)
+
+    def logit(batch, head, i, j):
+        key = k[batch, head, j]
+        for token in range(j + 1, i + 1):
+            key = reflection(batch, head, token) @ key
+        return q[batch, head, i] @ key / math.sqrt(WIDTH_HERE)
+
+    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
+
+
 def turned_logit(q, k, angle):
     """sum_c Re(q_c conj(k_c) e^(i (angle(i)_c - angle(j)_c))) / sqrt K, from angle(batch, head, token)."""
     z, w = complex_pairs(q, "half"), complex_pairs(k, "half")
@@ -339,10 +431,19 @@ def test_cope_scores_by_the_formula():
     assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), [q, k, scheme.vectors])
 
 
-def test_cope_is_refused_where_no_attention_forms_all_scores():
-    scheme = small("cope", positions=5).layer(0)
-    for kind in ("flash", "linear"):
-        with pytest.raises(PairError, match="attention=softmax"):
+@pytest.mark.parametrize(
+    ("name", "options", "kinds", "choice"),
+    [
+        ("cope", {"positions": 5}, ["flash", "linear"], "softmax"),
+        ("wall", {"offset": 8.0}, ["linear"], "flash or softmax"),
+        ("stick_breaking", {}, ["flash", "linear"], "softmax"),
+        ("path", {"rank": 5}, ["flash", "linear"], "softmax"),
+    ],
+)
+def test_a_scheme_by_pairs_is_refused_where_no_attention_has_them(name, options, kinds, choice):
+    scheme = small(name, **options).layer(0)
+    for kind in kinds:
+        with pytest.raises(PairError, match=f"attention={choice}$"):
             build_attention({"kind": kind}, scheme.geometry, scheme)
 
 

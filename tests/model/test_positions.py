@@ -59,7 +59,7 @@ def test_every_scheme_keeps_shapes_and_acts_somewhere(name):
     turned = queries.shape != heads.shape or not torch.equal(queries, heads)
     acts = [not torch.equal(embedded, x), turned, bias is not None, gates is not None]
     acts.append(site.content_bias is not None)
-    acts.append(inner.overrides("score_bias"))
+    acts += [inner.overrides("score_bias"), inner.overrides("products")]
     assert sum(acts) == {"none": 0, "rope_learned": 2}.get(name, 1)
 
 
@@ -152,12 +152,20 @@ def test_rescaling_changes_a_rotation_and_is_undone(name, method):
 
 
 def test_schemes_without_a_rotation_cannot_be_rescaled():
-    assert set(SCHEMES) - set(RESCALABLE) == {
-        name
-        for name in SCHEMES
-        if name in ("none", "sinusoidal", "learned", "t5", "alibi", "kerple", "fire", "cope", "fope")
-        or build_scheme(SCHEMES[name], GEOMETRY).layer(0).by_content
-    }
+    bare = [
+        "none",
+        "sinusoidal",
+        "learned",
+        "t5",
+        "alibi",
+        "kerple",
+        "fire",
+        "cope",
+        "fope",
+        "stick_breaking",
+    ]
+    by_content = [name for name in SCHEMES if build_scheme(SCHEMES[name], GEOMETRY).layer(0).by_content]
+    assert set(SCHEMES) - set(RESCALABLE) == {*bare, *by_content}
 
 
 def test_rescalings_do_what_they_are_named_for():

@@ -11,7 +11,19 @@ from support.attentions import turned
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, each_scheme_once, pairs_that_work
 
 GEOMETRY = Geometry(width=32, heads=4, context_length=64, layers=4, causal=False)
-ONE_SIDED = {"t5", "fox", "xpos", "selective_rope", "inkling", "cope", "log_scaled", "ssmax"}
+ONE_SIDED = {
+    "t5",
+    "fox",
+    "xpos",
+    "selective_rope",
+    "inkling",
+    "cope",
+    "wall",
+    "stick_breaking",
+    "path",
+    "log_scaled",
+    "ssmax",
+}
 PAIRS = pairs_that_work(GEOMETRY)
 
 

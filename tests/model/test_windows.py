@@ -11,7 +11,21 @@ from poslab.model.positions.schedule import Schedule, ScheduleOptions
 from support.attentions import Case, assert_same, attended, masked, parts
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 
-SCHEMES_OF_EACH_KIND = ["none", "rope", "pope", "alibi", "t5", "kerple", "fox", "fire", "carope", "inkling"]
+SCHEMES_OF_EACH_KIND = [
+    "none",
+    "rope",
+    "pope",
+    "alibi",
+    "t5",
+    "kerple",
+    "fox",
+    "fire",
+    "carope",
+    "inkling",
+    "wall",
+    "stick_breaking",
+    "path",
+]
 
 
 def works(pos, attention):
@@ -39,7 +53,8 @@ def over_the_window(window):
             angles = None if site.angles is None else site.angles[..., seen, :]
             bias = site.content_bias
             bias = None if bias is None else bias._replace(r=bias.r[..., seen, :])
-            inside = Site(site.scheme, site.positions[seen], gates, angles, bias)
+            between = None if site.transitions is None else site.transitions[..., seen, :]
+            inside = Site(site.scheme, site.positions[seen], gates, angles, bias, between)
             parts_of = (tensor[..., seen, :] for tensor in (q, k, v))
             rows.append(masked(attention, *parts_of, inside)[..., -1:, :])
         return torch.cat(rows, dim=-2)

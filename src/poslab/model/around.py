@@ -25,6 +25,8 @@ class ScaledLayer(Scheme):
         super().__init__(options, inside.geometry)
         self.__dict__["inside"] = inside  # no submodule: its parameters are those of Scaled.of
         self.inside: Scheme
+        self.normalised = inside.normalised
+        self.products_in_strips = inside.products_in_strips
 
     def factor(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "#H T"]:
         """Return what multiplies the logits of the queries at these positions."""
@@ -92,6 +94,18 @@ class ScaledLayer(Scheme):
         self, q: Float[Tensor, "B H Q K"], scores: Float[Tensor, "B H Q T"]
     ) -> Float[Tensor, "B H Q T"] | None:
         return self.inside.score_bias(q, scores)
+
+    def transitions(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"] | None:
+        return self.inside.transitions(x)
+
+    def products(
+        self,
+        q: Float[Tensor, "B H Q W"],
+        k: Float[Tensor, "B H N W"],
+        transitions: Float[Tensor, "B H N K"] | None,
+        first: int,
+    ) -> Float[Tensor, "B H Q N"]:
+        return self.inside.products(q, k, transitions, first)
 
     def tail(self) -> Tail | None:
         return self.inside.tail()

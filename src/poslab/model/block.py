@@ -50,8 +50,8 @@ class Block(nn.Module):
     """One layer of a GPT."""
 
     def __init__(self, geometry: Geometry, attention: Mixer, options: BlockOptions) -> None:
-        """Raise PairError for options of attention where the mixer is none, for sinks where it has no
-        softmax, and for Canon layers where the geometry is not causal.
+        """Raise PairError for options of attention where the mixer is none, for sinks where weights
+        come from no softmax, and for Canon layers where the geometry is not causal.
         """
         super().__init__()
         if options.canon and not geometry.causal:
@@ -63,6 +63,11 @@ class Block(nn.Module):
             raise PairError(
                 f"attention.kind={attention.name} has no softmax in which a sink could take a share: choose "
                 "attention=flash or softmax, or leave model.sinks out"
+            )
+        if options.sinks and not attention.normalised:
+            raise PairError(
+                "the positional scheme gives weights that softmax does not normalise, so that a sink could "
+                "take no share: choose another scheme than stick_breaking, or leave model.sinks out"
             )
         if isinstance(attention, Attention):
             attention.add_projections(options)

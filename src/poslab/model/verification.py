@@ -136,6 +136,7 @@ class _Trial:
             gates is not None,
             site.content_bias is not None,
             scheme.overrides("score_bias"),
+            scheme.overrides("products"),
         )
         assert any(acts) or self.scheme.name == "none", "no hook has an effect"
         return ""

@@ -21,8 +21,9 @@ overrides
 
 A mixer knows no scheme by name: it calls the scheme's hooks where its mathematics has a place for them.
 `Attention.scores` shows all of them: the factors (`logit_features`), their rotation (`rotate_queries`,
-`rotate_keys`, `angles`), and the summands (`pairwise_bias`, `log_gates`, `content_bias`, `score_bias`). Its
-parameters start as GPT-2's do (poslab.model.gpt.initialise: matrices are drawn, vectors stay as constructed).
+`rotate_keys`, `angles`), their products (`transitions`, `products`), and the summands (`pairwise_bias`,
+`log_gates`, `content_bias`, `score_bias`). Its parameters start as GPT-2's do (poslab.model.gpt.initialise:
+matrices are drawn, vectors stay as constructed).
 
 Shapes: B batch, H heads, T tokens, D model width, K head width, Q queries, the rows of a matrix.
 """
@@ -55,6 +56,7 @@ class Site:
     log_gates: Float[Tensor, "B H T"] | None = None  # `scheme.log_gates` of the layer's input
     angles: Float[Tensor, "B H T K/2"] | None = None  # `scheme.angles` of it
     content_bias: ContentBias | None = None  # `scheme.content_bias` of it
+    transitions: Float[Tensor, "B H T K"] | None = None  # `scheme.transitions` of it
     last: int | None = None  # the number of final tokens to compute; None: all
     sinks: Float[Tensor, "H"] | None = None  # a score that every query has beside those of its keys
 
@@ -68,7 +70,8 @@ class Site:
     ) -> "Site":
         """Return the site of a layer with the input `x`."""
         angles, content_bias = scheme.angles(x, positions), scheme.content_bias(x, positions)
-        return cls(scheme, positions, scheme.log_gates(x), angles, content_bias, sinks=sinks)
+        transitions = scheme.transitions(x)
+        return cls(scheme, positions, scheme.log_gates(x), angles, content_bias, transitions, sinks=sinks)
 
     def turned_queries(self, q: Float[Tensor, "B H T W"]) -> Float[Tensor, "B H T V"]:
         """Rotate queries by the scheme's positions, then by its angles."""
@@ -96,6 +99,7 @@ class Mixer(nn.Module):
         self.options = options
         self.geometry = geometry
         self.kernel = ""  # the code that ran last, for the run record
+        self.normalised = scheme.normalised
         if not geometry.causal and not self.two_sided:
             raise PairError(
                 f"attention.kind={self.name} is causal, and here tokens see later ones: "
@@ -105,6 +109,13 @@ class Mixer(nn.Module):
             raise PairError(
                 f"pos.scheme={scheme.name} reads all scores of a query, which attention.kind={self.name} "
                 "never forms: choose attention=softmax"
+            )
+        in_strips = self.form == "fused" and scheme.products_in_strips
+        if scheme.overrides("products") and self.form != "exact" and not in_strips:
+            choice = "flash or softmax" if scheme.products_in_strips else "softmax"
+            raise PairError(
+                f"pos.scheme={scheme.name} changes the product of a query and a key by every token in "
+                f"between, which attention.kind={self.name} cannot: choose attention={choice}"
             )
         if scheme.geometry.window is not None and not self.windowed:
             raise PairError(
@@ -220,10 +231,11 @@ class Attention(Mixer):
     ) -> Float[Tensor, "B H Q T"]:
         """Return each query's weights on the values (last axis): attend(q, k, v, site) is weights @ v.
 
-        The rows begin at the query numbered `first`. Softmax of the scores, unless overridden. In float32 at
-        least, whatever the dtype of q and k.
+        The rows begin at the query numbered `first`. Softmax of the scores, or their exponentials where the
+        scheme is not `normalised`, unless overridden. In float32 at least, whatever the dtype of q and k.
         """
-        return softmax_beside(site.sinks, self.scores(q, k, site, first))
+        scores = self.scores(q, k, site, first)
+        return softmax_beside(site.sinks, scores) if site.scheme.normalised else scores.exp()
 
     def scores(
         self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
@@ -234,7 +246,7 @@ class Attention(Mixer):
         working = torch.promote_types(q.dtype, torch.float32)
         q = site.turned_queries(scheme.logit_features(q.to(working)))
         k = site.turned_keys(scheme.logit_features(k.to(working)))
-        scores: Float[Tensor, "B H Q T"] = q[..., first:, :] @ k.mT * scale
+        scores = scheme.products(q[..., first:, :], k, site.transitions, first) * scale
         scores = scores + added_to_logits(site, working, first)
         added = scheme.score_bias(q[..., first:, :], scores)
         return scores if added is None else scores + added

@@ -65,6 +65,9 @@ class Flash(Attention):
         working = torch.promote_types(q.dtype, torch.float32)
         if not scheme.geometry.causal:
             return self._two_sided(q, k, v, site, scale)
+        if scheme.overrides("products"):
+            self.kernel = "strips, checkpointed"
+            return pairwise_strips(q, k, v, site, scale)
         if not scheme.by_distance:
             if flex.takes(q, v) and not (scheme.overrides("pairwise_bias") and site.content_bias):
                 self.kernel = "flex attention (cuda)"

@@ -302,7 +302,9 @@ def pairwise_strips(
 
     def mixed(strip: Strip, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         queries, keys = positions[strip.queries], positions[strip.keys]
-        scores = (q.to(working) * scale) @ k.to(working).mT
+        transitions = None if site.transitions is None else site.transitions[..., strip.keys, :]
+        first = strip.queries.start - strip.keys.start
+        scores = site.scheme.products(q.to(working) * scale, k.to(working), transitions, first)
         bias = site.scheme.pairwise_bias(queries, keys)
         if bias is not None:
             scores = scores + bias.to(working)

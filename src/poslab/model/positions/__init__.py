@@ -11,7 +11,8 @@ file in conf/pos, with one public subclass of Scheme. The other keys of the YAML
     log_gates(x)                   is added to the logits, by every token in between  FoX
     angles(x, positions)           rotates queries and keys, by the tokens' content   Selective RoPE, CARoPE
     content_bias(x, positions)     is added to the logits, by the query's content     Inkling
-    score_bias(q, scores)          is added to the logits, by all logits of the query        CoPE
+    score_bias(q, scores)          is added to the logits, by all logits of the query  CoPE, stick-breaking
+    transitions(x), products(...)  change the products by every token in between      Wall, PaTH
     logit_features(x)              changes the factors of softmax attention's logits  YaRN, PoPE
     place(length, stream)          chooses the tokens' positions                      randomised
     layer(index)                   gives each layer a scheme of its own               schedule, FoX
@@ -27,6 +28,8 @@ It declares its properties where they differ from the defaults:
     relative_rotation the factor of its rotation at a distance, for the record         RoPE, PoPE
     rescale          whether a trained rotation can use other frequencies             RoPE, PoPE
     scales_queries   True where it multiplies the logits of softmax                   SSMax
+    normalised       False where its logits are the logarithms of the weights         stick-breaking
+    products_in_strips  True where flash can form `products` a strip at a time        Wall
 
 Its parameters start as GPT-2's do (GPT.initialise: matrices N(0, 0.02), vectors as constructed); `draw` sets
 any others. They train without weight decay, at a multiple of the learning rate that its YAML file sets: a
@@ -113,6 +116,8 @@ class Scheme(nn.Module):
     options_class: ClassVar[type[Options]] = Options
     two_sided: ClassVar[bool] = False
     scales_queries: ClassVar[bool] = False
+    normalised: bool = True  # by softmax; False: weights are the exponentials of the logits
+    products_in_strips: bool = False  # of a few queries they take no T x T matrix
 
     def __init__(self, options: Options, geometry: Geometry) -> None:
         """`options` is of `options_class`. Raise ConfigError where they cannot work in this geometry."""
@@ -275,7 +280,7 @@ class Scheme(nn.Module):
     @property
     def by_content(self) -> bool:
         """Whether the scheme reads the input of the layer."""
-        return any(map(self.overrides, ("log_gates", "angles", "content_bias")))
+        return any(map(self.overrides, ("log_gates", "angles", "content_bias", "transitions")))
 
     def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"] | None:
         """Return log f_t <= 0, added to the logit of every query at or after token t and every key before t.
@@ -308,6 +313,24 @@ class Scheme(nn.Module):
         forms all scores has a place for it. None: nothing.
         """
         return None
+
+    def transitions(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"] | None:
+        """Return what `products` reads of each token; None: nothing. `x` is as for `angles`."""
+        return None
+
+    def products(
+        self,
+        q: Float[Tensor, "B H Q W"],
+        k: Float[Tensor, "B H N W"],
+        transitions: Float[Tensor, "B H N K"] | None,
+        first: int,
+    ) -> Float[Tensor, "B H Q N"]:
+        """Return the products of queries and keys in softmax's logits; any finite number for keys ahead.
+
+        `transitions` are of the keys' tokens, and the queries are those from number `first` on among them.
+        Linear attention has no place for it.
+        """
+        return q @ k.mT
 
     def tail(self) -> Tail | None:
         """Return where the bias becomes geometric; None: nowhere, or the scheme does not declare it."""

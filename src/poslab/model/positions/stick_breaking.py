@@ -1,0 +1,29 @@
+"""Stick-breaking attention (Tan et al. 2024, arXiv 2410.17980): weights by break points instead of softmax.
+
+    weight_ij = beta_ij prod over l in (j, i) of (1 - beta_il),   beta_ij = sigmoid(q_i k_j / sqrt(K))
+
+for j < i: the nearest token takes its share of a stick first, and each one before it a share of what is left.
+No token has a weight for itself, and the weights of a query sum to at most 1: the rest goes nowhere, so that
+the first token mixes nothing. The authors' models add the rest times a learned vector for each head, which
+starts at 0; it is left out here. The scheme has no parameters.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from poslab.model.positions import Scheme
+
+
+class StickBreaking(Scheme):
+    normalised = False
+
+    def score_bias(
+        self, q: Float[Tensor, "B H Q K"], scores: Float[Tensor, "B H Q T"]
+    ) -> Float[Tensor, "B H Q T"]:
+        """Return what makes the logarithms of the weights: log beta - log(1 - beta) is the logit itself."""
+        rows, length = scores.shape[-2:]
+        own = torch.ones(rows, length, dtype=torch.bool, device=scores.device).triu(length - rows)
+        left = logsigmoid(-scores).masked_fill(own, 0)  # log(1 - beta), 0 for keys that are not seen
+        return left.flip(-1).cumsum(dim=-1).flip(-1).masked_fill(own, -torch.inf)
