@@ -129,7 +129,62 @@ def _part_of_the_width(results: Results) -> Parts:
     )
 
 
+def _open(number: int, statement: str, source: str, figure: str, needed: str) -> Claim:
+    """A claim that no study here is about; `figure` would decide it, and `needed` is what is missing."""
+    return Claim(
+        number,
+        statement,
+        (source,),
+        f"{figure} says so.",
+        "Nothing yet.",
+        needed,
+        lambda studies: untested((), f"No study here is about it. It takes {needed[0].lower()}{needed[1:]}"),
+    )
+
+
 CLAIMS = (
+    _open(
+        48,
+        "As the context grows RoPE prefers near tokens no more than far ones.",
+        "arXiv 2605.15514",
+        "The share of pairs in which the nearer key has the higher logit, falling to a half,",
+        "The queries and keys of trained models at several lengths.",
+    ),
+    _open(
+        50,
+        "RoPE in windows with no positions in the global layers reaches further than RoPE everywhere.",
+        "Puvvada et al. 2025, SWAN-GPT (arXiv 2504.08719); Yang et al. 2025 (arXiv 2501.18795)",
+        "The sliding loss past L",
+        "Both in one block over five seeds; the study recipes has them in two blocks, three seeds.",
+    ),
+    _open(
+        52,
+        "Gates by channel (Wall) beat FoX and RoPE past the training length without any rotation.",
+        "Tilde Research, 2026",
+        "The sliding loss past L",
+        "The schemes wall, fox and rope over five seeds, with the rate of wall tuned.",
+    ),
+    _open(
+        54,
+        "Keeping documents apart in training brings nothing.",
+        "nanochat's log, 2026, against Megatron-LM",
+        "The loss at L under data.windows=packed less that under joined",
+        "A text of documents shorter than the windows; those of the standard library are far longer.",
+    ),
+    _open(
+        55,
+        "What lets PaTH reach far is the accumulation over tokens, not the reflections.",
+        "arXiv 2606.24975",
+        "The loss past L of PaTH and of an accumulation without reflections",
+        "That second scheme, which is not built.",
+    ),
+    _open(
+        56,
+        "Layers without positions converge better where the window grows in training.",
+        "DragonLLM, 2026",
+        "The tokens to a loss",
+        "Windows that grow in training, which are not built.",
+    ),
     Claim(
         47,
         "A relative bias by content extrapolates better than RoPE.",

@@ -1,14 +1,14 @@
 """Every claim has a verdict or says what it waits for; a study decides no more than its intervals do."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from claims.contract import Judgement, Part, Verdict, in_parts, judge, ledger
 from claims.page import Entry, html, markdown, table
-from claims.studies import EXTRAPOLATION, Studies
+from claims.studies import EXTRAPOLATION, PARTS, Studies
 from support.records import FLAT, STEEP, plan, reaches, write_run, write_scheme
 
 CLAIMS = {claim.number: claim for claim in ledger()}
@@ -18,10 +18,15 @@ READ = [28, 26, 36, 30, 37, 43]  # by the study extrapolation
 
 
 def write_study(
-    folder: Path, losses: Mapping[str, Mapping[float, float]], seeds: int = 5, **manifest: object
+    folder: Path,
+    losses: Mapping[str, Mapping[float, float]],
+    seeds: int = 5,
+    study: str = EXTRAPOLATION.study,
+    arms: Sequence[str] = ARMS,
+    **manifest: object,
 ) -> Studies:
-    """A study `extrapolation` with the sliding losses of each arm; arms that are left out are flat."""
-    for place, pos in enumerate(ARMS):
+    """A study with the sliding losses of each arm; arms that are left out are flat."""
+    for place, pos in enumerate(arms):
         for seed in range(seeds):
             noise = NOISE[(seed + place) % len(NOISE)]
             write_run(
@@ -29,13 +34,13 @@ def write_study(
                 f"{pos}-{seed}",
                 pos=pos,
                 seed=seed,
-                study=EXTRAPOLATION.study,
+                study=study,
                 sliding={k: loss + k * noise / 10 for k, loss in losses.get(pos, FLAT).items()},
                 shift=noise,
                 **manifest,
             )
-    names = [f"{pos}-{seed}" for pos in ARMS for seed in range(seeds)]
-    plan(folder / "runs", names, "rope", study=EXTRAPOLATION.study)
+    names = [f"{pos}-{seed}" for pos in arms for seed in range(seeds)]
+    plan(folder / "runs", names, "rope", study=study)
     return Studies(folder / "runs", folder / "reports")
 
 
@@ -80,6 +85,32 @@ def test_a_clear_study_decides_either_way(tmp_path: Path) -> None:
     assert judgements[36].verdict is Verdict.REFUTED_HERE
     judgements = verdicts(write_study(tmp_path / "worse", {"rope": {1.0: 2.1, 8.0: 2.5}}))
     assert judgements[28].verdict is judgements[26].verdict is judgements[30].verdict is Verdict.REFUTED_HERE
+
+
+def test_claims_on_layers_are_decided_either_way_and_part_by_part(tmp_path: Path) -> None:
+    arms = ("rope", "t5", "inkling", "ssmax", "rope_partial")
+    above, below = {1.0: 2.3, 8.0: 2.3}, {1.0: 1.7, 8.0: 1.7}  # the others have 2.0 and 2.06
+
+    def judged(name: str, losses: Mapping[str, Mapping[float, float]]) -> dict[int, Judgement]:
+        studies = write_study(tmp_path / name, losses, study=PARTS.study, arms=arms)
+        return {number: judge(CLAIMS[number], studies) for number in (47, 51, 53)}
+
+    up = judged("above", dict.fromkeys(arms[2:], above))
+    down = judged("below", dict.fromkeys(arms[2:], below))
+    assert (up[47].verdict, down[47].verdict) == (Verdict.REFUTED_HERE, Verdict.HOLDS_HERE)
+    assert (up[51].part("b").verdict, down[51].part("b").verdict) == (
+        Verdict.REFUTED_HERE,
+        Verdict.HOLDS_HERE,
+    )
+    assert (up[51].part("c").verdict, down[51].part("c").verdict) == (
+        Verdict.REFUTED_HERE,
+        Verdict.HOLDS_HERE,
+    )
+    assert (up[53].verdict, down[53].verdict) == (Verdict.HOLDS_HERE, Verdict.REFUTED_HERE)
+    flat = judged("flat", {"rope": FLAT})
+    assert flat[47].verdict is Verdict.UNDECIDED
+    assert flat[53].part("a").verdict is Verdict.HOLDS_HERE  # no gain of 0.02 nats
+    assert flat[53].part("b").verdict is Verdict.UNDECIDED
 
 
 def test_a_study_of_too_few_seeds_decides_nothing_and_is_missing(tmp_path: Path) -> None:
