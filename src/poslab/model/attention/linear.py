@@ -9,7 +9,8 @@ rotated product can be negative, and as a denominator it could vanish. All of it
 Where the bias is geometric past a horizon M (a scheme's `tail`), both sums take O(T) time and memory: exact
 weights for the keys less than about M back, and one decayed sum over all keys before those. A bias without
 such a tail is refused when the model is built, unless a window ends it: there M is the window's end, and the
-keys before weigh nothing. Where the geometry is not causal, the sums are over all keys,
+keys before weigh nothing. A bias of each query's own that ends after some tokens has a sum over all keys
+further back (kernels/near.py). Where the geometry is not causal, the sums are over all keys,
 without weights w.
 """
 
@@ -23,7 +24,8 @@ from torch.autograd import Function
 from poslab.config.schema import Options, PairError
 from poslab.model.attention import Attention, Site, added_to_logits, cumulative_log_gates
 from poslab.model.kernels.chunked import ChunkedAttention, PairWeights
-from poslab.model.positions import Geometry, Scheme, Tail
+from poslab.model.kernels.near import near_linear
+from poslab.model.positions import ContentBias, Geometry, Scheme, Tail
 
 CHUNK = {"cpu": 64, "cuda": 128}  # queries per step; affects only rounding and speed
 
@@ -51,11 +53,15 @@ class Linear(Attention):
                 f"pos.scheme={scheme.name} has: choose attention=flash or softmax, or a scheme without, "
                 "such as rope"
             )
+        self.decays = False
         if scheme.overrides("content_bias"):
-            raise PairError(
-                f"pos.scheme={scheme.name} gives each query a bias of its own, which linear attention "
-                "lacks: choose attention=flash or softmax, or pos=selective_rope, which rotates by content"
-            )
+            if adds or scheme.geometry.window is not None or not scheme.geometry.consecutive:
+                raise PairError(
+                    f"pos.scheme={scheme.name} gives each query a bias of its own, which linear attention "
+                    "takes without a window, gates or another bias, at positions 0, 1, 2, ... alone: choose "
+                    "attention=flash or softmax"
+                )
+            return
         tail = tail_of(scheme)
         if tail is None:
             raise PairError(
@@ -88,6 +94,10 @@ class Linear(Attention):
             self.kernel = "linear, two-sided"
             summed = turned_q @ (turned_k.mT @ v.to(q.dtype))
             return (summed / (q @ k.sum(dim=-2, keepdim=True).mT)).to(v.dtype)
+        if site.content_bias is not None:
+            self.kernel = "linear, near bias"
+            bias = ContentBias(*(part.to(q.dtype) for part in site.content_bias))
+            return near_linear((turned_q, turned_k), (q, k), v.to(q.dtype), bias).to(v.dtype)
         plain = (None, None) if turned_q is q and turned_k is k else (q, k)
         weights = pair_weights(site, q, chunk, self.decays)
         mixed: Tensor = ChunkedAttention.apply(  # type: ignore[no-untyped-call]

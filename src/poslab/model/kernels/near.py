@@ -1,9 +1,10 @@
-"""Softmax attention under a bias of each query's own for the keys near it, by PyTorch's kernel for CPUs.
+"""Attention under a bias of each query's own for the keys near it: softmax, by PyTorch's kernel for CPUs.
 
 The bias r_i . table[:, t] ends after N tokens. So a block of queries has it only for the keys from N tokens
 before its first query on; the kernel attends to these with a mask, to all keys further back without one, and
 the two are merged by the logarithms of their sums, as ring attention merges blocks. Backward forms the near
-scores again in plain products, since the kernel has no gradient of a mask.
+scores again in plain products, since the kernel has no gradient of a mask. Linear attention (`near_linear`)
+has the same near keys, and one sum over all keys further back.
 
 Shapes: N distances with a bias, R rank, Q queries of a block, M its near keys, W width of queries and keys.
 """
@@ -16,8 +17,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from poslab.model.kernels.cpu_causal import backward_kernel, forward_kernel
+from poslab.model.positions import ContentBias
 
 BLOCK, LONG_BLOCK = 64, 256  # queries of a call
 LONG = 1024  # tokens from which on the long blocks are faster
@@ -114,6 +117,60 @@ class NearBias(Function):
                 of_q[rows] += of_scores @ k[keys]
                 of_k[keys] += of_scores.mT @ q[rows]
         return of_q, of_k, of_v, of_r, of_table, None
+
+
+def near_linear(
+    turned: tuple[Float[Tensor, "B H T W"], Float[Tensor, "B H T W"]],
+    plain: tuple[Float[Tensor, "B H T W"], Float[Tensor, "B H T W"]],
+    v: Float[Tensor, "B H T K"],
+    bias: ContentBias,
+) -> Float[Tensor, "B H T K"]:
+    """Return the sums over keys j of exp(bias_ij) q_i k_j v_j, over those of exp(bias_ij) q_i k_j.
+
+    Positive queries and keys are rotated in the numerator (`turned`), not in the denominator (`plain`).
+    Blocks are formed again in backward.
+    """
+    (turned_q, turned_k), (q, k) = turned, plain
+    state = turned_k[..., :0, :].mT @ v[..., :0, :]
+    total, counted, parts = k[..., :0, :].sum(dim=-2, keepdim=True), 0, []
+    for block in _blocks(q.shape[-2], bias.table.shape[1]):
+        rows, keys, further = block.rows, block.keys, slice(counted, block.near)
+        state = state + turned_k[..., further, :].mT @ v[..., further, :]
+        total = total + k[..., further, :].sum(dim=-2, keepdim=True)
+        counted = block.near
+        near = turned_q[..., rows, :], turned_k[..., keys, :], q[..., rows, :], k[..., keys, :]
+        profiles = bias.r[..., rows, :] @ bias.table
+        mixed = checkpoint(
+            _of_block,
+            *near,
+            v[..., keys, :],
+            profiles,
+            state,
+            total,
+            block,
+            use_reentrant=False,
+            preserve_rng_state=False,
+        )
+        parts.append(mixed)
+    return torch.cat(parts, dim=-2)
+
+
+def _of_block(
+    turned_q: Float[Tensor, "B H Q W"],
+    turned_k: Float[Tensor, "B H M W"],
+    q: Float[Tensor, "B H Q W"],
+    k: Float[Tensor, "B H M W"],
+    v: Float[Tensor, "B H M K"],
+    profiles: Float[Tensor, "B H Q N"],
+    state: Float[Tensor, "B H W K"],
+    total: Float[Tensor, "B H 1 W"],
+    block: Block,
+) -> Float[Tensor, "B H Q K"]:
+    mask = _sheared(profiles, block)
+    largest = mask.amax(dim=-1, keepdim=True).clamp(min=0).detach()  # cancels in the quotient
+    near, far = (mask - largest).exp(), (-largest).exp()
+    denominator = (q @ k.mT * near).sum(dim=-1, keepdim=True) + far * (q @ total.mT)
+    return ((turned_q @ turned_k.mT * near) @ v + far * (turned_q @ state)) / denominator
 
 
 def _sheared(profiles: Float[Tensor, "B H Q N"], block: Block) -> Float[Tensor, "B H Q M"]:
