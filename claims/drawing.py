@@ -26,10 +26,13 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (3, 1.5, 1.5, 1.5, 1.5, 1.5),
 )
 STYLE: dict[str, Any] = {
-    "font.family": ["STIXGeneral", "DejaVu Sans"],  # both come with Matplotlib, so every machine draws alike
-    "mathtext.fontset": "stix",
-    **dict.fromkeys(("font.size", "axes.labelsize"), 8.5),
-    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 8),
+    # Text stays text, since glyphs as paths are half of a figure's bytes. This font comes with Matplotlib, so
+    # every machine lays out alike, and is wider than what a browser takes instead, so that nothing overlaps.
+    "svg.fonttype": "none",
+    "font.family": ["DejaVu Sans", "sans-serif"],
+    "mathtext.fontset": "dejavusans",
+    **dict.fromkeys(("font.size", "axes.labelsize"), 7.5),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 7),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
     **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
     "grid.color": "#e4e4e4",
@@ -40,7 +43,6 @@ STYLE: dict[str, Any] = {
     "legend.handlelength": 2.4,
     "legend.columnspacing": 1.2,
     "svg.hashsalt": "poslab",
-    "svg.fonttype": "none",  # text stays text: glyphs as paths are half of a figure's bytes
 }
 
 
