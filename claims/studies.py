@@ -56,8 +56,8 @@ WARPED = StudyCommand("warped", "sweep=claims/warped", 15)
 VARIANTS = StudyCommand("variants", "sweep=claims/variants", 20)
 PERFORMER = StudyCommand("performer", "sweep=claims/performer", 10)
 DENOMINATORS = StudyCommand("denominators", "sweep=claims/denominators", 5)
-PARTS = StudyCommand("parts", "sweep=claims/parts", 25, minutes=1)
-CANON = StudyCommand("canon", "sweep=claims/canon", 20, minutes=1)
+PARTS = StudyCommand("parts", "sweep=claims/parts", 25)
+CANON = StudyCommand("canon", "sweep=claims/canon", 20)
 ALL = (
     *(EXTRAPOLATION, CONVERGENCE, FAIR, CATALOGUE, ATTENTION, BASES, RESCALING),
     *(WARPED, VARIANTS, PERFORMER, DENOMINATORS, CONTEXT, PARTS, CANON),
