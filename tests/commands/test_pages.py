@@ -77,6 +77,8 @@ def test_every_setting_that_a_page_names_is_one():
         for section in options
         for key in flat_settings(dict(section) if group == "model" else {group: dict(section)})
     }
+    shared = {name: value for name, value in arms(CONF)["config"].items() if name in sections}
+    known |= set(flat_settings({name: value for name, value in shared.items() if value}))
     groups = "|".join(sorted(sections))
     for page, text in PAGES.items():
         if (
