@@ -110,8 +110,8 @@ class Mixer(nn.Module):
                 f"pos.scheme={scheme.name} reads all scores of a query, which attention.kind={self.name} "
                 "never forms: choose attention=softmax"
             )
-        in_strips = self.form == "fused" and scheme.products_in_strips
-        if scheme.overrides("products") and self.form != "exact" and not in_strips:
+        works = {"exact", "fused"} if scheme.products_in_strips else {"exact"}
+        if scheme.overrides("products") and self.form not in works:
             choice = "flash or softmax" if scheme.products_in_strips else "softmax"
             raise PairError(
                 f"pos.scheme={scheme.name} changes the product of a query and a key by every token in "
