@@ -107,7 +107,7 @@ def test_the_last_tokens_alone_get_what_they_get_among_all(pos, attention, last)
 
 
 @pytest.mark.parametrize("attention", ["linear", "performer"])
-@pytest.mark.parametrize("pos", ["kerple", "fire", "inkling"])
+@pytest.mark.parametrize("pos", ["kerple", "fire"])
 def test_a_pair_without_a_fast_form_is_refused_and_says_what_to_choose(pos, attention):
     with pytest.raises(ConfigError, match=rf"pos.scheme={pos}.*attention=flash"):
         parts(pos, attention)
