@@ -165,7 +165,7 @@ def test_schemes_without_a_rotation_cannot_be_rescaled():
         "stick_breaking",
     ]
     by_content = [name for name in SCHEMES if build_scheme(SCHEMES[name], GEOMETRY).layer(0).by_content]
-    assert set(SCHEMES) - set(RESCALABLE) == {*bare.split(), *by_content}
+    assert set(SCHEMES) - set(RESCALABLE) == {*bare, *by_content}
 
 
 def test_rescalings_do_what_they_are_named_for():
