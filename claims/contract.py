@@ -8,7 +8,7 @@ from enum import StrEnum
 from string import ascii_lowercase
 from typing import Any
 
-from claims.studies import Reading, Studies, StudyCommand
+from claims.studies import EXPLORATORY, Compared, Reading, Studies, StudyCommand
 
 # The sources: five unpublished notes, each with a letter, and papers.
 LECTURE = "unpublished teaching notes (A)"
@@ -67,6 +67,20 @@ TRUE_IF_LOWER: Mapping[Reading, Verdict] = {
     "higher": Verdict.REFUTED_HERE,
     "open": Verdict.UNDECIDED,
 }
+
+
+CLEAR = 0.02  # nats: less is called no difference
+
+
+def no_clear_difference(found: Compared, sign: int) -> Verdict:
+    """The verdict on "not lower" (`sign` -1) or "not higher" (1) by `CLEAR`, from the whole interval."""
+    half = found.difference.half_width
+    if half is None or found.difference.n < EXPLORATORY:
+        return Verdict.UNDECIDED
+    least, most = (sign * found.difference.mean + change for change in (-half, half))
+    if most < CLEAR:
+        return Verdict.HOLDS_HERE
+    return Verdict.REFUTED_HERE if least > CLEAR and found.reading != "open" else Verdict.UNDECIDED
 
 
 class Kind(StrEnum):

@@ -10,6 +10,7 @@ from claims import parts
 from claims.contract import (
     BLOG,
     BOOK,
+    CLEAR,
     TRUE_IF_LOWER,
     Claim,
     Judgement,
@@ -17,6 +18,7 @@ from claims.contract import (
     Verdict,
     exactly,
     in_parts,
+    no_clear_difference,
     untested,
 )
 from claims.studies import (
@@ -36,9 +38,8 @@ from claims.studies import (
     read_difference,
     setting,
 )
-from poslab import Difference, number
+from poslab import number
 
-CLEAR = 0.02  # nats: less is called no difference
 TURNED = 1.0  # radians within L: a pair that turns by less is as good as unturned
 
 
@@ -46,14 +47,6 @@ def first_negative(base: float, farthest: int = 16_384) -> int:
     """The first distance at which the score of equal queries and keys is below 0 (Xu et al. 2024), K = 32."""
     scores = parts.rotations(parts.rope(32, base), torch.arange(farthest)).real.sum(dim=0)
     return int((scores < 0).int().argmax())
-
-
-def _no_worse(found: Compared) -> tuple[float, float] | None:
-    """The interval of a difference, where there are seeds enough for one that counts."""
-    difference: Difference = found.difference
-    if difference.half_width is None or difference.n < EXPLORATORY:
-        return None
-    return difference.mean - difference.half_width, difference.mean + difference.half_width
 
 
 def _variant(studies: Studies, label: str) -> tuple[str, Results, Compared] | None:
@@ -71,14 +64,8 @@ def _with_learned(studies: Studies) -> Judgement:
     if variant is None:
         return untested((VARIANTS,), "The scheme rope_learned is there; the study is not.")
     study, results, found = variant
-    ends = _no_worse(found)
-    verdict = Verdict.UNDECIDED
-    if found.reading == "lower" and ends is not None and ends[1] < -CLEAR:
-        verdict = Verdict.REFUTED_HERE
-    elif ends is not None and ends[0] > -CLEAR:
-        verdict = Verdict.HOLDS_HERE
     return Judgement(
-        verdict,
+        no_clear_difference(found, -1),
         f"sliding loss at L, rope_learned less rope {found.text}",
         f"No clear gain is said where the whole interval leaves less than {CLEAR} nats of one.",
         study=study,
@@ -101,14 +88,9 @@ def _still_pairs(studies: Studies) -> Judgement:
     if variant is None:
         return untested((VARIANTS,), "The scheme rope_p is there; the study is not.")
     study, results, found = variant
-    ends, angle = _no_worse(found), slowest_angle(results, "rope_p")
-    verdict = Verdict.UNDECIDED
-    if angle >= TURNED and found.reading == "higher" and ends is not None and ends[0] > CLEAR:
-        verdict = Verdict.REFUTED_HERE
-    elif angle >= TURNED and ends is not None and ends[1] < CLEAR:
-        verdict = Verdict.HOLDS_HERE
+    angle = slowest_angle(results, "rope_p")
     return Judgement(
-        verdict,
+        no_clear_difference(found, 1) if angle >= TURNED else Verdict.UNDECIDED,
         f"within L = {results.context_length} the pairs left unturned turn by {angle:.2f} rad and less under "
         f"RoPE; sliding loss at L, rope_p less rope {found.text}",
         f"Without loss is said where the whole interval leaves less than {CLEAR} nats of one."

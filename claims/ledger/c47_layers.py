@@ -2,10 +2,19 @@
 
 from collections.abc import Callable
 
-from claims.contract import TRUE_IF_LOWER, Claim, Judgement, Part, Verdict, in_parts, untested
+from claims.contract import (
+    CLEAR,
+    TRUE_IF_LOWER,
+    Claim,
+    Judgement,
+    Part,
+    Verdict,
+    in_parts,
+    no_clear_difference,
+    untested,
+)
 from claims.studies import (
     CANON,
-    EXPLORATORY,
     PARTS,
     Compared,
     Results,
@@ -18,8 +27,6 @@ from claims.studies import (
     setting,
     time_ratio,
 )
-
-CLEAR = 0.02  # nats: less is called no difference
 
 Parts = tuple[Part, ...] | None
 
@@ -44,16 +51,8 @@ def _is_lower(statement: str, found: Compared, what: str) -> Part:
     return Part(statement, TRUE_IF_LOWER[found.reading], f"{what} {found.text}")
 
 
-def _not_clearly(statement: str, found: Compared, what: str, sign: int) -> Part:
-    """A part that says: not lower (`sign` -1) or not higher (1) by `CLEAR` or more."""
-    half, verdict = found.difference.half_width, Verdict.UNDECIDED
-    if half is not None and found.difference.n >= EXPLORATORY:
-        least, most = (sign * found.difference.mean + change for change in (-half, half))
-        if most < CLEAR:
-            verdict = Verdict.HOLDS_HERE
-        elif least > CLEAR and found.reading != "open":
-            verdict = Verdict.REFUTED_HERE
-    return Part(statement, verdict, f"{what} {found.text}")
+def _no_clear_difference(statement: str, found: Compared, what: str, sign: int) -> Part:
+    return Part(statement, no_clear_difference(found, sign), f"{what} {found.text}")
 
 
 def _content_bias(results: Results) -> Parts:
@@ -66,7 +65,7 @@ def _content_bias(results: Results) -> Parts:
     where = f"sliding loss at {multiple(figure):g} L, inkling less"
     return (
         _is_lower("It extrapolates better than RoPE.", rope, f"{where} rope"),
-        _is_lower("So it does than a bias by distance alone (T5's).", t5, f"{where} t5"),
+        _is_lower("It extrapolates better than a bias by distance alone (T5's).", t5, f"{where} t5"),
     )
 
 
@@ -83,8 +82,8 @@ def _canon(results: Results) -> Parts:
     where = "sliding loss at L, none with Canon layers less"
     return (
         _is_lower("They lower the loss of a model without positions.", gain, f"{where} none"),
-        _not_clearly("They bring it to RoPE without them.", to_rope, f"{where} rope", 1),
-        _not_clearly("They bring it to RoPE with them.", to_both, f"{where} rope with them", 1),
+        _no_clear_difference("They bring it to RoPE without them.", to_rope, f"{where} rope", 1),
+        _no_clear_difference("They bring it to RoPE with them.", to_both, f"{where} rope with them", 1),
     )
 
 
@@ -124,19 +123,19 @@ def _part_of_the_width(results: Results) -> Parts:
     what = "sliding loss at L, rope_partial (a quarter) less rope"
     worse = {"higher": Verdict.HOLDS_HERE, "lower": Verdict.REFUTED_HERE, "open": Verdict.UNDECIDED}
     return (
-        _not_clearly("It brings no improvement.", found, what, -1),
+        _no_clear_difference("It brings no improvement.", found, what, -1),
         Part("It is slightly worse.", worse[found.reading], f"{what} {found.text}"),
     )
 
 
-def _open(number: int, statement: str, source: str, figure: str, needed: str) -> Claim:
-    """A claim that no study here is about; `figure` would decide it, and `needed` is what is missing."""
+def _open(number: int, statement: str, source: str, prediction: str, needed: str) -> Claim:
+    """A claim that no study here is about, and what is needed for one."""
     return Claim(
         number,
         statement,
         (source,),
-        f"{figure} says so.",
-        "Nothing yet.",
+        prediction,
+        "Not judged yet: no study here is about it.",
         needed,
         lambda studies: untested((), f"No study here is about it. It takes {needed[0].lower()}{needed[1:]}"),
     )
@@ -147,42 +146,42 @@ CLAIMS = (
         48,
         "As the context grows RoPE prefers near tokens no more than far ones.",
         "arXiv 2605.15514",
-        "The share of pairs in which the nearer key has the higher logit, falling to a half,",
+        "The share of pairs of keys in which the nearer one has the higher logit falls to a half.",
         "The queries and keys of trained models at several lengths.",
     ),
     _open(
         50,
         "RoPE in windows with no positions in the global layers reaches further than RoPE everywhere.",
         "Puvvada et al. 2025, SWAN-GPT (arXiv 2504.08719); Yang et al. 2025 (arXiv 2501.18795)",
-        "The sliding loss past L",
+        "At 8 L its sliding loss is lower.",
         "Both in one block over five seeds; the study recipes has them in two blocks, three seeds.",
     ),
     _open(
         52,
         "Gates by channel (Wall) beat FoX and RoPE past the training length without any rotation.",
         "Tilde Research, 2026",
-        "The sliding loss past L",
+        "At 8 L the sliding loss of wall is lower than those of fox and rope.",
         "The schemes wall, fox and rope over five seeds, with the rate of wall tuned.",
     ),
     _open(
         54,
         "Keeping documents apart in training brings nothing.",
         "nanochat's log, 2026, against Megatron-LM",
-        "The loss at L under data.windows=packed less that under joined",
+        "The loss at L under data.windows=packed is not lower than under joined.",
         "A text of documents shorter than the windows; those of the standard library are far longer.",
     ),
     _open(
         55,
         "What lets PaTH reach far is the accumulation over tokens, not the reflections.",
         "arXiv 2606.24975",
-        "The loss past L of PaTH and of an accumulation without reflections",
+        "Past L an accumulation without reflections has a loss as low as PaTH's.",
         "That second scheme, which is not built.",
     ),
     _open(
         56,
         "Layers without positions converge better where the window grows in training.",
         "DragonLLM, 2026",
-        "The tokens to a loss",
+        "Under windows that grow they need fewer tokens to the same loss.",
         "Windows that grow in training, which are not built.",
     ),
     Claim(

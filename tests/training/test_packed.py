@@ -9,6 +9,7 @@ import torch
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.model.gpt import build
+from poslab.study.run.plan import plan
 from poslab.training.batches import TrainingBatches
 from poslab.training.module import LanguageModel
 from support.models import ATTENTIONS, POSITIONS
@@ -85,7 +86,7 @@ def test_processes_and_microbatches_share_the_targets_of_one_step(text):
     assert sum(share.weight for share in shares) == pytest.approx(2)
 
 
-def test_questions_that_would_be_cut_apart_are_refused(text):
-    config, corpus = training(text, probe={"tasks": ["copy"], "share": 0.5, "samples": 2, "depths": 2})
+def test_questions_that_would_be_cut_apart_are_refused(text, tmp_path):
+    probe = {"tasks": ["copy"], "share": 0.5, "samples": 2, "depths": 2}
     with pytest.raises(ConfigError, match=r"data\.windows=within"):
-        TrainingBatches(config, corpus)
+        plan(request(data={**text, "windows": "packed"}, probe=probe), tmp_path)

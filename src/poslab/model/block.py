@@ -67,7 +67,7 @@ class Block(nn.Module):
         if options.sinks and not attention.normalised:
             raise PairError(
                 "the positional scheme gives weights that softmax does not normalise, so that a sink could "
-                "take no share: choose another scheme than stick_breaking, or leave model.sinks out"
+                "take no share: choose a scheme under softmax, such as rope, or leave model.sinks out"
             )
         if isinstance(attention, Attention):
             attention.add_projections(options)

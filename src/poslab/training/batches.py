@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from poslab.config.schema import ConfigError, RunConfig
+from poslab.config.schema import RunConfig
 from poslab.data.corpus import Corpus
 from poslab.data.questions import with_questions
 from poslab.data.windows import Starts, training_batch
@@ -45,14 +45,8 @@ class TrainingBatches:
         self.config = config
         self.corpus = corpus
         self.objective = build_objective(config.objective)
-        windows = config.data.get("windows")
-        self.packed = windows == "packed"
-        if self.packed and not (self.objective.causal and config.probe.share is None):
-            raise ConfigError(
-                "data.windows=packed takes a causal objective and text without the questions of probe: "
-                "choose data.windows=within"
-            )
-        self.starts = Starts(corpus, config.context_length, windows == "within")
+        self.windows = config.data.get("windows")
+        self.starts = Starts(corpus, config.context_length, self.windows == "within")
         self.first_step = first_step
         self.rank = rank
         self.world = world
@@ -75,7 +69,7 @@ class TrainingBatches:
         size = len(windows) // parts
         share = slice(mine * size, (mine + 1) * size)
         rows, goals = tokens[share], targets[share]
-        if self.packed:
+        if self.windows == "packed":
             rows, goals = documents_apart(rows, goals, self.corpus.separator)
         return Batch(
             torch.from_numpy(rows),

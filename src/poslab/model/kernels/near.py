@@ -20,11 +20,11 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from poslab.model.kernels.cpu_causal import backward_kernel, forward_kernel
+from poslab.model.kernels.strips import LIVE
 from poslab.model.positions import ContentBias
 
 BLOCK, LONG_BLOCK = 64, 256  # queries of a call
 LONG = 1024  # tokens from which on the long blocks are faster
-LIVE = 2**19  # near scores formed at a time in backward: 2 MB in float32, which a cache holds
 
 
 class Block(NamedTuple):

@@ -66,7 +66,7 @@ def size_of(
     softmax, number = config.attention.get("kind") == "softmax", 2 if trainer.precision == "bfloat16" else 4
     vocabulary = _entries(config)
     ends = vocabulary * model.width * (1 if model.tied else 2)
-    # A block's matrices: queries and output, keys and values, and the perceptron, of the least block.
+    # Of a block the matrices that every kind has: queries and output, keys and values, the perceptron.
     groups = 1 if model.query_groups is None else model.query_groups / model.heads
     hidden = model.layers * round((2 + 2 * groups + 8) * model.width**2)
     weights = ends + hidden + parameters

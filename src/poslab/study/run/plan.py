@@ -7,7 +7,9 @@ from poslab.config.request import Config, Request, Start
 from poslab.config.schema import CAUSAL, FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
 from poslab.data.corpus import check_lengths
 from poslab.data.questions import ROOM
+from poslab.data.windows import Starts
 from poslab.loggers import checked as checked_loggers
+from poslab.objectives import build_objective
 from poslab.record.schema import FORMAT
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
 from poslab.study.run.budget import BudgetError, check_memory, check_steps, size_of
@@ -55,13 +57,13 @@ def plan(
     config = config.model_copy(update={"data": data})
     if config.part == "tuning":
         corpus = corpus.for_tuning()
+    if config.data.get("windows") == "packed":
+        _check_packed(config)
     if config.probe.tasks:
         _check_probe(config)
     check_lengths(corpus, config.context_length, longest_length(config))
-    if config.data.get("windows") != "joined":
-        from poslab.training.batches import TrainingBatches  # which loads PyTorch
-
-        TrainingBatches(config, corpus)
+    if config.data.get("windows") == "within":
+        Starts(corpus, config.context_length, within=True)
     code = preparation.code(config)
     if request.start is not None:
         check_length(config, request.start)
@@ -95,6 +97,14 @@ def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:
     """Return the settings that decide a run's result, and the arm that it continues, for record and W&B."""
     settings = config.result_settings()
     return settings if start is None else {**settings, FROM: start.arm}
+
+
+def _check_packed(config: Config) -> None:
+    """Raise ConfigError where parts of windows cannot be rows of their own."""
+    if not build_objective(config.objective).causal or config.probe.share is not None:
+        raise ConfigError(
+            "data.windows=packed takes a causal objective and no probe.share: choose data.windows=within"
+        )
 
 
 def _check_probe(config: Config) -> None:
