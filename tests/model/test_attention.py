@@ -258,6 +258,7 @@ def test_shift_invariance_is_as_the_scheme_says(pos):
     gpt = make_gpt(SCHEMES[pos], ATTENTIONS["softmax"])
     tokens = torch.arange(42)[None] % 7
     positions = gpt.scheme.place(42, None)
+    gpt.scheme.read_tokens(tokens)
     embedded = gpt.scheme.embed(gpt.embedding(tokens), positions)
     same = []
     for index, block in enumerate(gpt.blocks):

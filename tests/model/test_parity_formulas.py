@@ -384,6 +384,47 @@ def test_carope_scores_by_the_formula(places):
     assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
 
 
+END, TEXT = 9, [[5, 9, 1, 2, 9, 9, 3, 4, 5, 6, 7], [9, 1, 9, 2, 3, 4, 5, 6, 7, 8, 9]]
+SEGMENTS = [[0, 0, 1, 1, 1, 2, 3, 3, 3, 3, 3], [0, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]]
+IN_SEGMENT = [[0, 1, 0, 1, 2, 0, 0, 1, 2, 3, 4], [0, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("options", [{"base": 100.0}, {"slope": 3.0}])
+def test_bipe_counts_in_segments_and_between_them(options):
+    q, k, positions = queries_and_keys("consecutive")
+    scheme, x, _ = given("bipe", rate=1.0, ends=[END, 40], context_length=6, **options)
+    scheme.read_tokens(torch.tensor(TEXT))
+    embedded = scheme.embed(x, positions)
+    expected = [
+        [x[row, token] + scheme.table[min(place, 5)] for token, place in enumerate(IN_SEGMENT[row])]
+        for row in range(2)
+    ]
+    close(embedded, torch.stack([torch.stack(row) for row in expected]))
+    (gradient,) = torch.autograd.grad(embedded.sum(), scheme.table)
+    close(gradient[:, 0], torch.tensor([7.0, 5.0, 3.0, 2.0, 2.0, 3.0], dtype=torch.float64))
+
+    theta = torch.tensor([100.0 ** (-2 * c / WIDTH_HERE) for c in range(WIDTH_HERE // 2)])
+    rotated = turned_logit(q, k, lambda row, head, token: SEGMENTS[row][token] * theta.double())
+    slopes = [2**-4, 2**-8, 2**-2]
+
+    def logit(row, head, i, j):
+        if "base" in options:
+            return rotated(row, head, i, j)
+        lost = 3.0 * slopes[head] * (SEGMENTS[row][i] - SEGMENTS[row][j])
+        return q[row, head, i] @ k[row, head, j] / math.sqrt(WIDTH_HERE) - lost
+
+    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k], 1e-6)
+
+
+def test_bipe_without_tokens_or_with_two_counts_between_segments_is_refused():
+    scheme, x, _ = given("bipe", rate=1.0, ends=[END], base=100.0)
+    with pytest.raises(ValueError, match="read_tokens"):
+        scheme.embed(x, torch.arange(TOKENS))
+    for both in ({}, {"base": 100.0, "slope": 1.0}):
+        with pytest.raises(ConfigError, match="set one"):
+            given("bipe", rate=1.0, ends=[END], **both)
+
+
 @pytest.mark.parametrize("places", PLACES)
 def test_repo_scores_by_the_formula(places):
     q, k, positions = queries_and_keys(places)

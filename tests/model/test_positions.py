@@ -32,6 +32,7 @@ RESCALABLE = [
 def randomised(section, geometry=GEOMETRY):
     scheme = build_scheme(section, geometry).double()
     generator = torch.Generator().manual_seed(1)
+    scheme.read_tokens(torch.randint(64, (1, 100), generator=generator))
     with torch.no_grad():
         for parameter in scheme.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
@@ -60,7 +61,7 @@ def test_every_scheme_keeps_shapes_and_acts_somewhere(name):
     acts = [not torch.equal(embedded, x), turned, bias is not None, gates is not None]
     acts.append(site.content_bias is not None)
     acts += [inner.overrides("score_bias"), inner.overrides("products")]
-    assert sum(acts) == {"none": 0, "rope_learned": 2}.get(name, 1)
+    assert sum(acts) == {"none": 0, "rope_learned": 2, "bipe_rope": 2, "bipe_alibi": 2}.get(name, 1)
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])

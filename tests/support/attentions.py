@@ -18,6 +18,7 @@ def parts(pos, attention, heads=HEADS, context_length=1000, window=None):
     with torch.no_grad():
         for parameter in whole.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    whole.read_tokens(torch.randint(64, (1, 4096), generator=generator))
     scheme = whole.layer(0)
     attend = build_attention(ATTENTIONS[attention], geometry, scheme)
     attend.draw(torch.Generator().manual_seed(5))

@@ -26,6 +26,7 @@ def plain_losses(gpt: GPT, windows: np.ndarray, last: int | None = None) -> np.n
         for start in range(0, len(windows), size):
             batch = torch.from_numpy(windows[start : start + size])
             positions = gpt.scheme.place(windows.shape[1] - 1, None)
+            gpt.scheme.read_tokens(batch[:, :-1])
             x = gpt.scheme.embed(gpt.embedding(batch[:, :-1]), positions)
             for index, block in enumerate(gpt.blocks):
                 x = block(x, gpt.scheme.layer(index), positions)

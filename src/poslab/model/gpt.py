@@ -64,6 +64,7 @@ class GPT(nn.Module):
         if positions is None:
             positions = self.scheme.place(length, None)
         positions = positions.to(tokens.device)
+        self.scheme.read_tokens(tokens)
         x = self.scheme.embed(self.embedding(tokens), positions)
         # Not compiled at evaluation, which has many shapes: a block would be compiled for each.
         blocks: Iterable[Callable[..., Any]] = (self.training and self._compiled) or self.blocks

@@ -42,5 +42,6 @@ def _cell(pos: dict[str, Any], attention: dict[str, Any], reasons: dict[str, int
         return f"– ({reasons.setdefault(str(error), len(reasons) + 1)})"
     if isinstance(built, Attention):
         built.add_projections()
+    scheme.read_tokens(torch.zeros(1, 4, dtype=torch.long))
     built(torch.zeros(1, 4, GEOMETRY.width), Site(layer, scheme.place(4, None)))
     return built.form if built.form != "fused" else f"fused: {built.kernel.removesuffix(' (cpu)')}"

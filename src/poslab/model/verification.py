@@ -21,6 +21,7 @@ from poslab.model.positions import Geometry, Scheme, build_scheme
 
 HEADS, HEAD_WIDTH, LENGTH, SHIFT = 4, 16, 200, 37  # tokens: more than one strip or chunk
 CHUNKS = (16, 48, 256)
+VOCABULARY = 256
 TOLERANCE = 1e-9  # absolute and relative, of float64
 
 
@@ -88,6 +89,7 @@ class _Trial:
                 parameter.copy_(values)
         self.scheme: Scheme = self.whole.layer(0)
         self.length = min(LENGTH, self.whole.max_length or LENGTH)
+        self.whole.read_tokens(torch.randint(VOCABULARY, (1, self.length), generator=stream))
         shape = (1, HEADS, self.length, HEAD_WIDTH)
         self.q, self.k, self.v = (torch.randn(shape, generator=stream, dtype=torch.float64) for _ in range(3))
         self.x = torch.randn(1, self.length, geometry.width, generator=stream, dtype=torch.float64)

@@ -14,6 +14,7 @@ file in conf/pos, with one public subclass of Scheme. The other keys of the YAML
     score_bias(q, scores)          is added to the logits, by all logits of the query  CoPE, stick-breaking
     transitions(x), products(...)  change the products by every token in between      Wall, PaTH
     logit_features(x)              changes the factors of softmax attention's logits  YaRN, PoPE
+    read_tokens(tokens)            takes the tokens, for the other hooks              BiPE
     place(length, stream)          chooses the tokens' positions                      randomised
     layer(index)                   gives each layer a scheme of its own               schedule, FoX
 
@@ -192,6 +193,12 @@ class Scheme(nn.Module):
         A training step draws from `stream`, set by the seed and the step; None: at evaluation.
         """
         return torch.arange(length)
+
+    def read_tokens(self, tokens: Int[Tensor, "B T"]) -> None:
+        """Take from the tokens of a forward pass what the hooks below need; schemes inside take it, too."""
+        for inside in self.children():
+            if isinstance(inside, Scheme):
+                inside.read_tokens(tokens)
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
         """Return the input of the first layer, from the token embeddings `x`."""

@@ -71,4 +71,4 @@ class Randomised(Scheme):
 def _uses_positions(scheme: Scheme) -> bool:
     by_distance = ("bias", "pairwise_bias", "content_bias")
     hooks = ("embed", "rotate", "rotate_queries", "rotate_keys", *by_distance)
-    return any(map(scheme.overrides, hooks))
+    return any(map(scheme.overrides, hooks)) and not scheme.overrides("read_tokens")  # BiPE counts by itself
