@@ -16,6 +16,7 @@ OF_EVALUATION = (
     "evaluate.longest",
     "evaluate.segments",
     "evaluate.sliding_windows",
+    "evaluate.needles",
     "evaluate.rescale",
     "evaluate.rescale_factor",
     "trainer.accelerator",

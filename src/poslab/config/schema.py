@@ -171,7 +171,11 @@ class EvaluateOptions(Options):
     sliding_windows: int = Field(
         ge=1, description="per length; each scores L/8 targets, spread over all segments"
     )
-
+    needles: int = Field(
+        default=0,
+        ge=0,
+        description="questions a length and depth for facts in the text, in bytes, without training for them",
+    )
     rescale: list[Rescale] = Field(
         description="evaluated again under these rotations, without training; none: as trained, always"
     )
@@ -284,6 +288,8 @@ class RunConfig(Options):
         for name, default in GPT2_BLOCK:
             if plain["model"][name] == default:
                 del plain["model"][name]
+        if not plain["evaluate"]["needles"]:
+            del plain["evaluate"]["needles"]
         if plain["data"].get("windows") == "joined":
             del plain["data"]["windows"]
         if plain["data"].get("source") == "text" and isinstance(plain["data"].get("path"), str):

@@ -6,6 +6,7 @@ from typing import Any
 from poslab.config.request import Config, Request, Start
 from poslab.config.schema import CAUSAL, FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
 from poslab.data.corpus import check_lengths
+from poslab.data.needles import ROOM as NEEDLES
 from poslab.data.questions import ROOM
 from poslab.data.windows import Starts
 from poslab.loggers import checked as checked_loggers
@@ -61,6 +62,8 @@ def plan(
         _check_packed(config)
     if config.probe.tasks:
         _check_probe(config)
+    if config.evaluate.needles:
+        _check_needles(config)
     check_lengths(corpus, config.context_length, longest_length(config))
     if config.data.get("windows") == "within":
         Starts(corpus, config.context_length, within=True)
@@ -118,6 +121,19 @@ def _check_probe(config: Config) -> None:
         raise ConfigError(
             f"context_length={config.context_length} is too short for the probe: its questions take {ROOM} "
             f"of L/2 + 1 tokens: choose context_length={2 * ROOM} or more, or probe=none"
+        )
+
+
+def _check_needles(config: Config) -> None:
+    """Raise ConfigError where facts cannot be put into the run's windows."""
+    if config.data.get("vocabulary") != "bytes":
+        raise ConfigError(
+            "evaluate.needles asks in bytes: choose data.vocabulary=bytes, or evaluate.needles=0"
+        )
+    if config.context_length < NEEDLES:
+        raise ConfigError(
+            f"context_length={config.context_length} is too short for evaluate.needles, which takes "
+            f"{NEEDLES} tokens: choose context_length={NEEDLES} or more, or evaluate.needles=0"
         )
 
 

@@ -1,0 +1,184 @@
+"""Whether a model that never trained on questions finds a fact in its window, by length and depth."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from poslab.config.schema import RunConfig, longest_length
+from poslab.config.text import listing
+from poslab.data.needles import CANDIDATES, DIGITS, KINDS, ROOM, needles
+from poslab.measures import Measurement, Row, Trained
+
+if TYPE_CHECKING:
+    import pandas
+
+    from poslab.report.charts import HeatPanels
+    from poslab.report.document import Section
+    from poslab.report.study_tables import StudyTables
+
+# Depths of the fact in the window
+DEPTHS = 0.0, 0.25, 0.5, 0.75, 1.0
+CHANCE = 1 / CANDIDATES
+TITLES = {"one": "One fact", "several": f"{CANDIDATES} facts, one asked for"}
+
+
+class Needles(Measurement):
+    """Share of questions whose right answer, of four, is the likeliest; guessing gives a quarter."""
+
+    columns = "kind", "multiple", "length", "depth", "samples", "right"
+    order = 31
+    axis = "depth"
+
+    def wanted(self, config: RunConfig) -> bool:
+        return config.evaluate.needles > 0
+
+    def measure(self, trained: Trained) -> Iterable[Row]:
+        """Return a row per kind, length and depth; lengths without room for the facts are left out."""
+        import torch
+
+        from poslab.data.segments import extrapolation_segments
+        from poslab.evaluation.extrapolation import lengths_up_to
+
+        gpt, config = trained.gpt, trained.config
+        longest, count = longest_length(config), config.evaluate.needles
+        segments, _ = extrapolation_segments(trained.corpus, count, longest)
+        reached = lengths_up_to(longest, config.context_length, gpt.scheme.max_length)
+        lengths = [(multiple, length) for multiple, length in reached if length >= ROOM]
+        device = torch.device(config.trainer.accelerator)
+        half = config.trainer.precision == "bfloat16"
+        work, done = len(KINDS) * sum(length for _, length in lengths), 0
+        with (
+            trained.progress.phase("evaluating needles"),
+            torch.autocast(device.type, dtype=torch.bfloat16, enabled=half),
+        ):
+            for kind in KINDS:
+                for multiple, length in lengths:
+                    for depth in DEPTHS:
+                        right, *others = _losses(trained, segments[:, -length:], kind, depth)
+                        yield {
+                            "kind": kind,
+                            "multiple": f"{multiple:g}",
+                            "length": length,
+                            "depth": depth,
+                            "samples": len(right),
+                            "right": int((right < np.min(others, axis=0)).sum()),  # a draw is wrong
+                        }
+                    done += length
+                    trained.progress.share(f"needles at {multiple:g} L", done / work)
+
+    def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+        sums = table.groupby(["run", "kind", "multiple"], sort=False)[["right", "samples"]].sum()
+        shares = (sums.right / sums.samples).unstack(["kind", "multiple"])
+        shares.columns = [_name(kind, float(multiple)) for kind, multiple in shares.columns]
+        return shares
+
+    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+        sums = table.groupby(["depth", "kind"])[["right", "samples"]].sum()
+        return (sums.right / sums.samples).unstack("kind")
+
+    def section(self, study: "StudyTables") -> "Section | None":
+        section, table = study.default_section(self), study.table(self)
+        if section is None or table is None:
+            return None
+        table = table.astype({"multiple": float, "depth": float})
+        lengths = dict.fromkeys((max(1.0, table.multiple.min()), table.multiple.max()))
+        return replace(
+            section,
+            about="A line of the text states a key of five digits for a name, and the end of the window "
+            "repeats that line. The model, which never trained on such questions, chooses the likeliest of "
+            f"{CANDIDATES} keys. With one fact the others stand nowhere, with several they are those of "
+            "other names. "
+            f"Guessing is right in {100 * CHANCE:g} % of the questions.",
+            findings=tuple(_finding(study, kind, multiple) for kind in KINDS for multiple in lengths),
+            charts=tuple(_heat(study, table[table.kind == kind], TITLES[kind]) for kind in KINDS),
+        )
+
+
+def _name(kind: str, multiple: float) -> str:
+    """Return the figure of summary.csv."""
+    return f"needles_{kind}_{multiple:g}x"
+
+
+def _finding(study: "StudyTables", kind: str, multiple: float) -> str:
+    """Which arms find more than guessing does."""
+    from poslab.analysis.estimates import estimates
+    from poslab.measures import figures_of
+    from poslab.report.formatting import multiple as words
+    from poslab.report.formatting import share
+
+    figures = figures_of(Needles(), study.results.finished)
+    above: list[str] = []
+    rest: list[str] = []
+    for item in study.results.arms:
+        rows = [figures.get(run.name, {}) for run in item.arm.finished]
+        found = estimates(rows, [_name(kind, multiple)]).get(_name(kind, multiple))
+        if found is None:
+            continue
+        told = found.half_width is not None and found.mean - found.half_width > CHANCE
+        (above if told else rest).append(f"{item.arm.label} ({share(found.mean)} %)")
+    at = f"{TITLES[kind]}, at {words(multiple)}"
+    if study.results.seeds < 2:
+        return f"{at}: {listing(rest)}. One seed: no interval, so none is told from guessing."
+    more = f"right more often than guessing: {listing(above)}" if above else ""
+    same = f"not told from guessing: {listing(rest)}" if rest else ""
+    return f"{at}, {'; '.join(filter(None, (more, same))) or 'nothing was measured'}."
+
+
+def _heat(study: "StudyTables", table: "pandas.DataFrame", title: str) -> "HeatPanels":
+    from poslab.analysis.statistics import estimate
+    from poslab.report.cells import arms, half_widths, heat_panel
+    from poslab.report.charts import SCALE_FROM, HeatPanels
+    from poslab.report.formatting import multiple
+
+    depths, lengths = sorted(table.depth.unique()), sorted(table.multiple.unique())
+    panels, rows = [], []
+    for look, item in arms(study.results):
+        of_arm = table[table.arm == item.arm.label]
+        cells = {}
+        for depth in depths:
+            for length in lengths:
+                cell = of_arm[(of_arm.depth == depth) & (of_arm.multiple == length)]
+                found = cells[depth, length] = estimate((cell.right / cell.samples).tolist())
+                if found is not None:
+                    rows.append({"arm": item.arm.label, "multiple": length, "depth": depth, **found.row})
+        if any(cells.values()):
+            panels.append(heat_panel(look, item, cells, "{:g}".format, multiple))
+    return HeatPanels(
+        f"needles_{table.kind.iloc[0]}",
+        f"{title}: right answers by length and depth",
+        f"In percent of the questions; guessing gives {100 * CHANCE:g}. Depth 0 is the start of the window, "
+        f"1 right before the question. {half_widths(study.results)}",
+        "Depth",
+        "Length of the window",
+        "Percent of answers right",
+        SCALE_FROM,
+        1.0,
+        True,
+        tuple(panels),
+        rows,
+    )
+
+
+def _losses(
+    trained: Trained, texts: Int[np.ndarray, "N T"], kind: str, depth: float
+) -> list[Float[np.ndarray, "N"]]:
+    """Return the losses in nats of each answer to the question in each text, those of the right one first."""
+    from poslab.evaluation.losses import token_losses
+    from poslab.objectives import build_objective
+
+    windows, answers = needles(texts, kind, depth)
+    causal = build_objective(trained.config.objective).causal
+    found = []
+    for answer in answers.transpose(1, 0, 2):
+        windows[:, -DIGITS:] = answer
+        given = windows.copy()
+        if causal:
+            tokens, targets = given[:, :-1], windows[:, 1:]
+        else:  # the answer is hidden, as tokens are in training
+            given[:, -DIGITS:] = trained.corpus.vocabulary
+            tokens, targets = given, windows
+        found.append(token_losses(trained.gpt, tokens, targets, DIGITS).sum(axis=1))
+    return found

@@ -1,0 +1,123 @@
+"""Facts in the text of models that never trained on questions: where they stand, what counts as found."""
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from poslab.analysis.results import gather
+from poslab.config.schema import ConfigError
+from poslab.data.needles import KINDS, ROOM, needles
+from poslab.measures import needles as measure
+from poslab.report.study_tables import StudyTables
+from poslab.study.run.plan import plan
+from support.runs import make, request
+
+LINE = re.compile(rb"\nThe key of (\w) is (\d{5})")
+
+
+def text(count, size):
+    return np.full((count, size), ord("-"), dtype=np.int64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [ROOM, 300])
+def test_the_text_has_one_right_answer_and_it_is_the_same_at_every_depth_and_length(kind, size):
+    stated = 4 if kind == "several" else 1
+    expected = needles(text(20, 200), kind, 0.5).answers
+    for depth, place in ((0.0, 0), (1.0, size - 22 - 23 * stated)):
+        windows, answers = needles(text(20, size), kind, depth)
+        np.testing.assert_array_equal(answers, expected)
+        for window, candidates in zip(windows.astype(np.uint8), answers.astype(np.uint8), strict=True):
+            *facts, (name, key) = LINE.findall(bytes(window))
+            assert LINE.search(bytes(window)).start() == place
+            assert len(facts) == stated
+            assert dict(facts)[name] == key == bytes(candidates[0])
+            assert bytes(window).endswith(key)
+            assert len({bytes(each) for each in candidates}) == 4
+            if kind == "several":
+                assert {key for _, key in facts} == {bytes(each) for each in candidates}
+    assert len({bytes(each.astype(np.uint8)) for each in expected[:, 0]}) == 20
+
+
+class Reader(nn.Module):
+    """Expects what followed the last `reach` bytes where they stood before, else anything."""
+
+    def __init__(self, reach, masked=False):
+        super().__init__()
+        self.embedding, self.reach, self.masked = nn.Embedding(257, 1), reach, masked
+
+    def forward(self, tokens, last):
+        logits = torch.zeros(*tokens.shape, 257)
+        for row, window in enumerate(tokens.tolist()):
+            for end in range(len(window) - last, len(window)):
+                seen = window[: end if self.masked else end + 1]
+                back = seen[-self.reach :]
+                if self.masked:  # the first hidden token follows what is known; the others are anything
+                    back = [] if seen[-1] == 256 else back
+                for start in range(len(seen) - self.reach if back and self.reach else 0):
+                    if window[start : start + self.reach] == back:
+                        logits[row, end, window[start + self.reach]] = 5.0
+        return logits[:, -last:]
+
+
+@pytest.mark.parametrize(
+    ("reach", "masked", "right"),
+    [
+        (9, False, {"one": 8, "several": 8}),
+        (0, False, {"one": 0, "several": 0}),
+        (9, True, {"one": 8, "several": 8}),
+    ],
+)
+def test_a_model_that_reads_finds_every_fact_and_one_that_does_not_finds_none(
+    reach, masked, right, monkeypatch
+):
+    """Without any preference all answers are equally likely, and a draw counts as wrong."""
+    monkeypatch.setattr(
+        "poslab.objectives.build_objective", lambda section: SimpleNamespace(causal=not masked)
+    )
+    trained = SimpleNamespace(
+        gpt=Reader(reach, masked),
+        config=SimpleNamespace(objective={}),
+        corpus=SimpleNamespace(vocabulary=256),
+    )
+    for kind in KINDS:
+        first, *others = measure._losses(trained, text(8, 150), kind, 0.5)
+        assert (first < np.min(others, axis=0)).sum() == right[kind]
+
+
+def test_a_run_is_asked_and_the_report_says_whether_it_is_above_guessing(tmp_path):
+    settings = {
+        "context_length": 128,
+        "data__tokens": 200_000,
+        "trainer__max_steps": 6,
+        "evaluate__longest": 2,
+    }
+    for seed in (0, 1):
+        asked = request("made_up", evaluate__needles=3, seed=seed, **settings)
+        assert make(asked, tmp_path).status == "done"
+    assert plan(asked, tmp_path).directory != plan(request("made_up", seed=1, **settings), tmp_path).directory
+    rows = (plan(asked, tmp_path).directory / "needles.csv").read_text().splitlines()
+    assert len(rows) == 1 + 2 * 2 * 5  # kinds, lengths with room, depths
+    section = measure.Needles().section(StudyTables(gather("made_up", tmp_path, None)))
+    assert len(section.findings) == 4
+    assert all("rope" in finding and "guessing" in finding for finding in section.findings)
+    assert {len(chart.panels) for chart in section.charts} == {1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"data__vocabulary": 300}, "vocabulary=bytes"),
+        ({"context_length": 64}, f"context_length={ROOM} or more"),
+    ],
+)
+def test_needles_that_do_not_fit_are_refused(changes, told, tmp_path):
+    with pytest.raises(ConfigError, match=told):
+        plan(
+            request(**{"data__tokens": 200_000, "context_length": 128, "evaluate__needles": 4, **changes}),
+            tmp_path,
+        )
