@@ -20,7 +20,7 @@ NAMES = {
     "trainer.max_steps.x=1": "trainer.max_steps.x is not a setting",
     "model.widht=64": "model.widht is not a setting (did you mean width?)",
     "pos.bse=10": "pos.bse is not a setting (did you mean base",
-    "pos.rate=2": "pos.rate is a setting of pos=carope, pos=cope, pos=fire",
+    "pos.rate=2": "pos.rate is a setting of pos=bipe_alibi, pos=bipe_rope, pos=carope",
     "data.path=x": "data.path is a setting of data=enwik8",
     "+foo=1": "foo is not a setting; the configuration has seed",
     "pos=ropee": "pos=ropee does not exist (did you mean rope",

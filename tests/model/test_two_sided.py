@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch.autograd.graph import saved_tensors_hooks
+from transformers.models.t5.modeling_t5 import T5Attention
 
 from poslab.config.schema import ConfigError, Options, PairError
 from poslab.model.attention import Attention, Mixer, Site, build_attention
@@ -12,7 +14,7 @@ from support.models import ATTENTIONS, POSITIONS, SCHEMES, each_scheme_once, pai
 
 GEOMETRY = Geometry(width=32, heads=4, context_length=64, layers=4, causal=False)
 ONE_SIDED = {
-    "t5",
+    "bipe_alibi",
     "fox",
     "xpos",
     "selective_rope",
@@ -44,19 +46,22 @@ def plain(attend, q, k, v, site):
     scheme, positions = site.scheme, site.positions
     if attend.form == "O(L)":
         q, k = attend.feature_map(q, True), attend.feature_map(k, False)
-        below = (q @ k.mT).sum(dim=-1, keepdim=True)
+        of_denominator = q @ k.mT
     else:
         scale = q.shape[-1] ** -0.5
         q, k = scheme.logit_features(q), scheme.logit_features(k)
     q = turned(scheme.rotate_queries(q, positions), site.angles)
     k = turned(scheme.rotate_keys(k, positions), site.angles)
+    bias = scheme.pairwise_bias(positions, positions)
+    distance = (positions[:, None] - positions).abs()
     if attend.form == "O(L)":
-        return q @ k.mT / below @ v
+        weights = torch.ones_like(of_denominator) if bias is None else bias.exp()
+        weights = weights * (distance < (scheme.geometry.window or torch.inf))
+        below = (of_denominator * weights).sum(dim=-1, keepdim=True)
+        return q @ k.mT * weights / below @ v
     scores = q @ k.mT * scale
     if scheme.geometry.window is not None:
-        distance = (positions[:, None] - positions).abs()
         scores = scores.masked_fill(distance >= scheme.geometry.window, -torch.inf)
-    bias = scheme.pairwise_bias(positions, positions)
     return (scores if bias is None else scores + bias).softmax(dim=-1) @ v
 
 
@@ -85,6 +90,41 @@ def test_every_pair_is_its_formula_with_gradients(pos, attention, length):
     torch.testing.assert_close(ours, results(plain, pos, attention, length), atol=1e-10, rtol=1e-10)
     by_weights = results(lambda attend, q, k, v, at: attend.weights(q, k, at) @ v, pos, attention, length)
     torch.testing.assert_close(ours, by_weights, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("chunk", [16, 64, 500])
+@pytest.mark.parametrize("pos", ["alibi", "t5", "as_command_a"])
+def test_linear_attention_in_chunks_is_its_formula_far_past_the_horizon(pos, chunk):
+    def in_chunks(attend, *given):
+        attend.chunk = chunk
+        return attend.attend(*given)
+
+    length = 300  # T5's horizon is below 128
+    ours = results(in_chunks, pos, "linear", length)
+    torch.testing.assert_close(ours, results(plain, pos, "linear", length), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("pos", ["alibi", "t5"])
+def test_linear_attention_on_both_sides_keeps_no_square_matrix(pos):
+    scheme, attend = built(pos, "linear")
+    sizes, length = [], 4000
+    q, k, v = torch.randn(3, 1, 4, length, 8, dtype=torch.float64).requires_grad_()
+    with saved_tensors_hooks(lambda tensor: sizes.append(tensor.numel()) or tensor, lambda tensor: tensor):
+        attend.attend(q, k, v, Site(scheme, torch.arange(length)))
+    assert attend.kernel == "linear, chunked, two-sided"
+    assert max(sizes) < 100 * length
+
+
+def test_t5_has_the_buckets_of_the_transformers_library_on_both_sides():
+    scheme, _ = built("t5", "softmax")
+    keys = torch.arange(-300, 301)
+    buckets = T5Attention._relative_position_bucket(
+        keys, bidirectional=True, num_buckets=32, max_distance=128
+    )
+    expected = scheme.bucket_bias[buckets].T * 8**0.5
+    torch.testing.assert_close(scheme.pairwise_bias(torch.tensor([0]), keys)[:, 0], expected)
+    with pytest.raises(ConfigError, match="pos.buckets in multiples of 4"):
+        build_scheme({**SCHEMES["t5"], "buckets": 30}, GEOMETRY)
 
 
 @pytest.mark.parametrize("pos", ["alibi", "kerple", "fire"])
@@ -130,22 +170,20 @@ def test_what_has_a_meaning_on_both_sides_is_served():
     assert SCHEMES.keys() - served == ONE_SIDED
     assert {attention for _, attention in PAIRS} == ATTENTIONS.keys()
     linear = {pos for pos, attention in PAIRS if attention == "linear"}
-    assert {"rope", "none", "learned", "sinusoidal", "pope"} <= linear
-    assert not linear & {"alibi", "kerple", "fire"}
+    assert {"rope", "none", "learned", "sinusoidal", "pope", "alibi", "t5"} <= linear
+    assert not linear & {"kerple", "fire"}
 
 
 @pytest.mark.parametrize(
     ("pos", "attention", "message"),
     [
-        (SCHEMES["t5"], "flash", r"pos.scheme=t5 is causal.*choose.*rope or alibi"),
-        (SCHEMES["fox"], "softmax", r"pos.scheme=fox is causal"),
+        (SCHEMES["fox"], "softmax", r"pos.scheme=fox is causal.*choose.*rope or alibi"),
+        (SCHEMES["kerple"], "linear", r"pos.scheme=kerple never becomes geometric.*choose attention=flash"),
         (
-            SCHEMES["alibi"],
-            "linear",
-            r"no bias, no gates and no window, and pos.scheme=alibi has.*choose attention=flash",
+            {"scheme": "randomised", "stretch": 2, "of": SCHEMES["xpos"]},
+            "flash",
+            r"pos.scheme=xpos is causal",
         ),
-        (SCHEMES["kerple"], "performer", r"pos.scheme=kerple has.*choose attention=flash"),
-        ({"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}, "flash", r"pos.scheme=t5 is causal"),
     ],
 )
 def test_what_has_none_is_refused_when_it_is_built_and_says_what_to_choose(pos, attention, message):

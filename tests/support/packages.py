@@ -97,27 +97,24 @@ class Verse(TextSource):
     def read(self):
         yield b"".join(b"line %d of a long poem\\n" % (number * 7919) for number in range(self.lines))
 """,
-    "mine/masked.py": """
+    "mine/later.py": """
 import numpy as np
 from pydantic import Field
 from poslab.config.schema import Options
 from poslab.objectives import UNSCORED, Objective
 
 
-class MaskedOptions(Options):
-    share: float = Field(gt=0, lt=1)
+class LaterOptions(Options):
+    ahead: int = Field(ge=2)
 
 
-class Masked(Objective):
-    options_class = MaskedOptions
-    causal = False
-    extra_tokens = 1
+class Later(Objective):
+    options_class = LaterOptions
 
     def examples(self, windows, vocabulary, random):
-        tokens = windows[:, :-1]
-        hidden = random.random_raw(tokens.size).reshape(tokens.shape) < self.options.share * 2**64
-        hidden[:, 0] |= ~hidden.any(axis=1)
-        return np.where(hidden, vocabulary, tokens), np.where(hidden, tokens, UNSCORED)
+        targets = np.full_like(windows[:, 1:], UNSCORED)
+        targets[:, : 1 - self.options.ahead] = windows[:, self.options.ahead :]
+        return windows[:, :-1], targets
 """,
     "mine/surprise.py": """
 from poslab.measures import Measurement
@@ -150,12 +147,12 @@ class Surprise(Measurement):
     "mine/conf/pos/spin.yaml": "scheme: mine.spin\nrate: 3.0\n",
     "mine/conf/attention/sharp.yaml": "kind: mine.sharp\nsharpness: 2.0\n",
     "mine/conf/attention/mean.yaml": "kind: mine.mean\n",
-    "mine/conf/objective/masked.yaml": "kind: masked\nshare: 0.3\n",
+    "mine/conf/objective/later.yaml": "kind: later\nahead: 2\n",
     "mine/conf/data/verse.yaml": "source: verse\nvocabulary: bytes\nlines: 3000\n",
     "mine-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n",
     "mine-1.0.dist-info/entry_points.txt": (
         "[poslab.positions]\nslope = mine.slope\n[poslab.data]\nverse = mine.verse\n"
-        "[poslab.measures]\nsurprise = mine.surprise\n[poslab.objectives]\nmasked = mine.masked\n"
+        "[poslab.measures]\nsurprise = mine.surprise\n[poslab.objectives]\nlater = mine.later\n"
         "[poslab.conf]\nmine = mine.conf\n"
     ),
 }

@@ -1,4 +1,4 @@
-"""An objective is one file: here the masked one of another package, in training, evaluation and report."""
+"""Objectives in training, evaluation and report: the masked one, and one of another package."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from poslab.config.compose import arms
 from poslab.config.registry import declared_modules
 from poslab.config.schema import PairError
 from poslab.data.cache import prepare
@@ -19,14 +20,14 @@ from poslab.training.batches import TrainingBatches
 from poslab.training.module import LanguageModel
 from poslab.training.trained import load_model
 from support.commands import rows
-from support.models import POSITIONS
+from support.models import CONF, POSITIONS
 from support.packages import write_package
-from support.runs import inline, request
+from support.runs import inline, make, request
 
-MASKED = {"kind": "mine.masked", "share": 0.3}
+MASKED = arms(CONF / "objective")["masked"]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def package(tmp_path_factory, monkeypatch):
     monkeypatch.syspath_prepend(write_package(tmp_path_factory.mktemp("mine")))
     declared_modules.cache_clear()
@@ -138,7 +139,7 @@ def _nothing_leaks(gpt, vocabulary):
     windows = np.arange(2 * 33).reshape(2, 33) % vocabulary
     objective = build_objective(MASKED)
     tokens, targets = objective.of_evaluation(windows, vocabulary)
-    place = np.argwhere(targets[0, :-1] != UNSCORED)[0, 0]
+    place = np.argwhere((targets[0, :-1] != UNSCORED) & (tokens[0, :-1] == vocabulary))[0, 0]
     changed = windows.copy()
     changed[0, place] = (changed[0, place] + 1) % vocabulary
     again, other = objective.of_evaluation(changed, vocabulary)
@@ -148,6 +149,35 @@ def _nothing_leaks(gpt, vocabulary):
     later[0, -1] = (later[0, -1] + 1) % vocabulary
     with torch.no_grad():
         assert not torch.equal(gpt(later)[0, place], gpt(torch.from_numpy(tokens))[0, place])
+
+
+def test_masks_have_the_shares_asked_for_and_each_window_has_a_target():
+    windows = np.random.default_rng(0).integers(0, 50, (400, 65))
+    tokens, targets = build_objective(MASKED).of_step(windows, 50, seed=1, step=2)
+    scored = targets != UNSCORED
+    assert scored.mean() == pytest.approx(0.3, abs=0.01)
+    assert (targets[scored] == windows[:, :-1][scored]).all()
+    assert (tokens[~scored] == windows[:, :-1][~scored]).all()
+    assert (tokens[scored] == 50).mean() == pytest.approx(0.8, abs=0.015)
+    other = (tokens[scored] != 50) & (tokens[scored] != targets[scored])
+    assert other.mean() == pytest.approx(0.1 * 49 / 50, abs=0.01)  # one in fifty is the same by chance
+    hidden = tokens[scored] == 50
+    assert hidden.any()
+    rare, few = build_objective({**MASKED, "share": 1e-9}).of_evaluation(windows, 50)
+    assert ((few != UNSCORED).sum(axis=1) == 1).all()
+    assert rare.max() <= 50
+
+
+@pytest.mark.usefixtures("package")
+def test_an_objective_of_another_package_trains(tmp_path):
+    later = {"kind": "mine.later", "ahead": 2}
+    job = plan(request(objective=later), tmp_path)
+    assert make(request(objective=later), tmp_path).status == "done"
+    assert read_manifest(job.directory).config["objective"] == later
+    windows = np.arange(20).reshape(2, 10)
+    tokens, targets = build_objective(later).of_evaluation(windows, 50)
+    assert (targets[:, :-1] == tokens[:, :-1] + 2).all()
+    assert (targets[:, -1] == UNSCORED).all()
 
 
 def test_what_has_no_form_for_both_sides_is_refused(tmp_path):

@@ -10,10 +10,11 @@ Where the bias is geometric past a horizon M (a scheme's `tail`), both sums take
 weights for the keys less than about M back, and one decayed sum over all keys before those. A bias without
 such a tail is refused when the model is built, unless a window ends it: there M is the window's end, and the
 keys before weigh nothing. A bias of each query's own that ends after some tokens has a sum over all keys
-further back (kernels/near.py). Where the geometry is not causal, the sums are over all keys,
-without weights w.
+further back (kernels/near.py). Where the geometry is not causal, the sums are over the keys on both sides,
+each as above.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -47,12 +48,6 @@ class Linear(Attention):
                 "attention: choose attention=flash or softmax, or the scheme inside without it"
             )
         adds = any(map(scheme.overrides, ("bias", "pairwise_bias", "log_gates")))
-        if (adds or scheme.geometry.window is not None) and not geometry.causal:
-            raise PairError(
-                "linear attention on both sides has no bias, no gates and no window, and "
-                f"pos.scheme={scheme.name} has: choose attention=flash or softmax, or a scheme without, "
-                "such as rope"
-            )
         self.decays = False
         if scheme.overrides("content_bias"):
             if adds or scheme.geometry.window is not None or not scheme.geometry.consecutive:
@@ -90,7 +85,8 @@ class Linear(Attention):
         fast = q.is_cuda and q.dtype == torch.bfloat16 and site.log_gates is None
         half = torch.bfloat16 if fast else self.products
         q, k, turned_q, turned_k = self._features(q, k, site)
-        if not self.geometry.causal:
+        unweighted = site.scheme.geometry.window is None and site.scheme.bias_within(1) is None
+        if not self.geometry.causal and unweighted:
             self.kernel = "linear, two-sided"
             summed = turned_q @ (turned_k.mT @ v.to(q.dtype))
             return (summed / (q @ k.sum(dim=-2, keepdim=True).mT)).to(v.dtype)
@@ -98,12 +94,25 @@ class Linear(Attention):
             self.kernel = "linear, near bias"
             bias = ContentBias(*(part.to(q.dtype) for part in site.content_bias))
             return near_linear((turned_q, turned_k), (q, k), v.to(q.dtype), bias).to(v.dtype)
+        factors = (turned_q, turned_k, v.to(q.dtype))
         plain = (None, None) if turned_q is q and turned_k is k else (q, k)
         weights = pair_weights(site, q, chunk, self.decays)
-        mixed: Tensor = ChunkedAttention.apply(  # type: ignore[no-untyped-call]
-            turned_q, turned_k, v.to(q.dtype), *plain, *weights, half
+        mixed, below = ChunkedAttention.apply(*factors, *plain, *weights, half)  # type: ignore[no-untyped-call]
+        if self.geometry.causal:
+            return mixed.to(v.dtype)
+        # From the last token to the first, keys after a query come before it. Its own key is in both sums.
+        self.kernel = "linear, chunked, two-sided"
+        positions = site.positions[-1] - site.positions.flip(0)
+        weights = pair_weights(replace(site, positions=positions), q, chunk, self.decays, after=True)
+        flipped = (None if each is None else each.flip(-2) for each in (*factors, *plain))
+        after = ChunkedAttention.apply(*flipped, *weights, half)  # type: ignore[no-untyped-call]
+        mixed_after, below_after = (each.flip(-2) for each in after)
+        own = weights.log_near[0, :, 0, weights.lag].exp()[:, None, None]
+        own_top, own_below = (
+            (left * right).sum(dim=-1, keepdim=True) * own for left, right in ((turned_q, turned_k), (q, k))
         )
-        return mixed.to(v.dtype)
+        top = mixed * below + mixed_after * below_after - own_top * factors[2]
+        return (top / (below + below_after - own_below)).to(v.dtype)
 
     def weights(
         self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
@@ -148,8 +157,13 @@ def tail_of(scheme: Scheme, device: torch.device | None = None) -> Tail | None:
     return Tail(window, torch.zeros(scheme.geometry.heads, device=device))
 
 
-def pair_weights(site: Site, like: Float[Tensor, "B H T W"], chunk: int, decays: bool) -> PairWeights:
-    """Return the weights w in the dtype and on the device of `like`; `decays`: log_decay is not all 0."""
+def pair_weights(
+    site: Site, like: Float[Tensor, "B H T W"], chunk: int, decays: bool, after: bool = False
+) -> PairWeights:
+    """Return the weights w in the dtype and on the device of `like`; `decays`: log_decay is not all 0.
+
+    `after`: of the keys after a query, by the distance to them.
+    """
     scheme, positions = site.scheme, site.positions
     tail = tail_of(scheme, like.device)
     assert tail is not None  # Linear's constructor refuses such a scheme
@@ -163,14 +177,18 @@ def pair_weights(site: Site, like: Float[Tensor, "B H T W"], chunk: int, decays:
         near = positions[(starts[:, None] + tokens).clamp(0, len(positions) - 1)]
         distance = near[:, lag:, None] - near[:, None, :]
         reach = max(reach, scheme.geometry.context_length)
-    bias = scheme.bias_within(reach, like.device)
+    bias = scheme.bias_within(reach, like.device, after)
     at_horizon = decay = None
     if bias is None:
         by_distance = like.new_zeros(1, reach)
     else:
-        shifted = (
-            bias - bias.amax(dim=-1, keepdim=True).detach()
-        )  # a constant per head cancels in the quotient
+        most = bias.amax(dim=-1, keepdim=True)
+        if (
+            not scheme.geometry.causal
+            and (other := scheme.bias_within(reach, like.device, not after)) is not None
+        ):
+            most = torch.maximum(most, other.amax(dim=-1, keepdim=True))
+        shifted = bias - most.detach()  # a constant per head cancels in the quotient
         by_distance = shifted.to(like.dtype)
         log_decay = tail.log_decay.to(like.device, torch.float64)
         at_horizon = shifted[:, tail.horizon].double() - tail.horizon * log_decay

@@ -127,7 +127,7 @@ class _Weights:
 
 
 class ChunkedAttention(Function):
-    """The quotient above, differentiable by all of its tensors.
+    """The quotient above and its denominator, differentiable by all tensors.
 
     With `plain_q` and `plain_k`, the denominator is <plain_q_i, sum_j w_ij plain_k_j>, which needs no
     products of single queries and keys. With `half`, the factors of the large products are rounded to that
@@ -148,7 +148,7 @@ class ChunkedAttention(Function):
         gate_sums: Float[Tensor, "B H T"] | None,
         lag: int,
         half: torch.dtype | None,
-    ) -> Float[Tensor, "B H T V"]:
+    ) -> tuple[Float[Tensor, "B H T V"], Float[Tensor, "B H T 1"]]:
         shape = v.shape
         weights = _Weights(shape, PairWeights(log_near, at_horizon, decay, gate_sums, lag))
         q, k, v = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
@@ -192,11 +192,14 @@ class ChunkedAttention(Function):
             q, k, v, plain_q, summed_k, *weights.logarithms[:4], output, denominator, weighted_k, *states
         )
         ctx.lag, ctx.half = lag, half
-        return output.reshape(shape)
+        ctx.set_materialize_grads(False)
+        return output.reshape(shape), denominator.reshape(*shape[:3], 1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Float[Tensor, "B H T V"]) -> tuple[Tensor | None, ...]:
-        gradients = _Gradients(ctx, gradient)
+    def backward(
+        ctx: Any, gradient: Float[Tensor, "B H T V"], of_denominator: Float[Tensor, "B H T 1"] | None
+    ) -> tuple[Tensor | None, ...]:
+        gradients = _Gradients(ctx, gradient, of_denominator)
         for chunk in reversed(gradients.weights.chunks()):
             if chunk.leaving.stop > chunk.leaving.start:
                 gradients.through_leaving_keys(chunk)
@@ -210,13 +213,16 @@ class _Gradients:
     `d_x` is the gradient of x. `d_state` and `d_total` are by the values before the chunk passed last.
     """
 
-    def __init__(self, ctx: Any, gradient: Float[Tensor, "B H T V"]) -> None:
+    def __init__(
+        self, ctx: Any, gradient: Float[Tensor, "B H T V"], of_denominator: Float[Tensor, "B H T 1"] | None
+    ) -> None:
         saved, needed = ctx.saved_tensors, ctx.needs_input_grad
         self.q, self.k, self.v, self.plain_q, self.summed_k = saved[:5]
         self.output, self.denominator, self.weighted_k, *self.states = saved[9:]
         self.weights = _Weights(gradient.shape, PairWeights(saved[5], saved[6], saved[7], saved[8], ctx.lag))
         self.half = ctx.half
         self.gradient = gradient.reshape(self.output.shape)
+        self.of_denominator = None if of_denominator is None else of_denominator.flatten(0, 1)
         self.d_q = torch.empty_like(self.q)  # every chunk writes its own rows
         self.d_k, self.d_v, self.d_state, self.d_total = (
             torch.zeros_like(x) for x in (self.k, self.v, *self.states[:2])
@@ -255,6 +261,8 @@ class _Gradients:
         weight = self.weights.near(chunk)
         d_top = self.gradient[:, rows] / self.denominator[:, rows]
         d_below = (d_top * self.output[:, rows]).sum(dim=-1, keepdim=True).neg_()
+        if self.of_denominator is not None:
+            d_below += self.of_denominator[:, rows]
         scores = self.weights.multiply(_product(queries, keys.mT, half), weight)
         d_weighted_k = None
         if self.d_plain_q is None or self.d_plain_k is None:

@@ -247,15 +247,24 @@ class Scheme(nn.Module):
     def bias(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"] | None:
         """Return the bias on the logit of a query and a key `distance` >= 0 tokens before it.
 
-        For a scheme for both sides, also `distance` tokens after it. None (never a tensor of zeros) where
-        the scheme has no bias by distance.
+        For a scheme for both sides, also `distance` tokens after it, unless `bias_after` says otherwise. None
+        (never a tensor of zeros) where the scheme has no bias by distance.
         """
         return None
 
-    def bias_within(self, reach: int, device: torch.device | None = None) -> Float[Tensor, "H reach"] | None:
-        """Return `bias` at the distances below `reach`, and -inf outside the window; None: it is 0 at all."""
+    def bias_after(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"] | None:
+        """Return the bias on the logit of a query and a key `distance` > 0 tokens after it.
+
+        Override it in a scheme for both sides whose bias is not symmetric. It needs the same tail.
+        """
+        return self.bias(distance)
+
+    def bias_within(
+        self, reach: int, device: torch.device | None = None, after: bool = False
+    ) -> Float[Tensor, "H reach"] | None:
+        """Return the bias at the distances below `reach`, -inf outside the window; None: it is 0 at all."""
         distance = torch.arange(reach, device=device)
-        bias, window = self.bias(distance), self.geometry.window
+        bias, window = (self.bias_after if after else self.bias)(distance), self.geometry.window
         if window is None or window >= reach:
             return bias
         if bias is None:
@@ -272,6 +281,10 @@ class Scheme(nn.Module):
         """
         distance = self.distances(queries, keys)
         bias = self.bias(distance.flatten())
+        if self.overrides("bias_after") and not self.geometry.causal:
+            after = self.bias_after(distance.flatten())
+            if bias is not None and after is not None:
+                bias = torch.where((keys > queries[:, None]).flatten(), after, bias)
         return None if bias is None else bias.reshape(-1, *distance.shape)
 
     def distances(self, queries: Int[Tensor, "Q"], keys: Int[Tensor, "N"]) -> Int[Tensor, "Q N"]:

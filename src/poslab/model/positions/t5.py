@@ -1,7 +1,8 @@
-"""T5's learned bias by bucketed distance (Raffel et al. 2020, section 2.1; causal buckets).
+"""T5's learned bias by bucketed distance (Raffel et al. 2020, section 2.1).
 
 Half of the buckets hold one distance each; the other half grow with the logarithm of the distance up to
-`max_distance`, beyond which all distances share the last bucket. One table serves all layers.
+`max_distance`, beyond which all distances share the last bucket. One table serves all layers. Where tokens
+see later ones, keys after the query have the second half of the buckets, and the others the first.
 
 The table is multiplied by sqrt(K), K the head width, as in GPT-NeoX and x-transformers: T5 adds it to logits
 that are not divided by sqrt(K), as they are here.
@@ -27,29 +28,37 @@ class T5Options(LearnedOptions):
 
 class T5(Scheme):
     options_class = T5Options
+    two_sided = True
     options: T5Options
 
     def __init__(self, options: T5Options, geometry: Geometry) -> None:
         super().__init__(options, geometry)
-        if options.buckets % 2 or options.max_distance <= options.buckets // 2:
+        sides = 1 if geometry.causal else 2
+        self.buckets = options.buckets // sides  # of each side
+        if options.buckets % (2 * sides) or options.max_distance <= self.buckets // 2:
             raise ConfigError(
-                f"pos=t5 needs an even pos.buckets and pos.max_distance above half of it, "
-                f"not {options.buckets} and {options.max_distance}"
+                f"pos=t5 needs pos.buckets in multiples of {2 * sides} and pos.max_distance above "
+                f"{self.buckets // 2}, not {options.buckets} and {options.max_distance}"
             )
         # Once, on the CPU: reading a number from a tensor in `forward` would break a compiled graph in two.
         buckets = self.bucket(torch.arange(options.max_distance + 1, device="cpu"))
-        self.horizon = int((buckets < options.buckets - 1).sum())
+        self.horizon = int((buckets < self.buckets - 1).sum())
         self.bucket_bias = nn.Parameter(torch.empty(options.buckets, geometry.heads))
 
     def bucket(self, distance: Int[Tensor, "N"]) -> Int[Tensor, "N"]:
-        exact = self.options.buckets // 2
+        """Return the number of each distance's bucket among those of its side."""
+        exact = self.buckets // 2
         # float32 as in T5's own code, so that a distance on the edge of two buckets falls to the same side
         ratio = torch.log(distance.clamp(min=1).float() / exact) / math.log(self.options.max_distance / exact)
-        coarse = (exact + (ratio * (self.options.buckets - exact)).long()).clamp(max=self.options.buckets - 1)
+        coarse = (exact + (ratio * (self.buckets - exact)).long()).clamp(max=self.buckets - 1)
         return torch.where(distance < exact, distance, coarse)
 
     def bias(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"]:
         return self.bucket_bias[self.bucket(distance)].T * math.sqrt(self.geometry.head_width)
+
+    def bias_after(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"]:
+        bucket = self.bucket(distance) + self.buckets
+        return self.bucket_bias[bucket].T * math.sqrt(self.geometry.head_width)
 
     def tail(self) -> Tail:
         """Constant from the first distance of the last bucket (113 for the published 32 and 128)."""
