@@ -1,4 +1,4 @@
-"""How far back each head of the trained model attends, on validation windows of length L."""
+"""How far each head of the trained model attends, on validation windows of length L."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from poslab.config.text import listing
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
+from poslab.objectives import recorded_objective
 
 if TYPE_CHECKING:
     import pandas
@@ -67,15 +68,22 @@ def _heads(table: "pandas.DataFrame") -> "pandas.DataFrame":
     return table.assign(mean_distance=means).dropna(subset="mean_distance")
 
 
-def uniform(length: int) -> float:
+def uniform(length: int, causal: bool = True) -> float:
     """Mean distance in tokens of attention spread evenly, over the queries of a window's second half."""
     queries = range(length // 2, length)
-    return sum(i / 2 for i in queries) / len(queries)
+    if causal:
+        return sum(i / 2 for i in queries) / len(queries)
+    return sum(abs(i - j) for i in queries for j in range(length)) / len(queries) / length
 
 
 def _even(study: "StudyTables") -> dict[str, float]:
     """The mean distance of attention spread evenly, by arm."""
-    return {item.arm.label: uniform(item.arm.context_length) for item in study.results.arms}
+    even = {}
+    for item in study.results.arms:
+        objectives = [recorded_objective(run.config) for run in item.arm.finished[:1]]
+        causal = all(objective is None or objective.causal for objective in objectives)
+        even[item.arm.label] = uniform(item.arm.context_length, causal)
+    return even
 
 
 def _by_arm(study: "StudyTables", heads: "pandas.DataFrame") -> "Rows":
@@ -147,7 +155,7 @@ def _table(study: "StudyTables", by_arm: "Rows") -> "Table":
     )
     caption = (
         "Over all layers and heads; the nearest and the farthest are those of each seed, whichever they are. "
-        "Even attention is spread alike over all tokens up to the query."
+        "Even attention is spread alike over all tokens that a query sees."
     )
     sources = "attention_distance_arms.csv", "attention_distance_runs.csv"
     return Table("Attention distance by arm", caption, columns, by_arm, sources)

@@ -68,7 +68,7 @@ def scheme_section(
         "schemes",
         "What the schemes do",
         "Read from the trained models: what each scheme adds to the logits, how it turns queries and keys, "
-        "and how far back attention then reaches. Layers and heads are counted from 0.",
+        "and how far attention then reaches. Layers and heads are counted from 0.",
         findings,
         charts,
         tables,

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from poslab.config.registry import find, options_of, part_name
-from poslab.config.schema import Options
+from poslab.config.schema import CAUSAL, ConfigError, Options
 
 UNSCORED = -100  # the target of a token that is not scored, which PyTorch's cross entropy leaves out
 
@@ -26,6 +26,7 @@ class Objective:
 
     options_class: ClassVar[type[Options]] = Options
     causal: ClassVar[bool] = True
+    predicts: ClassVar[str] = "targets of its own"  # in words, for reports
     extra_tokens: ClassVar[int] = 0  # of the model's vocabulary, after those of the text
 
     def __init__(self, options: Options) -> None:
@@ -61,3 +62,11 @@ def build_objective(section: Mapping[str, Any]) -> Objective:
     """Build the objective that the `objective` section of a configuration describes. Raise ConfigError."""
     kind = find(section.get("kind"), Objective, __name__, "objective.kind")
     return kind(options_of(section, kind, "kind", "objective"))
+
+
+def recorded_objective(settings: Mapping[str, Any]) -> Objective | None:
+    """Return the objective of a record's settings; None where its module is no longer there."""
+    try:
+        return build_objective(settings.get("objective", CAUSAL))
+    except ConfigError:
+        return None

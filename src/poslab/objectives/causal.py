@@ -7,6 +7,8 @@ from poslab.objectives import Examples, Objective
 
 
 class Causal(Objective):
+    predicts = "the next token, from those before it"
+
     def examples(
         self, windows: Int[np.ndarray, "N T+1"], vocabulary: int, random: np.random.BitGenerator
     ) -> Examples:

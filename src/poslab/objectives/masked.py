@@ -25,6 +25,7 @@ class Masked(Objective):
     options_class = MaskedOptions
     options: MaskedOptions
     causal = False
+    predicts = "hidden tokens, from those on both sides"
     extra_tokens = 1  # the one that hides
 
     def examples(

@@ -10,8 +10,10 @@ from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, arms_sheet
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
+from poslab.config.schema import CAUSAL
 from poslab.config.text import listing, plain, rate_text
 from poslab.measures import measurements
+from poslab.objectives import recorded_objective
 from poslab.record.measures import TOLERANCES, family, is_in_bits, multiple, name
 from poslab.report import cells
 from poslab.report.document import Answer
@@ -166,6 +168,10 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
     if results.primary is not None and results.claims:
         yield "Tested", f"{cells.figure_words(results.primary)}, with Holm's correction"
     finished = results.finished
+    if any(run.config.get("objective", CAUSAL) != CAUSAL for run in finished):
+        objectives = (recorded_objective(run.config) for run in finished)
+        words = ("not known here" if each is None else plain(each.predicts, 60) for each in objectives)
+        yield "Predicted", listing(list(dict.fromkeys(words)), NAMED)
     yield "Text", listing(list(dict.fromkeys(plain(run.data_name, 40) for run in finished)), NAMED)
     yield "Learning rate", _rate(results)
     parameters = sorted(run.manifest.parameters for run in finished if run.manifest.parameters)

@@ -120,7 +120,7 @@ def _loss_by_position(results: Results) -> LineChart:
     return LineChart(
         "loss_by_position",
         "Loss by position",
-        f"Loss after each position of the longest windows, in bins four an octave. {bars(results)}",
+        f"Loss at each position of the longest windows, in bins four an octave. {bars(results)}",
         f"Tokens seen in the window{training_length(results)}",
         "Loss (nats per token)",
         2,

@@ -53,21 +53,27 @@ def arms_table(results: Results) -> Table:
         if (k := max(cells.scored(results, family), default=1)) > 1
     ]
     unit = "multiples of L" if results.context_length is None else "tokens"
-    relative_key, fixed_key = cells.usable_keys(results)
+    slid = cells.scored(results, "sliding")  # nowhere where tokens see later ones
     columns += [
-        Column(relative_key, "Own loss", cells.usable, f"Usable length, {unit}"),
-        Column(fixed_key, "Fixed loss", cells.usable, f"Usable length, {unit}"),
+        Column(key, title, cells.usable, f"Usable length, {unit}")
+        for key, title in zip(cells.usable_keys(results), ("Own loss", "Fixed loss"), strict=True)
+        if slid
+    ]
+    columns += [
         Column("tokens_to_target", "Mean", cells.to_target, "Tokens to target"),
         Column("tokens_to_target_ratio", "Over reference", cells.over_reference, "Tokens to target"),
     ]
     how = "p < 0.05 of the paired t test, with Holm's correction over all that the verdict claims, which "
     ranked = cells.rank_words(results, f"{how}claims.csv lists")
-    caption = (
-        f"{ranked}Loss is taken in {cells.WINDOWS[protocol]}; that in {cells.WINDOWS[OTHER[protocol]]} is in "
+    of_sliding = (
+        f"; that in {cells.WINDOWS[OTHER[protocol]]} is in "
         "the table of protocols. Context gain is the sliding-window loss at L less that at the longer one. "
         "The early-token curse is what non-overlapping windows lose to tokens near a window's start. Usable "
         "length is the longest tested up to which the sliding-window loss stays within 5 % of its value at L "
-        f"(own loss), or at most one loss for all arms (fixed loss): {cells.fixed_limit(results)}. Tokens to "
+        f"(own loss), or at most one loss for all arms (fixed loss): {cells.fixed_limit(results)}"
+    )
+    caption = (
+        f"{ranked}Loss is taken in {cells.WINDOWS[protocol]}{of_sliding if slid else ''}. Tokens to "
         f"target: until the loss that {results.reference.arm.label} has at 75 % of its budget; over the "
         "reference: the geometric mean over shared seeds. Where the budget may cut off a further seed, "
         "intervals are those in which 98 % of further seeds lie. Where the budget cut off runs, the ratio is "
@@ -94,8 +100,9 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
             row["seeds"] = cells.seeds(record, "seeds_finished").text
         for k in (1.0, *(k for k in cells.scored(results, protocol) if k in FARTHER)):
             row[f"{loss} at L" if k == 1 else multiple(k)] = cells.loss(record, f"{protocol}_{name(k)}").text
-        lengths = (cells.usable(record, key).text for key in cells.usable_keys(results))
-        row["usable: own, fixed"] = "\n".join(lengths)
+        if cells.scored(results, "sliding"):
+            lengths = (cells.usable(record, key).text for key in cells.usable_keys(results))
+            row["usable: own, fixed"] = "\n".join(lengths)
         row["to target"] = cells.to_target(record, "tokens_to_target").text
         rows.append(row)
     return rows
@@ -189,10 +196,11 @@ def _tested(results: Results) -> str:
     """Return which differences are tests, and which noise the intervals cover."""
     if (primary := results.primary) is None:
         return "Nothing is tested."
-    untested = cells.figure_words(counterpart(primary))
+    other = counterpart(primary)
+    example = f", such as in the {cells.figure_words(other)}," if other in results.reference.figures else ""
     tested = (
         f"{cells.figure_title(primary)} is tested. Each p has Holm's correction over all that the verdict "
-        f"claims; differences without a p, such as in the {untested}, are descriptive."
+        f"claims; differences without a p{example} are descriptive."
     )
     if documents := results.documents:
         return (
@@ -222,11 +230,13 @@ def protocols(results: Results) -> Section:
         for family, group, show in families
         for k in cells.scored(results, family)
     ]
+    slid = cells.scored(results, "sliding")
     caption = (
         "Sliding windows score every token with a long context, on part of the text. The early-token curse "
         "is what non-overlapping windows lose to tokens near a window's start, on the text that both score."
     )
-    title = "Both protocols, and bits per byte"
+    title = "Both protocols, and bits per byte" if slid else "Bits per byte"
+    caption = caption if slid else "Of the text of the tokens that are scored."
     table = Table(title, caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",), folded=True)
     return Section("protocols", title, tables=(table,))
 

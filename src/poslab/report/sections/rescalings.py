@@ -184,7 +184,7 @@ def _loss_by_position(results: Results) -> PanelChart:
         for (rescaled, lines), level in zip(drawn, levels, strict=True)
     ]
     caption = (
-        f"Loss after each position of the longest windows from {multiple(START)} on, in bins four an octave. "
+        f"Loss at each position of the longest windows from {multiple(START)} on, in bins four an octave. "
         f"Past L, the dashed level lies {100 * TOLERANCES['']:g} % over the plateau of the model as trained: "
         f"a line above it has failed. Lines may leave the frame at {CEILING:g} times the highest plateau. "
         f"{cells.scale(panels)}{cells.bars(results)}"
