@@ -19,6 +19,7 @@ from claims.studies import (
     CONVERGENCE,
     EXTRAPOLATION,
     FAIR,
+    MASKED,
     PERFORMER,
     Compared,
     Reading,
@@ -150,8 +151,18 @@ def _performer(studies: Studies) -> Judgement:
 
 
 def _masked(studies: Studies) -> Judgement:
-    return untested(
-        (), "It takes a masked objective and attention without a mask, which poslab does not have."
+    results = studies.results(MASKED.study)
+    found = None if results is None else time_ratio(results, "rope", "learned", 1.0, 1)
+    if results is None:
+        return untested((MASKED,), "The study is not there.")
+    ratio = "no target was reached by both" if found is None else ratio_text(found[0])
+    return Judgement(
+        Verdict.UNDECIDED if found is None else TRUE_IF_LOWER[found[1]],
+        f"rope's tokens to the loss that learned has at 75 % of its budget, over those of learned: {ratio}",
+        "RoFormer is RoPE and BERT has learned positions; here both are of one small size, under one masked "
+        "objective, and all else is equal.",
+        study=MASKED.study,
+        setting=setting(results),
     )
 
 
@@ -194,8 +205,8 @@ CLAIMS = (
         "RoFormer converges faster than BERT in masked language modelling.",
         (BLOG, ROFORMER),
         "The ratio of steps to a common loss is below 1.",
-        "Not at all yet.",
-        "A masked objective with bidirectional attention, and a study of rope and learned under it.",
+        "Tokens to the target of rope over those of learned, in the study masked.",
+        "More seeds, BERT's size and budget.",
         _masked,
     ),
 )  # fmt: skip

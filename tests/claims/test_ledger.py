@@ -8,7 +8,7 @@ import pytest
 
 from claims.contract import Judgement, Part, Verdict, in_parts, judge, ledger
 from claims.page import Entry, html, markdown, table
-from claims.studies import EXTRAPOLATION, PARTS, Studies
+from claims.studies import EXTRAPOLATION, MASKED, PARTS, Studies
 from support.records import FLAT, STEEP, plan, reaches, write_run, write_scheme
 
 CLAIMS = {claim.number: claim for claim in ledger()}
@@ -111,6 +111,23 @@ def test_claims_on_layers_are_decided_either_way_and_part_by_part(tmp_path: Path
     assert flat[47].verdict is Verdict.UNDECIDED
     assert flat[53].part("a").verdict is Verdict.HOLDS_HERE  # no gain of 0.02 nats
     assert flat[53].part("b").verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize(("faster", "verdict"), [(True, Verdict.HOLDS_HERE), (False, Verdict.REFUTED_HERE)])
+def test_roformer_against_bert_is_decided_by_tokens_to_the_loss_of_learned(
+    tmp_path: Path, faster: bool, verdict: Verdict
+) -> None:
+    names = []
+    for pos in ("learned", "rope"):
+        for seed in range(5):
+            quick = (pos == "rope") is faster
+            noise = NOISE[(seed + (pos == "rope")) % 5]
+            curve = [3.0 - (1 - (1 - i / 100) ** (3 if quick else 2)) + noise / 4 for i in range(101)]
+            names.append(f"{pos}-{seed}")
+            write_run(tmp_path / "runs", names[-1], pos=pos, seed=seed, study=MASKED.study, curve=curve)
+    plan(tmp_path / "runs", names, "learned", study=MASKED.study)
+    judgement = judge(CLAIMS[32], Studies(tmp_path / "runs", tmp_path / "reports"))
+    assert judgement.verdict is verdict
 
 
 def test_a_study_of_too_few_seeds_decides_nothing_and_is_missing(tmp_path: Path) -> None:
