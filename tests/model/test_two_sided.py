@@ -123,7 +123,7 @@ def test_t5_has_the_buckets_of_the_transformers_library_on_both_sides():
     )
     expected = scheme.bucket_bias[buckets].T * 8**0.5
     torch.testing.assert_close(scheme.pairwise_bias(torch.tensor([0]), keys)[:, 0], expected)
-    with pytest.raises(ConfigError, match="pos.buckets in multiples of 4"):
+    with pytest.raises(ConfigError, match=r"pos.buckets in multiples of 4"):
         build_scheme({**SCHEMES["t5"], "buckets": 30}, GEOMETRY)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from poslab.config.registry import find, part_names
 from poslab.config.schema import RunConfig
+from poslab.objectives import build_objective
 from poslab.record.frames import frame
 from poslab.record.reader import Run
 from poslab.record.schema import TableSchema
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
     from poslab.data.corpus import Corpus
     from poslab.model.gpt import GPT
+    from poslab.report.charts import LineChart
     from poslab.report.document import Section
     from poslab.report.study_tables import StudyTables
+    from poslab.report.tables import Table
 
 Row = Mapping[str, Any]
 Result = TypeVar("Result")
@@ -76,6 +79,7 @@ class Measurement:
     # The charts of loggers are `family`/<line> over `family`/<axis>; by default the module's name.
     family: ClassVar[str]
     axis: ClassVar[str] = ""  # the name of their x; none: no charts
+    reads_text: ClassVar[bool] = True  # False: models that trained without text have it, too
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__module__.rpartition(".")[2]
@@ -115,12 +119,22 @@ class Measurement:
         """Return sentences for the answer that a report begins with."""
         return ()
 
+    def lead(self, study: "StudyTables") -> "tuple[LineChart, Table] | None":
+        """Return the figure and the table that a report begins with, where its study tests no loss."""
+        return None
+
     def section(self, study: "StudyTables") -> "Section | None":
         """Return what the report shows, by default each figure of `summarise` by arm; None for nothing.
 
         Sections of one name, of several measurements, stand under one heading, which is that of the first.
         """
         return study.default_section(self)
+
+
+def wanted(config: RunConfig) -> list["Measurement"]:
+    """Return the measurements of runs of a configuration."""
+    has_text = build_objective(config.objective).reads_text
+    return [each for each in measurements() if (has_text or not each.reads_text) and each.wanted(config)]
 
 
 @cache

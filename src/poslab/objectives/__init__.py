@@ -27,10 +27,15 @@ class Objective:
     options_class: ClassVar[type[Options]] = Options
     causal: ClassVar[bool] = True
     predicts: ClassVar[str] = "targets of its own"  # in words, for reports
+    reads_text: ClassVar[bool] = True  # False: it makes its examples from random numbers alone
     extra_tokens: ClassVar[int] = 0  # of the model's vocabulary, after those of the text
 
     def __init__(self, options: Options) -> None:
         self.options = options
+
+    def needs(self) -> int:
+        """Return the fewest tokens that a window must have."""
+        return 1
 
     def section(self) -> dict[str, Any]:
         """Return the section of a configuration that describes this objective."""

@@ -55,6 +55,11 @@ class Run:
     study: str = ""
 
     @property
+    def has_text(self) -> bool:
+        """Whether it trained on text; a task has none, and no losses of it."""
+        return bool((self.config.get("data") or {}).get("source") != "none")
+
+    @property
     def directory(self) -> str:
         """The name of its directory."""
         return self.name.rpartition("/")[2]
@@ -315,6 +320,8 @@ def load_evaluation(folder: Path, manifest: Manifest) -> Run:
 
 def _with_evaluation(run: Run, tables: Tables) -> Run:
     """Add the measurements of the trained model. Raise DamagedError, ValueError and csv.Error."""
+    if not run.has_text:
+        return replace(run, tables=tables)
     rescaled = _rescalings(run.config) or {RESCALED.file, RESCALED_POSITION.file} & tables.keys()
     return replace(
         run,

@@ -70,6 +70,8 @@ def without_winner(results: Results) -> str:
 def on_text(results: Results, documents: Sequence[int] = ()) -> str:
     """Return the text that a comparison holds for, with the number of documents in its interval."""
     text = "this text" if results.one_text else f"the text of {results.reference.arm.label}"
+    if not any(run.has_text for run in results.finished):
+        return "on this task"
     return f"over {cells.span(documents)} documents of {text}" if documents else f"on {text}"
 
 

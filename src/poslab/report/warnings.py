@@ -43,7 +43,7 @@ def warnings_of(results: Results) -> list[str]:
     for run in finished:
         if not run.validations:
             warnings.append(f"{run.name} has no validation losses: no convergence figures.")
-        elif ("non_overlapping", 1.0) not in run.segments:
+        elif run.has_text and ("non_overlapping", 1.0) not in run.segments:
             warnings.append(f"{run.name} has no loss at L.")
     for run in finished:
         steps, asked = run.steps

@@ -16,6 +16,7 @@ from poslab.measures import measurements
 from poslab.objectives import recorded_objective
 from poslab.record.measures import TOLERANCES, family, is_in_bits, multiple, name
 from poslab.report import cells
+from poslab.report.charts import LineChart
 from poslab.report.document import Answer
 from poslab.report.formatting import count, number, quantity
 from poslab.report.sections.convergence import validation_chart
@@ -33,8 +34,19 @@ EARLY = 20  # training tokens per parameter, the best number by Hoffmann et al. 
 
 def answer(results: Results) -> Answer:
     """Return words, figure and table of the tested comparison."""
+    said, sure = tuple(sentences(results)), tuple(belief(results))
+    if (led := leading(results)) is not None:
+        return Answer(said, sure, *led)
     chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
-    return Answer(tuple(sentences(results)), tuple(belief(results)), chart, table(results))
+    return Answer(said, sure, chart, table(results))
+
+
+def leading(results: Results) -> tuple[LineChart, Table] | None:
+    """Return the figure and the table that a report begins with where it tests no loss, as of a task."""
+    if results.primary is not None:
+        return None
+    study = StudyTables(results)
+    return next(filter(None, (measurement.lead(study) for measurement in measurements())), None)
 
 
 def sentences(results: Results) -> Iterator[str]:
@@ -42,10 +54,14 @@ def sentences(results: Results) -> Iterator[str]:
 
     Where nothing past L is tested, first who reaches a loss in the fewest tokens.
     """
+    measured = tuple(_measured(results))
+    if results.primary is None and measured:
+        yield from measured
+        return
     if results.primary is None or not results.ranks:
         text = without_winner(results)
         yield f"{text[0].upper()}{text[1:]}."
-        yield from _measured(results)
+        yield from measured
         yield from in_short(results)
         return
     tested = multiple(results.primary)
@@ -59,7 +75,7 @@ def sentences(results: Results) -> Iterator[str]:
     yield f"{first[0].upper()}{first[1:]}{f'; {apart}' if apart else ''}."
     if tested > 1:
         yield from filter(None, [_within_tolerance(results, tested), at_length(results)])
-    yield from _measured(results)
+    yield from measured
     yield from in_short(results)
 
 
@@ -172,7 +188,8 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
         objectives = (recorded_objective(run.config) for run in finished)
         words = ("not known here" if each is None else plain(each.predicts, 60) for each in objectives)
         yield "Predicted", listing(list(dict.fromkeys(words)), NAMED)
-    yield "Text", listing(list(dict.fromkeys(plain(run.data_name, 40) for run in finished)), NAMED)
+    if any(run.has_text for run in finished):
+        yield "Text", listing(list(dict.fromkeys(plain(run.data_name, 40) for run in finished)), NAMED)
     yield "Learning rate", _rate(results)
     parameters = sorted(run.manifest.parameters for run in finished if run.manifest.parameters)
     size = cells.span(list(map(quantity, parameters)))
@@ -182,7 +199,7 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
     before = ", training before included" if any(map(origin_of, finished)) else ""
     ratio = f" ({cells.span([number(value, 2) for value in seen])} per parameter{before})" if seen else ""
     yield "Model and budget", f"{size} parameters, {budget} tokens{ratio}"
-    if seen and seen[0] < EARLY and len(results.arms) > 1:
+    if seen and seen[0] < EARLY and len(results.arms) > 1 and results.primary is not None:
         early = f"fewer than {EARLY} tokens per parameter"
         yield "Early training", f"{early}, so differences at L may shrink or turn with more training"
     yield "L", f"{cells.span(lengths)} tokens"

@@ -24,10 +24,12 @@ from poslab.report import cells
 from poslab.report.charts import Place, RankChart
 from poslab.report.document import Section
 from poslab.report.formatting import DASH, duration, multiple, number, quantity, web_link
+from poslab.report.sections.answer import leading
 from poslab.report.tables import Cell, Column, Table
 
 MANY = 100  # runs from which on a column of one value is taken out of their table
 FARTHER = (2, 4, 8)  # multiples of L, of the terminal's table
+LED_BY = "arm", "task"  # columns of such a table that the terminal has, or has no room for
 RANKED = 30  # arms up to which a figure shows their ranks
 
 
@@ -72,8 +74,9 @@ def arms_table(results: Results) -> Table:
         "length is the longest tested up to which the sliding-window loss stays within 5 % of its value at L "
         f"(own loss), or at most one loss for all arms (fixed loss): {cells.fixed_limit(results)}"
     )
+    taken = f"Loss is taken in {cells.WINDOWS[protocol]}{of_sliding if slid else ''}. "
     caption = (
-        f"{ranked}Loss is taken in {cells.WINDOWS[protocol]}{of_sliding if slid else ''}. Tokens to "
+        f"{ranked}{taken if cells.scored(results, protocol) else ''}Tokens to "
         f"target: until the loss that {results.reference.arm.label} has at 75 % of its budget; over the "
         "reference: the geometric mean over shared seeds. Where the budget may cut off a further seed, "
         "intervals are those in which 98 % of further seeds lie. Where the budget cut off runs, the ratio is "
@@ -88,6 +91,7 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
     Both usable lengths stand in one cell, the fixed one below, since a terminal has no room for two columns.
     """
     protocol = cells.loss_family(results)
+    led = leading(results)
     loss = "bits per byte" if is_in_bits(results.primary) else "loss"
     loss = f"sliding {loss}" if protocol.startswith("sliding") else loss
     rows = []
@@ -98,6 +102,9 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
             row["seed"] = str(item.rows[0]["seed"]) if item.rows else DASH
         else:
             row["seeds"] = cells.seeds(record, "seeds_finished").text
+        if led is not None:
+            rows.append(row | _led_cells(led[1], item.arm.label))
+            continue
         for k in (1.0, *(k for k in cells.scored(results, protocol) if k in FARTHER)):
             row[f"{loss} at L" if k == 1 else multiple(k)] = cells.loss(record, f"{protocol}_{name(k)}").text
         if cells.scored(results, "sliding"):
@@ -106,6 +113,15 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
         row["to target"] = cells.to_target(record, "tokens_to_target").text
         rows.append(row)
     return rows
+
+
+def _led_cells(table: Table, label: str) -> dict[str, str]:
+    """Return an arm's cells of the table that the report begins with, by column title."""
+    for record, row in zip(table.records, table.rows, strict=True):
+        if record["arm"] == label:
+            shown = zip(table.columns, row, strict=True)
+            return {column.title: cell.text for column, cell in shown if column.key not in LED_BY}
+    return {}
 
 
 def differences(results: Results) -> Section:
@@ -213,8 +229,11 @@ def _tested(results: Results) -> str:
     )
 
 
-def protocols(results: Results) -> Section:
-    """Return one row per arm: bits per byte in both protocols, the untested loss, the early-token curse."""
+def protocols(results: Results) -> Section | None:
+    """Return one row per arm: bits per byte in both protocols, the untested loss, the early-token curse.
+
+    None where no text was scored.
+    """
     untested = [OTHER[cells.loss_family(results)]]
     if is_in_bits(results.primary):
         untested = list(cells.LOSSES)
@@ -230,6 +249,8 @@ def protocols(results: Results) -> Section:
         for family, group, show in families
         for k in cells.scored(results, family)
     ]
+    if len(columns) == 1:
+        return None
     slid = cells.scored(results, "sliding")
     caption = (
         "Sliding windows score every token with a long context, on part of the text. The early-token curse "

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from poslab.measures import Trained, measurements
+from poslab.measures import Trained, wanted
 from poslab.model.gpt import GPT
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
@@ -17,8 +17,8 @@ def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper:
     started = time.perf_counter()
     recalibration = _Recalibration(job, gpt, record, display, stopper)
     trained = Trained(gpt, job.config, job.corpus, display, recalibration.drop_positions)
-    for measurement in measurements():
-        if measurement.wanted(job.config) and (rows := measurement.measure(trained)) is not None:
+    for measurement in wanted(job.config):
+        if (rows := measurement.measure(trained)) is not None:
             record.write_table(measurement.table, rows)
     record.update(seconds_evaluation=time.perf_counter() - started - recalibration.seconds)
 

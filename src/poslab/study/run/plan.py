@@ -58,6 +58,7 @@ def plan(
     config = config.model_copy(update={"data": data})
     if config.part == "tuning":
         corpus = corpus.for_tuning()
+    _check_objective(config)
     if config.data.get("windows") == "packed":
         _check_packed(config)
     if config.probe.tasks:
@@ -100,6 +101,23 @@ def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:
     """Return the settings that decide a run's result, and the arm that it continues, for record and W&B."""
     settings = config.result_settings()
     return settings if start is None else {**settings, FROM: start.arm}
+
+
+def _check_objective(config: Config) -> None:
+    """Raise ConfigError where the objective has not the text, or the length, that it needs."""
+    objective = build_objective(config.objective)
+    if objective.reads_text == (config.data.get("source") == "none"):
+        choice = "objective=causal or masked, or task=NAME" if objective.reads_text else "data=none"
+        raise ConfigError(
+            f"objective.kind={config.objective['kind']} and data={config.data['source']}: choose {choice}"
+        )
+    if not objective.reads_text and (config.probe.tasks or config.evaluate.needles):
+        raise ConfigError("probe and evaluate.needles ask questions about text: leave them out under a task")
+    if config.context_length < objective.needs():
+        raise ConfigError(
+            f"context_length={config.context_length} is too short for what objective.kind="
+            f"{config.objective['kind']} makes: choose context_length={objective.needs()} or more"
+        )
 
 
 def _check_packed(config: Config) -> None:

@@ -1,0 +1,143 @@
+"""Tasks: generated sequences in which a model has to complete an answer, by the size of the sample.
+
+A task is an objective, a module of poslab.objectives with one subclass of Task, which makes one sample. Text
+plays no part: every training batch is new, drawn by the seed and the step. The samples of tests are the same
+in every run, and no training has them: by a hash of what is asked, a quarter of all samples are for tests,
+the others for training. Sizes above the longest of training show how far a model generalises (Kazemnejad et
+al. 2023, arXiv 2305.19466; Zhou et al. 2024, arXiv 2402.09371).
+
+Shapes: N samples, T tokens.
+"""
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from jaxtyping import Int
+from pydantic import Field, model_validator
+
+from poslab.config.schema import ConfigError, Options
+from poslab.objectives import UNSCORED, Examples, Objective
+
+FILL = ord(" ")  # around a sample in its window, never scored
+OF_TESTS = 4  # of so many samples, by the hash of what is asked, one is for tests
+TRIES = 1000
+
+
+class Draw:
+    """Whole numbers from a stream of random numbers, the same in every release of NumPy."""
+
+    def __init__(self, random: np.random.BitGenerator) -> None:
+        self.random = random
+
+    def below(self, count: int) -> int:
+        return int(self.random.random_raw()) % count
+
+    def some(self, symbols: bytes, count: int) -> bytes:
+        """Return so many of the symbols, each drawn from all of them."""
+        raw: Any = self.random.random_raw(count)
+        return bytes(symbols[number % len(symbols)] for number in raw.tolist())
+
+    def order(self, items: bytes) -> bytes:
+        """Return the items in random order."""
+        raw: Any = self.random.random_raw(len(items))
+        return bytes(items[place] for place in np.argsort(raw, kind="stable"))
+
+
+class Sample(NamedTuple):
+    """The bytes of one sample, each a token, and the places of those that the model has to give."""
+
+    text: bytes
+    answer: Sequence[int]
+
+
+def asked(prompt: bytes, answer: bytes) -> Sample:
+    """Return a sample that is a prompt, and then its answer with the line's end."""
+    text = prompt + answer + b"\n"
+    return Sample(text, range(len(prompt), len(text)))
+
+
+class TaskOptions(Options):
+    shortest: int = Field(ge=1, description="size of a sample, in training and in tests")
+    longest: int = Field(ge=1, description="size of a training sample; sizes are drawn evenly")
+    tested: int = Field(ge=1, description="the longest size that is tested")
+    samples: int = Field(ge=1, description="tested at each size")
+    offset: bool = Field(
+        description="whether training samples begin anywhere in the window, not at its start"
+    )
+
+    @model_validator(mode="after")
+    def _sizes_ascend(self) -> Self:
+        if not self.shortest <= self.longest <= self.tested:
+            raise ValueError("shortest, longest and tested must not descend")
+        return self
+
+
+class Task(Objective):
+    """The contract of a task: `sample`. A sample of a size always has the same number of tokens."""
+
+    options_class: ClassVar[type[TaskOptions]] = TaskOptions
+    options: TaskOptions
+    reads_text = False
+    predicts = "the answers of a task"
+
+    def sample(self, size: int, draw: Draw) -> Sample:
+        """Return a random sample of a size."""
+        raise NotImplementedError
+
+    def examples(
+        self, windows: Int[np.ndarray, "N T+1"], vocabulary: int, random: np.random.BitGenerator
+    ) -> Examples:
+        return self._windows(windows, Draw(random), for_tests=False)
+
+    def of_evaluation(self, windows: Int[np.ndarray, "N T+1"], vocabulary: int) -> Examples:
+        """Return samples of the sizes of training that no training has."""
+        random = np.random.Philox(key=np.zeros(2, dtype=np.uint64), counter=[0, 0, 0, 4])
+        return self._windows(windows, Draw(random), for_tests=True)
+
+    def tests(self, size: int) -> Examples:
+        """Return the samples of a size that every run is tested on, from their first to their last token."""
+        random = np.random.Philox(key=np.array([size, 0], dtype=np.uint64), counter=[0, 0, 0, 6])
+        draw = Draw(random)
+        samples = [self.drawn(size, draw, for_tests=True) for _ in range(self.options.samples)]
+        return _laid_out(samples, [0] * len(samples), len(samples[0].text))
+
+    def needs(self) -> int:
+        """Return the tokens of the longest training sample, which a window has to hold."""
+        random = np.random.Philox(key=np.zeros(2, dtype=np.uint64))
+        return len(self.sample(self.options.longest, Draw(random)).text) - 1
+
+    def drawn(self, size: int, draw: Draw, for_tests: bool) -> Sample:
+        """Return a sample for tests or one for training. Raise ConfigError where there is none."""
+        for _ in range(TRIES):
+            sample = self.sample(size, draw)
+            given = bytes(byte for place, byte in enumerate(sample.text) if place not in sample.answer)
+            if (zlib.crc32(given) % OF_TESTS == 0) is for_tests:
+                return sample
+        raise ConfigError(
+            f"objective.shortest={size} has too few different samples to keep some for tests: choose more"
+        )
+
+    def _windows(self, windows: Int[np.ndarray, "N T+1"], draw: Draw, for_tests: bool) -> Examples:
+        """Return a sample in each window, in place of its text."""
+        count, width = windows.shape
+        sizes = self.options.longest - self.options.shortest + 1
+        samples, starts = [], []
+        for _ in range(count):
+            samples.append(self.drawn(self.options.shortest + draw.below(sizes), draw, for_tests))
+            room = width - len(samples[-1].text) + 1
+            starts.append(draw.below(room) if self.options.offset else 0)
+        return _laid_out(samples, starts, width)
+
+
+def _laid_out(samples: Sequence[Sample], starts: Sequence[int], width: int) -> Examples:
+    """Return each sample in a window of `width` tokens: its tokens but the last, and the next of each."""
+    rows = np.full((len(samples), width), FILL, dtype=np.int64)
+    targets = np.full((len(samples), width), UNSCORED, dtype=np.int64)
+    for row, target, sample, start in zip(rows, targets, samples, starts, strict=True):
+        text = np.frombuffer(sample.text, dtype=np.uint8)
+        row[start : start + len(text)] = text
+        places = start + np.array(sample.answer)
+        target[places] = row[places]
+    return rows[:, :-1], targets[:, 1:]

@@ -1,0 +1,122 @@
+"""What is measured of a task: exact answers by size, and how far they reach."""
+
+from types import SimpleNamespace
+
+import pandas
+import pytest
+import torch
+from torch import nn
+
+from poslab.analysis.results import gather
+from poslab.config.compose import arms
+from poslab.measures.task import Task, l50, sizes_of, wilson
+from poslab.objectives import build_objective
+from poslab.report.sections.contents import document
+from poslab.report.study_tables import StudyTables
+from poslab.study.run.plan import plan
+from support.models import CONF
+from support.runs import make, request
+
+OPTION = arms(CONF / "task")["copy"]
+
+
+@pytest.mark.parametrize(
+    ("exact", "expected"),
+    [
+        ({16: 0.95, 18: 0.6, 20: 0.5, 22: 0.49, 24: 0.9}, 20 / 16),
+        ({8: 0.1, 16: 1.0, 18: 0.2}, 1.0),
+        ({16: 0.94, 18: 1.0}, None),
+        ({8: 1.0}, None),
+        ({16: 0.99}, 1.0),
+    ],
+)
+def test_l50_is_the_last_size_before_less_than_half_is_exact(exact, expected):
+    assert l50(exact, 16) == expected
+
+
+def test_sizes_have_the_ends_and_twice_the_longest_of_training():
+    assert sizes_of(1, 16, 64)[0] == 1
+    assert {16, 32, 64} <= set(sizes_of(1, 16, 64))
+    assert sizes_of(1, 8, 10) == list(range(1, 11))
+    assert len(sizes_of(4, 32, 1000)) < 40
+
+
+def test_wilsons_interval_is_the_published_one():
+    """Newcombe 1998, table I: 81 of 263 and 15 of 148."""
+    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson(15, 148) == pytest.approx((0.0624, 0.1605), abs=5e-5)
+
+
+class Copier(nn.Module):
+    """Knows how to copy, up to so many letters; the last letter of longer ones is another."""
+
+    def __init__(self, upto):
+        super().__init__()
+        self.embedding, self.upto = nn.Embedding(257, 1), upto
+        self.scheme = SimpleNamespace(max_length=100)
+
+    def forward(self, tokens, last=None):
+        logits = torch.zeros(*tokens.shape, 257)
+        for row, window in enumerate(tokens.tolist()):
+            middle = window.index(ord("="))
+            for place in range(middle, len(window)):
+                letter = place - middle
+                right = window[letter] if letter < middle else ord("\n")
+                if middle > self.upto and letter == middle - 1:
+                    right = ord("!")
+                logits[row, place, right] = 5.0
+        return logits
+
+
+@pytest.mark.parametrize("upto", [0, 20, 40])
+def test_a_model_that_copies_up_to_a_size_is_exact_up_to_it(upto):
+    objective = {**OPTION["objective"], "samples": 5}
+    config = SimpleNamespace(
+        objective=objective, trainer=SimpleNamespace(accelerator="cpu", precision="float32")
+    )
+    shown = SimpleNamespace(phase=lambda name: torch.no_grad(), share=lambda name, share: None)
+    trained = SimpleNamespace(gpt=Copier(upto), config=config, progress=shown)
+    rows = list(Task().measure(trained))
+    assert max(row["size"] for row in rows) == 49  # of 99 tokens: more are past max_length
+    for row in rows:
+        assert row["exact"] == (5 if row["size"] <= upto else 0)
+        assert row["correct"] == row["tokens"] - 5 + row["exact"]
+        assert row["tokens"] == 5 * (row["size"] + 1)
+    table = pandas.DataFrame([{"run": "a", **row} for row in rows])
+    figures = Task().summarise(table).loc["a"]
+    assert figures.task_exact == (upto >= 16)
+    if upto >= 16:
+        reached = max(size for size in sizes_of(1, 16, 64) if size <= upto)
+        assert figures.task_l50 == reached / 16
+    else:
+        assert pandas.isna(figures.task_l50)
+
+
+def test_a_study_of_a_task_is_reported_by_what_is_solved(tmp_path):
+    for pos in ("rope", "none"):
+        for seed in (0, 1):
+            asked = request(
+                "made_up",
+                objective={**OPTION["objective"], "samples": 4, "longest": 4, "tested": 8},
+                data=arms(CONF / "data")["none"],
+                context_length=33,
+                evaluate__longest=1,
+                pos=arms(CONF / "pos")[pos],
+                seed=seed,
+            )
+            assert make(asked, tmp_path).status == "done"
+    directory = plan(asked, tmp_path).directory
+    assert (directory / "task.csv").exists()
+    assert not (directory / "extrapolation.csv").exists()
+    results = gather("made_up", tmp_path, None)
+    page = document(results)
+    assert page.summary.startswith("Copy, trained on sizes up to 4: ")
+    assert page.answer.chart.name == "task_copy"
+    assert page.answer.chart.mark == 4.0
+    assert [row["Learned"] for row in page.terminal] == ["0 of 2", "0 of 2"]
+    assert "sliding" not in str(page.terminal)
+    (section,) = (section for section in page.sections if section.name == "task")
+    assert [len(panel.series) for panel in section.charts[0].panels] == [2, 2]
+    assert StudyTables(results).table(Task()).longest.unique() == [4]
+    assert not any("no loss" in warning for warning in page.warnings)
+    assert build_objective(asked.config.objective).tests(4)[0].shape == (4, 9)
