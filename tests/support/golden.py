@@ -74,7 +74,7 @@ def config_of(name: Name) -> Config:
         "pos": POSITIONS[pos],
         "attention": ATTENTIONS[attention],
         "context_length": 80,  # more than one block of queries
-        "model__layers": 4 if POSITIONS[pos]["scheme"] == "schedule" else 2,
+        "model__layers": 4 if POSITIONS[pos]["scheme"] == "schedule" or attention == "hybrid" else 2,
         "trainer__max_steps": STEPS,
         "trainer__batch_size": 2,
         "trainer__warmup_steps": 2,
