@@ -58,9 +58,10 @@ PERFORMER = StudyCommand("performer", "sweep=claims/performer", 10)
 DENOMINATORS = StudyCommand("denominators", "sweep=claims/denominators", 5)
 PARTS = StudyCommand("parts", "sweep=claims/parts", 25)
 CANON = StudyCommand("canon", "sweep=claims/canon", 20)
+MIXERS = StudyCommand("mixers", f"sweep=mixers {SEEDS}", 50, minutes=4)
 ALL = (
     *(EXTRAPOLATION, CONVERGENCE, FAIR, CATALOGUE, ATTENTION, BASES, RESCALING),
-    *(WARPED, VARIANTS, PERFORMER, DENOMINATORS, CONTEXT, PARTS, CANON),
+    *(WARPED, VARIANTS, PERFORMER, DENOMINATORS, CONTEXT, PARTS, CANON, MIXERS),
 )
 
 Reading = Literal["lower", "higher", "open"]

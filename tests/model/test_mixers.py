@@ -45,7 +45,7 @@ def test_chunks_are_the_steps_with_every_gradient(length, chunk, delta):
 
 @pytest.mark.parametrize("delta", [False, True])
 def test_steps_are_the_formula_of_the_paper(delta):
-    """S_t = a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T as it is written; else a_t S_{t-1} + k_t v_t^T."""
+    """a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T as it is written, or a_t S_{t-1} + k_t v_t^T."""
     tensors = inputs(9, delta)
     found = by_steps(*tensors)
     q, k, v, log_decay, *strength = (tensor.numpy() for tensor in tensors)
