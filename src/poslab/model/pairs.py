@@ -3,6 +3,7 @@
 `poslab grid` prints it in Markdown.
 """
 
+import re
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from poslab.config.schema import ConfigError
 from poslab.model.attention import Attention, Site, build_attentions
 from poslab.model.positions import Geometry, build_scheme
 
+NAMED = {r"pos\.scheme=\w+": "the scheme", r"attention\.kind=\w+": "the mixer"}
 GEOMETRY = Geometry(width=64, heads=2, context_length=64, layers=4)
 
 
@@ -39,7 +41,10 @@ def _cell(pos: dict[str, Any], attention: dict[str, Any], reasons: dict[str, int
         layers = [scheme.layer(index) for index in range(GEOMETRY.layers)]
         mixers = build_attentions(attention, GEOMETRY, layers)
     except ConfigError as error:
-        return f"– ({reasons.setdefault(str(error), len(reasons) + 1)})"
+        reason = str(error)
+        for named, word in NAMED.items():  # so that one note serves all pairs with one reason
+            reason = re.sub(named, word, reason)
+        return f"– ({reasons.setdefault(reason, len(reasons) + 1)})"
     scheme.read_tokens(torch.zeros(1, 4, dtype=torch.long))
     forms = []
     for mixer, layer in zip(mixers, layers, strict=True):

@@ -54,7 +54,7 @@ class Recurrence(Mixer):
         if self.rotates and not scheme.can_rotate(self.key_width):
             raise PairError(
                 f"pos.scheme={scheme.name} cannot turn keys of width {self.key_width}, half of a head's, "
-                f"which attention.kind={self.name} has: choose pos=none or learned, or attention=flash"
+                f"which attention.kind={self.name} has: choose pos=none, rope or learned, or attention=flash"
             )
         keys = heads * self.key_width
         self.query_key_value_gate = Linear(width, 2 * keys + 2 * width, bias=False)

@@ -60,7 +60,7 @@ class Hybrid(Mixer):
                 raise PairError(
                     f"pos.scheme={scheme.name} has parameters for each layer, and those with "
                     f"attention.kind={mixer.name} use none: give it to the layers with "
-                    "attention alone by pos.scheme=schedule, as pos=rope_none does, or choose pos=rope"
+                    "attention alone by a schedule, as pos=rope_none does, or choose pos=rope"
                 )
         return mixers
 
