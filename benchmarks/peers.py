@@ -29,7 +29,7 @@ from in_turns import Ratio, in_turns, ratio, table
 from plain_llama import PlainLlama
 from poslab.config.compose import arms
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, ConfigError, swiglu_width
-from poslab.model.attention import build_attention
+from poslab.model.attention import build_attentions
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, build_scheme
 
@@ -130,7 +130,7 @@ def ours(
     with torch.device(device):
         scheme = build_scheme(arms(CONF / "pos")[pos], geometry)
         layers = [scheme.layer(index) for index in range(size.layers)]
-        attentions = [build_attention(section, geometry, layer) for layer in layers]
+        attentions = build_attentions(section, geometry, layers)
         gpt = GPT(size.vocabulary, geometry, scheme, attentions, size.block)
     with torch.no_grad():
         for parameter in gpt.parameters():

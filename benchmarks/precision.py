@@ -16,7 +16,7 @@ from attention_trial import keep_memory
 from in_turns import in_turns, ratio
 from poslab.config.arguments import ArgumentError, read_options, refuse
 from poslab.config.compose import arms
-from poslab.model.attention import build_attention
+from poslab.model.attention import build_attentions
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, build_scheme
 from poslab.study.launch.devices import cpu_has_bfloat16
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
 
 def model(pos: dict[str, Any], attention: dict[str, Any], geometry: Geometry) -> GPT:
     scheme = build_scheme(pos, geometry)
-    layers = [build_attention(attention, geometry, scheme.layer(index)) for index in range(geometry.layers)]
+    layers = build_attentions(attention, geometry, [scheme.layer(index) for index in range(geometry.layers)])
     gpt = GPT(VOCABULARY, geometry, scheme, layers)
     gpt.initialise(0)
     return gpt

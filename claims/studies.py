@@ -59,9 +59,11 @@ DENOMINATORS = StudyCommand("denominators", "sweep=claims/denominators", 5)
 PARTS = StudyCommand("parts", "sweep=claims/parts", 25)
 CANON = StudyCommand("canon", "sweep=claims/canon", 20)
 MASKED = StudyCommand("masked", "sweep=masked", 18, minutes=10)
+MIXERS = StudyCommand("mixers", f"sweep=mixers {SEEDS}", 50, minutes=4)
+TASKS = StudyCommand("tasks", "sweep=tasks", 200, minutes=5)
 ALL = (
     *(EXTRAPOLATION, CONVERGENCE, FAIR, CATALOGUE, ATTENTION, BASES, RESCALING),
-    *(WARPED, VARIANTS, PERFORMER, DENOMINATORS, CONTEXT, PARTS, CANON, MASKED),
+    *(WARPED, VARIANTS, PERFORMER, DENOMINATORS, CONTEXT, PARTS, CANON, MASKED, MIXERS, TASKS),
 )
 
 Reading = Literal["lower", "higher", "open"]

@@ -1,7 +1,28 @@
 """What trained states hold of the position; and claims for which poslab lacks the model or the task."""
 
-from claims.contract import BOOK, Claim, Judgement, Verdict, untested
-from claims.studies import VARIANTS, Results, Studies, setting
+from claims.contract import (
+    BOOK,
+    CLEAR,
+    TRUE_IF_LOWER,
+    Claim,
+    Judgement,
+    Part,
+    Verdict,
+    in_parts,
+    no_clear_difference,
+    untested,
+)
+from claims.studies import (
+    MIXERS,
+    VARIANTS,
+    Results,
+    Studies,
+    compared,
+    context_used,
+    gain_reading,
+    name,
+    setting,
+)
 from poslab import Estimate, estimate, interval
 
 
@@ -38,9 +59,53 @@ def _absolute(studies: Studies) -> Judgement:
     )
 
 
+RECURRENT = {"gated_linear": "Mamba-2's form", "gated_delta": "the delta rule, which RWKV-7 generalises"}
+
+
+def _arm(results: Results, scheme: str, mixer: str) -> str | None:
+    """The arm with this scheme and mixer in all layers."""
+    for label, config in results.configs.items():
+        if (config["pos"]["scheme"], config["attention"]["kind"]) == (scheme, mixer):
+            return str(label)
+    return None
+
+
 def _recurrent(studies: Studies) -> Judgement:
-    return untested(
-        (), "It takes a recurrent mixer, such as those of RWKV or Mamba, which poslab does not have."
+    results = studies.results(MIXERS.study)
+    if results is None:
+        return untested((MIXERS,), "The study is not there.")
+    longest = max(results.multiples)
+    rope, bare = (str(_arm(results, scheme, "flash")) for scheme in ("rope", "none"))
+    parts: list[Part] = []
+    for mixer, named in RECURRENT.items():
+        own = str(_arm(results, "none", mixer))
+        near, gain = (compared(results, "sliding_1x", own, other, 4) for other in (rope, bare))
+        far = gain_reading(results, f"context_gain_{name(longest)}", own)
+        if near is None or gain is None or far is None:
+            return untested((MIXERS,), "The study lacks an arm, or losses that the claim is about.")
+        parts += (
+            Part(
+                f"Without positions, {mixer} ({named}) is not worse than attention with RoPE.",
+                no_clear_difference(near, 1),
+                f"sliding loss at L less that of attention with rope {near.text}",
+            ),
+            Part(
+                "It is better than attention without positions.",
+                TRUE_IF_LOWER[gain.reading],
+                f"sliding loss at L less that of attention without {gain.text}",
+            ),
+            Part(
+                "Its loss does not rise past L.",
+                no_clear_difference(far, -1),
+                f"sliding loss at L less that at {longest:g} L {far.text}",
+            ),
+        )
+    return in_parts(
+        *parts,
+        why="A state that decays and a convolution over four tokens bring order into the mixer itself. "
+        + context_used(results, results.reference, "the reference's"),
+        study=MIXERS.study,
+        setting=setting(results),
     )
 
 
@@ -68,9 +133,12 @@ CLAIMS = (
         39,
         "Recurrent models (RWKV, Mamba) carry positions implicitly.",
         (BOOK,),
-        "Without a positional scheme they lose no more past their training length than within it.",
-        "Not at all yet.",
-        "A recurrent mixer as an attention of poslab, and a study of it.",
+        "Without a positional scheme their loss at the training length is not higher than that of attention "
+        f"with RoPE by {CLEAR} nats or more, is lower than that of attention without, and does not rise "
+        "by as much past it.",
+        "Sliding losses at L of gated_linear (Mamba-2's form) and gated_delta under none, less those of "
+        "attention under rope and none, and less their own at the longest length, in the study mixers.",
+        "Models of the authors' sizes, with states as large as theirs, and the time mixing of RWKV itself.",
         _recurrent,
     ),
     Claim(

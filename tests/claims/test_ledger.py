@@ -8,7 +8,7 @@ import pytest
 
 from claims.contract import Judgement, Part, Verdict, in_parts, judge, ledger
 from claims.page import Entry, html, markdown, table
-from claims.studies import EXTRAPOLATION, MASKED, PARTS, Studies
+from claims.studies import EXTRAPOLATION, MASKED, MIXERS, PARTS, Studies
 from support.records import FLAT, STEEP, plan, reaches, write_run, write_scheme
 
 CLAIMS = {claim.number: claim for claim in ledger()}
@@ -128,6 +128,45 @@ def test_roformer_against_bert_is_decided_by_tokens_to_the_loss_of_learned(
     plan(tmp_path / "runs", names, "learned", study=MASKED.study)
     judgement = judge(CLAIMS[32], Studies(tmp_path / "runs", tmp_path / "reports"))
     assert judgement.verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("loss", "past", "verdict", "parts"),
+    [
+        (2.0, 0.0, Verdict.HOLDS_HERE, "here here here"),
+        (2.3, 0.0, Verdict.IN_PART, "refuted here here"),
+        (2.0, 0.3, Verdict.IN_PART, "here here refuted"),
+        (2.6, 0.3, Verdict.REFUTED_HERE, "refuted refuted refuted"),
+    ],
+)
+def test_recurrent_mixers_are_held_against_attention_with_and_without_positions(
+    loss: float, past: float, verdict: Verdict, parts: str, tmp_path: Path
+) -> None:
+    """Attention has 2.0 with RoPE and 2.4 without; the mixers `loss` at L, and `past` more at 8 L."""
+    arms = {("rope", "flash"): 2.0, ("none", "flash"): 2.4, ("none", "gated_linear"): loss}
+    arms["none", "gated_delta"] = loss
+    names = []
+    for place, ((pos, attention), at_length) in enumerate(arms.items()):
+        more = past if attention.startswith("gated") else 0.0
+        for seed in range(5):
+            noise = NOISE[(seed + place) % len(NOISE)]
+            names.append(f"{pos}-{attention}-{seed}")
+            write_run(
+                tmp_path / "runs",
+                names[-1],
+                pos=pos,
+                attention=attention,
+                seed=seed,
+                study=MIXERS.study,
+                sliding={k: at_length + noise + more * (k > 1) + k * noise / 100 for k in (0.5, 1.0, 8.0)},
+                config={"pos": {"scheme": pos}, "attention": {"kind": attention}},
+            )
+    plan(tmp_path / "runs", names, "rope / flash", study=MIXERS.study)
+    judgement = judge(CLAIMS[39], Studies(tmp_path / "runs", tmp_path / "reports"))
+    assert judgement.verdict is verdict
+    words = {"here": Verdict.HOLDS_HERE, "refuted": Verdict.REFUTED_HERE}
+    expected = [words[word] for word in parts.split()]
+    assert [part.verdict for part in judgement.parts.values()] == 2 * expected
 
 
 def test_a_study_of_too_few_seeds_decides_nothing_and_is_missing(tmp_path: Path) -> None:

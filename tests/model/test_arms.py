@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from poslab.config.schema import ConfigError
-from poslab.model.attention import build_attention
+from poslab.model.attention import build_attention, mixer_class
 from poslab.model.positions import Geometry, build_scheme
 from poslab.model.verification import check_scheme
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
@@ -24,6 +24,8 @@ def other_values(annotation: Any, value: Any) -> list[Any]:
         return [16]
     if isinstance(value, list):
         return [[each + 1 for each in value]] if isinstance(value[0], int) else [value[::-1]]
+    if isinstance(value, dict) and "kind" in value:
+        return [{"kind": "linear"}]
     if isinstance(value, dict):  # a section inside: with another value of its first number
         return [
             {**value, key: other}
@@ -42,9 +44,8 @@ def fields():
         for key in section.keys() - {"scheme", "rate"}:  # a rate changes the training
             yield "pos", name, key, scheme.options_class.model_fields[key].annotation
     for name, section in ATTENTIONS.items():
-        attention = build_attention(section, geometry, build_scheme(SCHEMES["none"], geometry))
         for key in section.keys() - {"kind"}:
-            yield "attention", name, key, attention.options_class.model_fields[key].annotation
+            yield "attention", name, key, mixer_class(section).options_class.model_fields[key].annotation
 
 
 def logits(pos, attention):

@@ -29,11 +29,12 @@ from poslab.config.request import Config
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.evaluation.extrapolation import evaluate, rescalings
+from poslab.model.attention import Attention
 from poslab.model.gpt import build, build_parts
 from poslab.study.run.identity import RECIPES, own_fingerprints
 from poslab.training.loop import train, without_positions
 from support.commands import ROOT
-from support.models import ATTENTIONS, CONF, POSITIONS
+from support.models import ATTENTIONS, CONF, POSITIONS, SCHEMES
 from support.runs import Told, request
 
 FILE = ROOT / "tests" / "golden" / "losses.csv"
@@ -74,7 +75,7 @@ def config_of(name: Name) -> Config:
         "pos": POSITIONS[pos],
         "attention": ATTENTIONS[attention],
         "context_length": 80,  # more than one block of queries
-        "model__layers": 4 if POSITIONS[pos]["scheme"] == "schedule" else 2,
+        "model__layers": 4 if POSITIONS[pos]["scheme"] == "schedule" or attention == "hybrid" else 2,
         "trainer__max_steps": STEPS,
         "trainer__batch_size": 2,
         "trainer__warmup_steps": 2,
@@ -90,12 +91,17 @@ def config_of(name: Name) -> Config:
 
 
 def names() -> list[Name]:
-    """Every file of conf/pos with every attention that can work under it, then the changes under RoPE."""
+    """Every file of conf/pos with every attention that can work under it, then the changes under RoPE.
+
+    Mixers without attention are with one file of each scheme.
+    """
     found = []
     for pos, attention in itertools.product(POSITIONS, ATTENTIONS):
         try:
-            build_parts(config_of((pos, attention, "")))
+            _, _, mixers = build_parts(config_of((pos, attention, "")))
         except ConfigError:
+            continue
+        if pos not in SCHEMES and not all(isinstance(mixer, Attention) for mixer in mixers):
             continue
         found.append((pos, attention, ""))
     return [*found, *(("rope", "flash", change) for change in CHANGES)]

@@ -7,7 +7,7 @@ import torch
 
 from poslab.config.compose import arms, one_for_each_scheme
 from poslab.config.schema import BlockOptions, ConfigError
-from poslab.model.attention import build_attention
+from poslab.model.attention import Attention, build_attention, build_attentions
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, build_scheme
 from support.commands import ROOT
@@ -47,7 +47,7 @@ def make_gpt(
         vocabulary,
         geometry,
         scheme,
-        [build_attention(attention, geometry, scheme.layer(index)) for index in range(layers)],
+        build_attentions(attention, geometry, [scheme.layer(index) for index in range(layers)]),
         BlockOptions(**block),
     )
     gpt.initialise(seed)
@@ -60,14 +60,19 @@ def make_gpt(
 
 
 def pairs_that_work(geometry: Geometry) -> list[tuple[str, str]]:
-    """One arm of each scheme with every attention; a pair that cannot work says so when it is built."""
+    """One arm of each scheme with every attention; a pair that cannot work says so when it is built.
+
+    Mixers that are no Attention have a file of their own, test_mixers.py.
+    """
     found = []
     for pos, attention in itertools.product(SCHEMES, ATTENTIONS):
         try:
-            build_attention(ATTENTIONS[attention], geometry, build_scheme(SCHEMES[pos], geometry).layer(0))
+            scheme = build_scheme(SCHEMES[pos], geometry).layer(0)
+            built = build_attention(ATTENTIONS[attention], geometry, scheme)
         except ConfigError:
             continue
-        found.append((pos, attention))
+        if isinstance(built, Attention):
+            found.append((pos, attention))
     return found
 
 

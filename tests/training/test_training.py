@@ -44,9 +44,12 @@ def resolved(config: Config) -> Config:
     return config.model_copy(update={"trainer": config.trainer.model_copy(update={"precision": precision})})
 
 
-@pytest.mark.parametrize(("pos", "attention"), BY_TURNS)
+@pytest.mark.parametrize(
+    ("pos", "attention"),
+    [*BY_TURNS, *(("none", mixer) for mixer in ("retention", "gated_linear", "gated_delta", "hybrid"))],
+)
 def test_every_scheme_and_attention_learns_in_20_steps(pos, attention):
-    layers = 4 if SCHEMES[pos]["scheme"] == "schedule" else 2
+    layers = 4 if SCHEMES[pos]["scheme"] == "schedule" or attention == "hybrid" else 2
     losses = curve(request(pos=SCHEMES[pos], attention=ATTENTIONS[attention], model__layers=layers))
     assert len(losses) == 5
     assert losses[-1][1] < losses[0][1] - 0.2
@@ -173,6 +176,7 @@ def test_a_batch_that_cannot_be_made_ahead_raises_its_error():
         ({"attention": ATTENTIONS["performer"], "trainer__schedule": "wsd"}, 8),  # has drawn a buffer
         ({"trainer__precision": "bfloat16"}, 3),
         ({"trainer__optimizer": "muon", "pos": SCHEMES["t5"], "trainer__accumulate": 2}, 3),
+        ({"trainer__optimizer": "muon", "attention": ATTENTIONS["hybrid"], "model__layers": 4}, 3),
     ],
 )
 def test_training_goes_on_from_a_state_to_the_same_bits(changes, first):

@@ -46,7 +46,7 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (3, 1.5, 1.5, 1.5, 1.5, 1.5),
 )
 # The place of each one's dash. Softmax computes what flash does: without flash beside it, it is solid too.
-ATTENTIONS = {"flash": 0, "linear": 1, "softmax": 2, "performer": 3}
+ATTENTIONS = {"flash": 0, "linear": 1, "softmax": 2, "performer": 3, "gated_linear": 4, "gated_delta": 5}
 OF_ARMS = 1_000  # the numbers of arms' looks begin here, those of other lines lie below
 VARIANTS = 1_000
 

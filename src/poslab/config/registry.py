@@ -8,7 +8,7 @@ that can be imported, by its dotted name. A name stands for poslab's own part wh
 import importlib
 import pkgutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -87,6 +87,15 @@ def _only_part(module: Any, contract: type[Part]) -> type[Part] | str:
     if len(parts) != 1:
         return f"{module.__name__} must define one {contract.__name__}, not {len(parts)}"
     return parts[0]
+
+
+def named_in(section: Any, key: str) -> Iterator[str]:
+    """Yield the part that a section names by `key`, then those of sections inside it: of other layers."""
+    if isinstance(section, Mapping):
+        if isinstance(section.get(key), str):
+            yield section[key]
+        for value in section.values():
+            yield from named_in(value, key)
 
 
 def part_name(kind: type[Any], package: str) -> str:

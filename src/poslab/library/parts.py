@@ -23,7 +23,7 @@ from poslab.config.registry import find, module_name
 from poslab.config.schema import ConfigError, ModelOptions
 from poslab.model import attention as attentions
 from poslab.model import positions as schemes
-from poslab.model.attention import Attention, Mixer, Site, build_attention
+from poslab.model.attention import Attention, Site, build_attention, build_attentions, mixer_class
 from poslab.model.gpt import GPT, initialise
 from poslab.model.positions import Geometry, LearnedOptions, Scheme, build_scheme
 
@@ -196,7 +196,8 @@ def gpt(
     _check_seed(seed)
     built = build_scheme(scheme_section(pos), geometry)
     section = _attention(attention)
-    mixers = [build_attention(section, geometry, built.layer(index)) for index in range(geometry.layers)]
+    by_layer = [built.layer(index) for index in range(geometry.layers)]
+    mixers = build_attentions(section, geometry, by_layer)
     network = GPT(vocabulary, geometry, built, mixers, block)
     network.initialise(seed)
     return network
@@ -238,7 +239,7 @@ def scheme_section(part: Part, conf: Conf | None = None) -> dict[str, Any]:
 
 def _attention(part: Part) -> dict[str, Any]:
     section = _section("attention", "kind", attentions.__name__, part, installed_conf())
-    find(section.get("kind"), Mixer, attentions.__name__, "attention.kind")
+    mixer_class(section)
     return section
 
 

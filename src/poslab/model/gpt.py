@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, RunConfig
-from poslab.model.attention import Mixer, build_attention
+from poslab.model.attention import Mixer, build_attentions
 from poslab.model.block import Block
 from poslab.model.kernels.matmul import Linear, linear
 from poslab.model.norms import norm_of
@@ -172,8 +172,8 @@ def build_parts(config: RunConfig) -> tuple[Geometry, Scheme, list[Mixer]]:
     causal = build_objective(config.objective).causal
     geometry = Geometry(size.width, size.heads, config.context_length, size.layers, causal=causal)
     scheme = build_scheme(config.pos, geometry)
-    layers = (scheme.layer(index) for index in range(geometry.layers))
-    return geometry, scheme, [build_attention(config.attention, geometry, layer) for layer in layers]
+    layers = [scheme.layer(index) for index in range(geometry.layers)]
+    return geometry, scheme, build_attentions(config.attention, geometry, layers)
 
 
 def build(config: RunConfig, vocabulary: int) -> GPT:

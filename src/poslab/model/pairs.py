@@ -3,6 +3,7 @@
 `poslab grid` prints it in Markdown.
 """
 
+import re
 from typing import Any
 
 import torch
@@ -10,9 +11,10 @@ import torch
 from poslab.config.compose import one_for_each_scheme, sections
 from poslab.config.option_files import Conf
 from poslab.config.schema import ConfigError
-from poslab.model.attention import Attention, Site, build_attention
+from poslab.model.attention import Attention, Site, build_attentions
 from poslab.model.positions import Geometry, build_scheme
 
+NAMED = {r"pos\.scheme=\w+": "the scheme", r"attention\.kind=\w+": "the mixer"}
 GEOMETRY = Geometry(width=64, heads=2, context_length=64, layers=4)
 
 
@@ -33,15 +35,21 @@ def grid(conf: Conf) -> str:
 
 
 def _cell(pos: dict[str, Any], attention: dict[str, Any], reasons: dict[str, int]) -> str:
-    """Return the form that the pair works in, with the kernel that ran, or a dash and the reason's number."""
+    """Return the forms that the pair works in, with the kernel that ran, or a dash and the reason's."""
     scheme = build_scheme(pos, GEOMETRY)
-    layer = scheme.layer(0)
     try:
-        built = build_attention(attention, GEOMETRY, layer)
+        layers = [scheme.layer(index) for index in range(GEOMETRY.layers)]
+        mixers = build_attentions(attention, GEOMETRY, layers)
     except ConfigError as error:
-        return f"– ({reasons.setdefault(str(error), len(reasons) + 1)})"
-    if isinstance(built, Attention):
-        built.add_projections()
+        reason = str(error)
+        for named, word in NAMED.items():  # so that one note serves all pairs with one reason
+            reason = re.sub(named, word, reason)
+        return f"– ({reasons.setdefault(reason, len(reasons) + 1)})"
     scheme.read_tokens(torch.zeros(1, 4, dtype=torch.long))
-    built(torch.zeros(1, 4, GEOMETRY.width), Site(layer, scheme.place(4, None)))
-    return built.form if built.form != "fused" else f"fused: {built.kernel.removesuffix(' (cpu)')}"
+    forms = []
+    for mixer, layer in zip(mixers, layers, strict=True):
+        if isinstance(mixer, Attention):
+            mixer.add_projections()
+        mixer(torch.zeros(1, 4, GEOMETRY.width), Site(layer, scheme.place(4, None)))
+        forms.append(mixer.form if mixer.form != "fused" else f"fused: {mixer.kernel.removesuffix(' (cpu)')}")
+    return ", ".join(dict.fromkeys(forms))

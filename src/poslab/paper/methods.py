@@ -1,6 +1,6 @@
 """How a study was run, in the words of a methods section, with every number from the records."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from poslab.analysis.facts import differing
 from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.results import Results
+from poslab.config.registry import named_in
 from poslab.config.text import listing, plain, rate_text
 from poslab.paper.references import cited, optimizer
 from poslab.record.measures import STRIDE, family, unit
@@ -121,9 +122,8 @@ def _compared(results: Results) -> Iterator[Cited]:
 
 
 def _sources(kind: str, options: Any) -> tuple[str, ...]:
-    if not isinstance(options, Mapping):
-        return ()
-    return cited(kind, str(options.get("scheme" if kind == "scheme" else "kind")))
+    names = named_in(options, "scheme" if kind == "scheme" else "kind")
+    return tuple(dict.fromkeys(key for name in names for key in cited(kind, name)))
 
 
 def _scheme_rates(results: Results) -> str:

@@ -1,12 +1,12 @@
 """The references for the parts of a study: references.bib by scheme, attention and change of rotation."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from poslab.config.registry import named_in
 from poslab.config.schema import ADAMW
 from poslab.record.reader import Run
 
@@ -46,10 +46,9 @@ def used(runs: Iterable[Run]) -> dict[tuple[str, str], None]:
     """Return the subjects of these runs that may have a reference, as keys in order."""
     subjects: dict[tuple[str, str], None] = {}
     for run in runs:
-        subjects |= dict.fromkeys(("scheme", name) for name in _schemes(run.config.get("pos")))
-        attention = run.config.get("attention")
-        if isinstance(attention, Mapping):
-            subjects[("attention", str(attention.get("kind")))] = None
+        subjects |= dict.fromkeys(("scheme", name) for name in named_in(run.config.get("pos"), "scheme"))
+        kinds = named_in(run.config.get("attention"), "kind")
+        subjects |= dict.fromkeys(("attention", kind) for kind in kinds)
         subjects[("optimizer", optimizer(run))] = None
         subjects |= dict.fromkeys(("rescale", name) for name in run.rescalings if name != "none")
     return subjects
@@ -75,12 +74,3 @@ def bibliography(subjects: Iterable[tuple[str, str]]) -> str:
 def without_source(subjects: Sequence[tuple[str, str]]) -> list[str]:
     """Return the names of the subjects without an entry in references.bib."""
     return [name for kind, name in subjects if not cited(kind, name)]
-
-
-def _schemes(options: Any) -> Iterator[str]:
-    """Yield the scheme of these options and every scheme inside it."""
-    if isinstance(options, Mapping):
-        if isinstance(options.get("scheme"), str):
-            yield options["scheme"]
-        for value in options.values():
-            yield from _schemes(value)

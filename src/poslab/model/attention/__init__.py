@@ -11,6 +11,7 @@ file in conf/attention, with one public subclass of Mixer. It overrides
     __init__       creates its weights; raises PairError for a scheme that it cannot serve
     forward        hidden states into hidden states
     draw           draws random numbers that belong to the model, such as Performer's features
+    of_layers      builds those of all layers, where layers differ by more than their schemes
 
 An attention is a subclass of Attention, which projects queries, keys and values. In place of `forward` it
 overrides
@@ -28,7 +29,7 @@ matrices are drawn, vectors stay as constructed).
 Shapes: B batch, H heads, T tokens, D model width, K head width, Q queries, the rows of a matrix.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -122,6 +123,11 @@ class Mixer(nn.Module):
                 f"attention.kind={self.name} has no windows, and pos gives this layer one of "
                 f"{scheme.geometry.window} tokens: choose attention=flash, softmax or linear"
             )
+
+    @classmethod
+    def of_layers(cls, options: Options, geometry: Geometry, schemes: Sequence[Scheme]) -> "list[Mixer]":
+        """Return a mixer for each of the layers' schemes, in the order of the layers from the first on."""
+        return [cls(options, geometry, scheme) for scheme in schemes]
 
     @property
     def name(self) -> str:
@@ -299,10 +305,28 @@ def added_to_logits(site: Site, dtype: torch.dtype, first: int = 0) -> Float[Ten
     return added
 
 
-def build_attention(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Mixer:
-    """Build the mixer that the `attention` section of a configuration describes, for a layer under `scheme`.
+def build_attentions(
+    section: Mapping[str, Any], geometry: Geometry, schemes: Sequence[Scheme]
+) -> list[Mixer]:
+    """Build the mixers that the `attention` section of a configuration describes, one under each scheme.
 
-    Raise ConfigError, and PairError where the scheme cannot work under it.
+    The schemes are those of the layers. Raise ConfigError, and PairError where one cannot work there.
     """
-    kind = find(section.get("kind"), Mixer, __name__, "attention.kind")
-    return kind(options_of(section, kind, "kind", "attention"), geometry, scheme)
+    kind = mixer_class(section)
+    return kind.of_layers(options_of(section, kind, "kind", "attention"), geometry, schemes)
+
+
+def build_attention(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Mixer:
+    """Build the mixer of the first layer, which is under `scheme`. Raise ConfigError."""
+    return build_attentions(section, geometry, [scheme])[0]
+
+
+def mixer_class(section: Mapping[str, Any], where: str = "attention") -> type[Mixer]:
+    """Return the class that a section names; `where` is the section's dotted name. Raise ConfigError."""
+    return find(section.get("kind"), Mixer, __name__, f"{where}.kind")
+
+
+def attention_section(section: Mapping[str, Any], where: str = "attention") -> dict[str, Any]:
+    """Return a section with the values of the checked options: 64 and 64.0 are one number of features."""
+    kind = mixer_class(section, where)
+    return {"kind": part_name(kind, __name__), **options_of(section, kind, "kind", where).model_dump()}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from poslab.config.registry import named_in
 from poslab.config.schema import VALIDATIONS, ConfigError, RunConfig, is_tokenizer_file
 from poslab.data import tokenizer_file
 from poslab.study.launch.memory import Memory, gpu_memory, machine_memory, size_text
@@ -63,7 +64,10 @@ def size_of(
     The scheme is defined for `max_length` tokens. `trained`: the model exists and is only evaluated.
     """
     model, trainer, length = config.model, config.trainer, config.context_length
-    softmax, number = config.attention.get("kind") == "softmax", 2 if trainer.precision == "bfloat16" else 4
+    softmax, number = (
+        "softmax" in named_in(config.attention, "kind"),
+        2 if trainer.precision == "bfloat16" else 4,
+    )
     vocabulary = _entries(config)
     ends = vocabulary * model.width * (1 if model.tied else 2)
     # Of a block the matrices that every kind has: queries and output, keys and values, the perceptron.

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from poslab.config.registry import module_name, part_names, source_of
+from poslab.config.registry import module_name, named_in, part_names, source_of
 from poslab.config.request import Start
 from poslab.config.schema import ConfigError, RunConfig
 from poslab.data.directories import planning_directory
@@ -84,16 +84,19 @@ def measuring() -> list[str]:
 
 
 def part_modules(config: RunConfig) -> tuple[str, ...]:
-    """Return the modules of the schemes, the attention, the objective and the callbacks of a configuration.
+    """Return the modules of the schemes, the mixers, the objective and the callbacks of a configuration.
 
     Lightning's and PyTorch's own callbacks are left out: the versions of these libraries are in the record.
     """
-    schemes = (module_name(name, "poslab.model.positions") for name in sorted(_schemes(config.pos)))
+    schemes = (
+        module_name(name, "poslab.model.positions") for name in sorted({*named_in(config.pos, "scheme")})
+    )
+    kinds = sorted({*named_in(config.attention, "kind")})
+    attentions = (module_name(name, "poslab.model.attention") for name in kinds)
     callbacks = (_module_of(name, spec["_target_"]) for name, spec in sorted(config.callbacks.items()))
     foreign = (name for name in callbacks if name.partition(".")[0] not in LIBRARIES)
-    attention = module_name(str(config.attention.get("kind")), "poslab.model.attention")
     objective = module_name(str(config.objective.get("kind")), "poslab.objectives")
-    return (*schemes, attention, objective, *foreign)
+    return (*schemes, *attentions, objective, *foreign)
 
 
 def _module_of(name: str, target: str) -> str:
@@ -108,14 +111,6 @@ def _module_of(name: str, target: str) -> str:
 def source_fingerprint(modules: Iterable[str]) -> str:
     """Return the fingerprint of `modules` and all their imports. Raises FileNotFoundError like `sources`."""
     return _digest(sources(modules))
-
-
-def _schemes(section: Any) -> set[str]:
-    """Return the schemes named in a section and in sections inside it: of other layers, of a wrapped one."""
-    if not isinstance(section, dict):
-        return set()
-    inner = set().union(*(_schemes(value) for value in section.values()))
-    return inner | ({section["scheme"]} if isinstance(section.get("scheme"), str) else set())
 
 
 def _digest(sources: dict[str, Path]) -> str:

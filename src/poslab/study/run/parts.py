@@ -6,6 +6,7 @@ import torch
 
 from poslab.config.schema import ConfigError, RunConfig, longest_length
 from poslab.evaluation.extrapolation import changes_rotation, rescalings
+from poslab.model.attention import attention_section
 from poslab.model.block import Block
 from poslab.model.gpt import build_parts
 from poslab.objectives import build_objective
@@ -38,7 +39,7 @@ def check_parts(config: RunConfig) -> dict[str, Any]:
             )
     return {
         "pos": scheme.section(),
-        "attention": {"kind": attentions[0].name, **attentions[0].options.model_dump()},
+        "attention": attention_section(config.attention),
         "objective": build_objective(config.objective).section(),
         "max_length": scheme.max_length,
         "parameters": parameters,

@@ -1,0 +1,70 @@
+"""A mixer for each layer, such as attention in every fourth and a recurrence in the others.
+
+`layers` names an entry of `mixers` for each layer, and is repeated until all layers have one; an entry is the
+section of a mixer. The scheme acts in the layers with attention alone: the others carry order by themselves
+(as in Qwen3-Next and Kimi Linear). What a scheme adds to the input, all layers see.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from poslab.config.schema import ConfigError, Options, PairError
+from poslab.model.attention import Attention, Mixer, attention_section, build_attention, mixer_class
+from poslab.model.positions import Geometry, Scheme
+
+
+class HybridOptions(Options):
+    layers: list[str] = Field(
+        min_length=1, description="the name in mixers of each layer's mixer, repeated over the layers"
+    )
+    mixers: dict[str, dict[str, Any]] = Field(
+        description="the sections of the mixers, by names of your choice"
+    )
+
+    @field_validator("mixers")
+    @classmethod
+    def _in_one_form(cls, mixers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        return {name: attention_section(mixers[name], f"attention.mixers.{name}") for name in sorted(mixers)}
+
+
+class Hybrid(Mixer):
+    options_class = HybridOptions
+
+    @classmethod
+    def of_layers(cls, options: Options, geometry: Geometry, schemes: Sequence[Scheme]) -> list[Mixer]:
+        assert isinstance(options, HybridOptions)
+        names = [options.layers[index % len(options.layers)] for index in range(geometry.layers)]
+        if unknown := [name for name in options.layers if name not in options.mixers]:
+            raise ConfigError(
+                f"attention.layers names {unknown[0]!r}; attention.mixers has {', '.join(options.mixers)}"
+            )
+        if unused := [name for name in options.mixers if name not in names]:
+            raise ConfigError(
+                f"attention.mixers has {unused[0]!r}, which no layer uses: attention.layers={options.layers} "
+                f"over model.layers={geometry.layers}; choose shorter attention.layers or more layers"
+            )
+        mixers = [
+            _mixer(options.mixers[name], geometry, scheme)
+            for name, scheme in zip(names, schemes, strict=False)  # one scheme: of the first layer alone
+        ]
+        seen = {
+            id(parameter)
+            for mixer, scheme in zip(mixers, schemes, strict=True)
+            if isinstance(mixer, Attention)
+            for parameter in scheme.parameters()
+        }
+        for mixer, scheme in zip(mixers, schemes, strict=True):
+            if not all(id(parameter) in seen for parameter in scheme.parameters()):
+                raise PairError(
+                    f"pos.scheme={scheme.name} has parameters for each layer, and those with "
+                    f"attention.kind={mixer.name} use none: give it to the layers with "
+                    "attention alone by a schedule, as pos=rope_none does, or choose pos=rope"
+                )
+        return mixers
+
+
+def _mixer(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Mixer:
+    without_attention = not issubclass(mixer_class(section), Attention)
+    return build_attention(section, geometry, Scheme(Options(), geometry) if without_attention else scheme)

@@ -1,0 +1,79 @@
+"""A state that decays and takes a key and a value a token: chunk by chunk, and step by step.
+
+With decays a_t <= 1 and keys k_t, the state S (K x V) of a head is
+
+    S_t = a_t S_{t-1} + k_t u_t^T,    o_t = S_t^T q_t,
+
+where u_t = v_t, or under the delta rule what the state does not hold yet of v_t, times a strength b_t:
+
+    u_t = b_t (v_t - a_t S_{t-1}^T k_t),    so S_t = a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T
+
+(Yang et al. 2024, arXiv 2412.06464, equation 10; transposed here). In a chunk with the sums G of log a from
+its first token on, u_i + b_i sum over j < i of exp(G_i - G_j) <k_i, k_j> u_j = b_i (v_i - exp(G_i) S^T k_i),
+S being the state before the chunk: a triangular system for all of its tokens (the same, section 3.3).
+All exponents are differences that are at most 0.
+
+Shapes: B batch, H heads, T tokens, K width of queries and keys, V of values, N chunks of C tokens.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import pad
+
+
+def by_chunks(
+    q: Float[Tensor, "B H T K"],
+    k: Float[Tensor, "B H T K"],
+    v: Float[Tensor, "B H T V"],
+    log_decay: Float[Tensor, "#B H T"],
+    strength: Float[Tensor, "B H T"] | None = None,
+    chunk: int = 64,
+) -> Float[Tensor, "B H T V"]:
+    """Return o in time and memory that grow as T does. `strength` b: by the delta rule."""
+    length = q.shape[-2]
+    chunk = min(chunk, length)
+    missing = -length % chunk  # tokens of the last chunk that take nothing and change nothing
+    q, k, v = (_chunks(x, chunk, missing) for x in (q, k, v))
+    sums = _chunks(log_decay[..., None], chunk, missing)[..., 0].cumsum(dim=-1)
+    ahead = torch.ones(chunk, chunk, dtype=torch.bool, device=q.device).triu(1)
+    between = (sums[..., :, None] - sums[..., None, :]).masked_fill(ahead, -torch.inf).exp()
+    from_start, to_end = sums.exp()[..., None], (sums[..., -1:] - sums).exp()[..., None]
+    held = None
+    if strength is not None:
+        b = _chunks(strength[..., None], chunk, missing)
+        system = (b * between * (k @ k.mT)).tril(-1)
+        known = torch.cat((b * v, b * from_start * k), dim=-1)
+        solved = torch.linalg.solve_triangular(system, known, upper=False, unitriangular=True)
+        v, held = solved.split((v.shape[-1], k.shape[-1]), dim=-1)
+    within, before, kept = between * (q @ k.mT), from_start * q, (to_end * k).mT
+    state, outputs = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]), []
+    for n in range(q.shape[2]):
+        taken = v[:, :, n] if held is None else v[:, :, n] - held[:, :, n] @ state
+        outputs.append(within[:, :, n] @ taken + before[:, :, n] @ state)
+        state = from_start[:, :, n, -1:] * state + kept[:, :, n] @ taken
+    return torch.cat(outputs, dim=-2)[..., :length, :]
+
+
+def _chunks(x: Float[Tensor, "B H T W"], chunk: int, missing: int) -> Float[Tensor, "B H N C W"]:
+    """Cut into chunks, with zeros for the tokens that the last one lacks."""
+    return pad(x, (0, 0, 0, missing)).reshape(*x.shape[:2], -1, chunk, x.shape[-1])
+
+
+def by_steps(
+    q: Float[Tensor, "B H T K"],
+    k: Float[Tensor, "B H T K"],
+    v: Float[Tensor, "B H T V"],
+    log_decay: Float[Tensor, "#B H T"],
+    strength: Float[Tensor, "B H T"] | None = None,
+) -> Float[Tensor, "B H T V"]:
+    """Return o token by token: the reference of `by_chunks`."""
+    state, outputs = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]), []
+    for t in range(q.shape[-2]):
+        query, key, value = (x[..., t, :, None] for x in (q, k, v))
+        state = log_decay[..., t, None, None].exp() * state
+        if strength is not None:
+            value = strength[..., t, None, None] * (value - state.mT @ key)
+        state = state + key @ value.mT
+        outputs.append((state.mT @ query).squeeze(-1))
+    return torch.stack(outputs, dim=-2)
